@@ -1,0 +1,171 @@
+"""The boundary between the core and a framework, and how backends are found.
+
+A backend package registers a light function under the entry-point group ``dualml.backends``. It
+returns a `BackendInfo` without importing the framework, so that the parent process, which plans,
+launches and reports, never does. The `Backend` itself is made inside a worker process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError, nearest
+from dualml.model.spec import ModelSpec
+from dualml.optim.base import Rule
+from dualml.optim.schedule import Schedule
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+GROUP = "dualml.backends"
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What the parent process may know about a backend without importing its framework.
+
+    Args:
+        name: the word on the command line (``torch``).
+        framework: the module whose presence decides whether the backend is installed.
+        install: the command that installs the framework.
+        factory: ``"package.module:Class"``, resolved in the worker.
+        environ: environment variables a worker needs *before* the import, from the number of
+            threads; they are written into the record.
+    """
+
+    name: str
+    framework: str
+    install: str
+    factory: str
+    environ: Callable[[int], dict[str, str]] = lambda threads: {}
+
+    def installed(self) -> bool:
+        return importlib.util.find_spec(self.framework) is not None
+
+    def create(self, device: str = "auto", threads: int = 0) -> Backend:
+        module, _, attribute = self.factory.partition(":")
+        made: Backend = getattr(importlib.import_module(module), attribute)(device, threads)
+        return made
+
+
+class Step(Protocol):
+    """The fast path: one update of the weights, compiled or fused, without a synchronisation."""
+
+    def __call__(self, batch: Array, step: int) -> Any:
+        """Train on samples ``batch`` (int64 indices, shape ``(B,)``) as update ``step`` (from 1).
+
+        Returns the mean loss of the batch before the update as the framework's own lazy scalar;
+        collect several and read them with `Backend.read` once. Batches larger than the chunk
+        size are accumulated chunk by chunk into one full-batch gradient.
+        """
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one batch does to a model, seen from outside: nothing is changed by looking.
+
+    Attributes:
+        activations: layer name → float array, output of that layer for the batch's first samples.
+        loss: mean loss over the batch.
+        gradients: canonical parameter name → gradient of the mean loss.
+    """
+
+    activations: Arrays
+    loss: float
+    gradients: Arrays
+
+
+class Training(Protocol):
+    """A model, its optimizer and the training data on one device: what a trial works with."""
+
+    step: Step
+
+    def trace(self, batch: Array, samples: int = 8) -> Trace:
+        """Activations of the first ``samples`` of ``batch``; loss and gradients of all of it."""
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
+        """Mean loss and accuracy (a fraction) over ``x``, ``y``, in evaluation mode."""
+
+    def weights(self) -> Arrays:
+        """Canonical name → copy of the parameter."""
+
+    def state(self) -> dict[str, Arrays]:
+        """Optimizer state: slot (``exp_avg``) → canonical name → copy."""
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        """Go back to the point after update ``step`` (0: a fresh start, empty ``state``)."""
+
+
+class Backend(Protocol):
+    """One framework on one device inside one process."""
+
+    name: str
+    dtype: str
+
+    def environment(self) -> dict[str, str]:
+        """Versions, device, threads and determinism settings, as recorded in the run folder."""
+
+    def training(
+        self,
+        spec: ModelSpec,
+        weights: Arrays,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        *,
+        updates: int,
+        chunk: int = 256,
+    ) -> Training:
+        """Put everything a trial needs on the device. ``x`` float32 (N, …), ``y`` int64 (N,)."""
+
+    def read(self, losses: Sequence[Any]) -> Array:
+        """Lazy scalars of `Step` → float64 array; the only synchronisation of a training loop."""
+
+    def synchronize(self) -> None:
+        """Wait for the device; called before every reading of the clock."""
+
+
+def backends() -> dict[str, BackendInfo]:
+    """Every registered backend, installed or not, in the order numpy, torch, mindspore, others."""
+    rank = {"numpy": 0, "torch": 1, "mindspore": 2}
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    names = sorted(found, key=lambda name: (rank.get(name, 9), name))
+    return {name: found[name].load()() for name in names}
+
+
+def choose(word: str | None) -> list[BackendInfo]:
+    """The backends a ``--backend`` argument means; ``None`` is every installed framework.
+
+    Raises:
+        UserError: an unknown word, or a backend whose framework is not installed.
+    """
+    known = backends()
+    if word is None:
+        chosen = [info for name, info in known.items() if name != "numpy" and info.installed()]
+        if not chosen:
+            hint = " or ".join(i.install for n, i in known.items() if n in ("torch", "mindspore"))
+            raise UserError(
+                f"no framework is installed; install one with {hint}, or use --backend numpy"
+            )
+        return chosen
+    groups = {"both": ["torch", "mindspore"], "all": list(known)}
+    names: list[str] = []
+    for part in word.split(","):
+        names += groups.get(part.strip(), [part.strip()])
+    for name in names:
+        if name not in known:
+            raise UserError(f"unknown backend {name!r}{nearest(name, [*known, *groups])}")
+        if not known[name].installed():
+            raise UserError(
+                f"backend {name!r} is not installed; install it with: {known[name].install}"
+            )
+    return [known[name] for name in dict.fromkeys(names)]

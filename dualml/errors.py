@@ -1,0 +1,25 @@
+"""Errors a user can act on: one clear line that names the problem, the numbers and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Wrong usage or input. The command line prints it as one line and exits with 2."""
+
+
+class TrialError(RuntimeError):
+    """A trial cannot go on (a loss that is not finite, an optimizer that moves nothing)."""
+
+
+class Unsupported(RuntimeError):  # noqa: N818 - a status, not a fault of the user
+    """This backend or device cannot do what the trial asks; the text is the reason."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'lab1'?"` when a known word is close to ``word``, else the list of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"

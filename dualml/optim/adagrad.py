@@ -1,0 +1,53 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.optim.base import Array, Rule, State, register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Adagrad(Rule):
+    r"""G_t = G_{t-1} + g²;  θ_t = θ_{t-1} − η_t·g / (√G_t + ε)  with  η_t = η/(1 + (t−1)·γ).
+
+    Args:
+        lr: η > 0.
+        lr_decay: γ ≥ 0.
+        eps: ε ≥ 0.
+        initial_accumulator: G_0 ≥ 0 (PyTorch 0, MindSpore's ``nn.Adagrad`` 0.1).
+        weight_decay: λ ≥ 0, coupled.
+
+    Source: Duchi, Hazan & Singer 2011, "Adaptive Subgradient Methods", Figure 1 (diagonal).
+    """
+
+    name = "adagrad"
+
+    lr_decay: float = 0.0
+    eps: float = 1e-10
+    initial_accumulator: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("lr_decay", "eps", "initial_accumulator", "weight_decay"):
+            self.require(field, 0.0, np.inf)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("sum",)
+
+    def init(self, params: Mapping[str, Array]) -> State:
+        return {"sum": {n: np.full(p.shape, self.initial_accumulator) for n, p in params.items()}}
+
+    def one(
+        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
+    ) -> tuple[Array, dict[str, Array]]:
+        g = g + self.weight_decay * p
+        total = s["sum"] + g * g
+        rate = lr / (1 + (step - 1) * self.lr_decay)
+        return p - rate * g / (np.sqrt(total) + self.eps), {"sum": total}

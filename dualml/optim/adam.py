@@ -1,0 +1,76 @@
+"""Adam, with the choices that papers and frameworks make differently as fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.optim.base import Array, Rule, register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Adam(Rule):
+    r"""m_t = β₁m_{t-1} + (1−β₁)g;  v_t = β₂v_{t-1} + (1−β₂)g²;
+    θ_t = θ_{t-1} − η·m̂ / (√v̂ + ε)  with  m̂ = m_t/(1−β₁ᵗ), v̂ = v_t/(1−β₂ᵗ).
+
+    Args:
+        lr: η > 0.
+        betas: (β₁, β₂), each in [0, 1).
+        eps: ε ≥ 0.
+        eps_form: ``"outside"`` is the formula above (the paper's Algorithm 1; PyTorch);
+            ``"hat"`` is θ_t = θ_{t-1} − η·√(1−β₂ᵗ)/(1−β₁ᵗ)·m_t/(√v_t + ε), the "epsilon hat"
+            at the end of the paper's section 2, which MindSpore's ``nn.Adam`` uses.
+        bias_correction: divide by 1−βᵗ; without it both denominators are 1.
+        weight_decay: λ ≥ 0; g ← g + λθ, coupled (use `AdamW` for the decoupled form).
+
+    Source: Kingma & Ba 2015, "Adam: A Method for Stochastic Optimization", Algorithm 1.
+    """
+
+    name = "adam"
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    eps_form: Literal["outside", "hat"] = "outside"
+    bias_correction: bool = True
+    weight_decay: float = 0.0
+
+    #: Decoupled decay shrinks the parameter; coupled decay is added to the gradient.
+    decoupled = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("eps", 0.0, np.inf)
+        self.require("weight_decay", 0.0, np.inf)
+        if len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
+            raise UserError(
+                f"{self.name}: betas must be two numbers in [0, 1); received betas={self.betas}"
+            )
+        if self.eps_form not in ("outside", "hat"):
+            raise UserError(
+                f"{self.name}: eps_form must be 'outside' or 'hat'; received {self.eps_form!r}"
+            )
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq")
+
+    def one(
+        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
+    ) -> tuple[Array, dict[str, Array]]:
+        if self.decoupled:
+            p = p * (1 - lr * self.weight_decay)
+        else:
+            g = g + self.weight_decay * p
+        b1, b2 = self.betas
+        m = b1 * s["exp_avg"] + (1 - b1) * g
+        v = b2 * s["exp_avg_sq"] + (1 - b2) * g * g
+        c1, c2 = (1 - b1**step, 1 - b2**step) if self.bias_correction else (1.0, 1.0)
+        if self.eps_form == "outside":
+            d = (m / c1) / (np.sqrt(v / c2) + self.eps)
+        else:
+            d = np.sqrt(c2) / c1 * m / (np.sqrt(v) + self.eps)
+        return p - lr * d, {"exp_avg": m, "exp_avg_sq": v}

@@ -1,0 +1,30 @@
+"""AdamW: Adam with weight decay taken out of the gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dualml.optim.adam import Adam
+from dualml.optim.base import register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class AdamW(Adam):
+    r"""θ ← (1 − ηλ)·θ before Adam's update; the gradient is not touched by the decay.
+
+    Args:
+        weight_decay: λ ≥ 0, decoupled, 0.01 by default; the others as in `Adam`.
+
+    Note:
+        The paper's Algorithm 2 multiplies the decay by a schedule multiplier only; PyTorch, and
+        this rule, multiply it by the step size η. MindSpore's ``nn.AdamWeightDecay`` has no bias
+        correction and another ε; ours follows the rule.
+
+    Source: Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2.
+    """
+
+    name = "adamw"
+    decoupled = True
+
+    weight_decay: float = 0.01

@@ -1,0 +1,140 @@
+"""Update rules: a frozen dataclass of hyperparameters and a float64 NumPy recurrence.
+
+The rule is the single source of hyperparameters and semantics. The backends implement the same
+rule in their own words under the same file name (`dualml_torch/optim/adam.py`,
+`dualml_ms/optim/adam.py`); a backend that cannot honour a field raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError, nearest
+
+Array = NDArray[np.float64]
+Params = dict[str, Array]
+State = dict[str, Params]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Base of every update rule.
+
+    Args:
+        lr: step size η, > 0; a `Schedule` may scale it step by step.
+    """
+
+    name: ClassVar[str]
+
+    lr: float
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names (PyTorch's) of the state tensors kept for each parameter with these fields."""
+        return ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # TOML writes 1 for 1.0
+            value = getattr(self, field.name)
+            if (
+                field.type in ("float", float)
+                and isinstance(value, int)
+                and not isinstance(value, bool)
+            ):
+                object.__setattr__(self, field.name, float(value))
+        self.require("lr", 0.0, np.inf, open_low=True)
+
+    def require(self, field: str, low: float, high: float, *, open_low: bool = False) -> None:
+        """Raise `UserError` unless ``low <= field < high`` (``low < field`` if ``open_low``)."""
+        value = getattr(self, field)
+        above = isinstance(value, float) and (value > low if open_low else value >= low)
+        if not (above and value < high):
+            sign = "<" if open_low else "<="
+            raise UserError(
+                f"{self.name}: {field} must satisfy {low:g} {sign} {field} < {high:g}; "
+                f"received {field}={value!r}"
+            )
+
+    def init(self, params: Mapping[str, Array]) -> State:
+        """State before the first update: slot → name → zeros of the parameter's shape."""
+        return {
+            slot: {n: np.zeros_like(p, dtype=np.float64) for n, p in params.items()}
+            for slot in self.slots
+        }
+
+    def update(
+        self,
+        params: Mapping[str, Array],
+        grads: Mapping[str, Array],
+        state: Mapping[str, Mapping[str, Array]],
+        step: int,
+        lr: float | None = None,
+    ) -> tuple[Params, State]:
+        """Apply update number ``step`` (from 1); pure, nothing is changed in place.
+
+        Args:
+            params, grads: name → float64 array, equal keys and shapes.
+            state: as returned by `init` or the previous `update`.
+            lr: the step size of this update; ``self.lr`` when omitted.
+
+        Returns:
+            New parameters and new state.
+        """
+        new: Params = {}
+        after: State = {slot: {} for slot in self.slots}
+        for name, p in params.items():
+            mine = {slot: state[slot][name] for slot in self.slots}
+            new[name], mine = self.one(p, grads[name], mine, step, self.lr if lr is None else lr)
+            for slot in self.slots:
+                after[slot][name] = mine[slot]
+        return new, after
+
+    def one(
+        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
+    ) -> tuple[Array, dict[str, Array]]:
+        """The recurrence for one tensor: what the paper writes."""
+        raise NotImplementedError
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Fields as JSON values, with the rule's name."""
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {"name": self.name, **values}
+
+
+RULES: dict[str, type[Rule]] = {}
+
+
+def register(rule: type[Rule]) -> type[Rule]:
+    """Class decorator: the rule can be named in an experiment file."""
+    RULES[rule.name] = rule
+    return rule
+
+
+def rule_from(spec: Mapping[str, Any]) -> Rule:
+    """``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
+
+    Raises:
+        UserError: unknown rule or hyperparameter, missing or out-of-range value.
+    """
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
+    name = spec.get("name")
+    if name not in RULES:
+        raise UserError(f"unknown optimizer {name!r}{nearest(str(name), RULES)}")
+    rule = RULES[name]
+    known = {f.name for f in fields(rule)}
+    for key in values:
+        if key not in known:
+            raise UserError(
+                f"optimizer {name!r} has no hyperparameter {key!r}{nearest(key, known)}"
+            )
+    if "lr" not in values:
+        raise UserError(f"optimizer {name!r} needs lr")
+    try:
+        return rule(**values)
+    except TypeError as error:
+        raise UserError(f"optimizer {name!r}: {error}") from None

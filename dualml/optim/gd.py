@@ -1,0 +1,35 @@
+"""Gradient descent: the deterministic method of Lab 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dualml.optim.base import Array, Rule, register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class GD(Rule):
+    r"""θ_t = θ_{t-1} − η·∇f(θ_{t-1}), with ∇f the gradient over the *whole* training set.
+
+    The rule is that of plain SGD; what makes it GD is the batch: every update sees all samples,
+    accumulated over chunks (mean of chunk means, weighted by chunk size), so a run has no
+    randomness but its initial weights.
+
+    Args:
+        lr: step size η, > 0.
+
+    Example:
+        >>> import numpy as np
+        >>> GD(lr=0.5).update({"w": np.ones(1)}, {"w": np.ones(1)}, {}, 1)[0]["w"]
+        array([0.5])
+
+    Source: Cauchy 1847; Nocedal & Wright, *Numerical Optimization*, ch. 3.
+    """
+
+    name = "gd"
+
+    def one(
+        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
+    ) -> tuple[Array, dict[str, Array]]:
+        return p - lr * g, {}

@@ -1,0 +1,63 @@
+"""RMSprop, plain, centered and with momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.optim.base import Array, Rule, register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class RMSprop(Rule):
+    r"""v_t = αv_{t-1} + (1−α)g²;  d = g / (√v_t + ε);  θ_t = θ_{t-1} − η·d.
+
+    Centered: ḡ_t = αḡ_{t-1} + (1−α)g and v_t − ḡ_t² under the root (Graves 2013, eqs. 38–41).
+    Momentum: b_t = μb_{t-1} + d and θ_t = θ_{t-1} − η·b_t.
+
+    Args:
+        lr: η > 0.
+        alpha: α in [0, 1).
+        eps: ε ≥ 0, *outside* the root. MindSpore's ``nn.RMSProp`` puts it inside and starts v at 1.
+        momentum: μ in [0, 1).
+        centered: subtract the squared mean gradient.
+        weight_decay: λ ≥ 0, coupled.
+
+    Source: Tieleman & Hinton 2012, *Lecture 6.5*; Graves 2013, "Generating Sequences …".
+    """
+
+    name = "rmsprop"
+
+    alpha: float = 0.99
+    eps: float = 1e-8
+    momentum: float = 0.0
+    centered: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("alpha", 0.0, 1.0)
+        self.require("eps", 0.0, np.inf)
+        self.require("momentum", 0.0, 1.0)
+        self.require("weight_decay", 0.0, np.inf)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        kept = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": self.momentum > 0}
+        return tuple(slot for slot, used in kept.items() if used)
+
+    def one(
+        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
+    ) -> tuple[Array, dict[str, Array]]:
+        g = g + self.weight_decay * p
+        v = self.alpha * s["square_avg"] + (1 - self.alpha) * g * g
+        after, root = {"square_avg": v}, v
+        if self.centered:
+            mean = self.alpha * s["grad_avg"] + (1 - self.alpha) * g
+            after["grad_avg"], root = mean, v - mean * mean
+        d = g / (np.sqrt(root) + self.eps)
+        if self.momentum:
+            d = after["momentum_buffer"] = self.momentum * s["momentum_buffer"] + d
+        return p - lr * d, after

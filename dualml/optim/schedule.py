@@ -1,0 +1,79 @@
+"""Step-size schedules, neutral: the same float at the same update on every backend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from dualml.errors import UserError
+
+Kind = Literal["constant", "step", "cosine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Factor c(t) that multiplies the step size at update t = 1, 2, …
+
+    With w = ``warmup``, the first w updates rise linearly, c(t) = t/w (Goyal et al. 2017,
+    "Accurate, Large Minibatch SGD", sec. 2.2). After them, with u = t - 1 - w updates already made:
+
+    - ``constant``: c = 1
+    - ``step``: c = gamma^⌊u / every⌋ (torch's ``StepLR``)
+    - ``cosine``: c = floor + (1 - floor)·(1 + cos(π·min(u, T)/T))/2 with T = ``total`` - w
+      (Loshchilov & Hutter 2017, "SGDR", eq. 5, without restarts)
+
+    Args:
+        kind: ``constant``, ``step`` or ``cosine``.
+        every: updates between two drops of ``step``, >= 1.
+        gamma: factor of each drop, in (0, 1].
+        total: update at which ``cosine`` reaches ``floor``; 0 means the trial's last update.
+        floor: smallest factor of ``cosine``, in [0, 1].
+        warmup: updates of linear warm-up, >= 0.
+
+    Example:
+        >>> Schedule(kind="step", every=2, gamma=0.5).factors(5)
+        [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
+
+    kind: Kind = "constant"
+    every: int = 1000
+    gamma: float = 0.1
+    total: int = 0
+    floor: float = 0.0
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        rules = {
+            "kind must be constant, step or cosine": self.kind in ("constant", "step", "cosine"),
+            "every must be an integer >= 1": isinstance(self.every, int) and self.every >= 1,
+            "gamma must lie in (0, 1]": 0 < self.gamma <= 1,
+            "total must be an integer >= 0": isinstance(self.total, int) and self.total >= 0,
+            "floor must lie in [0, 1]": 0 <= self.floor <= 1,
+            "warmup must be an integer >= 0": isinstance(self.warmup, int) and self.warmup >= 0,
+            "total must exceed warmup": not self.total or self.total > self.warmup,
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                field = rule.split()[0]
+                raise UserError(f"schedule: {rule}; received {field}={getattr(self, field)!r}")
+
+    def factor(self, step: int, updates: int = 0) -> float:
+        """c(step); ``updates`` is the trial's length, the default of ``total``."""
+        if step <= self.warmup:
+            return step / self.warmup
+        done = step - 1 - self.warmup
+        if self.kind == "step":
+            return float(self.gamma ** (done // self.every))
+        if self.kind == "cosine":
+            length = max((self.total or updates) - self.warmup, 1)
+            wave = (1 + math.cos(math.pi * min(done, length) / length)) / 2
+            return self.floor + (1 - self.floor) * wave
+        return 1.0
+
+    def factors(self, updates: int) -> list[float]:
+        """c(1) … c(updates)."""
+        return [self.factor(step, updates) for step in range(1, updates + 1)]
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)

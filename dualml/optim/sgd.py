@@ -1,0 +1,63 @@
+"""Stochastic gradient descent with momentum, dampening, Nesterov and coupled weight decay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dualml.errors import UserError
+from dualml.optim.base import Array, Rule, register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SGD(Rule):
+    r"""g ← g + λθ;  b_t = μ·b_{t-1} + (1−τ)·g  (b_1 = g);  d = g + μ·b_t if Nesterov else b_t;
+    θ_t = θ_{t-1} − η·d.
+
+    Args:
+        lr: η > 0.
+        momentum: μ in [0, 1).
+        dampening: τ in [0, 1); the first update is not dampened.
+        nesterov: look-ahead gradient; needs momentum > 0 and dampening = 0.
+        weight_decay: λ ≥ 0, coupled (added to the gradient), for every parameter.
+
+    Note:
+        Sutskever et al. keep η inside the buffer (v ← μv − ηg); this rule, like PyTorch, keeps
+        it outside, which differs once η changes during training. MindSpore's
+        ``nn.Momentum(use_nesterov=True)`` ignores the flag on CPU; ours does not use it.
+
+    Source: Robbins & Monro 1951; Polyak 1964; Sutskever et al. 2013, eqs. 1–4.
+    """
+
+    name = "sgd"
+
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("momentum", 0.0, 1.0)
+        self.require("dampening", 0.0, 1.0)
+        self.require("weight_decay", 0.0, float("inf"))
+        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
+            raise UserError(
+                "sgd: nesterov needs momentum > 0 and dampening = 0; received "
+                f"momentum={self.momentum}, dampening={self.dampening}"
+            )
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("momentum_buffer",) if self.momentum else ()
+
+    def one(
+        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
+    ) -> tuple[Array, dict[str, Array]]:
+        g = g + self.weight_decay * p
+        if not self.momentum:
+            return p - lr * g, {}
+        # PyTorch fills the buffer with the undampened first gradient.
+        b = g if step == 1 else self.momentum * s["momentum_buffer"] + (1 - self.dampening) * g
+        d = g + self.momentum * b if self.nesterov else b
+        return p - lr * d, {"momentum_buffer": b}

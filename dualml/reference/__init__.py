@@ -1,0 +1,13 @@
+"""The NumPy backend in float64: the referee, and the core's test double."""
+
+from dualml.backend import BackendInfo
+
+
+def info() -> BackendInfo:
+    """Entry point of the group ``dualml.backends``."""
+    return BackendInfo(
+        name="numpy",
+        framework="numpy",
+        install="pip install dualml",
+        factory="dualml.reference.backend:NumpyBackend",
+    )

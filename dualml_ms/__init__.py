@@ -1,0 +1,16 @@
+"""MindSpore backend of dualml. Importing this package does not import mindspore; its rooms do."""
+
+from dualml.backend import BackendInfo
+
+
+def info() -> BackendInfo:
+    """Entry point of the group ``dualml.backends``."""
+    from dualml_ms.environ import environ
+
+    return BackendInfo(
+        name="mindspore",
+        framework="mindspore",
+        install="pip install 'dualml[mindspore]'",
+        factory="dualml_ms.backend:MindSporeBackend",
+        environ=environ,
+    )

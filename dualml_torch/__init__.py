@@ -1,0 +1,16 @@
+"""PyTorch backend of dualml. Importing this package does not import torch; its rooms do."""
+
+from dualml.backend import BackendInfo
+
+
+def info() -> BackendInfo:
+    """Entry point of the group ``dualml.backends``."""
+    from dualml_torch.environ import environ
+
+    return BackendInfo(
+        name="torch",
+        framework="torch",
+        install="pip install 'dualml[torch]'",
+        factory="dualml_torch.backend:TorchBackend",
+        environ=environ,
+    )
