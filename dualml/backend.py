@@ -7,6 +7,7 @@ launches and reports, never does. The `Backend` itself is made inside a worker p
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
@@ -61,9 +62,9 @@ class Step(Protocol):
     def __call__(self, batch: Array, step: int) -> Any:
         """Train on samples ``batch`` (int64 indices, shape ``(B,)``) as update ``step`` (from 1).
 
-        Returns the mean loss of the batch before the update as the framework's own lazy scalar;
-        collect several and read them with `Backend.read` once. Batches larger than the chunk
-        size are accumulated chunk by chunk into one full-batch gradient.
+        Returns the mean loss of the batch before the update in a form only `Backend.read`
+        understands (the framework's lazy scalar, or one for each chunk with its weight). Batches
+        larger than the chunk size are accumulated into one full-batch gradient.
         """
 
 
@@ -72,11 +73,13 @@ class Trace:
     """What one batch does to a model, seen from outside: nothing is changed by looking.
 
     Attributes:
-        activations: layer name → float array, output of that layer for the batch's first samples.
+        data: SHA-256 of the batch as the framework holds it (`batch_digest`).
+        activations: layer name → output of that layer for the probe samples.
         loss: mean loss over the batch.
         gradients: canonical parameter name → gradient of the mean loss.
     """
 
+    data: str
     activations: Arrays
     loss: float
     gradients: Arrays
@@ -87,8 +90,8 @@ class Training(Protocol):
 
     step: Step
 
-    def trace(self, batch: Array, samples: int = 8) -> Trace:
-        """Activations of the first ``samples`` of ``batch``; loss and gradients of all of it."""
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        """Loss and gradients of ``batch`` and activations of the samples ``probe``."""
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
         """Mean loss and accuracy (a fraction) over ``x``, ``y``, in evaluation mode."""
@@ -100,7 +103,22 @@ class Training(Protocol):
         """Optimizer state: slot (``exp_avg``) → canonical name → copy."""
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Go back to the point after update ``step`` (0: a fresh start, empty ``state``)."""
+        """Go to the point after update ``step``; ``Rule.init`` gives the state of step 0."""
+
+
+def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
+    """``batch`` cut into pieces of at most ``size`` indices, each with its share of the mean."""
+    return [
+        (batch[i : i + size], len(batch[i : i + size]) / len(batch))
+        for i in range(0, len(batch), size)
+    ]
+
+
+def batch_digest(x: Array, y: Array) -> str:
+    """SHA-256 of a batch: samples as float32 and labels as int64, whatever the framework held."""
+    digest = hashlib.sha256(np.ascontiguousarray(x, np.float32).tobytes())
+    digest.update(np.ascontiguousarray(y, np.int64).tobytes())
+    return digest.hexdigest()
 
 
 class Backend(Protocol):

@@ -14,7 +14,7 @@ class TrialError(RuntimeError):
     """A trial cannot go on (a loss that is not finite, an optimizer that moves nothing)."""
 
 
-class Unsupported(RuntimeError):  # noqa: N818 - a status, not a fault of the user
+class Unsupported(RuntimeError):
     """This backend or device cannot do what the trial asks; the text is the reason."""
 
 

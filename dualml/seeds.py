@@ -1,4 +1,4 @@
-"""Seeds derived by hashing named purposes, never a backend's name: every framework draws the same."""
+"""Seeds derived by hashing named purposes, never a backend's: all backends draw the same."""
 
 from __future__ import annotations
 

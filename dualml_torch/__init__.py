@@ -5,7 +5,11 @@ from dualml.backend import BackendInfo
 
 def info() -> BackendInfo:
     """Entry point of the group ``dualml.backends``."""
-    from dualml_torch.environ import environ
+
+    def environ(threads: int) -> dict[str, str]:
+        from dualml_torch.environ import environ
+
+        return environ(threads)
 
     return BackendInfo(
         name="torch",

@@ -1,0 +1,53 @@
+"""The command line: thin commands, no logic, nothing heavy imported before it is needed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Entry point. Users see one clear line, never a traceback, for input that cannot be meant."""
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        from dualml.cli.app import app
+
+        code = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        say("interrupted")
+        code = 130
+    except Exception as error:
+        code = explain(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def stop(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def explain(error: Exception) -> int:
+    """Print an expected error as one line; its exit code. Anything else is a bug of ours."""
+    from typer import Abort, Exit, TyperException
+
+    from dualml.errors import Unsupported, UserError
+
+    if isinstance(error, Exit):
+        return int(error.exit_code)
+    if isinstance(error, Abort):
+        say("interrupted")
+        return 130
+    if isinstance(error, TyperException):
+        say(f"{error.format_message()} (see dualml --help)")
+        return 2
+    if isinstance(error, UserError | Unsupported):
+        say(str(error))
+        return 2
+    if isinstance(error, OSError) and error.filename is not None:
+        say(f"{error.filename}: {error.strerror}")
+        return 2
+    raise error
+
+
+def say(text: str) -> None:
+    print(f"dualml: {text}", file=sys.stderr)

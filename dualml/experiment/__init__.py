@@ -1,0 +1,1 @@
+"""Experiment files: found, read, overridden, validated, and frozen into a plan."""

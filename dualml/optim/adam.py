@@ -45,7 +45,8 @@ class Adam(Rule):
         super().__post_init__()
         self.require("eps", 0.0, np.inf)
         self.require("weight_decay", 0.0, np.inf)
-        if len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
+        pair = isinstance(self.betas, tuple) and len(self.betas) == 2
+        if not pair or not all(isinstance(b, int | float) and 0 <= b < 1 for b in self.betas):
             raise UserError(
                 f"{self.name}: betas must be two numbers in [0, 1); received betas={self.betas}"
             )

@@ -39,14 +39,14 @@ class Rule:
         return ()
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # TOML writes 1 for 1.0
+        for field in fields(self):
             value = getattr(self, field.name)
-            if (
-                field.type in ("float", float)
-                and isinstance(value, int)
-                and not isinstance(value, bool)
-            ):
+            plain = isinstance(value, int | float) and not isinstance(value, bool)
+            if field.type == "float" and plain:  # TOML writes 1 for 1.0
                 object.__setattr__(self, field.name, float(value))
+            elif field.type == "bool" and not isinstance(value, bool):
+                raise UserError(f"{self.name}: {field.name} must be true or false; "
+                                f"received {field.name}={value!r}")
         self.require("lr", 0.0, np.inf, open_low=True)
 
     def require(self, field: str, low: float, high: float, *, open_low: bool = False) -> None:
@@ -125,7 +125,7 @@ def rule_from(spec: Mapping[str, Any]) -> Rule:
     name = spec.get("name")
     if name not in RULES:
         raise UserError(f"unknown optimizer {name!r}{nearest(str(name), RULES)}")
-    rule = RULES[name]
+    rule: Any = RULES[name]
     known = {f.name for f in fields(rule)}
     for key in values:
         if key not in known:
@@ -135,6 +135,7 @@ def rule_from(spec: Mapping[str, Any]) -> Rule:
     if "lr" not in values:
         raise UserError(f"optimizer {name!r} needs lr")
     try:
-        return rule(**values)
+        made: Rule = rule(**values)
+        return made
     except TypeError as error:
         raise UserError(f"optimizer {name!r}: {error}") from None

@@ -1,0 +1,42 @@
+"""The commands of ``dualml``; each imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import typer
+
+import dualml
+from dualml.cli import data, doctor, experiments, results, run
+
+app = typer.Typer(
+    name="dualml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="One distributed-ML experiment, two frameworks (PyTorch, MindSpore), one honest report.",
+    epilog="Exit codes: 0 well, 1 a trial failed, 2 wrong usage or input, 3 backends differ, "
+    "130 interrupted.",
+)
+
+
+def version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"dualml {dualml.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(
+        False, "--version", callback=version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Options before the command."""
+
+
+app.command()(run.run)
+app.command()(results.report)
+app.command()(results.parity)
+app.command("list")(experiments.list_)
+app.command()(experiments.show)
+app.command()(doctor.doctor)
+app.add_typer(data.app, name="data")

@@ -1,0 +1,89 @@
+"""``dualml run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def run(
+    lab: Annotated[str | None, typer.Argument(help="A name (lab1) or a TOML file.")] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            "-b",
+            help="torch, mindspore, numpy, a comma list, both or all. "
+            "Default: every installed one of torch and mindspore.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/LAB-TIME.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a dotted key of the TOML."),
+    ] = None,
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Arm or group of arms to run, or all; repeatable.")
+    ] = None,
+    seed: Annotated[
+        list[str] | None, typer.Option(help="Seed, or a comma list; repeatable.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Dataset; never falls back to another.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda[:i], gpu or ascend.")] = "auto",
+    threads: Annotated[
+        int, typer.Option(min=0, help="Threads of each worker; 0: one per usable core.")
+    ] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="The same protocol on a subset.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run.")] = None,
+    lang: Annotated[str, typer.Option(help="Language of the report: en or zh.")] = "en",
+    json: Annotated[
+        bool, typer.Option("--json", help="The summary as JSON on stdout, progress on stderr.")
+    ] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Leave out the report.")] = False,
+) -> None:
+    """Run an experiment on one or more backends and write a run folder."""
+    from dualml.cli.output import check_lang, print_json, print_run
+    from dualml.runner.execute import INTERRUPTED, Request, execute
+
+    check_lang(lang)
+    code, folder, parity = execute(
+        Request(
+            lab=lab,
+            backend=backend,
+            out=out,
+            overrides=set_ or [],
+            arms=arm or [],
+            seeds=numbers(seed or []),
+            data=data,
+            device=device,
+            threads=threads,
+            quick=quick,
+            resume=resume,
+            lang=lang,
+            report=not no_report,
+        )
+    )
+    if json:
+        summary: dict[str, Any] = {"folder": str(folder.path), "exit_code": code, **folder.run}
+        print_json({**summary, "parity": parity.get("comparisons", [])})
+    elif code != INTERRUPTED:
+        print_run(folder, parity, report=not no_report)
+    raise typer.Exit(code)
+
+
+def numbers(words: list[str]) -> list[int]:
+    """``["0,1", "2"]`` → ``[0, 1, 2]``."""
+    from dualml.errors import UserError
+
+    try:
+        return [
+            int(part)
+            for word in words
+            for part in word.replace("[", "").replace("]", "").split(",")
+        ]
+    except ValueError:
+        raise UserError(
+            f"--seed takes whole numbers, as in --seed 0,1,2; received {words}"
+        ) from None

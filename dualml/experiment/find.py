@@ -1,0 +1,53 @@
+"""Where experiment files live: a path, the checkout's ``experiments/``, or the installed wheel."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError, nearest
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def folder() -> Path:
+    """The folder of shipped experiments, in a wheel or in a checkout."""
+    shipped = PACKAGE / "_experiments"
+    return shipped if shipped.is_dir() else PACKAGE.parent / "experiments"
+
+
+def names() -> dict[str, Path]:
+    """Experiment name → file."""
+    return {path.stem: path for path in sorted(folder().glob("*.toml"))}
+
+
+def locate(lab: str) -> Path:
+    """The file of ``lab``, a name (``lab1``) or a path to a TOML file.
+
+    Raises:
+        UserError: no such experiment or file.
+    """
+    known = names()
+    if lab in known:
+        return known[lab]
+    path = Path(lab)
+    if path.suffix == ".toml" or "/" in lab:
+        if path.is_file():
+            return path
+        raise UserError(f"no experiment file {lab}")
+    raise UserError(f"unknown experiment {lab!r}{nearest(lab, known)}")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The file as a dictionary.
+
+    Raises:
+        UserError: unreadable, or not TOML; the message has the file and the line.
+    """
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None

@@ -1,0 +1,139 @@
+"""TOML → `Experiment`: quick settings, then the user's overrides, then validation."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from dualml.errors import UserError, nearest
+from dualml.experiment.find import locate, read
+from dualml.experiment.schema import Experiment
+
+
+def load(
+    lab: str,
+    *,
+    overrides: Sequence[str] = (),
+    arms: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    data: str | None = None,
+    quick: bool = False,
+) -> Experiment:
+    """The experiment as it will run.
+
+    Args:
+        lab: a name (``lab1``) or a path to a TOML file.
+        overrides: ``KEY=VALUE`` with a dotted key of the file and a TOML value.
+        arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
+            arm where there is none.
+        seeds, data: replace the file's.
+        quick: apply the file's ``[quick]`` table: the same protocol on less data.
+
+    Raises:
+        UserError: anything in the file, an override or a name that cannot be meant.
+    """
+    path = locate(lab)
+    table = read(path)
+    faster = table.pop("quick", {})
+    if quick:
+        if not isinstance(faster, dict) or not faster:
+            raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
+        merge(table, faster)
+        table["quick"] = True
+    for text in overrides:
+        override(table, text)
+    if seeds:
+        table["seeds"] = list(seeds)
+    if data:
+        table.setdefault("data", {})["name"] = data
+    try:
+        experiment = Experiment.model_validate(table)
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain(error, table)}") from None
+    return select(experiment, arms)
+
+
+def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Lay ``more`` over ``table``, table by table."""
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(table.get(key), dict):
+            merge(table[key], value)
+        else:
+            table[key] = value
+
+
+def override(table: dict[str, Any], text: str) -> None:
+    """Apply one ``KEY=VALUE``; a value that is no TOML is taken as text."""
+    key, equals, raw = text.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or not all(path):
+        raise UserError(f"--set takes KEY=VALUE with a dotted key; received {text!r}")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    here = table
+    for depth, part in enumerate(path[:-1]):
+        if part not in here and depth == 1 and path[0] == "arms":
+            raise UserError(f"--set {key}: no arm {part!r}{nearest(part, here)}")
+        here = here.setdefault(part, {})
+        if not isinstance(here, dict):
+            raise UserError(f"--set {key}: {'.'.join(path[: depth + 1])} is a value, not a table")
+    if isinstance(here.get(path[-1]), dict) and not isinstance(value, dict):
+        raise UserError(
+            f"--set {key}: this is a table; name one of its keys: "
+            f"{', '.join(f'{key}.{k}' for k in here[path[-1]])}"
+        )
+    here[path[-1]] = value
+
+
+def explain(error: ValidationError, table: Mapping[str, Any]) -> str:
+    """The first problem as one line: the key, what is wrong, what was received."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        *parents, last = (str(part) for part in first["loc"])
+        return f"unknown key {where}{nearest(last, known_keys(parents))}"
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    received = first.get("input")
+    shown = (
+        "" if "received" in message or isinstance(received, dict) else f"; received {received!r}"
+    )
+    return f"{where}: {message}{shown}" if where else f"{message}{shown}"
+
+
+def known_keys(parents: Sequence[str]) -> list[str]:
+    """Keys the schema has under ``parents``."""
+    here: Any = Experiment
+    for part in parents:
+        field = getattr(here, "model_fields", {}).get(part)
+        if field is None:
+            continue  # the name of an arm
+        here = field.annotation
+        for inner in getattr(here, "__args__", ()):
+            if hasattr(inner, "model_fields"):
+                here = inner
+    return list(getattr(here, "model_fields", {}))
+
+
+def select(experiment: Experiment, chosen: Sequence[str]) -> Experiment:
+    """Keep the arms (or groups of arms) named."""
+    arms = experiment.arms
+    if not chosen:
+        chosen = ["main"] if "main" in experiment.groups() else ["all"]
+    keep: dict[str, None] = {}
+    for word in chosen:
+        if word in arms:
+            keep[word] = None
+            continue
+        members = [n for n, arm in arms.items() if word in ("all", arm.group)]
+        if not members:
+            known = [*arms, *experiment.groups(), "all"]
+            raise UserError(f"{experiment.name} has no arm {word!r}{nearest(word, known)}")
+        keep.update(dict.fromkeys(members))
+    return experiment.model_copy(update={"arms": {n: arms[n] for n in arms if n in keep}})

@@ -1,0 +1,258 @@
+"""The plan: all that must be identical across backends, frozen before a framework is imported.
+
+From the experiment, the data and the seeds: initial weights, sample order, subsets, the steps at
+which to evaluate and to trace. It is written to ``DIR/plan`` and has a hash; a worker reads nothing
+else, and two run folders are comparable when their hashes agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from dualml.data import Dataset
+from dualml.errors import UserError
+from dualml.experiment.schema import Arm, Experiment
+from dualml.files import write_json
+from dualml.model import initial_weights, model
+from dualml.model.spec import ModelSpec
+from dualml.seeds import generator
+
+Index = NDArray[np.int32]
+FORMAT = 1
+#: Keys of an experiment that do not change what is computed, only how it is run, judged or shown.
+EXECUTION = ("title", "question", "limits", "quick", "parity")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Updates at which a trial stops to look: all sorted, ``evaluate`` from 0, ``trace`` from 1."""
+
+    updates: int
+    evaluate: list[int]
+    trace: list[int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Frozen inputs of every trial.
+
+    Attributes:
+        experiment: the resolved experiment.
+        spec: the model.
+        data: name, source, sizes and fingerprint of the dataset.
+        weights: ``seedN/<parameter>`` → float32.
+        order: ``train``, ``test``, ``monitor`` → dataset indices; ``seedN/poolS`` → the samples of
+            arms with ``samples = S``; ``seedN/poolS/epochE`` → their order. Pools and epochs index
+            into ``train``.
+        parts: part → SHA-256; ``hash`` is that of all parts.
+    """
+
+    experiment: Experiment
+    spec: ModelSpec
+    data: dict[str, Any]
+    weights: dict[str, NDArray[np.float32]]
+    order: dict[str, Index]
+    parts: dict[str, str]
+
+    @property
+    def hash(self) -> str:
+        return sha256(canonical(self.parts))
+
+    def initial(self, seed: int) -> dict[str, NDArray[np.float32]]:
+        return {name: self.weights[f"seed{seed}/{name}"] for name in self.spec.parameters()}
+
+    def pool(self, arm: Arm, seed: int) -> Index:
+        return self.order[f"seed{seed}/pool{arm.samples}"]
+
+    def steps_per_epoch(self, arm: Arm, seed: int) -> int:
+        return 1 if not arm.batch_size else math.ceil(len(self.pool(arm, seed)) / arm.batch_size)
+
+    def batch(self, arm: Arm, seed: int, step: int) -> NDArray[np.int64]:
+        """Samples of update ``step`` (from 1), as indices into the training set."""
+        if not arm.batch_size:
+            return self.pool(arm, seed).astype(np.int64)
+        epoch, position = divmod(step - 1, self.steps_per_epoch(arm, seed))
+        order = self.order[f"seed{seed}/pool{arm.samples}/epoch{epoch}"]
+        return order[position * arm.batch_size : (position + 1) * arm.batch_size].astype(np.int64)
+
+    def schedule(self, arm: Arm, seed: int) -> Schedule:
+        per_epoch = self.steps_per_epoch(arm, seed)
+        updates = arm.updates or max(1, round(arm.epochs * per_epoch))
+        looks = self.experiment.evaluation
+        if arm.batch_size:
+            every = max(1, per_epoch // looks.per_epoch)
+            evaluate = {0, updates, *range(every, updates, every)}
+            evaluate |= {step for step in looks.early if step < updates}
+        else:  # an epoch is one update: the same number of looks, evenly spread
+            wanted = looks.per_epoch * math.ceil(arm.epochs) + len(looks.early)
+            evaluate = {round(updates * i / wanted) for i in range(wanted + 1)}
+        horizon = min(self.experiment.parity.horizon, updates)
+        trace = {step for step in self.experiment.parity.trace if step < horizon} | {horizon}
+        return Schedule(updates, sorted(evaluate), sorted(trace))
+
+    def sample_gradients(self, arm: Arm, seed: int, step: int) -> int:
+        """Gradients of single samples computed by updates 1 … ``step``."""
+        n = len(self.pool(arm, seed))
+        per_epoch = self.steps_per_epoch(arm, seed)
+        epochs, rest = divmod(step, per_epoch)
+        return epochs * n + min(rest * (arm.batch_size or n), n)
+
+
+def freeze(experiment: Experiment, data: Dataset) -> Plan:
+    """Compute the plan.
+
+    Raises:
+        UserError: a model that does not fit the images.
+    """
+    spec = model(experiment.model)
+    shape = (1, *data.train_x.shape[1:])
+    if shape != spec.input_shape:
+        raise UserError(
+            f"model {spec.name!r} takes {spec.input_shape} images; {data.name} has {shape}"
+        )
+    order = {
+        "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
+        "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
+    }
+    n = len(order["train"])
+    order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
+    weights = {}
+    for seed in experiment.seeds:
+        for name, w in initial_weights(spec, seed).items():
+            weights[f"seed{seed}/{name}"] = w
+        for arm in experiment.arms.values():
+            key = f"seed{seed}/pool{arm.samples}"
+            if key not in order:
+                order[key] = subset(n, arm.samples, seed, "pool", arm.samples)
+            for epoch in range(epochs_needed(arm, len(order[key]))):
+                if f"{key}/epoch{epoch}" not in order:
+                    draw = generator(seed, "order", arm.samples, epoch)
+                    order[f"{key}/epoch{epoch}"] = draw.permutation(order[key]).astype(np.int32)
+    description = {
+        "name": data.name,
+        "source": data.source,
+        "sha256": data.sha256,
+        "notice": data.notice,
+        "train": n,
+        "test": len(order["test"]),
+        "mean": data.mean,
+        "std": data.std,
+    }
+    return Plan(
+        experiment,
+        spec,
+        description,
+        weights,
+        order,
+        parts_of(experiment, spec, description, weights, order),
+    )
+
+
+def subset(total: int, most: int, *purpose: Any) -> Index:
+    """At most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted."""
+    if most == 0 or most >= total:
+        return np.arange(total, dtype=np.int32)
+    seed, *rest = purpose
+    draw = generator(seed, *rest).choice(total, most, replace=False)
+    return np.sort(draw).astype(np.int32)
+
+
+def epochs_needed(arm: Arm, n: int) -> int:
+    if not arm.batch_size:
+        return 0
+    per_epoch = math.ceil(n / arm.batch_size)
+    return math.ceil((arm.updates or max(1, round(arm.epochs * per_epoch))) / per_epoch)
+
+
+def parts_of(
+    experiment: Experiment,
+    spec: ModelSpec,
+    data: Mapping[str, Any],
+    weights: Mapping[str, NDArray[Any]],
+    order: Mapping[str, NDArray[Any]],
+) -> dict[str, str]:
+    """SHA-256 of each part of the plan, so that two plans can say where they differ."""
+    told = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
+    told["model"] = spec.describe()
+    told["data"] = {k: v for k, v in told["data"].items() if k != "name"}
+    content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
+    return {
+        "experiment": sha256(canonical(told)),
+        "data": sha256(canonical(content)),
+        "weights": digest(weights),
+        "order": digest(order),
+    }
+
+
+def canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over names, types, shapes and bytes."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def save(plan: Plan, folder: Path) -> None:
+    """Write ``plan.json``, ``weights.safetensors`` and ``order.npz``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(plan.weights, folder / "weights.safetensors")
+    np.savez_compressed(
+        folder / "order.npz", **{k.replace("/", "."): v for k, v in plan.order.items()}
+    )
+    write_json(
+        folder / "plan.json",
+        {
+            "format": FORMAT,
+            "hash": plan.hash,
+            "parts": plan.parts,
+            "data": plan.data,
+            "model": plan.spec.describe(),
+            "experiment": plan.experiment.describe(),
+        },
+    )
+
+
+def restore(folder: Path) -> Plan:
+    """Read a plan back and verify its hash.
+
+    Raises:
+        UserError: missing, from a newer version, or changed since it was written.
+    """
+    try:
+        told = json.loads((folder / "plan.json").read_text("utf-8"))
+        weights = load_file(folder / "weights.safetensors")
+        with np.load(folder / "order.npz", allow_pickle=False) as packed:
+            order = {key.replace(".", "/"): packed[key] for key in packed.files}
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: not a readable plan: {error}") from None
+    if told.get("format", 0) > FORMAT:
+        raise UserError(
+            f"{folder}: plan format {told['format']} is newer than {FORMAT}; update dualml"
+        )
+    experiment = Experiment.model_validate(told["experiment"])
+    spec = ModelSpec.restore(told["model"])
+    parts = parts_of(experiment, spec, told["data"], weights, order)
+    changed = [part for part in parts if parts[part] != told["parts"].get(part)]
+    if changed:
+        raise UserError(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
+    return Plan(experiment, spec, told["data"], weights, order, parts)

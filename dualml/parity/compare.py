@@ -1,0 +1,177 @@
+"""Two trajectories against the rounding envelope: equal, or where they first part."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.parity.distance import distance, distances
+from dualml.parity.trajectory import PHASES, Trajectory
+
+#: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
+FLOOR = 2.0**-23
+#: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
+#: being inside it no longer says anything.
+CHAOS = 0.01
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured distance: where, how far, and how far rounding alone goes there."""
+
+    step: int
+    phase: str
+    tensor: str
+    distance: float
+    envelope: float
+
+    @property
+    def ratio(self) -> float:
+        return self.distance / max(self.envelope, FLOOR)
+
+
+def compare(a: Trajectory, b: Trajectory, margin: float) -> dict[str, Any]:
+    """Judge one pair.
+
+    Args:
+        margin: a distance is outside when it exceeds ``margin`` × envelope.
+
+    Returns:
+        The comparison as written to ``parity.json`` (without arm, seed and names).
+    """
+    points = list(measure(a, b))
+    if not points:
+        return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
+    chaos = next((p.step for p in points if p.phase == "loss" and p.envelope > CHAOS), None)
+    judged = [p for p in points if chaos is None or p.step < chaos]
+    outside = [p for p in judged if p.ratio > margin]
+    steps = max(p.step for p in points)
+    verdict, reason = "equal", "inside_envelope"
+    if outside:
+        verdict, reason = "different", "outside_envelope"
+    elif chaos is not None:
+        verdict, reason = "not comparable", "chaotic"
+    worst = max(judged, key=lambda p: p.ratio) if judged else None
+    return {
+        "verdict": verdict,
+        "reason": reason,
+        "evidence": {
+            "margin": margin,
+            "chaotic_from": chaos,
+            "worst_ratio": worst.ratio if worst else None,
+            "judged_steps": max((p.step for p in judged), default=0),
+        },
+        "steps": steps,
+        "phases": {
+            phase: digest(points, phase)
+            for phase in PHASES
+            if any(p.phase == phase for p in points)
+        },
+        "first_divergence": first_divergence(outside, judged, margin),
+        "curve": curve(points),
+        "outcome": {
+            "final_loss": [a.final_loss, b.final_loss],
+            "test_accuracy": [a.test_accuracy, b.test_accuracy],
+            "weights": max(distance(w, b.weights[name]) for name, w in a.weights.items()),
+        },
+    }
+
+
+def measure(a: Trajectory, b: Trajectory) -> Iterator[Point]:
+    """Every distance in the order of execution: step, phase, and the flow through the layers.
+
+    The envelope of a tensor at a step is the largest seen up to that step, over both backends: a
+    trajectory that has strayed does not come back for good.
+    """
+    steps = sorted(set(a.data) & set(b.data))
+    horizon = min(
+        [len(a.losses), len(b.losses)] + [len(t.envelope.loss) for t in (a, b) if t.envelope]
+    )
+    gap = distances(a.losses[:horizon], b.losses[:horizon])
+    loss_envelope = np.zeros(horizon)
+    for t in (a, b):
+        if t.envelope:
+            loss_envelope = np.maximum(loss_envelope, t.envelope.loss[:horizon])
+    loss_envelope = np.maximum.accumulate(loss_envelope)
+    names: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for key in a.tensors:
+        phase, at, tensor = key.split("/", 2)
+        if key in b.tensors:
+            names[int(at), phase].append(tensor)
+    grown: dict[str, float] = defaultdict(float)
+    flow = list(a.weights)
+    for step in range(1, horizon + 1):
+        traced = step in steps
+        for phase in PHASES:
+            if phase == "data" and traced:
+                yield Point(step, "data", "batch", float(a.data[step] != b.data[step]), 0.0)
+            elif phase == "loss":
+                i = step - 1
+                yield Point(step, "loss", "loss", float(gap[i]), float(loss_envelope[i]))
+            elif traced:
+                for tensor in ordered(phase, names[step, phase], flow):
+                    key = f"{phase}/{step:08d}/{tensor}"
+                    seen = [t.envelope.tensors.get(key, 0.0) for t in (a, b) if t.envelope]
+                    kind = f"{phase}/{tensor}"
+                    grown[kind] = max([grown[kind], *seen])
+                    yield Point(
+                        step, phase, tensor, distance(a.tensors[key], b.tensors[key]), grown[kind]
+                    )
+
+
+def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
+    """Forward in layer order, gradients from the last layer back, the rest as stored."""
+    rank = {name: i for i, name in enumerate(flow)}
+    if phase == "gradient":
+        return sorted(tensors, key=lambda name: -rank.get(name, 0))
+    return tensors
+
+
+def digest(points: list[Point], phase: str) -> dict[str, Any]:
+    """Largest and last distance of a phase, and its point of the largest ratio."""
+    mine = [p for p in points if p.phase == phase]
+    last = [p for p in mine if p.step == mine[-1].step]
+    worst = max(mine, key=lambda p: p.ratio)
+    return {
+        "max": max(p.distance for p in mine),
+        "final": max(p.distance for p in last),
+        "envelope": worst.envelope,
+        "ratio": worst.ratio,
+        "step": worst.step,
+        "tensor": worst.tensor,
+    }
+
+
+def first_divergence(
+    outside: list[Point], judged: list[Point], margin: float
+) -> dict[str, Any] | None:
+    """The first point outside, and the last step before it at which its phase was inside."""
+    if not outside:
+        return None
+    first = outside[0]
+    before = [
+        p.step
+        for p in judged
+        if p.phase == first.phase and p.step < first.step and p.ratio <= margin
+    ]
+    return {
+        "step": first.step,
+        "after": max(before, default=0),
+        "phase": first.phase,
+        "tensor": first.tensor,
+        "distance": first.distance,
+        "envelope": first.envelope,
+    }
+
+
+def curve(points: list[Point]) -> dict[str, list[float]]:
+    mine = [p for p in points if p.phase == "loss"]
+    return {
+        "step": [p.step for p in mine],
+        "loss": [p.distance for p in mine],
+        "envelope": [p.envelope for p in mine],
+    }

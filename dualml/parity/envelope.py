@@ -1,0 +1,62 @@
+"""The rounding envelope: how far a backend strays from itself when only rounding changes.
+
+A *draw* repeats a trial with every initial weight moved by one unit in the last place, up or down,
+and with the samples inside each batch in another order. Neither changes the mathematics by more
+than one rounding, so whatever the draw's trajectory does differently, rounding alone can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.distance import distance, distances
+from dualml.seeds import generator
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def perturb(weights: Arrays, seed: int, draw: int) -> dict[str, NDArray[np.float32]]:
+    """Every float32 weight moved by one unit in the last place, up or down at random."""
+    out = {}
+    for name, w in weights.items():
+        up = generator(seed, "ulp", draw, name).random(w.shape) < 0.5
+        w32 = np.asarray(w, np.float32)
+        out[name] = np.nextafter(w32, np.where(up, np.float32(np.inf), np.float32(-np.inf)))
+    return out
+
+
+def shuffled(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArray[np.int64]:
+    """The same samples in another order: sums are rounded in another order."""
+    return generator(seed, "within-batch", draw, step).permutation(batch)
+
+
+class Envelope:
+    """Largest distance of any draw from the unperturbed trajectory, per tensor and step.
+
+    Attributes:
+        loss: (updates of the horizon,) relative distance of the loss.
+        tensors: ``PHASE/STEP/TENSOR`` → relative distance.
+        draws: number of draws taken in.
+    """
+
+    def __init__(self, told: Mapping[str, Any] | None = None) -> None:
+        told = told or {"loss": [], "tensors": {}, "draws": 0}
+        self.loss = np.array(told["loss"], np.float64)
+        self.tensors: dict[str, float] = dict(told["tensors"])
+        self.draws: int = told["draws"]
+
+    def add(
+        self, losses: NDArray[Any], capture: Arrays, base_losses: NDArray[Any], base_capture: Arrays
+    ) -> None:
+        gap = distances(losses, base_losses[: len(losses)])
+        self.loss = np.maximum(self.loss, gap) if self.draws else gap
+        for key, value in capture.items():
+            self.tensors[key] = max(self.tensors.get(key, 0.0), distance(value, base_capture[key]))
+        self.draws += 1
+
+    def describe(self) -> dict[str, Any]:
+        return {"draws": self.draws, "loss": self.loss.tolist(), "tensors": self.tensors}

@@ -1,0 +1,41 @@
+"""Equivalence over several seeds, for trajectories that rounding alone drives apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+MARGIN = 0.01  # accuracies within one percentage point count as the same result
+LEVEL = 0.05
+
+
+def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> dict[str, Any]:
+    """Two one-sided paired t-tests: is the mean difference inside ±``margin``?
+
+    Args:
+        a, b: one value (a fraction) for each seed, paired; at least three.
+
+    Returns:
+        ``{"equivalent", "mean", "low", "high", "margin", "seeds"}``, the interval being the
+        1 − 2·LEVEL confidence interval that the tests are equivalent to.
+
+    Source: Schuirmann 1987, "A comparison of the two one-sided tests procedure …".
+    """
+    from scipy import stats
+
+    gap = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    if len(gap) < 3:
+        raise ValueError(f"three seeds at least; received {len(gap)}")
+    mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
+    reach = float(stats.t.ppf(1 - LEVEL, len(gap) - 1)) * error
+    low, high = mean - reach, mean + reach
+    return {
+        "equivalent": -margin < low and high < margin,
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "margin": margin,
+        "seeds": len(gap),
+    }

@@ -1,0 +1,134 @@
+"""The NumPy backend: the same interface as the frameworks', executed in float64 by hand."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.errors import UserError
+from dualml.model.spec import ModelSpec
+from dualml.optim.base import Params, Rule, State
+from dualml.optim.schedule import Schedule
+from dualml.reference.losses import LOSSES
+from dualml.reference.model import Model
+
+
+class NumpyTraining:
+    """See `dualml.backend.Training`."""
+
+    def __init__(
+        self,
+        model: Model,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+        chunk: int,
+    ) -> None:
+        self.model, self.rule, self.schedule, self.loss = model, rule, schedule, loss
+        self.x, self.y, self.updates, self.chunk = x, y, updates, chunk
+        self._state: State = rule.init(model.weights)
+
+    def _gradient(self, batch: Array) -> tuple[float, Params]:
+        total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
+        mean = 0.0
+        for part, share in chunks(batch, self.chunk):
+            loss, grads = self.model.loss_and_gradients(self.x[part], self.y[part], self.loss)
+            mean += share * loss
+            for name, g in grads.items():
+                total[name] += share * g
+        return mean, total
+
+    def step(self, batch: Array, step: int) -> float:
+        loss, grads = self._gradient(batch)
+        lr = self.rule.lr * self.schedule.factor(step, self.updates)
+        self.model.weights, self._state = self.rule.update(
+            self.model.weights, grads, self._state, step, lr
+        )
+        return loss
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        loss, grads = self._gradient(batch)
+        _, tape = self.model.forward(self.x[probe])
+        return Trace(
+            data=batch_digest(self.x[batch], self.y[batch]),
+            activations={name: value for name, _, value, _ in tape},
+            loss=loss,
+            gradients=grads,
+        )
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
+        loss = hits = 0.0
+        for part, share in chunks(np.arange(len(x)), 1000):
+            logits, _ = self.model.forward(x[part])
+            loss += share * LOSSES[self.loss](logits, y[part])[0]
+            hits += float((logits.argmax(axis=1) == y[part]).sum())
+        return loss, hits / len(x)
+
+    def weights(self) -> Arrays:
+        return {name: w.copy() for name, w in self.model.weights.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return {
+            slot: {n: s.copy() for n, s in named.items()} for slot, named in self._state.items()
+        }
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        self.model.weights = {name: np.array(w, np.float64) for name, w in weights.items()}
+        self._state = {
+            slot: {n: np.array(s, np.float64) for n, s in named.items()}
+            for slot, named in state.items()
+        }
+
+
+class NumpyBackend:
+    """See `dualml.backend.Backend`.
+
+    Raises:
+        UserError: a device other than ``auto`` or ``cpu``.
+    """
+
+    name = "numpy"
+    dtype = "float64"
+
+    def __init__(self, device: str = "auto", threads: int = 0) -> None:
+        if device not in ("auto", "cpu"):
+            raise UserError(f"backend numpy runs on the CPU only; received --device {device}")
+        self.threads = threads
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "device": "cpu",
+            "threads": str(self.threads or "all"),
+            "dtype": self.dtype,
+            "deterministic": "yes",
+        }
+
+    def training(
+        self,
+        spec: ModelSpec,
+        weights: Arrays,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        *,
+        updates: int,
+        chunk: int = 256,
+    ) -> NumpyTraining:
+        return NumpyTraining(Model(spec, weights), rule, schedule, loss, x, y, updates, chunk)
+
+    def read(self, losses: Sequence[Any]) -> Array:
+        return np.array(losses, np.float64)
+
+    def synchronize(self) -> None:
+        """NumPy computes at once."""

@@ -1,0 +1,61 @@
+"""Checkpoints of a trial: one safetensors file, replaced in one step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from dualml.files import write_bytes
+
+Arrays = dict[str, NDArray[Any]]
+NAME = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a trial stands: updates made, training seconds, bytes of records, batches' SHA-256."""
+
+    step: int = 0
+    seconds: float = 0.0
+    records: int = 0
+    digests: dict[str, str] = field(default_factory=dict)
+
+
+def save_checkpoint(
+    folder: Path, progress: Progress, weights: Arrays, state: Mapping[str, Arrays], trace: Arrays
+) -> None:
+    """``trace`` holds the tensors captured so far; state is slot → name → array."""
+    tensors = {f"weights/{name}": w for name, w in weights.items()}
+    for slot, named in state.items():
+        tensors.update({f"state/{slot}/{name}": s for name, s in named.items()})
+    tensors.update({f"trace/{key}": value for key, value in trace.items()})
+    write_bytes(folder / NAME, save(tensors, {"progress": json.dumps(asdict(progress))}))
+
+
+def load_checkpoint(folder: Path) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays] | None:
+    """Progress, weights, state and trace; None where there is no checkpoint."""
+    path = folder / NAME
+    if not path.exists():
+        return None
+    weights: Arrays = {}
+    state: dict[str, Arrays] = {}
+    trace: Arrays = {}
+    with safe_open(path, framework="numpy") as file:
+        progress = Progress(**json.loads(file.metadata()["progress"]))
+        for key in file.keys():  # noqa: SIM118 - not a dictionary
+            kind, _, rest = key.partition("/")
+            if kind == "weights":
+                weights[rest] = file.get_tensor(key)
+            elif kind == "trace":
+                trace[rest] = file.get_tensor(key)
+            else:
+                slot, _, name = rest.partition("/")
+                state.setdefault(slot, {})[name] = file.get_tensor(key)
+    return progress, weights, state, trace

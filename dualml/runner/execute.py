@@ -1,0 +1,195 @@
+"""A whole run: freeze the plan, run the trials, judge, report."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualml.backend import BackendInfo, backends, choose
+from dualml.errors import UserError
+from dualml.runner.folder import RunFolder, read_run
+
+INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asked for, as on the command line."""
+
+    lab: str | None
+    backend: str | None = None
+    out: Path | None = None
+    overrides: Sequence[str] = ()
+    arms: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    data: str | None = None
+    device: str = "auto"
+    threads: int = 0
+    quick: bool = False
+    resume: Path | None = None
+    lang: str = "en"
+    report: bool = True
+    quiet: bool = False
+
+
+def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
+    """Run, and return the exit code, the run folder and ``parity.json``.
+
+    Raises:
+        UserError: wrong input, before anything is written.
+    """
+    from dualml.experiment.plan import Plan
+    from dualml.parity.judge import judge, worst
+    from dualml.runner.progress import Bars
+    from dualml.runner.run import run_trials
+
+    plan: Plan
+    folder, plan, infos = resume(request) if request.resume else prepare(request)
+    trials = folder.run["trials"]
+    try:
+        environs = environments(infos, folder.run["options"]["threads"], request)
+        with Bars(len(folder.pending()), request.lang, request.quiet) as bars:
+            run_trials(folder, plan, environs, bars)
+    except KeyboardInterrupt:
+        folder.write()
+        print(
+            f"dualml: interrupted; continue with: dualml run --resume {folder.path}",
+            file=sys.stderr,
+        )
+        return INTERRUPTED, folder, {}
+    parity = judge(folder.path)
+    if request.report:
+        from dualml.report import render
+
+        render([folder.path], lang=request.lang)
+    ended_badly = any(t["status"] in ("failed", "interrupted") for t in trials)
+    if ended_badly or all(t["status"] == "unsupported" for t in trials):
+        return FAILED, folder, parity
+    return DIFFERENT if worst(parity) == "different" else WELL, folder, parity
+
+
+def environments(infos: Sequence[BackendInfo], threads: int, request: Request) -> dict[str, Any]:
+    """Environment variables of each backend's workers; the first time this measures the machine."""
+    from rich.console import Console
+
+    console = Console(stderr=True, quiet=request.quiet)
+    words = {"en": "preparing", "zh": "准备"}
+    with console.status(words.get(request.lang, "preparing")):
+        return {info.name: info.environ(threads) for info in infos}
+
+
+def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
+    """Everything that can be wrong is found here, cheapest first, before the first trial."""
+    from dualml.data import load as load_data
+    from dualml.experiment.load import load as load_experiment
+    from dualml.experiment.plan import freeze
+    from dualml.machine import default_threads
+
+    if request.lab is None:
+        raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
+    infos = choose(request.backend)
+    explicit = request.data is not None or any(o.startswith("data.name") for o in request.overrides)
+    experiment = load_experiment(
+        request.lab,
+        overrides=request.overrides,
+        arms=request.arms,
+        seeds=request.seeds,
+        data=request.data,
+        quick=request.quick,
+    )
+    check_devices(infos, request.device)
+    out = request.out or default_out(experiment.name)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(
+            f"{out} is not empty; choose another --out, or continue it with --resume {out}"
+        )
+    plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit))
+    options = {"device": request.device, "threads": request.threads or default_threads()}
+    names = [info.name for info in infos]
+    return RunFolder.create(out, plan, names, request.lang, options), plan, infos
+
+
+def default_out(name: str) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{name}-{stamp}"
+
+
+def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
+    """Go on with a run folder, as its run.json says."""
+    path = request.resume
+    assert path is not None
+    given = {
+        "--set": request.overrides,
+        "--arm": request.arms,
+        "--seed": request.seeds,
+        "--data": request.data,
+        "--quick": request.quick,
+        "--out": request.out,
+        "--backend": request.backend,
+    }
+    for option, value in given.items():
+        if value:
+            raise UserError(f"--resume goes on with what {path} says; leave out {option}")
+    run = read_run(path)
+    if request.lab and request.lab not in (run["name"], str(run.get("lab"))):
+        raise UserError(f"{path} is a run of {run['name']}, not of {request.lab}")
+    folder, plan = RunFolder.open(path)
+    known = backends()
+    names = list(dict.fromkeys(t["backend"] for t in folder.pending()))
+    for name in names:
+        if name not in known or not known[name].installed():
+            hint = f"; install it with: {known[name].install}" if name in known else ""
+            raise UserError(f"{path} needs backend {name!r}, which is not installed{hint}")
+    return folder, plan, [known[name] for name in names]
+
+
+def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
+    """A device that is not there is an error now, not in every trial.
+
+    A backend that cannot drive the device at all stays: its trials say ``unsupported``.
+    """
+    from dualml.machine import parse_device
+
+    kind, _ = parse_device(device)
+    if kind in ("auto", "cpu"):
+        return
+    refused = []
+    for info in infos:
+        status, reason = probe(info, device)
+        if status == "failed":
+            raise UserError(f"{info.name}: {reason}")
+        refused += [f"{info.name}: {reason}"] if status == "unsupported" else []
+    if len(refused) == len(infos):
+        raise UserError("; ".join(refused))
+
+
+def probe(info: BackendInfo, device: str) -> tuple[str, str]:
+    """Make the backend on the device, in a process of its own: a trial's status and reason."""
+    import json
+    import os
+
+    from dualml.machine import bounded
+
+    code = (
+        "import json, sys\n"
+        "from dualml.backend import backends\n"
+        "from dualml.runner.worker import reason_of\n"
+        "try:\n"
+        "    backends()[sys.argv[1]].create(sys.argv[2])\n"
+        "    told = ['ok', '']\n"
+        "except BaseException as error:\n"
+        "    told = list(reason_of(error))\n"
+        "print('\\n' + json.dumps(told))\n"
+    )
+    found = bounded(
+        [sys.executable, "-c", code, info.name, device], 120, {**os.environ, **info.environ(1)}
+    )
+    try:
+        status, reason = json.loads(found.out.strip().splitlines()[-1])
+        return str(status), str(reason)
+    except (IndexError, ValueError):
+        return "failed", f"could not be started on device {device} (exit code {found.code})"

@@ -1,0 +1,308 @@
+"""One trial inside its worker process: train, look at the chosen steps, and draw the envelope."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from dualml.backend import Backend
+from dualml.errors import TrialError
+from dualml.experiment.plan import Plan
+from dualml.files import read_json, write_bytes, write_json
+from dualml.parity.envelope import Envelope, perturb, shuffled
+from dualml.runner.checkpoint import NAME as CHECKPOINT
+from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
+from dualml.runner.records import Records
+
+Arrays = dict[str, NDArray[Any]]
+PROBE = 8  # samples whose activations are kept
+SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
+DIVERGED = 1e3  # a loss that many times the first one will not come back
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation."""
+
+    train_x: NDArray[np.float32]
+    train_y: NDArray[np.int64]
+    monitor_x: NDArray[np.float32]
+    monitor_y: NDArray[np.int64]
+    test_x: NDArray[np.float32]
+    test_y: NDArray[np.int64]
+
+
+class Trial:
+    """One (arm, backend, seed).
+
+    Args:
+        emit: told of every stretch of work: ``emit(phase=…, done=…, total=…, loss=…)``.
+        checkpoint_every: seconds of training between two checkpoints.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        arm: str,
+        seed: int,
+        backend: Backend,
+        samples: Samples,
+        folder: Path,
+        emit: Callable[..., None],
+        checkpoint_every: float = 10.0,
+    ) -> None:
+        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, backend
+        self.arm = plan.experiment.arms[arm]
+        self.samples, self.folder, self.emit = samples, folder, emit
+        self.checkpoint_every = checkpoint_every
+        self.schedule = plan.schedule(self.arm, seed)
+        self.initial = plan.initial(seed)
+        self.rule = self.arm.rule
+        self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
+        self.losses = np.zeros(self.schedule.updates)
+        self.trace: Arrays = {}
+        self.digests: dict[str, str] = {}
+        self.looks: dict[str, float] = {}
+        self.training = backend.training(
+            plan.spec,
+            dict(self.initial),
+            self.rule,
+            self.arm.plan_schedule,
+            plan.experiment.loss,
+            samples.train_x,
+            samples.train_y,
+            updates=self.schedule.updates,
+            chunk=self.arm.chunk,
+        )
+
+    def batch(self, step: int) -> NDArray[np.int64]:
+        return self.plan.batch(self.arm, self.seed, step)
+
+    def restart(self, weights: Arrays) -> None:
+        fresh = self.rule.init({name: w.astype(np.float64) for name, w in weights.items()})
+        self.training.load(weights, fresh, 0)
+
+    def run(self) -> dict[str, Any]:
+        """Train (from the last checkpoint, if there is one), draw, and return the summary."""
+        compile_s = self.warm_up()
+        seconds = self.train()
+        weights = self.training.weights()
+        broken = [name for name, w in weights.items() if not np.isfinite(w).all()]
+        if broken:
+            raise TrialError(f"weights are not finite after training: {', '.join(broken)}")
+        write_bytes(self.folder / "weights.safetensors", save(weights))
+        write_bytes(self.folder / "trace.safetensors", save(self.trace))
+        if self.backend.dtype != "float64":  # float64's own rounding is far below what is judged
+            self.draw()
+        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        updates = self.schedule.updates
+        return {
+            "train_s": seconds,
+            "compile_s": compile_s,
+            "updates": updates,
+            "sample_gradients": self.plan.sample_gradients(self.arm, self.seed, updates),
+            "final_loss": self.looks["train_loss"],
+            "train_accuracy": self.looks["train_accuracy"],
+            "test_loss": self.looks["test_loss"],
+            "test_accuracy": self.looks["test_accuracy"],
+            "data": self.digests,
+            "trace_steps": self.schedule.trace,
+        }
+
+    def warm_up(self) -> float:
+        """Compile every batch shape before the clock runs; the seconds it took."""
+        begin = time.perf_counter()
+        n, size, chunk = (
+            len(self.plan.pool(self.arm, self.seed)),
+            self.arm.batch_size,
+            self.arm.chunk,
+        )
+        lengths = {min(size or n, n), n % size if size else 0} - {0}
+        for length in sorted(lengths):
+            # a chunk and the remainder have every shape that the accumulation of `length` has
+            short = length if length <= chunk else chunk + (length % chunk or chunk)
+            self.training.step(np.arange(min(short, length), dtype=np.int64), 1)
+            self.emit(phase="compile", done=0, total=self.schedule.updates)
+        self.backend.synchronize()
+        self.restart(dict(self.initial))
+        return time.perf_counter() - begin
+
+    def train(self) -> float:
+        """The updates; the seconds they took."""
+        updates = self.schedule.updates
+        resumed = load_checkpoint(self.folder)
+        progress = Progress()
+        if resumed:
+            progress, weights, state, self.trace = resumed
+            self.training.load(weights, state, progress.step)
+            self.recall(progress)
+        records = Records(self.folder / "rank0.jsonl", progress.records)
+        marks = sorted(
+            {
+                *self.schedule.evaluate,
+                *(t - 1 for t in self.schedule.trace),
+                *self.schedule.trace,
+                updates,
+            }
+        )
+        step, seconds, stretch, saved = progress.step, progress.seconds, 1, progress.seconds
+        try:
+            if step == 0:
+                self.look(records, 0, 0.0)
+            while step < updates:
+                if step + 1 in self.schedule.trace:
+                    self.capture_before(step + 1)
+                stop = min(step + stretch, next(m for m in marks if m > step))
+                spent, losses = self.stretch(step + 1, stop)
+                seconds += spent
+                self.losses[step:stop] = losses
+                self.write_losses(records, step + 1, stop)
+                self.check(step + 1, stop)
+                if stop in self.schedule.trace:
+                    self.capture_after(stop)
+                if stop in self.schedule.evaluate:
+                    self.look(records, stop, seconds)
+                if spent < SEGMENT_S / 2 and stop - step == stretch:
+                    stretch *= 2
+                step = stop
+                self.emit(phase="train", done=step, total=updates, loss=float(losses[-1]))
+                if seconds - saved > self.checkpoint_every and step < updates:
+                    saved = seconds
+                    save_checkpoint(
+                        self.folder,
+                        Progress(step, seconds, records.flush(), self.digests),
+                        self.training.weights(),
+                        self.training.state(),
+                        self.trace,
+                    )
+            save_checkpoint(
+                self.folder,
+                Progress(step, seconds, records.flush(), self.digests),
+                self.training.weights(),
+                self.training.state(),
+                self.trace,
+            )
+        finally:
+            records.close()
+        return seconds
+
+    def recall(self, progress: Progress) -> None:
+        """Losses and looks made before the checkpoint, from the records it covers."""
+        with (self.folder / "rank0.jsonl").open("rb") as file:
+            for line in file.read(progress.records).splitlines():
+                record = json.loads(line)
+                if record["metric"] == "loss":
+                    self.losses[record["step"] - 1] = record["value"]
+                else:
+                    self.looks[record["metric"]] = record["value"]
+        self.digests = dict(progress.digests)
+
+    def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
+        """Updates ``first`` … ``last`` without a synchronisation in between."""
+        self.backend.synchronize()
+        begin = time.perf_counter()
+        lazy = [self.training.step(self.batch(step), step) for step in range(first, last + 1)]
+        self.backend.synchronize()
+        spent = time.perf_counter() - begin
+        return spent, self.backend.read(lazy)
+
+    def write_losses(self, records: Records, first: int, last: int) -> None:
+        n = len(self.samples.train_y)
+        for step in range(first, last + 1):
+            done = self.plan.sample_gradients(self.arm, self.seed, step)
+            records.write("loss", step, float(self.losses[step - 1]), self.unit, epochs=done / n)
+
+    def check(self, first: int, last: int) -> None:
+        """Refuse a loss that is not finite or has run away, and an update that moved nothing."""
+        for step in range(first, last + 1):
+            loss = float(self.losses[step - 1])
+            if not math.isfinite(loss):
+                raise TrialError(
+                    f"arm {self.arm_name}: the loss is {loss} at step {step}; "
+                    f"lower the learning rate (lr = {self.rule.lr:g})"
+                )
+            if loss > DIVERGED * max(float(self.losses[0]), 1e-3):
+                raise TrialError(
+                    f"arm {self.arm_name}: the loss diverges, {loss:.3g} at step {step} "
+                    f"after {self.losses[0]:.3g} at step 1; lower the learning rate "
+                    f"(lr = {self.rule.lr:g})"
+                )
+        if first == 1:
+            now = self.training.weights()
+            if all(np.array_equal(now[name], self.initial[name]) for name in now):
+                raise TrialError(
+                    f"arm {self.arm_name}: optimizer {self.rule.name} moved no parameter "
+                    f"in step 1; is lr = {self.rule.lr:g} too small, or is the update lost?"
+                )
+
+    def look(self, records: Records, step: int, seconds: float) -> None:
+        s = self.samples
+        found = {}
+        found["train_loss"], found["train_accuracy"] = self.training.evaluate(
+            s.monitor_x, s.monitor_y
+        )
+        found["test_loss"], found["test_accuracy"] = self.training.evaluate(s.test_x, s.test_y)
+        done = self.plan.sample_gradients(self.arm, self.seed, step)
+        for metric, value in found.items():
+            unit = self.unit if metric.endswith("loss") else "1"
+            records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
+        self.looks.update(found)
+        records.flush()
+
+    def probe(self) -> NDArray[np.int64]:
+        return self.batch(1)[:PROBE]
+
+    def capture_before(
+        self, step: int, batch: NDArray[np.int64] | None = None, into: Arrays | None = None
+    ) -> None:
+        """Loss, activations and gradients of update ``step``, before it is made."""
+        into = self.trace if into is None else into
+        seen = self.training.trace(self.batch(step) if batch is None else batch, self.probe())
+        for name, value in seen.activations.items():
+            into[f"forward/{step:08d}/{name}"] = np.ascontiguousarray(value)
+        for name, value in seen.gradients.items():
+            into[f"gradient/{step:08d}/{name}"] = np.ascontiguousarray(value)
+        if batch is None:
+            self.digests[str(step)] = seen.data
+
+    def capture_after(self, step: int, into: Arrays | None = None) -> None:
+        """Weights and optimizer state after update ``step``."""
+        into = self.trace if into is None else into
+        for name, value in self.training.weights().items():
+            into[f"update/{step:08d}/{name}"] = np.ascontiguousarray(value)
+        for slot, named in self.training.state().items():
+            for name, value in named.items():
+                into[f"state/{step:08d}/{slot}/{name}"] = np.ascontiguousarray(value)
+
+    def draw(self) -> None:
+        """The rounding envelope: perturbed runs of the first updates, compared and dropped."""
+        path = self.folder / "envelope.json"
+        envelope = Envelope(read_json(path) if path.exists() else None)
+        horizon = self.schedule.trace[-1]
+        for draw in range(envelope.draws, self.plan.experiment.parity.draws):
+            self.restart(dict(perturb(self.initial, self.seed, draw)))
+            capture: Arrays = {}
+            lazy = []
+            for step in range(1, horizon + 1):
+                batch = shuffled(self.batch(step), self.seed, draw, step)
+                if step in self.schedule.trace:
+                    self.capture_before(step, batch, capture)
+                lazy.append(self.training.step(batch, step))
+                if step in self.schedule.trace:
+                    self.capture_after(step, capture)
+                self.emit(
+                    phase="envelope",
+                    done=draw * horizon + step,
+                    total=self.plan.experiment.parity.draws * horizon,
+                )
+            envelope.add(self.backend.read(lazy), capture, self.losses, self.trace)
+            write_json(path, envelope.describe())

@@ -1,0 +1,62 @@
+"""The MindSpore backend: one device in one process, every step compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+
+from dualml.backend import Array, Arrays
+from dualml.model.spec import ModelSpec
+from dualml.optim import Rule, Schedule
+from dualml_ms.environment import environment, resolve_device
+from dualml_ms.training import MindSporeTraining
+
+
+class MindSporeBackend:
+    """See `dualml.backend.Backend`.
+
+    Args:
+        device: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``ascend``.
+        threads: recorded; MindSpore takes its threads from the environment of the process.
+
+    Raises:
+        UserError, Unsupported: a device that is not there, or that this build cannot drive.
+    """
+
+    name = "mindspore"
+    dtype = "float32"
+
+    def __init__(self, device: str = "auto", threads: int = 0) -> None:
+        self.device, self.threads = resolve_device(device), threads
+        ms.set_device(self.device)
+        ms.set_context(mode=ms.GRAPH_MODE)
+        ms.set_seed(0)  # nothing here draws from it; a stray draw would at least repeat
+
+    def environment(self) -> dict[str, str]:
+        return environment(self.device, self.threads)
+
+    def training(
+        self,
+        spec: ModelSpec,
+        weights: Arrays,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        *,
+        updates: int,
+        chunk: int = 256,
+    ) -> MindSporeTraining:
+        return MindSporeTraining(spec, weights, rule, schedule, loss, x, y, updates, chunk)
+
+    def read(self, losses: Sequence[Any]) -> Array:
+        return np.array(
+            [sum(float(loss.asnumpy()) * share for loss, share in parts) for parts in losses]
+        )
+
+    def synchronize(self) -> None:
+        ms.runtime.synchronize()

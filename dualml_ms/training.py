@@ -1,0 +1,198 @@
+"""A trial's model, optimizer and data in MindSpore: the compiled whole step and the looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.model.spec import ModelSpec
+from dualml.optim import Rule, Schedule
+from dualml_ms.model import LOSSES, Network
+from dualml_ms.model.network import Activations
+from dualml_ms.optim import load_state, optimizer, state
+
+
+class LossCell(nn.Cell):
+    """Mean loss of the network over a batch."""
+
+    def __init__(self, network: Network, loss: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network, self.loss = network, loss
+
+    def construct(self, x, y):
+        return self.loss(self.network(x), y)
+
+
+class WholeStep(nn.Cell):
+    """Forward, backward and update compiled as one graph."""
+
+    def __init__(self, loss: LossCell, optimizer: nn.Optimizer) -> None:
+        super().__init__(auto_prefix=False)
+        self.optimizer = optimizer
+        self.gradient = ops.value_and_grad(loss, None, optimizer.parameters)
+
+    def construct(self, x, y):
+        loss, gradients = self.gradient(x, y)
+        return ops.depend(loss, self.optimizer(gradients))
+
+
+class Gradient(nn.Cell):
+    """Loss and gradients; nothing is changed."""
+
+    def __init__(self, loss: LossCell, parameters: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.gradient = ops.value_and_grad(loss, None, parameters)
+
+    def construct(self, x, y):
+        return self.gradient(x, y)
+
+
+class Accumulate(nn.Cell):
+    """Add a chunk's share of the mean gradient to the sums; the chunk's own mean loss."""
+
+    def __init__(
+        self, loss: LossCell, parameters: ms.ParameterTuple, sums: ms.ParameterTuple
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        self.sums = sums
+        self.gradient = ops.value_and_grad(loss, None, parameters)
+
+    def construct(self, x, y, share):
+        loss, gradients = self.gradient(x, y)
+        for i in range(len(self.sums)):
+            loss = ops.depend(loss, ops.assign_add(self.sums[i], gradients[i] * share))
+        return loss
+
+
+class Apply(nn.Cell):
+    """One update with the accumulated gradient, then sums of zero."""
+
+    def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.optimizer, self.sums = optimizer, sums
+
+    def construct(self):
+        done = self.optimizer(self.sums)
+        for i in range(len(self.sums)):
+            done = ops.depend(
+                done, ops.assign(self.sums[i], ops.depend(ops.zeros_like(self.sums[i]), done))
+            )
+        return done
+
+
+class Score(nn.Cell):
+    """Mean loss and number of hits of a batch."""
+
+    def __init__(self, network: Network, loss: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network, self.loss = network, loss
+
+    def construct(self, x, y):
+        logits = self.network(x)
+        hits = ops.equal(ops.argmax(logits, 1).astype(ms.int32), y)
+        return self.loss(logits, y), hits.astype(ms.float32).sum()
+
+
+class MindSporeTraining:
+    """See `dualml.backend.Training`."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Arrays,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+        chunk: int,
+    ) -> None:
+        self.chunk = chunk
+        self.network = Network(spec)
+        self.network.load(weights)
+        self.network.set_train()
+        self.parameters = self.network.canonical()
+        tuple_ = ms.ParameterTuple(self.parameters.values())
+        rates = [rule.lr * factor for factor in schedule.factors(updates)]
+        constant = schedule.kind == "constant" and not schedule.warmup
+        self.optimizer = optimizer(
+            rule, list(self.parameters.values()), rule.lr if constant else rates
+        )
+        criterion = LOSSES[loss]()
+        mean = LossCell(self.network, criterion)
+        self.whole = WholeStep(mean, self.optimizer)
+        self.gradient = Gradient(mean, tuple_)
+        self.layers = Activations(self.network)
+        self.score = Score(self.network, criterion)
+        self._accumulators = lambda: self._make_accumulators(mean, tuple_)
+        self.accumulate: Accumulate | None = None
+        self.x, self.y = x, y.astype(np.int32)
+
+    def _make_accumulators(self, mean: LossCell, parameters: ms.ParameterTuple) -> None:
+        """Made at the first batch above the chunk size: they cost a copy of the parameters."""
+        sums = parameters.clone(prefix="accumulated", init="zeros")
+        self.accumulate, self.apply = (
+            Accumulate(mean, parameters, sums),
+            Apply(self.optimizer, sums),
+        )
+
+    def _tensors(self, batch: Array) -> tuple[ms.Tensor, ms.Tensor]:
+        """from_numpy shares memory with the fresh arrays: no second copy."""
+        return ms.Tensor.from_numpy(self.x[batch]), ms.Tensor.from_numpy(self.y[batch])
+
+    def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
+        if len(batch) <= self.chunk:
+            return [(self.whole(*self._tensors(batch)), 1.0)]
+        if self.accumulate is None:
+            self._accumulators()
+        losses = []
+        for part, share in chunks(batch, self.chunk):
+            loss = self.accumulate(*self._tensors(part), ms.Tensor(share, ms.float32))
+            losses.append((loss, share))
+        self.apply()
+        return losses
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        loss, gradients = 0.0, {}
+        for part, share in chunks(batch, self.chunk):
+            value, found = self.gradient(*self._tensors(part))
+            loss += share * float(value.asnumpy())
+            for name, g in zip(self.parameters, found, strict=True):
+                gradients[name] = gradients.get(name, 0) + g.asnumpy() * np.float32(share)
+        outputs = self.layers(self._tensors(probe)[0])
+        x, y = self._tensors(batch)
+        return Trace(
+            data=batch_digest(x.asnumpy(), y.asnumpy()),
+            activations={
+                name: value.asnumpy()
+                for (name, _), value in zip(self.network.spec.layers, outputs, strict=True)
+            },
+            loss=loss,
+            gradients=gradients,
+        )
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
+        self.network.set_train(False)
+        loss = hits = 0.0
+        for part, share in chunks(np.arange(len(x)), 1000):
+            labels = ms.Tensor.from_numpy(y[part].astype(np.int32))
+            mean, right = self.score(ms.Tensor.from_numpy(x[part]), labels)
+            loss += share * float(mean.asnumpy())
+            hits += float(right.asnumpy())
+        self.network.set_train()
+        return loss, hits / len(x)
+
+    def weights(self) -> Arrays:
+        return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return state(self.optimizer, list(self.parameters))
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        self.network.load(weights)
+        load_state(self.optimizer, state, step, list(self.parameters))

@@ -1,0 +1,72 @@
+"""The PyTorch backend: one device in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from dualml.backend import Array, Arrays
+from dualml.model.spec import ModelSpec
+from dualml.optim import Rule, Schedule
+from dualml_torch.environment import environment, resolve_device
+from dualml_torch.training import TorchTraining
+
+
+class TorchBackend:
+    """See `dualml.backend.Backend`.
+
+    Args:
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:i`` or ``gpu``.
+        threads: threads inside one operator; 0 leaves PyTorch's choice.
+
+    Raises:
+        UserError, Unsupported: a device that is not there, or that PyTorch does not know.
+    """
+
+    name = "torch"
+    dtype = "float32"
+
+    def __init__(self, device: str = "auto", threads: int = 0) -> None:
+        self.device = torch.device(resolve_device(device))
+        if threads:
+            torch.set_num_threads(threads)
+        torch.manual_seed(0)  # nothing here draws from it; a stray draw would at least repeat
+        torch.use_deterministic_algorithms(True)
+
+    def environment(self) -> dict[str, str]:
+        return environment(str(self.device), torch.get_num_threads())
+
+    def training(
+        self,
+        spec: ModelSpec,
+        weights: Arrays,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        *,
+        updates: int,
+        chunk: int = 256,
+    ) -> TorchTraining:
+        return TorchTraining(spec, weights, rule, schedule, loss, x, y, self.device, updates, chunk)
+
+    def read(self, losses: Sequence[Any]) -> Array:
+        if not losses:
+            return np.zeros(0)
+        values = torch.stack([loss for parts in losses for loss, _ in parts]).double().cpu().numpy()
+        return weighted(values, losses)
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def weighted(values: Array, losses: Sequence[Any]) -> Array:
+    """Mean loss of each batch from the mean losses of its chunks, in order."""
+    shares = np.array([share for parts in losses for _, share in parts])
+    starts = np.cumsum([0] + [len(parts) for parts in losses[:-1]])
+    return np.add.reduceat(values * shares, starts)

@@ -1,0 +1,101 @@
+"""A trial's model, optimizer and data in PyTorch: the fast step and the looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.model.spec import ModelSpec
+from dualml.optim import Rule, Schedule
+from dualml_torch.model import LOSSES, Network
+from dualml_torch.optim import load_state, optimizer, state
+
+
+class TorchTraining:
+    """See `dualml.backend.Training`."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Arrays,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        device: torch.device,
+        updates: int,
+        chunk: int,
+    ) -> None:
+        self.device, self.updates, self.chunk = device, updates, chunk
+        self.network = Network(spec).to(device)
+        self.network.load(weights)
+        self.network.train()
+        self.parameters = self.network.canonical()
+        self.loss = LOSSES[loss]
+        self.rule, self.schedule = rule, schedule
+        self.optimizer = optimizer(rule, list(self.parameters.values()))
+        self.x, self.y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+
+    def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
+        if self.schedule.kind != "constant" or self.schedule.warmup:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rule.lr * self.schedule.factor(step, self.updates)
+        self.optimizer.zero_grad()
+        losses = []
+        for part, share in chunks(batch, self.chunk):
+            losses.append((self._backward(part, share), share))
+        self.optimizer.step()
+        return losses
+
+    def _backward(self, part: Array, share: float) -> torch.Tensor:
+        """Add this part's share of the mean gradient; the part's own mean loss."""
+        index = torch.from_numpy(part).to(self.device)
+        loss = self.loss(self.network(self.x[index]), self.y[index])
+        (loss if share == 1 else loss * share).backward()
+        return loss.detach()
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        self.optimizer.zero_grad()
+        losses = [(self._backward(part, share), share) for part, share in chunks(batch, self.chunk)]
+        gradients = {name: numpy(p.grad) for name, p in self.parameters.items()}
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            found = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
+        index = torch.from_numpy(batch).to(self.device)
+        return Trace(
+            data=batch_digest(numpy(self.x[index]), numpy(self.y[index])),
+            activations={name: numpy(value) for name, value in found.items()},
+            loss=sum(float(loss) * share for loss, share in losses),
+            gradients=gradients,
+        )
+
+    @torch.no_grad()
+    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
+        self.network.eval()
+        loss, hits = 0.0, 0
+        for part, share in chunks(np.arange(len(x)), 1000):
+            labels = torch.from_numpy(y[part]).to(self.device)
+            logits = self.network(torch.from_numpy(x[part]).to(self.device))
+            loss += share * float(self.loss(logits, labels))
+            hits += int((logits.argmax(dim=1) == labels).sum())
+        self.network.train()
+        return loss, hits / len(x)
+
+    def weights(self) -> Arrays:
+        return {name: numpy(p) for name, p in self.parameters.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return state(self.optimizer, list(self.parameters))
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        self.network.load(weights)
+        load_state(self.optimizer, state, step, list(self.parameters))
+
+
+def numpy(tensor: torch.Tensor) -> Array:
+    """A copy on the host."""
+    return tensor.detach().cpu().numpy().copy()

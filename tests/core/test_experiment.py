@@ -1,0 +1,144 @@
+"""Experiment files: what is accepted, and the one line a user sees when it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dualml.errors import UserError
+from dualml.experiment.load import load
+from dualml.experiment.schema import Experiment
+
+GOOD = """
+name = "tiny"
+model = "softmax"
+title = { en = "Tiny" }
+[data]
+name = "digits"
+[arms.a]
+optimizer = { name = "sgd", lr = 0.1 }
+[arms.b]
+group = "extra"
+optimizer = { name = "adam", lr = 1 }
+[quick]
+arms.a = { epochs = 1 }
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.toml"
+    path.write_text(GOOD)
+    return str(path)
+
+
+def test_shipped_experiments_are_valid_also_quick() -> None:
+    for quick in (False, True):
+        lab1 = load("lab1", arms=["all"], quick=quick)
+        assert {"gd", "sgd", "adam"} <= set(lab1.arms)
+        assert set(lab1.title) == {"en", "zh"}
+
+
+def test_describe_is_read_back_unchanged() -> None:
+    lab1 = load("lab1", arms=["all"], quick=True)
+    assert Experiment.model_validate(lab1.describe()).describe() == lab1.describe()
+
+
+def test_main_group_is_the_default_and_groups_can_be_named(tiny: str) -> None:
+    assert list(load(tiny).arms) == ["a"]
+    assert list(load(tiny, arms=["extra"]).arms) == ["b"]
+    assert list(load(tiny, arms=["all"]).arms) == ["a", "b"]
+
+
+def test_overrides_beat_quick_and_quick_beats_the_file(tiny: str) -> None:
+    assert load(tiny).arms["a"].epochs == 3.0
+    assert load(tiny, quick=True).arms["a"].epochs == 1.0
+    assert load(tiny, quick=True, overrides=["arms.a.epochs=2"]).arms["a"].epochs == 2.0
+
+
+def test_seeds_and_data_replace_the_files(tiny: str) -> None:
+    found = load(tiny, seeds=[3, 4], data="mnist")
+    assert (found.seeds, found.data.name) == ([3, 4], "mnist")
+
+
+@pytest.mark.parametrize(("override", "words"), [
+    ("arms.a.optimizer.lrr=1", "did you mean 'lr'"),
+    ("arms.a.optimizer.lr=-1", "0 < lr"),
+    ("arms.a.optimizer.lr=abc", "lr='abc'"),
+    ("arms.a.optimizer.nesterov=yes", "true or false"),
+    ("arms.a.optimizer.name=sdg", "did you mean 'sgd'"),
+    ("arms.a.optimizer=3", "name one of its keys"),
+    ("arms.aa.epochs=1", "no arm 'aa'; did you mean 'a'"),
+    ("arms.a.batchsize=1", "did you mean 'batch_size'"),
+    ("arms.a.batch_size=-1", "greater than or equal to 0; received -1"),
+    ("arms.a.batch_size=1.5", "valid integer"),
+    ("arms.a.epochs=0", "greater than 0"),
+    ("arms.a.schedule.kind=cosin", "constant, step or cosine"),
+    ("arms.a.schedule.knd=1", "knd"),
+    ("arms.b.optimizer.betas=3", "two numbers"),
+    ("arms.b.optimizer.betas=[0.9, 1.0]", r"\[0, 1\)"),
+    ("arms.b.optimizer.eps=inf", "eps < inf"),
+    ("data.nam=1", "did you mean 'name'"),
+    ("data=1", "data.name"),
+    ("model=lenett", "did you mean 'lenet'"),
+    ("loss=crossentropy", "cross_entropy"),
+    ("seeds=[]", "at least 1"),
+    ("seeds=[1, 1]", "differ"),
+    ("parity.margin=0.5", "greater than or equal to 1"),
+    ("nonsense", "KEY=VALUE"),
+    (".a=1", "KEY=VALUE"),
+    ("name.x=1", "is a value, not a table"),
+])  # fmt: skip
+def test_wrong_overrides_are_one_clear_line(tiny: str, override: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as error:
+        load(tiny, overrides=[override])
+    assert "\n" not in str(error.value)
+
+
+def test_gd_needs_the_full_batch(tiny: str) -> None:
+    with pytest.raises(UserError, match="batch_size = 0"):
+        load(tiny, overrides=["arms.a.optimizer={name='gd', lr=1}"])
+
+
+@pytest.mark.parametrize(("lab", "words"), [
+    ("lap1", "did you mean 'lab1'"),
+    ("nowhere.toml", "no experiment file"),
+])  # fmt: skip
+def test_unknown_labs(lab: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        load(lab)
+
+
+def test_unknown_arm_names_the_nearest(tiny: str) -> None:
+    with pytest.raises(UserError, match="did you mean 'extra'"):
+        load(tiny, arms=["extrra"])
+
+
+def test_invalid_toml_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text('name = "x"\nmodel = = 3\n')
+    with pytest.raises(UserError, match=r"broken\.toml: not valid TOML: .*line 2") as error:
+        load(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_missing_key_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "short.toml"
+    path.write_text(GOOD.replace('model = "softmax"', ""))
+    with pytest.raises(UserError, match="model is missing"):
+        load(str(path))
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'name = "\xff"')
+    with pytest.raises(UserError, match="cannot be read"):
+        load(str(path))
+
+
+def test_quick_without_a_quick_table(tmp_path: Path) -> None:
+    path = tmp_path / "slow.toml"
+    path.write_text(GOOD.partition("[quick]")[0])
+    with pytest.raises(UserError, match="no \\[quick\\] table"):
+        load(str(path), quick=True)

@@ -1,0 +1,173 @@
+"""Verdicts from trajectories that are known to be equal, different or chaotic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dualml.parity.compare import FLOOR, compare
+from dualml.parity.distance import distance, distances
+from dualml.parity.envelope import Envelope, perturb, shuffled
+from dualml.parity.statistics import equivalent
+from dualml.parity.trajectory import Trajectory
+
+STEPS = (1, 2, 5, 10)
+WIDTH = 1e-6
+
+
+def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Trajectory:
+    """Ten steps of two tensors; ``noise`` is a relative error on everything."""
+    base, error = np.random.default_rng(7), np.random.default_rng(seed)
+
+    def off(x: np.ndarray) -> np.ndarray:
+        return x * (1 + noise * error.uniform(-1, 1, x.shape))
+
+    tensors, keys = {}, []
+    for step in STEPS:
+        for phase in ("forward", "gradient", "update", "state"):
+            for name in ("fc1.weight", "fc2.weight"):
+                tensor = f"exp_avg/{name}" if phase == "state" else name
+                key = f"{phase}/{step:08d}/{tensor}"
+                keys.append(key)
+                tensors[key] = off(base.normal(size=(3, 4)))
+    envelope = Envelope({"loss": [WIDTH] * 10, "tensors": dict.fromkeys(keys, WIDTH), "draws": 3})
+    weights = {name: tensors[f"update/00000010/{name}"] for name in ("fc1.weight", "fc2.weight")}
+    return Trajectory(backend, off(np.linspace(2, 1, 10)), tensors, dict.fromkeys(STEPS, "x"),
+                      envelope, 1.0, 0.5, weights)
+
+
+def test_rounding_sized_differences_are_equal() -> None:
+    found = compare(trajectory(1, WIDTH), trajectory(2, WIDTH, "b"), 4)
+    assert found["verdict"] == "equal"
+    assert found["first_divergence"] is None
+    assert 0 < found["evidence"]["worst_ratio"] <= 4
+    assert found["steps"] == 10
+    assert set(found["phases"]) == {"data", "forward", "loss", "gradient", "update", "state"}
+
+
+@pytest.mark.parametrize("phase", ["forward", "gradient", "update", "state"])
+@pytest.mark.parametrize("step", STEPS)
+def test_the_first_divergent_tensor_is_named(phase: str, step: int) -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
+    name = "exp_avg/fc2.weight" if phase == "state" else "fc2.weight"
+    for later in STEPS[STEPS.index(step) :]:
+        b.tensors[f"{phase}/{later:08d}/{name}"] *= 1.001
+    found = compare(a, b, 4)
+    first = found["first_divergence"]
+    assert found["verdict"] == "different"
+    assert (first["step"], first["phase"], first["tensor"]) == (step, phase, name)
+    assert first["after"] == max((s for s in STEPS if s < step), default=0)
+    assert first["distance"] == pytest.approx(1e-3, rel=0.05)
+
+
+def test_other_data_comes_before_everything_it_causes() -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, 0.1, "b")
+    b.data[2] = "y"
+    b = replace(b, losses=np.where(np.arange(10) < 1, a.losses, b.losses),
+                tensors={k: (a.tensors[k] if "/00000001/" in k else v) for k, v in b.tensors.items()})
+    first = compare(a, b, 4)["first_divergence"]
+    assert (first["step"], first["phase"]) == (2, "data")
+
+
+def test_the_loss_is_judged_at_every_step_not_only_the_traced() -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
+    b.losses[6] *= 1.01
+    first = compare(a, b, 4)["first_divergence"]
+    assert (first["step"], first["phase"], first["after"]) == (7, "loss", 6)
+
+
+def test_gradients_are_searched_from_the_last_layer_back() -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
+    for name in ("fc1.weight", "fc2.weight"):
+        b.tensors[f"gradient/00000001/{name}"] *= 1.01
+    assert compare(a, b, 4)["first_divergence"]["tensor"] == "fc2.weight"
+
+
+def test_the_margin_decides() -> None:
+    a, b = trajectory(), trajectory(backend="b")
+    key = "update/00000010/fc1.weight"
+    b.tensors[key] = b.tensors[key] * (1 + 3 * WIDTH)
+    assert compare(a, b, 4)["verdict"] == "equal"
+    assert compare(a, b, 2)["verdict"] == "different"
+
+
+def test_an_empty_envelope_still_allows_one_rounding() -> None:
+    a, b = trajectory(), trajectory(backend="b")
+    for t in (a, b):
+        t.envelope.tensors = dict.fromkeys(t.envelope.tensors, 0.0)
+    key = "update/00000010/fc1.weight"
+    b.tensors[key] = b.tensors[key] * (1 + FLOOR)
+    assert compare(a, b, 4)["verdict"] == "equal"
+
+
+def test_nan_on_one_side_is_different() -> None:
+    a, b = trajectory(), trajectory(backend="b")
+    b.tensors["gradient/00000002/fc1.weight"][0, 0] = np.nan
+    first = compare(a, b, 4)["first_divergence"]
+    assert (first["step"], first["phase"], first["tensor"]) == (2, "gradient", "fc1.weight")
+
+
+def test_chaos_is_not_called_equal_nor_different() -> None:
+    a, b = trajectory(), trajectory(5, 0.2, "b")
+    for t in (a, b):
+        t.envelope.loss[5:] = 0.5
+    clean = {k: v for k, v in a.tensors.items() if int(k.split("/")[1]) < 6}
+    b = replace(b, tensors={**b.tensors, **clean}, losses=np.where(np.arange(10) < 5, a.losses, b.losses))
+    found = compare(a, b, 4)
+    assert (found["verdict"], found["reason"]) == ("not comparable", "chaotic")
+    assert found["evidence"]["chaotic_from"] == 6
+
+
+def test_a_difference_before_the_chaos_still_counts() -> None:
+    a, b = trajectory(), trajectory(backend="b")
+    for t in (a, b):
+        t.envelope.loss[5:] = 0.5
+    b.tensors["update/00000001/fc1.weight"] *= 1.1
+    assert compare(a, b, 4)["verdict"] == "different"
+
+
+def test_perturbation_is_one_unit_in_the_last_place_everywhere() -> None:
+    w = {"w": np.random.default_rng(0).normal(size=1000).astype(np.float32)}
+    moved = perturb(w, 0, 0)["w"]
+    units = np.abs(moved.view(np.int32) - w["w"].view(np.int32))
+    assert (units == 1).all()
+    assert 0.4 < (moved > w["w"]).mean() < 0.6
+    assert not np.array_equal(moved, perturb(w, 0, 1)["w"])
+    assert np.array_equal(moved, perturb(w, 0, 0)["w"])
+
+
+def test_shuffled_batch_has_the_same_samples() -> None:
+    batch = np.arange(50)
+    assert sorted(shuffled(batch, 0, 0, 1)) == list(range(50))
+    assert not np.array_equal(shuffled(batch, 0, 0, 1), batch)
+
+
+def test_envelope_keeps_the_largest_distance_of_all_draws() -> None:
+    base = {"update/00000001/w": np.ones(4)}
+    envelope = Envelope()
+    for size in (1e-6, 3e-6, 2e-6):
+        envelope.add(np.array([1 + size]), {"update/00000001/w": np.full(4, 1 + size)},
+                     np.array([1.0]), base)
+    assert envelope.draws == 3
+    assert envelope.tensors["update/00000001/w"] == pytest.approx(3e-6, rel=1e-4)
+    assert envelope.loss[0] == pytest.approx(3e-6, rel=1e-4)
+
+
+def test_distances() -> None:
+    assert distance(np.zeros(3), np.zeros(3)) == 0
+    assert distance(np.zeros(3), np.ones(3)) == 1
+    assert distance(np.array([np.nan]), np.array([1.0])) == np.inf
+    assert distances(np.array([1.0, 0.0, np.inf]), np.array([2.0, 0.0, 1.0])).tolist() == [0.5, 0, np.inf]
+    with pytest.raises(ValueError, match="shapes differ"):
+        distance(np.zeros(2), np.zeros(3))
+
+
+def test_equivalence_needs_a_narrow_interval_inside_the_margin() -> None:
+    a = np.array([0.97, 0.972, 0.968, 0.971])
+    assert equivalent(a, a + [0.001, -0.001, 0.0005, -0.0005])["equivalent"]
+    assert not equivalent(a, a - 0.02)["equivalent"]
+    assert not equivalent(a, a + [0.03, -0.03, 0.02, -0.02])["equivalent"]  # too wide to tell
+    with pytest.raises(ValueError, match="three seeds"):
+        equivalent([1.0], [1.0])

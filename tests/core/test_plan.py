@@ -1,0 +1,111 @@
+"""The plan is the same for the same experiment, data and seeds, and says where it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualml.data import load as load_data
+from dualml.errors import UserError
+from dualml.experiment.load import load
+from dualml.experiment.plan import Plan, freeze, restore, save
+
+DIGITS = load_data("digits", explicit=True)
+
+
+def plan_of(*overrides: str, seeds: tuple[int, ...] = (0,)) -> Plan:
+    return freeze(load("lab1", overrides=overrides, seeds=seeds, data="digits"), DIGITS)
+
+
+def test_every_epoch_deals_every_sample_once() -> None:
+    plan = plan_of()
+    arm = plan.experiment.arms["sgd"]
+    per_epoch = plan.steps_per_epoch(arm, 0)
+    n = len(plan.order["train"])
+    for epoch in range(3):
+        batches = [plan.batch(arm, 0, epoch * per_epoch + i + 1) for i in range(per_epoch)]
+        assert [len(b) for b in batches[:-1]] == [64] * (per_epoch - 1)
+        assert sorted(np.concatenate(batches)) == list(range(n))
+    first, second = plan.batch(arm, 0, 1), plan.batch(arm, 0, per_epoch + 1)
+    assert not np.array_equal(first, second)
+
+
+def test_gd_sees_its_whole_pool_in_every_update() -> None:
+    plan = plan_of("arms.gd.samples=100")
+    arm = plan.experiment.arms["gd"]
+    batch = plan.batch(arm, 0, 1)
+    assert len(set(batch)) == 100
+    assert np.array_equal(batch, plan.batch(arm, 0, 7))
+    assert plan.sample_gradients(arm, 0, 7) == 700
+
+
+def test_sample_gradients_counts_the_short_last_batch() -> None:
+    plan = plan_of()
+    arm = plan.experiment.arms["sgd"]
+    n, per_epoch = len(plan.order["train"]), plan.steps_per_epoch(arm, 0)
+    dealt = 0
+    for step in range(1, 2 * per_epoch + 1):
+        dealt += len(plan.batch(arm, 0, step))
+        assert plan.sample_gradients(arm, 0, step) == dealt
+    assert dealt == 2 * n
+
+
+def test_all_arms_share_one_order() -> None:
+    plan = plan_of()
+    sgd, adam = plan.experiment.arms["sgd"], plan.experiment.arms["adam"]
+    assert np.array_equal(plan.batch(sgd, 0, 5), plan.batch(adam, 0, 5))
+
+
+def test_the_same_inputs_give_the_same_hash_and_any_change_names_its_part() -> None:
+    base = plan_of()
+    assert plan_of().hash == base.hash
+
+    def changed(other: Plan) -> set[str]:
+        return {part for part in base.parts if base.parts[part] != other.parts[part]}
+
+    assert changed(plan_of("arms.adam.optimizer.lr=0.002")) == {"experiment"}
+    assert changed(plan_of(seeds=(1,))) == {"experiment", "weights", "order"}
+    assert changed(plan_of("data.train=500")) == {"experiment", "data", "order"}
+    assert changed(plan_of("limits.trial=9", "parity.margin=9")) == set()
+
+
+def test_schedule_looks_at_the_start_and_the_end() -> None:
+    plan = plan_of()
+    for arm in plan.experiment.arms.values():
+        s = plan.schedule(arm, 0)
+        assert s.evaluate[0] == 0
+        assert s.evaluate[-1] == s.updates
+        assert s.trace[0] == 1
+        assert s.trace[-1] == min(s.updates, plan.experiment.parity.horizon)
+        assert s.evaluate == sorted(set(s.evaluate))
+
+
+def test_restored_plan_equals_the_saved_one(tmp_path: Path) -> None:
+    plan = plan_of()
+    save(plan, tmp_path)
+    again = restore(tmp_path)
+    assert again.hash == plan.hash
+    arm = plan.experiment.arms["sgd"]
+    assert np.array_equal(again.batch(arm, 0, 3), plan.batch(arm, 0, 3))
+    for name, w in plan.initial(0).items():
+        assert np.array_equal(again.initial(0)[name], w)
+
+
+def test_a_changed_plan_is_refused(tmp_path: Path) -> None:
+    save(plan_of(), tmp_path)
+    told = json.loads((tmp_path / "plan.json").read_text())
+    told["experiment"]["arms"]["adam"]["optimizer"]["lr"] = 0.5
+    (tmp_path / "plan.json").write_text(json.dumps(told))
+    with pytest.raises(UserError, match="changed after it was made: experiment"):
+        restore(tmp_path)
+
+
+def test_a_newer_plan_is_refused(tmp_path: Path) -> None:
+    save(plan_of(), tmp_path)
+    told = json.loads((tmp_path / "plan.json").read_text())
+    (tmp_path / "plan.json").write_text(json.dumps({**told, "format": 99}))
+    with pytest.raises(UserError, match="newer"):
+        restore(tmp_path)

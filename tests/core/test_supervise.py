@@ -1,0 +1,124 @@
+"""The owner of a worker ends it, whatever the worker does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dualml.runner.run import died
+from dualml.runner.supervise import Ended, last_lines, supervise
+
+HELLO = "import json, os, sys, time, signal\nsay = lambda **e: print(json.dumps(e), flush=True)\n"
+
+
+def work(tmp_path: Path, code: str, *, limit: float = 20, silence: float = 20,
+         on_event: Any = None) -> tuple[Ended, list[dict[str, Any]], float]:
+    events: list[dict[str, Any]] = []
+
+    def note(event: dict[str, Any]) -> None:
+        events.append(event)
+        if on_event:
+            on_event(event)
+
+    begin = time.monotonic()
+    ended = supervise([sys.executable, "-c", HELLO + textwrap.dedent(code)], {"MARK": "7"},
+                      tmp_path / "log", note, limit=limit, silence=silence)
+    return ended, events, time.monotonic() - begin
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_events_log_environment_and_exit_code(tmp_path: Path) -> None:
+    ended, events, _ = work(tmp_path, """
+        say(n=1, mark=os.environ["MARK"]); print("to the log", file=sys.stderr); sys.exit(3)""")
+    assert (ended.code, ended.reason) == (3, None)
+    assert events == [{"n": 1, "mark": "7"}]
+    assert last_lines(tmp_path / "log") == ["to the log"]
+
+
+def test_lines_that_are_no_events_are_ignored(tmp_path: Path) -> None:
+    ended, events, _ = work(tmp_path, "print('hello'); print('[1]'); say(n=1)")
+    assert (ended.code, events) == (0, [{"n": 1}])
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGABRT"])
+def test_a_killed_worker_is_noticed_at_once(tmp_path: Path, name: str) -> None:
+    ended, _, took = work(tmp_path, f"say(n=1); os.kill(os.getpid(), signal.{name}); time.sleep(60)")
+    assert died(ended.code) == f"was ended by {name}"
+    assert took < 10
+
+
+@pytest.mark.parametrize("code", [
+    "say(pid=os.getpid()); os.kill(os.getpid(), signal.SIGSTOP)",
+    "say(pid=os.getpid()); time.sleep(600)",
+    "say(pid=os.getpid()); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
+], ids=["stopped", "hangs", "ignores SIGTERM"])  # fmt: skip
+def test_a_silent_worker_is_ended(tmp_path: Path, code: str) -> None:
+    ended, events, took = work(tmp_path, code, silence=1)
+    assert ended.reason == "gave no sign of life for 1 s"
+    assert took < 10
+    assert gone(events[0]["pid"])
+
+
+def test_the_time_limit_holds_for_a_busy_worker(tmp_path: Path) -> None:
+    ended, _, took = work(tmp_path, "while True: say(n=1); time.sleep(0.05)", limit=1.5)
+    assert ended.reason == "took longer than the time limit of 1.5 s"
+    assert took < 10
+
+
+@pytest.mark.parametrize("end", ["pass", "os._exit(1)", "time.sleep(600)"])
+def test_children_of_the_worker_go_with_it(tmp_path: Path, end: str) -> None:
+    _, events, _ = work(tmp_path, f"""
+        import subprocess
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                                 stdout=subprocess.DEVNULL)
+        say(pid=child.pid)
+        {end}""", silence=1.5)
+    assert gone(events[0]["pid"])
+
+
+def test_an_interruption_ends_the_worker_first(tmp_path: Path) -> None:
+    pids = []
+
+    def interrupt(event: dict[str, Any]) -> None:
+        pids.append(event["pid"])
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, "say(pid=os.getpid()); time.sleep(600)", on_event=interrupt)
+    assert gone(pids[0])
+
+
+def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    """The lifeline: nobody is left to end the worker, so it ends itself."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent("""
+            import subprocess, sys, time
+            code = ("from dualml.runner.worker import end_with_parent; import os, time;"
+                    "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)")
+            child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                                     start_new_session=True)
+            child.wait()""")], stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    assert psutil.pid_exists(worker)
+    parent.kill()
+    parent.wait()
+    assert gone(worker)
