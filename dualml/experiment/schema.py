@@ -79,7 +79,7 @@ class Parity(Strict):
 
     draws: Annotated[int, Field(ge=1)] = 3
     horizon: Annotated[int, Field(ge=1)] = 200
-    margin: Annotated[float, Field(ge=1, strict=False)] = 4.0
+    margin: Annotated[float, Field(ge=1, strict=False)] = 10.0
     trace: list[Annotated[int, Field(ge=1)]] = [1, 2, 3, 5, 10, 20, 50, 100, 200]
 
 

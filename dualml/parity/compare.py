@@ -16,7 +16,7 @@ from dualml.parity.trajectory import PHASES, Trajectory
 FLOOR = 2.0**-23
 #: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
 #: being inside it no longer says anything.
-CHAOS = 0.01
+CHAOS = 0.1
 
 
 @dataclass(frozen=True)

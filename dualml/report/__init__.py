@@ -1,0 +1,50 @@
+"""From run folders to a page: HTML, Markdown and figures, in English and Chinese.
+
+Only files are read; no framework is imported, so a report can be made where none is installed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["render"]
+
+
+def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -> list[Path]:
+    """Write ``report.html``, ``report.md`` and ``figures/*.svg``.
+
+    Args:
+        folders: run folders; several are shown side by side if they were made from one plan.
+        out: where to write; the first run folder when omitted.
+        lang: ``en`` or ``zh``.
+
+    Returns:
+        The files written, the HTML page first.
+
+    Raises:
+        UserError: no run folder, an unknown format or language, plans that differ.
+    """
+    from dualml.report.document import compose
+    from dualml.report.html import html
+    from dualml.report.load import load
+    from dualml.report.markdown import markdown
+    from dualml.report.words import Words
+
+    words, run = Words(lang), load([Path(folder) for folder in folders])
+    document = compose(run, words)
+    target = run.folders[0] if out is None else Path(out)
+    texts = {"report.html": html(document), "report.md": markdown(document)}
+    for figure in [*document.figures, *document.distances]:
+        texts[f"figures/{figure.name}.svg"] = figure.svg
+    return [_write(target / name, text) for name, text in texts.items()]
+
+
+def _write(path: Path, text: str) -> Path:
+    """The whole file or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+    return path

@@ -211,9 +211,9 @@ class Trial:
         self.backend.synchronize()
         begin = time.perf_counter()
         lazy = [self.training.step(self.batch(step), step) for step in range(first, last + 1)]
+        losses = self.backend.read(lazy)
         self.backend.synchronize()
-        spent = time.perf_counter() - begin
-        return spent, self.backend.read(lazy)
+        return time.perf_counter() - begin, losses
 
     def write_losses(self, records: Records, first: int, last: int) -> None:
         n = len(self.samples.train_y)

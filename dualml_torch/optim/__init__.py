@@ -1,0 +1,45 @@
+"""The update rules as `torch.optim.Optimizer`s, one file each, usable in any training script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from dualml.errors import Unsupported
+from dualml.optim import Rule
+from dualml_torch.optim.adagrad import Adagrad
+from dualml_torch.optim.adam import Adam
+from dualml_torch.optim.adamw import AdamW
+from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.gd import GD
+from dualml_torch.optim.rmsprop import RMSprop
+from dualml_torch.optim.sgd import SGD
+from dualml_torch.optim.state import load_state, state
+
+OPTIMIZERS = {cls.rule_type: cls for cls in (GD, SGD, Adam, AdamW, RMSprop, Adagrad)}
+
+__all__ = [
+    "GD",
+    "OPTIMIZERS",
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "RMSprop",
+    "RuleOptimizer",
+    "load_state",
+    "optimizer",
+    "state",
+]
+
+
+def optimizer(rule: Rule, parameters: Iterable[Any], *, compiled: bool = False) -> RuleOptimizer:
+    """The optimizer that implements ``rule`` over ``parameters``.
+
+    Raises:
+        Unsupported: this backend has no implementation of the rule.
+    """
+    if type(rule) not in OPTIMIZERS:
+        raise Unsupported(f"the torch backend does not implement the update rule {rule.name!r}")
+    return OPTIMIZERS[type(rule)](parameters, compiled=compiled, **asdict(rule))

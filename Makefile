@@ -1,0 +1,58 @@
+# Two commands matter: `make lab1` and `make test`. Both need only Python 3.11 or 3.12 and an index.
+.DEFAULT_GOAL := help
+SHELL := bash
+
+VENV ?= .venv
+# The first Python that fits; set PYTHON=/path/to/python to choose.
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
+	$$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
+OUT ?= runs/lab1-$(shell date +%Y%m%d-%H%M%S)
+OUT := $(OUT)
+PIP = $(VENV)/bin/python -m pip install --quiet
+
+.PHONY: help lab1 test test-fast lint types bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+lab1: $(VENV)/.all  ## run Lab 1 on PyTorch and MindSpore and write its report (ARGS="--quick")
+	@$(VENV)/bin/dualml run lab1 --backend both --out '$(OUT)' $(ARGS); code=$$?; \
+	if [ -f '$(OUT)/report.html' ]; then echo "report: $(OUT)/report.html"; fi; exit $$code
+
+test: $(VENV)/.tox  ## the whole test matrix (tox), each framework alone and both together
+	@$(VENV)/bin/tox run $(ARGS)
+
+test-fast: $(VENV)/.all  ## the core's tests only, in the development environment
+	@$(VENV)/bin/pytest -x tests/core $(ARGS)
+
+lint: $(VENV)/.tox  ## ruff: rules and format
+	@$(VENV)/bin/tox run -e lint
+
+types: $(VENV)/.tox  ## mypy, strict, on the core
+	@$(VENV)/bin/tox run -e types
+
+bench: $(VENV)/.all  ## time the training loops against loops written by hand
+	@for b in benchmarks/training_*.py; do echo "$$b"; $(VENV)/bin/python "$$b" $(ARGS) || exit; done
+
+clean:  ## remove what these commands made, except runs/
+	rm -rf '$(VENV)' .tox build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@if [ -z '$(PYTHON)' ]; then \
+		echo "dualml needs Python 3.11 or 3.12; found $$(python3 --version 2>&1)." \
+			"Install one, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; fi
+	@'$(PYTHON)' -c '$(FITS)' || { echo "dualml needs Python 3.11 or 3.12; PYTHON=$(PYTHON) is" \
+		"$$('$(PYTHON)' --version 2>&1)" >&2; exit 2; }
+	@'$(PYTHON)' -m venv '$(VENV)' || { rm -rf '$(VENV)'; echo "cannot make a virtual environment:" \
+		"on Debian and Ubuntu install python3-venv" >&2; exit 2; }
+
+# A stamp per set of packages, so that nothing is installed twice.
+$(VENV)/.all: pyproject.toml | $(VENV)/bin/python
+	@echo "installing dualml with PyTorch and MindSpore into $(VENV) (about 4 GB, some minutes)"
+	@$(PIP) --editable '.[all,test]'
+	@touch '$@'
+
+$(VENV)/.tox: | $(VENV)/bin/python
+	@$(PIP) 'tox>=4.20'
+	@touch '$@'

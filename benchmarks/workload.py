@@ -1,0 +1,82 @@
+"""The work that is timed: a trial of Lab 1 on MNIST, and the loop a trial spends its time in."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.data import Dataset, fingerprint, normalised
+from dualml.data import load as load_data
+from dualml.experiment.load import load as load_experiment
+from dualml.experiment.plan import Plan, freeze
+from dualml.runner.records import Records
+from dualml.runner.trial import Samples, Trial
+
+ARMS = ("sgd", "adam")
+BATCH = 64
+TRAIN, TEST = 60_000, 10_000
+
+
+def dataset() -> Dataset:
+    """MNIST; without it and without a network, the embedded digits repeated to MNIST's size."""
+    data = load_data("mnist", explicit=False)
+    if data.source != "embedded":
+        return data
+    train, test = (
+        np.resize(np.arange(len(y)), n) for y, n in ((data.train_y, TRAIN), (data.test_y, TEST))
+    )
+    arrays = data.train_x[train], data.train_y[train], data.test_x[test], data.test_y[test]
+    return Dataset(
+        f"{data.name}, repeated to {TRAIN}",
+        data.source,
+        data.notice,
+        *arrays,
+        fingerprint(*arrays),
+        data.mean,
+        data.std,
+        data.classes,
+    )
+
+
+class OurLoop:
+    """The training loop of a trial: batches from the plan, updates, losses read, checked, recorded.
+
+    Args:
+        data: `dataset`. folder: for the records. steps: updates of a round.
+
+    Attributes:
+        x, y: the training samples, for the loops it is compared with.
+        rule: the arm's update rule, with its hyperparameters.
+    """
+
+    def __init__(
+        self, backend: Any, data: Dataset, arm: str, folder: Path, steps: int
+    ) -> None:
+        plan: Plan = freeze(load_experiment("lab1", arms=[arm]), data)
+        monitor = plan.order["monitor"]
+        self.x = normalised(data.train_x, data.mean, data.std)
+        self.y = data.train_y
+        test_x = normalised(data.test_x, data.mean, data.std)
+        samples = Samples(
+            self.x, self.y, self.x[monitor], self.y[monitor], test_x, data.test_y
+        )
+        self.trial = Trial(plan, arm, 0, backend, samples, folder, lambda **event: None)
+        self.trial.warm_up()
+        self.rule = self.trial.rule
+        self.records = Records(folder / "rank0.jsonl")
+        self.steps, self.done = steps, 0
+
+    def __call__(self) -> float:
+        """Milliseconds per update of the next ``steps`` updates."""
+        trial, first, last = self.trial, self.done + 1, self.done + self.steps
+        begin = time.perf_counter()
+        trial.losses[self.done : last] = trial.stretch(first, last)[1]
+        trial.write_losses(self.records, first, last)
+        trial.check(first, last)
+        spent = time.perf_counter() - begin
+        # The plan's epochs are used up: go on after its first round. Update 1 alone compares weights.
+        self.done = last if last + self.steps <= trial.schedule.updates else self.steps
+        return spent * 1e3 / self.steps

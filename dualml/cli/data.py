@@ -1,0 +1,116 @@
+"""`dualml data`: the datasets, where they are, and whether they are sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="data", help="Datasets: list them, get them, verify them.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="mnist, fashion_mnist or digits")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Every dataset, its size, licence, and where it was found."""
+    from dualml.data.overview import overview
+
+    rows = overview()
+    if as_json:
+        emit(rows)
+        return
+    table = [
+        [
+            row["name"],
+            f"{row['train']:,} + {row['test']:,}",
+            f"{row['bytes'] / 1e6:.0f} MB" if row["bytes"] else "none",
+            row["licence"],
+            row["found"],
+        ]
+        for row in rows
+    ]
+    show(["name", "train + test", "files", "licence", "found"], table)
+    for row in rows:
+        typer.echo(f"\n{row['name']}: {row['what']}\n  from: {row['provenance']}")
+        if row["folder"]:
+            typer.echo(f"  in: {row['folder']}")
+        if row["problem"]:
+            typer.echo(f"  {row['problem']}")
+
+
+@app.command()
+def get(
+    name: Name,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Import the IDX files of a folder instead."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Download a dataset into the cache, or import it from a folder; every file is verified."""
+    from dualml.data.fetch import download
+    from dualml.data.places import adopt
+    from dualml.data.registry import find
+
+    info = find(name)
+    if info.embedded:
+        folder = None
+    elif source is None:
+        folder = download(info)
+    else:
+        folder = adopt(info, source)
+    if as_json:
+        emit({"name": name, "folder": None if folder is None else str(folder)})
+        return
+    typer.echo(f"{name} is embedded: nothing to get" if folder is None else f"{name}: {folder}")
+
+
+@app.command()
+def verify(
+    name: Name,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Check this folder, not the one in use."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every file of a dataset against the published checksums; exit code 2 if one differs."""
+    from dualml.data.overview import check
+    from dualml.data.registry import find
+    from dualml.errors import UserError
+
+    rows = check(find(name), folder)
+    if as_json:
+        emit(rows)
+    else:
+        show(
+            ["file", "path", "verdict"],
+            [[row["file"], row["path"] or "", "BAD" if row["problem"] else "ok"] for row in rows],
+        )
+    problems = [row["problem"] for row in rows if row["problem"]]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise UserError(problems[0] + more)
+
+
+def emit(value: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def show(header: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in header:
+        table.add_column(title, overflow="fold")  # a path cut short is of no use
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,65 @@
+"""A dataset in memory, the same arrays for every backend, and the one way to normalise them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Source = Literal["env", "cache", "download", "embedded"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images and labels, split into training and test samples.
+
+    Attributes:
+        name: of the dataset these arrays are; with ``notice``, not the one that was asked for.
+        source: where they came from.
+        notice: language (``en``, ``zh``) → why another dataset stands in, or None.
+        train_x, test_x: uint8 (N, 28, 28), 0 is background.
+        train_y, test_y: int64 (N,), 0 ≤ label < ``len(classes)``.
+        sha256: `fingerprint` of the four arrays.
+        mean, std: constants for `normalised`.
+        classes: name of label 0, 1, ….
+    """
+
+    name: str
+    source: Source
+    notice: Mapping[str, str] | None
+    train_x: Array
+    train_y: Array
+    test_x: Array
+    test_y: Array
+    sha256: str
+    mean: float
+    std: float
+    classes: tuple[str, ...]
+
+
+def normalised(images: Array, mean: float, std: float) -> NDArray[np.float32]:
+    """uint8 (N, 28, 28) → float32 (N, 1, 28, 28): (x/255 − mean)/std.
+
+    Every operation is in float32, in this order: the same bits as torchvision's ``ToTensor`` and
+    ``Normalize``. Computing in float64 and rounding once would differ in the last bit.
+    """
+    x = images.astype(np.float32)[:, None]
+    x /= np.float32(255)
+    x -= np.float32(mean)
+    x /= np.float32(std)
+    return x
+
+
+def fingerprint(*arrays: Array) -> str:
+    """SHA-256 over type, shape and elements of the arrays, the same on any byte order."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{array.dtype.name} {array.shape}\n".encode())
+        digest.update(little.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,205 @@
+"""Download a dataset from its mirrors into the cache.
+
+A machine without a network, or behind a firewall that swallows packets, must learn so soon: all
+mirrors are asked at once for a sign of life before anything is downloaded, and the wait is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dualml.data.places import good_bytes, path_of, write_whole
+from dualml.data.registry import DatasetInfo, IdxFile
+from dualml.errors import UserError
+from dualml.machine import cache_dir
+
+PROBE_S = 8.0  # for all mirrors together, name resolution included
+CONNECT_S, READ_S = 5.0, 10.0
+ATTEMPTS, PAUSE_S = 3, 0.5
+CHUNK = 1 << 16
+
+
+class Unreachable(UserError):
+    """No mirror gave a good copy; ``why`` says what each one did."""
+
+    def __init__(self, info: DatasetInfo, why: str) -> None:
+        self.why = why
+        super().__init__(
+            f"{info.name} could not be downloaded ({why}); remedy: go online and run "
+            f"`{info.remedy}`, or bring the four files and run `{info.remedy} --from DIR`"
+        )
+
+
+def download(info: DatasetInfo) -> Path:
+    """Bring the dataset's missing or bad files into the cache; progress goes to stderr.
+
+    Returns:
+        The folder in the cache.
+
+    Raises:
+        Unreachable: no mirror delivered every file with the right checksum, or ``DUALML_OFFLINE``
+            forbids downloads.
+    """
+    folder = cache_dir() / info.name
+    wanted = [file for file in info.files if not is_good(folder, file)]
+    if not wanted:
+        return folder
+    if os.environ.get("DUALML_OFFLINE", "0") not in ("", "0"):
+        raise Unreachable(info, "DUALML_OFFLINE is set")
+    faults = probe(info.mirrors, f"{wanted[0].name}.gz")
+    alive = [mirror for mirror in info.mirrors if mirror not in faults]
+    for mirror in alive:
+        try:
+            while wanted:
+                write_whole(folder / wanted[0].name, fetch(mirror, wanted[0]))
+                wanted.pop(0)
+            return folder
+        except MirrorError as error:
+            faults[mirror] = str(error)
+    said = "; ".join(f"{host(mirror)}: {faults[mirror]}" for mirror in info.mirrors)
+    raise Unreachable(info, said)
+
+
+class MirrorError(Exception):
+    """One mirror failed; the next one may not."""
+
+
+def fetch(mirror: str, file: IdxFile) -> bytes:
+    """One file from one mirror, checked and uncompressed; passing troubles are retried.
+
+    Raises:
+        MirrorError: the mirror does not have it, keeps failing, or sends something else.
+    """
+    import pooch
+    import requests
+
+    name = f"{file.name}.gz"
+    with tempfile.TemporaryDirectory(prefix="dualml-") as scratch:
+        path = Path(scratch) / name
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with progress(f"{name} from {host(mirror)}") as bar:
+                    get = pooch.HTTPDownloader(
+                        progressbar=bar, chunk_size=CHUNK, timeout=(CONNECT_S, READ_S)
+                    )
+                    get(mirror + name, str(path), None)
+                break
+            except requests.RequestException as error:
+                if attempt == ATTEMPTS or not passing(error):
+                    raise MirrorError(reason(error)) from None
+                time.sleep(PAUSE_S * attempt)
+            except OSError as error:
+                raise UserError(f"{path} cannot be written: {error.strerror}") from None
+        try:
+            return good_bytes(path, file, "")
+        except UserError as error:
+            raise MirrorError(str(error).replace(str(path), name)) from None
+
+
+def passing(error: Exception) -> bool:
+    """Whether trying again may help: a server's 5xx or a broken transfer, but not a time-out."""
+    import requests
+
+    if isinstance(error, requests.HTTPError):
+        return error.response is None or error.response.status_code >= 500
+    return not isinstance(error, requests.Timeout)
+
+
+def probe(mirrors: tuple[str, ...], name: str) -> dict[str, str]:
+    """The mirrors that give no sign of life within `PROBE_S` seconds → why.
+
+    Any HTTP answer is a sign of life. The threads are daemons, because a name resolution cannot be
+    cut short.
+    """
+    import requests
+
+    silent = f"no answer within {PROBE_S:g} s"
+    faults = dict.fromkeys(mirrors, silent)
+
+    def ask(mirror: str) -> None:
+        try:
+            requests.head(mirror + name, timeout=(CONNECT_S, CONNECT_S))
+        except requests.RequestException as error:
+            faults[mirror] = reason(error)
+        else:
+            faults.pop(mirror, None)
+
+    threads = [threading.Thread(target=ask, args=(mirror,), daemon=True) for mirror in mirrors]
+    deadline = time.monotonic() + PROBE_S
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(faults)
+
+
+def reason(error: Exception) -> str:
+    """A network error in a few words; requests wraps the cause several layers deep."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"HTTP status {error.response.status_code}"
+    if isinstance(error, requests.Timeout):
+        return "timed out"
+    text = str(error)
+    for sign in ("Name or service not known", "Failed to resolve", "getaddrinfo failed"):
+        if sign in text:
+            return "its name cannot be resolved"
+    if "Connection refused" in text:
+        return "connection refused"
+    return f"{type(error).__name__}: {text[:120]}"
+
+
+def is_good(folder: Path, file: IdxFile) -> bool:
+    """Whether the cache already holds this file, undamaged."""
+    path = path_of(folder, file)
+    if path is None:
+        return False
+    try:
+        good_bytes(path, file, "")
+    except UserError:
+        return False
+    return True
+
+
+def host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+class Bar:
+    """What pooch expects of a progress bar, drawn by rich."""
+
+    def __init__(self, rich_progress: Any, text: str) -> None:
+        self.rich, self.task = rich_progress, rich_progress.add_task(text, total=None)
+        self.total = 0
+
+    def update(self, count: int) -> None:
+        self.rich.update(self.task, advance=count, total=self.total or None)
+
+    def reset(self) -> None:
+        self.rich.reset(self.task)
+
+    def close(self) -> None:
+        self.rich.update(self.task, completed=self.total)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Bar]:
+    """A line on stderr: a bar on a terminal, one plain line elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    if not console.is_terminal:
+        console.print(f"downloading {text}", soft_wrap=True, highlight=False)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as drawn:
+        yield Bar(drawn, text)

@@ -1,0 +1,81 @@
+"""IDX files laid out for a framework's own reader, without touching the user's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from dualml.data import idx
+from dualml.data.places import write_whole
+from dualml.data.registry import FILE_NAMES
+from dualml.machine import cache_dir
+
+
+def plain_folder(folder: Path) -> Path:
+    """A folder with the four uncompressed IDX files of ``folder``.
+
+    That is ``folder`` itself if nothing in it is compressed, else a copy in the cache, made anew
+    when a file has changed since. Frameworks read the bytes blindly, so each file is parsed here.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    folder = folder.resolve()
+    paths = [source(folder, name) for name in FILE_NAMES]
+    if [path.name for path in paths] == list(FILE_NAMES):
+        for path in paths:
+            idx.read(path)
+        return folder
+    copy = cache_dir() / "unpacked" / key(paths)
+    for name, path in zip(FILE_NAMES, paths, strict=True):
+        if not (copy / name).is_file():
+            data = idx.unpack(path)
+            idx.parse(data, path)
+            write_whole(copy / name, data)
+    return copy
+
+
+def raw_folder(folder: Path, dataset: str) -> Path:
+    """A root with ``<dataset>/raw/`` holding links to the uncompressed files of ``folder``.
+
+    Args:
+        dataset: torchvision's name, ``MNIST`` or ``FashionMNIST``.
+
+    Raises:
+        UserError: as `plain_folder`.
+    """
+    plain = plain_folder(folder)
+    paths = [plain / name for name in FILE_NAMES]
+    root = cache_dir() / "raw" / key(paths)
+    for path in paths:
+        link(path, root / dataset / "raw" / path.name)
+    return root
+
+
+def source(folder: Path, name: str) -> Path:
+    """The file, plain before ``.gz``."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise idx.fault(folder / name, "is missing, and so is its .gz")
+
+
+def key(paths: list[Path]) -> str:
+    """A folder name that changes when a file is another one."""
+    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def link(target: Path, name: Path) -> None:
+    """A symbolic link, or a copy where the system has none."""
+    if name.exists():
+        return
+    name.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        name.unlink(missing_ok=True)  # a link whose target is gone
+        name.symlink_to(target)
+    except FileExistsError:  # another process was faster
+        return
+    except OSError:
+        shutil.copyfile(target, name)

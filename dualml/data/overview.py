@@ -1,0 +1,73 @@
+"""What `dualml data` shows: every dataset with where it is, and the check of one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dualml.data import digits
+from dualml.data.dataset import fingerprint
+from dualml.data.places import locate, verify
+from dualml.data.registry import DATASETS, DatasetInfo
+from dualml.errors import UserError
+
+Row = dict[str, Any]
+
+
+def overview() -> list[Row]:
+    """One row per dataset; ``found`` is embedded, env, cache, incomplete or absent."""
+    return [{**facts(info), **whereabouts(info)} for info in DATASETS.values()]
+
+
+def facts(info: DatasetInfo) -> Row:
+    return {
+        "name": info.name,
+        "what": info.what,
+        "train": info.train,
+        "test": info.test,
+        "classes": len(info.classes),
+        "bytes": sum(file.size for file in info.files),
+        "licence": info.licence,
+        "provenance": info.provenance,
+    }
+
+
+def whereabouts(info: DatasetInfo) -> Row:
+    if info.embedded:
+        return {"found": "embedded", "folder": None, "problem": None}
+    try:
+        place = locate(info)
+    except UserError as error:
+        return {"found": "incomplete", "folder": None, "problem": str(error)}
+    if place is None:
+        return {"found": "absent", "folder": None, "problem": None}
+    return {"found": place.kind, "folder": str(place.folder), "problem": None}
+
+
+def check(info: DatasetInfo, folder: Path | None) -> list[Row]:
+    """``file, path, problem`` for every file of a dataset; ``problem`` is None where all is well.
+
+    Args:
+        folder: where to look; by default the first place that has the dataset.
+
+    Raises:
+        UserError: ``folder`` does not exist, or the dataset is nowhere.
+    """
+    if info.embedded:
+        have = fingerprint(*digits.arrays())
+        same = have == digits.SHA256
+        problem = None if same else f"{info.name}: expected {digits.SHA256}, found {have}"
+        return [{"file": "the embedded arrays", "path": None, "problem": problem}]
+    if folder is None:
+        place = locate(info)
+        if place is None:
+            raise UserError(
+                f"{info.name} is neither in DUALML_DATA nor in the cache; remedy: {info.remedy}"
+            )
+        folder = place.folder
+    elif not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; remedy: name the one with the IDX files")
+    return [
+        {"file": file.name, "path": str(path), "problem": problem}
+        for file, path, problem in verify(info, folder)
+    ]

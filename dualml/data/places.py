@@ -1,0 +1,159 @@
+"""Where a dataset's files may lie on this machine, and whether they are the right ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dualml.data import idx
+from dualml.data.registry import DatasetInfo, IdxFile
+from dualml.errors import UserError
+from dualml.files import write_bytes
+from dualml.machine import cache_dir
+
+Kind = Literal["env", "cache"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with the files of one dataset; ``kind`` says how it was found."""
+
+    kind: Kind
+    folder: Path
+
+
+def env_dir() -> Path | None:
+    """The folder ``DUALML_DATA``, or None when the variable is unset or empty.
+
+    Raises:
+        UserError: it names no folder.
+    """
+    chosen = os.environ.get("DUALML_DATA")
+    if not chosen:
+        return None
+    folder = Path(chosen).expanduser()
+    if not folder.is_dir():
+        raise UserError(
+            f"DUALML_DATA={chosen} is not a folder; remedy: name a folder that holds mnist/, "
+            "or unset DUALML_DATA"
+        )
+    return folder
+
+
+def candidates(info: DatasetInfo) -> list[Place]:
+    """The folders to look into, first choice first, whether they exist or not."""
+    env = env_dir()
+    places = [] if env is None else [Place("env", env / info.name)]
+    return [*places, Place("cache", cache_dir() / info.name)]
+
+
+def locate(info: DatasetInfo) -> Place | None:
+    """The first place that holds all of the dataset's files.
+
+    A cache that lacks some was interrupted while downloading: it counts as empty.
+
+    Raises:
+        UserError: ``DUALML_DATA`` holds some of the files but not all of them.
+    """
+    for place in candidates(info):
+        there = [file for file in info.files if path_of(place.folder, file) is not None]
+        if len(there) == len(info.files) > 0:
+            return place
+        if there and place.kind == "env":
+            missing = [file.name for file in info.files if file not in there]
+            raise UserError(
+                f"{place.folder} is incomplete: expected {len(info.files)} files, found "
+                f"{len(there)}; missing: {', '.join(missing)}; remedy: {info.env_remedy}"
+            )
+    return None
+
+
+def path_of(folder: Path, file: IdxFile) -> Path | None:
+    """The file in ``folder``, plain before ``.gz``; None if there is neither."""
+    paths = (folder / file.name, folder / f"{file.name}.gz")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def good_bytes(path: Path, file: IdxFile, remedy: str) -> bytes:
+    """The uncompressed bytes of ``path`` after every check.
+
+    Raises:
+        UserError: no gzip or IDX file, cut off, another shape, or another checksum.
+    """
+    data = idx.unpack(path, remedy)
+    found = idx.parse(data, path, dtype="uint8", ndim=len(file.shape), remedy=remedy).shape
+    if found != file.shape:
+        raise idx.fault(path, f"has shape {found}; expected {file.shape}", remedy)
+    algorithm, _, want = file.checksum.partition(":")
+    have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+    if have != want:
+        raise idx.fault(
+            path,
+            f"has the right size but other contents: expected {algorithm} {want}, found {have} "
+            "(of the uncompressed bytes)",
+            remedy,
+        )
+    return data
+
+
+def verify(info: DatasetInfo, folder: Path) -> list[tuple[IdxFile, Path, str | None]]:
+    """Every file of the dataset in ``folder`` with what is wrong with it, or None."""
+    report: list[tuple[IdxFile, Path, str | None]] = []
+    for file in info.files:
+        path = path_of(folder, file)
+        if path is None:
+            missing = folder / file.name
+            report.append((file, missing, str(idx.fault(missing, "is missing", info.remedy))))
+            continue
+        try:
+            good_bytes(path, file, info.remedy)
+        except UserError as error:
+            report.append((file, path, str(error)))
+        else:
+            report.append((file, path, None))
+    return report
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file into the cache, whole or not at all, also when two processes write it at once.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}; remedy: set DUALML_CACHE to a folder "
+            "you can write to"
+        ) from None
+
+
+def adopt(info: DatasetInfo, source: Path) -> Path:
+    """Copy the dataset's files from a folder into the cache, checked and uncompressed.
+
+    Nothing is written unless all files are good. Returns the folder in the cache.
+
+    Raises:
+        UserError: ``source`` is no folder, or a file is missing or bad.
+    """
+    if not source.is_dir():
+        raise UserError(f"{source} is not a folder; remedy: name the one with the IDX files")
+    if (source / info.name).is_dir():  # a folder laid out like DUALML_DATA
+        source = source / info.name
+    paths = {file: path_of(source, file) for file in info.files}
+    missing = [file.name for file, path in paths.items() if path is None]
+    if missing:
+        raise UserError(
+            f"{source} is incomplete: expected {len(paths)} files, found "
+            f"{len(paths) - len(missing)}; missing (plain or .gz): {', '.join(missing)}"
+        )
+    good = {f: good_bytes(p, f, "take another copy") for f, p in paths.items() if p is not None}
+    folder = cache_dir() / info.name
+    for file, data in good.items():
+        write_whole(folder / file.name, data)
+    return folder

@@ -1,0 +1,117 @@
+"""A dataset by name, from the first source that has it.
+
+`DUALML_DATA`, the user's cache, a download, and, only for a dataset nobody asked for by name, the
+embedded digits with a notice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dualml.data import digits, idx
+from dualml.data.dataset import Array, Dataset, Source, fingerprint
+from dualml.data.fetch import Unreachable, download
+from dualml.data.places import good_bytes, locate, path_of
+from dualml.data.registry import EMBEDDED, DatasetInfo, IdxFile, find
+
+
+def load(name: str, *, explicit: bool) -> Dataset:
+    """The dataset ``name``, or the embedded one in its place.
+
+    Args:
+        explicit: the user named the dataset; then another one never stands in for it.
+
+    Raises:
+        UserError: unknown name; ``DUALML_DATA`` is no folder; files that are found but incomplete,
+            damaged or not the published ones (these never fall back: the user should know);
+            and, with ``explicit``, a dataset that cannot be downloaded.
+    """
+    info = find(name)
+    if info.embedded:
+        return embedded(info, None)
+    place = locate(info)
+    if place is not None:
+        return from_folder(info, place.folder, place.kind)
+    try:
+        return from_folder(info, download(info), "download")
+    except Unreachable as error:
+        if explicit:
+            raise
+        stand_in = find(EMBEDDED)
+        return embedded(stand_in, notice(info, stand_in, error.why))
+
+
+def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
+    """The dataset from its four IDX files in ``folder``, each checked against the registry.
+
+    Raises:
+        UserError: a missing or bad file, unequal numbers of images and labels, or a label that is
+            no class.
+    """
+    remedy = info.env_remedy if source == "env" else info.remedy
+    train_x, train_y, test_x, test_y = (read(folder, file, remedy) for file in info.files)
+    return assembled(info, source, None, train_x, train_y, test_x, test_y, str(folder))
+
+
+def read(folder: Path, file: IdxFile, remedy: str) -> Array:
+    path = path_of(folder, file)
+    if path is None:
+        raise idx.fault(folder / file.name, "is missing", remedy)
+    return idx.parse(good_bytes(path, file, remedy), path, remedy=remedy)
+
+
+def embedded(info: DatasetInfo, said: dict[str, str] | None) -> Dataset:
+    return assembled(info, "embedded", said, *digits.arrays(), where="scikit-learn")
+
+
+def assembled(
+    info: DatasetInfo,
+    source: Source,
+    said: dict[str, str] | None,
+    train_x: Array,
+    train_y: Array,
+    test_x: Array,
+    test_y: Array,
+    where: str,
+) -> Dataset:
+    """Check that images and labels belong together, and take the fingerprint."""
+    for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
+        if len(x) != len(y):
+            raise idx.fault(
+                Path(where),
+                f"({info.name}, {part}) has {len(x):,} images but {len(y):,} labels",
+                info.remedy,
+            )
+        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < len(info.classes):
+            raise idx.fault(
+                Path(where),
+                f"({info.name}, {part}) has labels from {y.min()} to {y.max()}; expected 0 to "
+                f"{len(info.classes) - 1}",
+                info.remedy,
+            )
+    arrays = (train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
+    return Dataset(
+        info.name,
+        source,
+        said,
+        *arrays,
+        sha256=fingerprint(*arrays),
+        mean=info.mean,
+        std=info.std,
+        classes=info.classes,
+    )
+
+
+def notice(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
+    """What console and report say when the embedded dataset stands in, in both languages."""
+    return {
+        "en": f"using the embedded dataset {used.name} ({used.what}; {used.train:,} training and "
+        f"{used.test:,} test images) instead of {wanted.name}: accuracies are not {wanted.name}'s. "
+        f"Reason: {wanted.name} could not be downloaded ({why}); remedy: `{wanted.remedy}`",
+        "zh": f"使用内置数据集 {used.name}（8×8 手写数字放大到 28×28；训练 {used.train:,} 张，测试 "
+        f"{used.test:,} 张）代替 {wanted.name}：准确率不代表 {wanted.name} 的结果。"
+        f"原因：无法下载 {wanted.name}（{why}）；"
+        f"联网后运行 `{wanted.remedy}`，或用 `{wanted.remedy} --from DIR` 导入",
+    }

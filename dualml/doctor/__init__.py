@@ -1,0 +1,59 @@
+"""What is installed, what does not fit together, and the remedy for each problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.doctor.finding import Finding
+
+__all__ = ["Diagnosis", "Finding", "diagnose"]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """``sections``: ``machine`` and each backend → findings; ``works``: backend → does it."""
+
+    sections: dict[str, list[Finding]]
+    works: dict[str, bool]
+
+    @property
+    def ok(self) -> bool:
+        """At least one framework works."""
+        return any(self.works.values())
+
+    def describe(self, lang: str) -> dict[str, Any]:
+        """Strict JSON, texts in one language."""
+        rows = [
+            {
+                "section": section,
+                "item": finding.item,
+                "mark": finding.mark,
+                "text": finding.text(lang),
+                "remedy": finding.remedy(lang) or None,
+            }
+            for section, findings in self.sections.items()
+            for finding in findings
+        ]
+        return {"ok": self.ok, "backends": self.works, "findings": rows}
+
+
+def diagnose(tell: Callable[[str], None] = lambda section: None) -> Diagnosis:
+    """Examine the machine, then every backend but NumPy, one after the other.
+
+    Args:
+        tell: called with the name of each section before it is examined.
+    """
+    from dualml.backend import backends
+    from dualml.doctor.backends import examine_backend
+    from dualml.doctor.system import examine_system
+
+    tell("machine")
+    sections = {"machine": list(examine_system())}
+    works: dict[str, bool] = {}
+    for name, info in backends().items():
+        if name != "numpy":  # what everything else is built on: it is running
+            tell(name)
+            sections[name], works[name] = examine_backend(info)
+    return Diagnosis(sections, works)

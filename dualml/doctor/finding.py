@@ -1,0 +1,89 @@
+"""One line of `dualml doctor`, in both languages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires
+from typing import Any, Literal
+
+Mark = Literal["ok", "warn", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found about one item, and what to do about it.
+
+    ``problem`` is for what keeps a backend from working, ``warn`` for what one should know.
+    """
+
+    item: str
+    mark: Mark
+    en: str
+    zh: str
+    remedy_en: str = ""
+    remedy_zh: str = ""
+
+    def text(self, lang: str) -> str:
+        return self.zh if lang == "zh" else self.en
+
+    def remedy(self, lang: str) -> str:
+        return self.remedy_zh if lang == "zh" else self.remedy_en
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def install(what: str) -> dict[str, str]:
+    """The remedy of a package that is missing or too old or new."""
+    return {"remedy_en": f"pip install {what}", "remedy_zh": f"pip install {what}"}
+
+
+def version_finding(package: str, version: str, extra: str, note: str = "") -> Finding:
+    """Whether an installed version is within the range dualml declares for its extra."""
+    wanted = declared(package, extra)
+    shown = f"{version}{f' ({note})' if note else ''}"
+    if within(version, wanted):
+        return Finding(package, "ok", shown, shown)
+    return Finding(
+        package,
+        "warn",
+        f"{shown}; dualml is tested with {wanted}",
+        f"{shown}；dualml 的测试范围是 {wanted}",
+        **install(f"'dualml[{extra}]'"),
+    )
+
+
+def declared(package: str, extra: str) -> str:
+    """The range of versions in dualml's own metadata, ``">=2.4,<2.14"``; empty if none."""
+    try:
+        lines = requires("dualml") or []
+    except PackageNotFoundError:
+        return ""
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        name = re.match(r"[A-Za-z0-9_.-]+", requirement)
+        if name and name[0] == package and re.search(f"extra == ['\"]{extra}['\"]", marker):
+            parts = requirement[name.end() :].strip(" ()").split(",")
+            return ",".join(sorted((part.strip() for part in parts), reverse=True))
+    return ""
+
+
+def within(version: str, wanted: str) -> bool:
+    """Whether a release lies in a range of ``>=`` and ``<``; local parts (``+cpu``) don't count.
+
+    >>> within("2.13.0+cpu", ">=2.4,<2.14"), within("2.14.0", ">=2.4,<2.14")
+    (True, False)
+    """
+    have = release(version)
+    for sign, bound in re.findall(r"(>=|<)\s*([\d.]+)", wanted):
+        limit = release(bound)
+        if (sign == ">=" and have < limit) or (sign == "<" and have >= limit):
+            return False
+    return True
+
+
+def release(version: str) -> tuple[int, ...]:
+    """``"2.13.0+cpu"`` → ``(2, 13, 0)``."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()

@@ -1,0 +1,298 @@
+"""Facts about this machine that need no framework, and subprocesses that cannot hang."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualml.errors import UserError, nearest
+
+CGROUP = Path("/sys/fs/cgroup")
+#: Words of ``--device`` → kind of device.
+DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a bounded subprocess ended; ``code`` is negative for a signal, None when time ran out."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+def bounded(argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a command for at most ``seconds``; it and its children are gone when this returns.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=env,
+        start_new_session=True,
+    )
+    code: int | None
+    try:
+        out, err = process.communicate(timeout=seconds)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        _kill_group(process.pid)
+        try:
+            out, err = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:  # a grandchild in a session of its own holds the pipes
+            out = err = ""
+        code = None
+    except BaseException:  # an interruption must not leave the child behind
+        _kill_group(process.pid)
+        process.wait()
+        raise
+    _kill_group(process.pid)  # children the command left behind
+    return Finished(code, out, err)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One line of ``nvidia-smi``."""
+
+    name: str
+    driver: str
+    memory_mb: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a report says about the hardware.
+
+    Attributes:
+        usable_cores: logical cores this process may use: affinity and cgroup quota.
+        memory_mb: memory this process may use.
+        cuda_driver: newest CUDA the driver supports, ``""`` without a driver.
+        git: revision of the checkout, ``-dirty`` if changed; ``""`` outside a checkout.
+    """
+
+    cpu: str
+    physical_cores: int
+    logical_cores: int
+    usable_cores: int
+    memory_mb: int
+    platform: str
+    python: str
+    numpy: str
+    gpus: tuple[Gpu, ...]
+    cuda_driver: str
+    git: str
+
+
+@functools.cache
+def machine() -> Machine:
+    """Everything, measured once per process."""
+    from importlib.metadata import version
+
+    import psutil
+
+    gpus, cuda = nvidia()
+    logical = os.cpu_count() or 1
+    return Machine(
+        cpu=cpu_model(),
+        physical_cores=psutil.cpu_count(logical=False) or logical,
+        logical_cores=logical,
+        usable_cores=usable_cores(),
+        memory_mb=usable_memory() // 2**20,
+        platform=platform.platform(),
+        python=platform.python_version(),
+        numpy=version("numpy"),
+        gpus=gpus,
+        cuda_driver=cuda,
+        git=git_revision() or "",
+    )
+
+
+def environment() -> dict[str, str]:
+    """`machine` as the flat text that a run folder records; what is unknown is left out."""
+    m = machine()
+    told = {
+        "platform": m.platform,
+        "cpu": m.cpu,
+        "cores": f"{m.usable_cores} usable, {m.physical_cores} physical, {m.logical_cores} logical",
+        "memory": f"{m.memory_mb} MB",
+        "gpus": "; ".join(f"{g.name} ({g.memory_mb} MB, driver {g.driver})" for g in m.gpus),
+        "cuda_driver": m.cuda_driver,
+        "git": m.git,
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def cpu_model() -> str:
+    """The processor's name as the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "Hardware", "cpu model"):
+                return value.strip()
+    except OSError:
+        pass
+    if sys.platform == "darwin":
+        try:
+            return bounded(["sysctl", "-n", "machdep.cpu.brand_string"], 5).out.strip()
+        except OSError:
+            pass
+    return platform.processor() or platform.machine()
+
+
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets the kernel reports (``avx2``, ``avx512f``); empty where it does not."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return frozenset()
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(found[1].split()) if found else frozenset()
+
+
+def usable_cores() -> int:
+    """Logical cores this process may use: the smaller of affinity and cgroup quota, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    quotas = [_quota(folder) for folder in _cgroups("cpu")]
+    return max(1, min([cores, *(round(q) for q in quotas if q is not None)]))
+
+
+def usable_memory() -> int:
+    """Bytes of memory this process may use: the smaller of the machine's and the cgroup's."""
+    import psutil
+
+    limits = [int(psutil.virtual_memory().total)]
+    for folder in _cgroups("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(folder / name)
+            if text.isdigit():
+                limits.append(int(text))
+    return min(limits)
+
+
+def default_threads() -> int:
+    """Threads to compute with: ``OMP_NUM_THREADS`` if set, else one per usable physical core."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    import psutil
+
+    return max(1, min(usable_cores(), psutil.cpu_count(logical=False) or usable_cores()))
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory this process ever had."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def nvidia() -> tuple[tuple[Gpu, ...], str]:
+    """GPUs and the newest CUDA the driver supports; empty where ``nvidia-smi`` finds none."""
+    query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        listed = bounded(["nvidia-smi", *query], 10)
+        header = bounded(["nvidia-smi"], 10).out if listed.code == 0 else ""
+    except OSError:
+        return (), ""
+    if listed.code != 0:
+        return (), ""
+    rows = [[cell.strip() for cell in line.split(",")] for line in listed.out.splitlines()]
+    found = re.search(r"CUDA\s+(?:UMD\s+)?Version\s*:\s*([\d.]+)", header)
+    return tuple(Gpu(*row) for row in rows if len(row) == 3), found[1] if found else ""
+
+
+def git_revision() -> str | None:
+    """Revision of the checkout this package runs from, or None for an installed wheel."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        told = bounded(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"], 10
+        )
+    except OSError:
+        return None
+    return told.out.strip() if told.code == 0 else None
+
+
+def cache_dir() -> Path:
+    """``DUALML_CACHE``, else the user's cache folder of this system."""
+    if chosen := os.environ.get("DUALML_CACHE"):
+        return Path(chosen).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("dualml"))
+
+
+def parse_device(name: str) -> tuple[str, int]:
+    """``auto``, ``cpu``, ``cuda[:i]``, ``gpu[:i]`` or ``ascend[:i]`` → kind and index.
+
+    >>> parse_device("cuda:1")
+    ('gpu', 1)
+
+    Raises:
+        UserError: another word, or an index that is not a number.
+    """
+    word, colon, index = name.partition(":")
+    if word not in DEVICES:
+        raise UserError(f"unknown device {name!r}{nearest(word, DEVICES)}")
+    kind = DEVICES[word]
+    if colon and (kind not in ("gpu", "ascend") or not index.isdecimal()):
+        raise UserError(f"device {name!r}: only cuda, gpu and ascend take an index, as in cuda:0")
+    return kind, int(index or 0)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _cgroups(controller: str) -> list[Path]:
+    """Folders whose limits bind this process: its own cgroup and every parent, v2 and v1."""
+    folders = []
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = CGROUP / controller if controllers else CGROUP
+        own = base / path.lstrip("/")
+        # Inside a container the path is the host's while the mount shows only our own part.
+        folders += [own, *(p for p in own.parents if p == base or base in p.parents)]
+    return folders
+
+
+def _quota(folder: Path) -> float | None:
+    """Cores granted by a cgroup, or None without a limit."""
+    limit, _, period = _read(folder / "cpu.max").partition(" ")
+    if not limit:
+        limit = _read(folder / "cpu.cfs_quota_us")
+        period = _read(folder / "cpu.cfs_period_us")
+    if not limit.isdigit() or not period.isdigit() or int(period) == 0:
+        return None
+    return int(limit) / int(period)

@@ -1,0 +1,56 @@
+"""What this run does not show."""
+
+from __future__ import annotations
+
+import re
+
+from dualml.report import numbers
+from dualml.report.analysis.base import Finding, Notes
+from dualml.report.model import Run
+from dualml.report.words import Words
+
+
+def caveats(run: Run, words: Words) -> list[Finding]:
+    notes = Notes(words, "caveats")
+    threads: dict[str, list[str]] = {}
+    for backend in run.backends:
+        known = run.environment.get(backend) or {}
+        threads.setdefault(str(known.get("threads", "?")), []).append(backend)
+    for count, backends in threads.items():
+        if count != "?":
+            text = words("say.caveats.all") if count == "all" else count
+            notes.warn("threads", backends=words.join(backends), threads=text)
+            cores = {c for b in backends if (c := _cores(run, b)) is not None}
+            if len(cores) == 1:
+                notes.warn("cores", backends=words.join(backends), cores=cores.pop())
+        else:
+            notes.warn("threads_unknown", backends=words.join(backends))
+    if len(threads) > 1:
+        notes.warn("threads_differ")
+    data = run.meta.get("data") or {}
+    if data.get("source") == "embedded":
+        notes.warn("embedded", name=data.get("name"))
+    for arm in run.main_arms():
+        samples = run.arms[arm].get("samples")
+        if samples:
+            notes.warn("subset", arm=arm, samples=numbers.quantity(samples))
+    if run.experiment.get("quick"):
+        notes.warn("quick")
+    if len(run.seeds) == 1:
+        notes.warn("one_seed", seed=run.seeds[0])
+    else:
+        notes.warn("seeds", n=len(run.seeds))
+    bad = [t for t in run.trials if not t.ok]
+    if bad:
+        notes.warn("failed", len(bad), n=len(bad), total=len(run.trials))
+    if run.comparisons is None:
+        notes.warn("no_parity")
+    if len(run.folders) > 1:
+        notes.warn("folders")
+    return notes
+
+
+def _cores(run: Run, backend: str) -> str | None:
+    """Usable cores, the number at the start of what the backend recorded (``2 usable, …``)."""
+    found = re.match(r"\d+", str((run.environment.get(backend) or {}).get("cores", "")))
+    return found[0] if found else None

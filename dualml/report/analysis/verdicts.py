@@ -1,0 +1,116 @@
+"""The verdicts in sentences: the headline, and the distances behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dualml.report import numbers
+from dualml.report.analysis.base import Finding, Notes
+from dualml.report.model import Comparison, Run
+from dualml.report.words import Words
+
+#: from worst to best; the tone of the headline is that of the worst verdict present
+TONES = {
+    "different": "bad",
+    "not comparable": "muted",
+    "statistically equal": "near",
+    "equal": "good",
+}
+
+
+def headline(run: Run, words: Words) -> tuple[str, str]:
+    """Tone and one sentence: which arms are equal, which different."""
+    if not run.comparisons:
+        return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
+    worst: dict[str, str] = {}
+    order = list(TONES)
+    for c in run.comparisons:
+        old = worst.get(c.arm, "equal")
+        worst[c.arm] = min(old, c.verdict, key=lambda v: order.index(v) if v in order else 0)
+    parts = []
+    for verdict in reversed(order):
+        arms = [arm for arm in run.arms if worst.get(arm) == verdict]
+        if arms:
+            key = f"headline.{verdict.replace(' ', '_')}"
+            parts.append(words.plural(key, len(arms), arms=_names(run, arms, words)))
+    tone = TONES[min(worst.values(), key=order.index)]
+    backends = list(dict.fromkeys(b for c in run.comparisons for b in (c.a, c.b)))
+    return tone, words(
+        "headline.sentence", backends=words.join(backends), verdicts=words.semicolons(parts)
+    )
+
+
+def _names(run: Run, arms: list[str], words: Words, most: int = 5) -> str:
+    """All of a few arms; of many, those of the main group and how many more."""
+    if len(arms) <= most:
+        return words.join(arms)
+    shown = [arm for arm in arms if arm in run.main_arms()][:most] or arms[:most]
+    more = len(arms) - len(shown)
+    return words.join([*shown, *([words.count("more", more)] if more else [])])
+
+
+def verdicts(run: Run, words: Words) -> list[Finding]:
+    notes = Notes(words, "verdicts")
+    if not run.comparisons:
+        notes.warn("none")
+        return notes
+    counts = Counter(c.verdict for c in run.comparisons)
+    listed = [
+        words("say.verdicts.item", n=counts[v], verdict=words(f"verdict.{v.replace(' ', '_')}"))
+        for v in reversed(TONES)
+        if counts[v]
+    ]
+    total = len(run.comparisons)
+    notes.say("count", total, n=total, values=words.join(listed))
+    agreeing = [c for c in run.comparisons if c.verdict == "equal"]
+    worst = max(agreeing, key=_largest, default=None)
+    if worst is not None:
+        phase, values = _worst_phase(worst)
+        notes.say(
+            "closest",
+            distance=numbers.scientific(values["max"]),
+            phase=words.either(f"phase.{phase}", phase),
+            arm=worst.arm,
+            a=worst.a,
+            b=worst.b,
+            seed=worst.seed,
+            ratio=numbers.scientific(values.get("ratio")),
+        )
+    for c in run.comparisons:
+        _say(notes, words, c)
+    return notes
+
+
+def _say(notes: Notes, words: Words, c: Comparison) -> None:
+    who = {"arm": c.arm, "a": c.a, "b": c.b, "seed": c.seed}
+    first = c.first_divergence
+    if c.verdict in ("different", "statistically equal") and first:
+        limit, distance = first.get("envelope"), first.get("distance")
+        where = words.either(f"phase.{first.get('phase')}", str(first.get("phase")))
+        key = "diverged" if c.verdict == "different" else "drifted"
+        notes.say(
+            key,
+            **who,
+            step=numbers.quantity(first.get("step")),
+            phase=where + (f" {first['tensor']}" if first.get("tensor") else ""),
+            distance=numbers.scientific(distance),
+            envelope=numbers.scientific(limit),
+        )
+    elif c.verdict == "not comparable":
+        notes.warn("incomparable", **who, reason=words.either(f"reason.{c.reason}", c.reason))
+    if c.verdict != "equal" and c.verdict != "not comparable":
+        pair = c.outcome.get("test_accuracy") or [None, None]
+        if all(numbers.known(v) for v in pair):
+            notes.say("outcome", **who, points=f"{100 * abs(pair[0] - pair[1]):.2f}")
+
+
+def _largest(c: Comparison) -> float:
+    return max((p["max"] for p in c.phases.values() if numbers.known(p.get("max"))), default=0.0)
+
+
+def _worst_phase(c: Comparison) -> tuple[str, dict[str, float]]:
+    known = {name: dict(p) for name, p in c.phases.items() if numbers.known(p.get("max"))}
+    if not known:
+        return "–", {"max": float("nan")}
+    name = max(known, key=lambda n: known[n]["max"])
+    return name, known[name]

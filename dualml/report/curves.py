@@ -1,0 +1,111 @@
+"""Curves of a trial on a chosen axis, several seeds taken together, noise made readable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.report.model import Array, Curve, Trial
+
+AXES = ("epochs", "updates", "seconds")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric of one arm on one backend: mean over seeds with the range from least to greatest.
+
+    ``raw`` is the unsmoothed mean, or None where nothing was smoothed. Equal lengths everywhere.
+    """
+
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+    raw: Array | None
+
+
+def clock(trial: Trial) -> tuple[Array, Array]:
+    """Updates and the training seconds at them, from the evaluations and the trial's total."""
+    timed = [c for c in trial.curves.values() if np.isfinite(c.seconds).any()]
+    if not timed:
+        return np.array([0.0, trial.updates or 1.0]), np.array([0.0, trial.train_s or np.nan])
+    best = max(timed, key=lambda c: int(np.isfinite(c.seconds).sum()))
+    kept = np.isfinite(best.seconds)
+    step, seconds = best.step[kept], best.seconds[kept]
+    if trial.train_s and trial.updates and trial.updates > step[-1]:
+        step, seconds = np.append(step, trial.updates), np.append(seconds, trial.train_s)
+    return step, seconds
+
+
+def position(trial: Trial, curve: Curve, axis: str) -> Array:
+    """Where the curve's points lie on ``axis``; seconds are interpolated between evaluations."""
+    if axis == "updates":
+        return curve.step
+    if axis == "epochs":
+        return curve.epochs
+    if np.isfinite(curve.seconds).all():
+        return curve.seconds
+    return np.interp(curve.step, *clock(trial))
+
+
+def moving_mean(values: Array, window: int) -> Array:
+    """Centred mean over ``window`` (odd) points, over fewer at the ends, NaN left out."""
+    half = window // 2
+    if half < 1:
+        return values
+    good = np.isfinite(values)
+    total = np.concatenate([[0.0], np.cumsum(np.where(good, values, 0.0))])
+    count = np.concatenate([[0], np.cumsum(good)])
+    at = np.arange(len(values))
+    low, high = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
+    n = count[high] - count[low]
+    return np.where(n > 0, (total[high] - total[low]) / np.maximum(n, 1), np.nan)
+
+
+def window(trials: Sequence[Trial], points: int) -> int:
+    """Points to average over: a thirtieth of the curve, one where nothing is noisy."""
+    return 1 if all(t.full_batch for t in trials) or points < 40 else (points // 30) | 1
+
+
+def line(trials: Sequence[Trial], metric: str, axis: str) -> Line | None:
+    """Mean and range over the seeds; cut to the shortest curve; None when nobody has the metric."""
+    have = [t for t in trials if metric in t.curves]
+    if not have:
+        return None
+    n = min(len(t.curves[metric].step) for t in have)
+    x = np.mean([position(t, t.curves[metric], axis)[:n] for t in have], axis=0)
+    values = np.array([t.curves[metric].value[:n] for t in have])
+    width = window(have, n) if metric == "loss" else 1
+    smooth = np.array([moving_mean(v, width) for v in values])
+    raw = values.mean(axis=0) if width > 1 else None
+    return Line(x, smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0), raw)
+
+
+def thin(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
+    """At most about ``points`` points, the last one kept."""
+    if len(x) <= points:
+        return (x, *ys)
+    keep = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
+    return (x[keep], *(y[keep] for y in ys))
+
+
+def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
+    """Thinned like `thin`, but each block keeps its least and its greatest value."""
+    if len(x) <= points:
+        return x, y
+    kept: list[int] = []
+    for block in np.array_split(np.arange(len(x)), points // 2):
+        if np.isfinite(y[block]).any():
+            kept += sorted({int(block[np.nanargmin(y[block])]), int(block[np.nanargmax(y[block])])})
+    return x[kept], y[kept]
+
+
+def at_epochs(trial: Trial, metric: str, epochs: float) -> float | None:
+    """Last recorded value no later than ``epochs``."""
+    curve = trial.curves.get(metric)
+    if curve is None:
+        return None
+    value: Array = curve.value[(curve.epochs <= epochs * (1 + 1e-9)) & np.isfinite(curve.value)]
+    return float(value[-1]) if len(value) else None

@@ -1,0 +1,152 @@
+"""The report as data: the same parts in the same order for HTML and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dualml.optim import RULES
+from dualml.report import numbers, tables
+from dualml.report.analysis import Topic, analyse, headline
+from dualml.report.code import HOMES, Listing, listings, shared
+from dualml.report.figures import figures
+from dualml.report.formulas import Principle, principle
+from dualml.report.model import Run
+from dualml.report.settings import settings
+from dualml.report.style import Figure
+from dualml.report.tables import Table
+from dualml.report.words import Words
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule the arms used: its formulas (None: unknown here) and what they mean."""
+
+    name: str
+    arms: Sequence[str]
+    principle: Principle | None
+    explanation: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """Everything a page shows; texts are already in the page's language."""
+
+    words: Words
+    title: str
+    question: str
+    tone: str
+    headline: str
+    status: str
+    notices: Sequence[str]
+    failures: Table | None
+    rules: Sequence[Rule]
+    code: Mapping[str, Sequence[Listing]]
+    settings: Sequence[Table]
+    figures: Sequence[Figure]
+    distances: Sequence[Figure]
+    results: Sequence[Table]
+    calibration: Sequence[str]
+    parity: Sequence[Table]
+    topics: Sequence[Topic]
+    footer: str
+
+
+def compose(run: Run, words: Words) -> Document:
+    """Everything computed and put into words."""
+    tone, sentence = headline(run, words)
+    drawn = list(figures(run, words))
+    distances = [f for f in drawn if "-distance" in f.name]
+    title = _own(run.experiment.get("title"), words) or str(run.meta.get("name") or "dualml")
+    parity = [tables.parity(run, words), tables.outcome(run, words)]
+    results = [tables.trials(run, words), tables.reached(run, words), tables.rough(run, words)]
+    return Document(
+        words=words,
+        title=title,
+        question=_own(run.experiment.get("question"), words),
+        tone=tone,
+        headline=sentence,
+        status=_status(run, words),
+        notices=_notices(run, words),
+        failures=tables.failures(run, words),
+        rules=_rules(run, words),
+        code=_code(run),
+        settings=settings(run, words),
+        figures=[f for f in drawn if f not in distances],
+        distances=distances,
+        results=[t for t in results if t is not None],
+        calibration=_calibration(run, words),
+        parity=[t for t in parity if t is not None],
+        topics=analyse(run, words),
+        footer=words("page.footer", version=run.meta.get("dualml") or "–"),
+    )
+
+
+def _own(text: object, words: Words) -> str:
+    """A text of the experiment file, which may be one string or one per language."""
+    if isinstance(text, dict):
+        return str(text.get(words.lang) or text.get("en") or next(iter(text.values()), ""))
+    return str(text or "")
+
+
+def _status(run: Run, words: Words) -> str:
+    good, total = sum(t.ok for t in run.trials), len(run.trials)
+    if good < total:
+        return words("status.some", ok=good, n=total)
+    return words("status.all_ok_one") if total == 1 else words("status.all_ok", n=total)
+
+
+def _notices(run: Run, words: Words) -> list[str]:
+    notices = []
+    data, wanted = run.meta.get("data") or {}, run.experiment.get("data") or {}
+    notice = data.get("notice")
+    if notice:
+        text = _own(notice, words)
+        notices.append(text if isinstance(notice, dict) else words("page.message", text=text))
+    elif data.get("source") == "embedded" and wanted.get("name") not in (None, data.get("name")):
+        notices.append(words("page.embedded", wanted=wanted["name"], name=data.get("name")))
+    if run.experiment.get("quick"):
+        notices.append(words("say.caveats.quick"))
+    if len(run.folders) > 1:
+        notices.append(words("page.machines", n=len(run.folders)))
+    return notices
+
+
+def _rules(run: Run, words: Words) -> list[Rule]:
+    """One per optimizer and set of options that changes its formulas, in the order of the arms."""
+    seen: dict[tuple[str, Principle | None], list[str]] = {}
+    for arm, s in run.arms.items():
+        optimizer = s.get("optimizer") or {}
+        if optimizer.get("name"):
+            seen.setdefault((str(optimizer["name"]), principle(optimizer)), []).append(arm)
+    return [
+        Rule(
+            name=name,
+            arms=arms,
+            principle=known,
+            explanation=words.either(f"symbols.{name}", ""),
+        )
+        for (name, known), arms in seen.items()
+    ]
+
+
+def _code(run: Run) -> dict[str, list[Listing]]:
+    """Optimizer → our source of it in every framework; under ``""`` what all of them share."""
+    present = {run.framework(b) for b in run.backends}
+    # The reference is always shown: it is the rule as the paper writes it.
+    shown = [f for f in HOMES if f == "numpy" or f in present]
+    names = dict.fromkeys(str((s.get("optimizer") or {}).get("name")) for s in run.arms.values())
+    return {name: listings(name, shown) for name in names if name in RULES} | {"": shared(shown)}
+
+
+def _calibration(run: Run, words: Words) -> list[str]:
+    if run.comparisons is None:
+        return [words("intro.no_parity")]
+    said = [words("intro.parity"), words("intro.envelope")]
+    if run.parity_settings:
+        values = [
+            f"{words.either(f'parity_setting.{k}', k)} {numbers.quantity(v)}"
+            for k, v in run.parity_settings.items()
+        ]
+        said.append(words("intro.envelope_settings", values=words.join(values)))
+    return said

@@ -1,0 +1,95 @@
+r"""A small part of LaTeX → MathML, which browsers draw without a network or a script.
+
+Known: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, the spaces ``\, \quad``
+and the symbols of `SYMBOLS`. Markdown keeps the LaTeX, so every formula is written once.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+SYMBOLS = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "eta": "η",
+    "theta": "θ",
+    "lambda": "λ",
+    "mu": "μ",
+    "tau": "τ",
+    "varepsilon": "ε",
+    "ell": "ℓ",
+    "nabla": "∇",
+    "sum": "∑",
+    "cdot": "·",
+    "in": "∈",
+}
+_OPERATORS = {"∇", "∑", "·", "∈"}
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)
+
+
+def mathml(latex: str, *, block: bool = True) -> str:
+    """One ``<math>`` element; ``ValueError`` for a command outside the known part."""
+    tokens = [t for t in _TOKEN.findall(latex) if not t.isspace()]
+    body = _row(tokens)
+    if tokens:
+        raise ValueError(f"unbalanced braces in {latex!r}")
+    display = ' display="block"' if block else ""
+    return f'<math xmlns="http://www.w3.org/1998/Math/MathML"{display}>{body}</math>'
+
+
+def _row(tokens: list[str]) -> str:
+    parts: list[str] = []
+    while tokens and tokens[0] != "}":
+        parts.append(_scripted(tokens))
+    return f"<mrow>{''.join(parts)}</mrow>"
+
+
+def _scripted(tokens: list[str]) -> str:
+    base = _atom(tokens)
+    scripts: dict[str, str] = {}
+    while tokens and tokens[0] in "^_" and tokens[0] not in scripts:
+        mark = tokens.pop(0)
+        scripts[mark] = _atom(tokens)
+    if not scripts:
+        return base
+    low, high = scripts.get("_"), scripts.get("^")
+    if low and high:
+        return f"<msubsup>{base}{low}{high}</msubsup>"
+    return f"<msub>{base}{low}</msub>" if low else f"<msup>{base}{high}</msup>"
+
+
+def _atom(tokens: list[str]) -> str:
+    token = tokens.pop(0)
+    if token == "{":
+        inner = _row(tokens)
+        if not tokens:
+            raise ValueError("unbalanced braces")
+        tokens.pop(0)
+        return inner
+    if token.startswith("\\"):
+        return _command(token[1:], tokens)
+    if token[0].isdigit():
+        return f"<mn>{token}</mn>"
+    if token.isalpha():
+        return f"<mi>{token}</mi>"
+    return f"<mo>{escape(token.replace('-', '−'))}</mo>"
+
+
+def _command(name: str, tokens: list[str]) -> str:
+    if name == "frac":
+        return f"<mfrac>{_atom(tokens)}{_atom(tokens)}</mfrac>"
+    if name == "sqrt":
+        return f"<msqrt>{_atom(tokens)}</msqrt>"
+    if name in ("hat", "bar"):
+        mark = "^" if name == "hat" else "¯"
+        return f'<mover accent="true">{_atom(tokens)}<mo>{mark}</mo></mover>'
+    if name == ",":
+        return '<mspace width="0.17em"></mspace>'
+    if name == "quad":
+        return '<mspace width="1.6em"></mspace>'
+    if name not in SYMBOLS:
+        raise ValueError(f"no MathML for \\{name}")
+    tag = "mo" if SYMBOLS[name] in _OPERATORS else "mi"
+    return f"<{tag}>{SYMBOLS[name]}</{tag}>"

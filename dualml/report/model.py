@@ -1,0 +1,146 @@
+"""A run in memory: trials with their curves, comparisons, and how they are grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one trial: float64 arrays of equal length, NaN where nothing was recorded."""
+
+    step: Array
+    value: Array
+    epochs: Array
+    seconds: Array
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One (arm, backend, seed).
+
+    ``backend`` is the name shown, unique over all folders; ``framework`` is the bare one.
+    Seconds, fractions and mebibytes as in ``run.json``; None where a trial did not get that far.
+    """
+
+    arm: str
+    backend: str
+    framework: str
+    seed: int
+    status: str
+    reason: str
+    wall_s: float | None
+    train_s: float | None
+    final_loss: float | None
+    train_accuracy: float | None
+    test_accuracy: float | None
+    updates: float | None
+    sample_gradients: float | None
+    peak_memory_mb: float | None
+    how: Mapping[str, Any]
+    full_batch: bool
+    curves: Mapping[str, Curve] = field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def throughput(self) -> float | None:
+        """Sample gradients per second of training."""
+        if not self.train_s or self.sample_gradients is None:
+            return None
+        return self.sample_gradients / self.train_s
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One verdict of ``parity.json``; the dicts are the file's own."""
+
+    arm: str
+    seed: int
+    a: str
+    b: str
+    verdict: str
+    reason: str
+    evidence: Mapping[str, Any]
+    steps: int
+    phases: Mapping[str, Mapping[str, Any]]
+    first_divergence: Mapping[str, Any] | None
+    curve: Mapping[str, Any]
+    outcome: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, or several of the same plan taken together."""
+
+    folders: tuple[Path, ...]
+    meta: Mapping[str, Any]
+    environment: Mapping[str, Mapping[str, Any]]
+    trials: tuple[Trial, ...]
+    comparisons: tuple[Comparison, ...] | None
+    parity_settings: Mapping[str, Any]
+
+    @property
+    def experiment(self) -> Mapping[str, Any]:
+        return self.meta.get("experiment") or {}
+
+    @property
+    def arms(self) -> dict[str, Mapping[str, Any]]:
+        """Arm → its settings: the experiment's arms that were run, then any it does not name."""
+        known = self.experiment.get("arms") or {}
+        ran = list(dict.fromkeys(t.arm for t in self.trials))
+        order = [a for a in known if a in ran] + [a for a in ran if a not in known]
+        return {arm: known.get(arm) or {} for arm in order}
+
+    @property
+    def backends(self) -> list[str]:
+        return sorted(dict.fromkeys(t.backend for t in self.trials), key=self._rank)
+
+    def _rank(self, backend: str) -> tuple[int, int]:
+        rank = {"numpy": 0, "torch": 1, "mindspore": 2}
+        names = list(dict.fromkeys(t.backend for t in self.trials))
+        return rank.get(self.framework(backend), 9), names.index(backend)
+
+    def framework(self, backend: str) -> str:
+        return next((t.framework for t in self.trials if t.backend == backend), backend)
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({t.seed for t in self.trials})
+
+    @property
+    def train_size(self) -> int | None:
+        data = self.meta.get("data") or self.experiment.get("data") or {}
+        return data.get("train")
+
+    def groups(self) -> dict[str, list[str]]:
+        """Group → arms, the group ``main`` first."""
+        found: dict[str, list[str]] = {}
+        for arm, settings in self.arms.items():
+            found.setdefault(settings.get("group") or "main", []).append(arm)
+        return dict(sorted(found.items(), key=lambda item: item[0] != "main"))
+
+    def main_arms(self) -> list[str]:
+        groups = self.groups()
+        return groups.get("main") or next(iter(groups.values()), [])
+
+    def select(self, arm: str, backend: str | None = None, *, ok: bool = True) -> list[Trial]:
+        """Trials of an arm by seed; only successful ones unless ``ok=False``."""
+        return sorted(
+            (
+                t
+                for t in self.trials
+                if t.arm == arm and backend in (None, t.backend) and (t.ok or not ok)
+            ),
+            key=lambda t: t.seed,
+        )

@@ -1,0 +1,77 @@
+"""The two languages: one TOML table each, equal keys, and the numbers inside the sentences."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from dualml.errors import UserError, nearest
+from dualml.report import numbers
+
+LANGUAGES = ("en", "zh")
+
+
+class Words:
+    """Looks a text up by its dotted key and fills in the values.
+
+    Args:
+        lang: ``en`` or ``zh``.
+
+    Raises:
+        UserError: another language.
+
+    Example:
+        >>> Words("en").count("update", 2000)
+        '2,000 updates'
+    """
+
+    def __init__(self, lang: str) -> None:
+        if lang not in LANGUAGES:
+            raise UserError(f"unknown language {lang!r}{nearest(lang, LANGUAGES)}")
+        self.lang = lang
+        self.table = table(lang)
+
+    def __call__(self, key: str, **values: Any) -> str:
+        """The text of ``key``, an unknown key is an error of ours and raises `KeyError`."""
+        text = self.table[key]
+        return text.format(**values) if values else text
+
+    def either(self, key: str, default: str) -> str:
+        """The text of ``key`` or, for names this version does not know, ``default``."""
+        return self.table.get(key, default)
+
+    def plural(self, key: str, n: float, /, **values: Any) -> str:
+        """``key.one`` or ``key.other``."""
+        return self(f"{key}.{'one' if n == 1 else 'other'}", **values)
+
+    def count(self, noun: str, n: float) -> str:
+        """A number with its noun: ``1 update``, ``2,000 updates``, ``0.5 epochs``."""
+        return self.plural(f"count.{noun}", n, n=numbers.quantity(n))
+
+    def join(self, names: Sequence[str]) -> str:
+        """``a``, ``a and b``, ``a, b and c``."""
+        if len(names) < 2:
+            return "".join(names)
+        return self("list.comma").join(names[:-1]) + self("list.and") + names[-1]
+
+    def sentences(self, parts: Sequence[str]) -> str:
+        return self("list.sentence").join(parts)
+
+    def semicolons(self, parts: Sequence[str]) -> str:
+        return self("list.semicolon").join(parts)
+
+
+def table(lang: str) -> dict[str, str]:
+    """Dotted key → text of one language."""
+    text = (files("dualml.report") / "locale" / f"{lang}.toml").read_text(encoding="utf-8")
+    return _flat(tomllib.loads(text))
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    out: dict[str, str] = {}
+    for key, value in nested.items():
+        name = f"{prefix}{key}"
+        out |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: str(value)}
+    return out

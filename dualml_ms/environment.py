@@ -1,0 +1,145 @@
+"""The device a MindSpore worker computes on, and what the run folder records about it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+
+from dualml import machine
+from dualml.errors import Unsupported
+from dualml_ms.isa import TOLD
+
+VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_MAX_CPU_ISA",
+)
+TARGETS = {"cpu": "CPU", "gpu": "GPU", "ascend": "Ascend"}
+#: ``dnnl_cpu_isa_t`` of oneDNN 3: what a library really uses, after any cap.
+ISA_NAMES = {
+    0x1: "SSE41",
+    0x3: "AVX",
+    0x7: "AVX2",
+    0xF: "AVX2_VNNI",
+    0x1F: "AVX2_VNNI_2",
+    0x27: "AVX512_CORE",
+    0x67: "AVX512_CORE_VNNI",
+    0xE7: "AVX512_CORE_BF16",
+    0x1EF: "AVX512_CORE_FP16",
+    0xFEF: "AVX512_CORE_AMX",
+    0x1FEF: "AVX512_CORE_AMX_FP16",
+}
+
+
+def resolve_device(name: str = "auto") -> str:
+    """``auto``, ``cpu``, ``cuda[:i]``, ``gpu[:i]``, ``ascend[:i]`` → MindSpore's name for it.
+
+    The device is selected by this call: MindSpore tells whether it can drive one only when asked
+    to, and one process keeps the device it selected first. ``auto`` is a GPU or an Ascend where
+    this build has one, else the CPU.
+
+    Raises:
+        UserError: an unknown word.
+        Unsupported: this build of MindSpore cannot drive the device; the text is its reason.
+    """
+    kind, index = machine.parse_device(name)
+    if kind == "auto":
+        kind = next((k for k in ("gpu", "ascend") if available(k)), "cpu")
+    target = TARGETS[kind]
+    try:
+        ms.set_device(target, index)
+    except (RuntimeError, ValueError) as error:
+        if target == "CPU" and ms.get_context("device_target") == "CPU":
+            return target  # something was computed before the device was chosen: on the CPU
+        reason = str(error).strip().split(". ")[0].splitlines()[0]
+        raise Unsupported(
+            f"MindSpore {ms.__version__} cannot use device {name}: {reason}; use --device cpu"
+        ) from None
+    return target
+
+
+def available(kind: str) -> bool:
+    """Whether this build drives a ``gpu`` or an ``ascend`` that is there."""
+    # Asked only where there is one: MindSpore complains at length about plugins that do not load.
+    if kind == "gpu" and not machine.nvidia()[0]:
+        return False
+    if kind == "ascend" and not Path("/dev/davinci_manager").exists():
+        return False
+    try:
+        return bool(ms.hal.is_available(TARGETS[kind]))
+    except (RuntimeError, ValueError):
+        return False
+
+
+def environment(device: str, threads: int) -> dict[str, str]:
+    """What decides the numbers and the speed of this process, as flat text; unknowns left out.
+
+    Args:
+        device: from `resolve_device`.
+        threads: threads the worker asked for; ``OMP_NUM_THREADS`` is recorded if it is 0.
+    """
+    version, isa = onednn()
+    told = {
+        "python": platform.python_version(),
+        "mindspore": ms.__version__,
+        "numpy": np.__version__,
+        "build": ", ".join(["CPU", *(f"plugin for {k}" for k in ("GPU", "Ascend") if _has(k))]),
+        "device": device.lower(),
+        "device_name": device_name(device),
+        "threads": str(threads or os.environ.get("OMP_NUM_THREADS", "")),
+        "runtime_threads": str(ms.get_context("runtime_num_threads")),
+        "dtype": "float32",
+        "deterministic": "yes" if _deterministic(device) else "no",
+        "mode": "graph" if ms.get_context("mode") == ms.GRAPH_MODE else "pynative",
+        "cpu_capability": isa,
+        "isa_reason": os.environ.get(TOLD, ""),
+        "onednn": version,
+    }
+    told |= {name: os.environ.get(name, "") for name in VARIABLES}
+    return {key: value for key, value in told.items() if value} | machine.environment()
+
+
+def device_name(device: str) -> str:
+    """The accelerator's name as MindSpore tells it, or the processor's."""
+    if device == "CPU":
+        return machine.cpu_model()
+    try:
+        return str(ms.hal.get_device_name(0, device))
+    except (RuntimeError, ValueError, TypeError):
+        return ""
+
+
+def onednn() -> tuple[str, str]:
+    """Version of the bundled oneDNN and the instruction set it uses now; empty if it won't tell."""
+
+    class Version(ctypes.Structure):
+        _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
+
+    try:
+        path = next(Path(ms.__file__).parent.glob("lib/libdnnl.so*"))
+        library = ctypes.CDLL(str(path))
+        library.dnnl_version.restype = ctypes.POINTER(Version)
+        v = library.dnnl_version().contents
+        isa = int(library.dnnl_get_effective_cpu_isa())
+    except (StopIteration, OSError, AttributeError, ValueError):
+        return "", ""
+    return f"{v.major}.{v.minor}.{v.patch}", ISA_NAMES.get(isa, hex(isa))
+
+
+def _has(target: str) -> bool:
+    """Whether the wheel brings the plugin; whether it loads here is another matter."""
+    plugins = Path(ms.__file__).parent / "lib" / "plugin"
+    return any(plugins.glob(f"libmindspore_{target.lower()}*"))
+
+
+def _deterministic(device: str) -> bool:
+    """CPU kernels repeat bit for bit in one mode; the switch is for accelerators."""
+    return device == "CPU" or ms.get_context("deterministic") == "ON"

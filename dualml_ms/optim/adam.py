@@ -1,0 +1,83 @@
+"""Adam."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+from mindspore import ops
+
+from dualml import optim as rules
+from dualml_ms.optim.base import RuleOptimizer
+
+
+class Adam(RuleOptimizer):
+    """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε'); `dualml.optim.Adam`.
+
+    Both forms of epsilon are this one line, with c = 1 − βᵗ: size = η·√c₂/c₁ and ε' = ε·√c₂
+    ("outside": numerator and denominator of m̂/(√v̂ + ε) times √c₂) or ε' = ε ("hat").
+
+    The kernel ``ops.Adam`` does the line in one pass. It would correct the bias itself, in float32,
+    where 1 − 0.999ᵗ keeps four digits; given powers of zero it leaves that to us. Its averages are
+    written m + (1−β)(g − m), which loses the small entries once β is small: below 1/2 the line is
+    composed of assignments.
+
+    Example:
+        >>> import mindspore as ms
+        >>> w = ms.Parameter(ms.Tensor([1.0, 1.0]), name="w")
+        >>> _ = Adam([w], lr=0.25)((ms.Tensor([3.0, -0.5]),))
+        >>> w.asnumpy().tolist()
+        [0.75, 1.25]
+    """
+
+    rule_type = rules.Adam
+
+    def __init__(self, parameters: Any, learning_rate: Any = None, **hyperparameters: Any) -> None:
+        super().__init__(parameters, learning_rate, **hyperparameters)
+        rule = self.rule
+        self.b1, self.b2 = rule.betas
+        self.log1, self.log2 = (log(max(b, 1e-30)) for b in rule.betas)
+        self.bias_correction, self.outside = rule.bias_correction, rule.eps_form == "outside"
+        k1, k2 = self.unit("exp_avg"), self.unit("exp_avg_sq")
+        self.scale, self.eps = sqrt(k2) / k1, rule.eps * sqrt(k2)
+        self.fused, self.apply = self._fused(), ops.Adam()
+
+    def _fused(self) -> bool:
+        return min(self.rule.betas) >= 0.5
+
+    def unit(self, slot: str) -> float:
+        """The kernel forms 1 − β in float32 (for 0.999: 1.3e-5 too small), which multiplies its
+        averages by a constant. `coefficients` makes up for it, and `state` divides by it."""
+        if not self._fused():
+            return 1.0
+        beta = self.rule.betas[0 if slot == "exp_avg" else 1]
+        return float(np.float32(1) - np.float32(beta)) / (1 - beta)
+
+    def coefficients(self, lr, t):
+        size, eps = lr * self.scale, self.eps
+        if self.bias_correction:
+            c1 = -ops.expm1(t * self.log1)  # 1 − βᵗ without cancellation
+            root2 = ops.sqrt(-ops.expm1(t * self.log2))
+            size = size * root2 / c1
+            if self.outside:
+                eps = root2 * self.eps
+        return lr, size, eps
+
+    def decay(self, p, g, decay, lr):
+        """The gradient with the decay coupled to it."""
+        return g + decay * p
+
+    def update(self, i, g, decay, numbers):
+        lr, size, eps = numbers
+        p, m, v = self.parameters[i], self.exp_avg[i], self.exp_avg_sq[i]
+        if decay > 0:
+            g = self.decay(p, g, decay, lr)
+        if self.fused:
+            self.apply(p, m, v, 0.0, 0.0, size, self.b1, self.b2, eps, g)
+        else:
+            m_t = self.b1 * m + (1 - self.b1) * g
+            v_t = self.b2 * v + (1 - self.b2) * (g * g)
+            ops.assign(m, m_t)
+            ops.assign(v, v_t)
+            ops.assign_sub(p, size * m_t / (ops.sqrt(v_t) + eps))

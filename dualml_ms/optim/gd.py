@@ -1,0 +1,21 @@
+"""Gradient descent."""
+
+from __future__ import annotations
+
+from mindspore import ops
+
+from dualml import optim as rules
+from dualml_ms.optim.base import RuleOptimizer
+
+
+class GD(RuleOptimizer):
+    """θ ← θ − η·g; see `dualml.optim.GD`: what makes it GD is the batch, the whole training set."""
+
+    rule_type = rules.GD
+
+    def coefficients(self, lr, t):
+        return (lr,)
+
+    def update(self, i, g, decay, numbers):
+        (lr,) = numbers
+        ops.assign_sub(self.parameters[i], lr * g)

@@ -1,0 +1,50 @@
+"""Learning rates as `mindspore.nn.Optimizer` can take them without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule
+
+from dualml.errors import UserError
+
+Rate = float | Iterable[float] | LearningRateSchedule
+
+
+class Fixed(LearningRateSchedule):
+    """The same rate at every step."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = ms.Tensor(rate, ms.float32)
+
+    def construct(self, global_step):
+        return self.rate
+
+
+def same_kind(rate: Rate, parameters: list[Any]) -> Rate:
+    """The optimizer's rate, checked; so are the groups', in place.
+
+    If any of them changes with the step, all become schedules: nn.Optimizer would add 1 to a fixed
+    rate among changing ones and take it off again, which rounds 1e-4 by one part in a thousand.
+    """
+    groups = [g for g in parameters if isinstance(g, dict) and "lr" in g]
+    rates = [_checked(r) for r in [rate, *(g["lr"] for g in groups)]]
+    if len({isinstance(r, float) for r in rates}) == 2:
+        rates = [Fixed(r) if isinstance(r, float) else r for r in rates]
+    for group, value in zip(groups, rates[1:], strict=True):
+        group["lr"] = value
+    return rates[0]
+
+
+def _checked(rate: Rate) -> Any:
+    """A float, a schedule, or a float32 tensor with one value per step."""
+    if isinstance(rate, LearningRateSchedule):
+        return rate
+    values = rate.asnumpy() if isinstance(rate, ms.Tensor) else np.asarray(rate, np.float64)
+    if values.size == 0 or values.ndim > 1 or not (np.isfinite(values) & (values >= 0)).all():
+        raise UserError(f"learning rates must be finite and >= 0; received {rate!r}")
+    return float(values) if values.ndim == 0 else ms.Tensor(values.astype(np.float32))

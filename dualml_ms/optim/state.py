@@ -1,0 +1,74 @@
+"""Optimizer state by slot and canonical parameter name, as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml_ms.optim.base import RuleOptimizer
+
+Arrays = dict[Any, NDArray[Any]]
+
+
+def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[str, Arrays]:
+    """Slot → name → copy; before the first update what the rule starts from.
+
+    float64 where the kernel keeps the slot in a unit of its own: what `load_state` is given back
+    then restores every bit.
+
+    Args:
+        names: one per parameter in the optimizer's order (all groups); their indices if omitted.
+    """
+    names = _names(optimizer, names)
+    found: dict[str, Arrays] = {}
+    for slot in optimizer.rule.slots:
+        unit = optimizer.unit(slot)
+        values = [p.asnumpy().copy() for p in getattr(optimizer, slot)]
+        if unit != 1.0:
+            values = [value.astype(np.float64) / unit for value in values]
+        found[slot] = dict(zip(names, values, strict=True))
+    return found
+
+
+def load_state(
+    optimizer: RuleOptimizer,
+    state: Mapping[str, Mapping[Any, NDArray[Any]]],
+    step: int,
+    names: Sequence[Any] | None = None,
+) -> None:
+    """Go back to the point after update ``step``; 0 with an empty ``state`` is a fresh start.
+
+    Raises:
+        UserError: a slot or a name is missing, or a shape does not fit.
+    """
+    names = _names(optimizer, names)
+    start = optimizer.rule.init(
+        {n: p.asnumpy() for n, p in zip(names, optimizer.parameters, strict=True)}
+    )
+    loaded = []
+    for slot in optimizer.rule.slots:
+        for name, kept in zip(names, getattr(optimizer, slot), strict=True):
+            array = (state if step else start).get(slot, {}).get(name)
+            if array is None or np.shape(array) != tuple(kept.shape):
+                shape = None if array is None else np.shape(array)
+                raise UserError(
+                    f"optimizer state: {slot} of {name!r} must have shape {tuple(kept.shape)}; "
+                    f"received {shape}"
+                )
+            value = np.asarray(array, np.float64) * optimizer.unit(slot)
+            loaded.append((kept, value.astype(np.float32)))
+    for kept, value in loaded:
+        kept.set_data(ms.Tensor(value))
+    optimizer.global_step.set_data(ms.Tensor([step], ms.int32))
+
+
+def _names(optimizer: RuleOptimizer, names: Sequence[Any] | None) -> Sequence[Any]:
+    names = range(optimizer.size) if names is None else names
+    if len(names) != optimizer.size:
+        raise UserError(f"optimizer state: {optimizer.size} parameters, {len(names)} names")
+    return names

@@ -1,0 +1,101 @@
+"""The device a PyTorch worker computes on, and what the run folder records about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+
+import numpy as np
+import torch
+
+from dualml import machine
+from dualml.errors import Unsupported, UserError
+
+VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_MAX_CPU_ISA",
+)
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """``auto`` (a GPU where there is one), ``cpu``, ``cuda[:i]``, ``gpu[:i]`` → the device.
+
+    Raises:
+        UserError: an unknown word, or a GPU that is not there; the line says why.
+        Unsupported: a kind of device PyTorch does not drive by itself (``ascend``).
+    """
+    kind, index = machine.parse_device(name)
+    if kind == "cpu" or (kind == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if kind == "ascend":
+        raise Unsupported("PyTorch drives Ascend only with torch_npu, which dualml does not use")
+    if not torch.cuda.is_available():
+        raise UserError(f"no CUDA device: {why_no_cuda()}")
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise UserError(f"no CUDA device {index}: of {count}, use cuda:0 to cuda:{count - 1}")
+    return torch.device("cuda", index)
+
+
+def why_no_cuda() -> str:
+    """Why ``torch.cuda.is_available()`` is false, with the remedy."""
+    gpus, driver = machine.nvidia()
+    if torch.version.cuda is None:
+        if gpus:
+            remedy = f"; install a build for CUDA {driver} or older (pytorch.org, Get Started)"
+        else:
+            remedy = ", and nvidia-smi finds no GPU; use --device cpu"
+        return f"torch {torch.__version__} is a CPU build{remedy}"
+    if not gpus:
+        return f"torch {torch.__version__} has CUDA, but nvidia-smi finds no GPU; use --device cpu"
+    return (
+        f"torch {torch.__version__} needs CUDA {torch.version.cuda}, the driver supports {driver}; "
+        "update the driver, or install a torch build for that CUDA"
+    )
+
+
+def environment(device: str | torch.device, threads: int) -> dict[str, str]:
+    """What decides the numbers and the speed of this process, as flat text; unknowns left out.
+
+    Args:
+        device: from `resolve_device`.
+        threads: threads the worker asked for; PyTorch's own count is recorded if it is 0.
+    """
+    place = torch.device(device)
+    config = torch.__config__.show()
+    told = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "build": f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU",
+        "device": str(place),
+        "device_name": device_name(place),
+        "cudnn": str(torch.backends.cudnn.version() or "") if place.type == "cuda" else "",
+        "threads": str(threads or torch.get_num_threads()),
+        "interop_threads": str(torch.get_num_interop_threads()),
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "deterministic": "yes" if torch.are_deterministic_algorithms_enabled() else "no",
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "blas": _named(config, r"BLAS_INFO=(\w+)"),
+        "onednn": _named(config, r"MKL-DNN v([\d.]+)"),
+    }
+    told |= {name: os.environ.get(name, "") for name in VARIABLES}
+    return {key: value for key, value in told.items() if value} | machine.environment()
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the processor's."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return machine.cpu_model()
+
+
+def _named(text: str, pattern: str) -> str:
+    found = re.search(pattern, text)
+    return found[1] if found else ""

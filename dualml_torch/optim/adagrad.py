@@ -1,0 +1,47 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dualml import optim as rules
+from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.foreach import Group, List, Number, Room, add_ratio, plus, root, shift
+
+
+class Adagrad(RuleOptimizer):
+    """G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
+
+    Example:
+        >>> import torch
+        >>> w = torch.nn.Parameter(torch.ones(1))
+        >>> w.grad = torch.tensor([2.0])
+        >>> Adagrad([w], lr=0.5).step()
+        >>> w.tolist()
+        [0.5]
+    """
+
+    rule_type = rules.Adagrad
+
+    def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
+        start = group["initial_accumulator"]
+        return {"sum": torch.full_like(p, start, requires_grad=False)}
+
+    @staticmethod
+    def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        return (group["lr"] / (1 + (step - 1) * group["lr_decay"]),)
+
+    @staticmethod
+    def update(
+        p: List, g: List, state: Mapping[str, List], group: Group, rate: Number, *, room: Room
+    ) -> None:
+        total = state["sum"]
+        if group["weight_decay"]:
+            g = plus(g, p, group["weight_decay"], None)
+        torch._foreach_addcmul_(total, g, g)
+        d = root(total, room(p))
+        shift(d, group["eps"])
+        add_ratio(p, g, d, -rate)

@@ -1,0 +1,77 @@
+"""Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+
+import torch
+
+from dualml import optim as rules
+from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.foreach import (
+    Group,
+    List,
+    Number,
+    Room,
+    add_ratio,
+    plus,
+    root,
+    scale,
+    shift,
+)
+
+
+class Adam(RuleOptimizer):
+    """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε'); `dualml.optim.Adam`.
+
+    Both forms of epsilon are this one line, with c = 1 − βᵗ: size = η·√c₂/c₁ and ε' = ε·√c₂
+    ("outside": numerator and denominator of m̂/(√v̂ + ε) times √c₂) or ε' = ε ("hat").
+
+    Example:
+        >>> import torch
+        >>> w = torch.nn.Parameter(torch.ones(2))
+        >>> w.grad = torch.tensor([3.0, -0.5])
+        >>> Adam([w], lr=0.25).step()
+        >>> w.tolist()
+        [0.75, 1.25]
+    """
+
+    rule_type = rules.Adam
+
+    @staticmethod
+    def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        lr, eps, (b1, b2) = group["lr"], group["eps"], group["betas"]
+        c1, c2 = (1 - b1**step, 1 - b2**step) if group["bias_correction"] else (1.0, 1.0)
+        if group["eps_form"] == "outside":
+            eps *= sqrt(c2)
+        keep = 1 - lr * group["weight_decay"]
+        return lr * sqrt(c2) / c1, eps, keep
+
+    @staticmethod
+    def decay(p: List, g: List, weight_decay: float, keep: Number, room: Room) -> List:
+        """The gradient with the decay coupled to it."""
+        return plus(g, p, weight_decay, room(p))
+
+    @classmethod
+    def update(
+        cls,
+        p: List,
+        g: List,
+        state: Mapping[str, List],
+        group: Group,
+        size: Number,
+        eps: Number,
+        keep: Number,
+        *,
+        room: Room,
+    ) -> None:
+        (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
+        if group["weight_decay"]:
+            g = cls.decay(p, g, group["weight_decay"], keep, room)
+        torch._foreach_lerp_(m, g, 1 - b1)
+        scale(v, b2)
+        torch._foreach_addcmul_(v, g, g, 1 - b2)
+        d = root(v, room(p))
+        shift(d, eps)
+        add_ratio(p, m, d, -size)

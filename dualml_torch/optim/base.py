@@ -1,0 +1,145 @@
+"""From an update rule to a `torch.optim.Optimizer`: what all the rules of this folder share.
+
+A rule's own file says two things: `coefficients`, the numbers that change from step to step, in
+float64; and `update`, the recurrence, in place, over lists of tensors (torch's ``_foreach_``
+functions: one call per operation instead of one per operation and tensor). The same lines run
+eagerly or compiled into a single pass over memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dualml.errors import UserError
+from dualml.optim import Rule, rule_from
+from dualml_torch.optim.compiled import Cache, run_compiled
+from dualml_torch.optim.foreach import Group, List, Number, Room
+
+LARGE = 1 << 18  # elements; 1 MiB of float32
+
+
+class RuleOptimizer(torch.optim.Optimizer):
+    """A native optimizer whose hyperparameters, defaults and checks are those of its rule.
+
+    Args:
+        params: parameters, or parameter groups; a group may override any hyperparameter.
+        compiled: run the update through `torch.compile`: one pass over memory instead of one per
+            operation. The first step takes seconds and, on a CPU, needs a C++ compiler; changing
+            a hyperparameter other than ``lr`` during training compiles again.
+        **hyperparameters: the fields of the rule in `dualml.optim`.
+
+    Raises:
+        UserError: a hyperparameter that the rule refuses, a complex parameter, a sparse gradient.
+    """
+
+    rule_type: ClassVar[type[Rule]]
+    compiled: bool
+
+    def __init__(
+        self, params: Iterable[Any], *, compiled: bool = False, **hyperparameters: Any
+    ) -> None:
+        rule = rule_from({"name": self.rule_type.name, **hyperparameters})
+        self.compiled = compiled
+        self._scratch: dict[torch.dtype, Tensor] = {}
+        self._cache: Cache = {}
+        super().__init__(params, asdict(rule))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        try:
+            self.param_groups[-1].update(asdict(self.rule_of(self.param_groups[-1])))
+            if any(p.is_complex() for p in self.param_groups[-1]["params"]):
+                raise UserError(f"{self.rule_type.name}: complex parameters are not supported")
+        except UserError:
+            self.param_groups.pop()
+            raise
+
+    def rule_of(self, group: Group) -> Rule:
+        """The rule with this group's hyperparameters, checked."""
+        values = {field.name: group[field.name] for field in fields(self.rule_type)}
+        return rule_from({"name": self.rule_type.name, **values})
+
+    def __getstate__(self) -> dict[str, Any]:  # for copy and pickle
+        return {**super().__getstate__(), "compiled": self.compiled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._scratch, self._cache = {}, {}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update; returns what ``closure`` (which computes the gradients again) returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for (step, _), work in self._work(group).items():
+                params, grads = [p for p, _ in work], [p.grad for p, _ in work]
+                state = {k: [s[k] for _, s in work] for k in work[0][1] if k != "step"}
+                numbers = self.coefficients(group, step)
+                if self.compiled:
+                    run_compiled(self._cache, self.update, group, numbers, params, grads, state)
+                else:
+                    self.update(params, grads, state, group, *numbers, room=self._room)
+        return loss
+
+    def _work(self, group: Group) -> dict[tuple[int, int], list[tuple[Tensor, dict[str, Any]]]]:
+        """Parameters to update together, with their state.
+
+        Together are those with the same number of updates behind them (a parameter without a
+        gradient is skipped); eagerly, a tensor too large for the cache goes alone.
+        """
+        work: dict[tuple[int, int], list[tuple[Tensor, dict[str, Any]]]] = {}
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            if p.grad.is_sparse:
+                raise UserError(
+                    f"{self.rule_type.name}: sparse gradients are not supported; "
+                    "make the embedding with sparse=False"
+                )
+            state = self.state[p]
+            if not state:
+                state.update(step=0, **self.initial_state(p, group))
+            state["step"] += 1
+            alone = id(p) if p.is_cpu and p.numel() > LARGE and not self.compiled else 0
+            work.setdefault((state["step"], alone), []).append((p, state))
+        return work
+
+    def _room(self, tensors: list[Tensor]) -> list[Tensor] | None:
+        """Reused scratch for one large tensor: a fresh allocation, whose pages the system first
+        has to clear, would cost more than the arithmetic. None for a list: it is small."""
+        if len(tensors) > 1 or not tensors[0].is_cpu:
+            return None
+        x, n = tensors[0], tensors[0].numel()
+        buffer = self._scratch.get(x.dtype)
+        if buffer is None or buffer.numel() < n:
+            buffer = self._scratch[x.dtype] = x.new_empty(n)
+        return [buffer[:n].view(x.shape)]
+
+    def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
+        """Slot → tensor before the first update."""
+        # Not group["lr"]: a schedule may have set it to 0, which no rule accepts.
+        slots = self.rule_of({**group, "lr": 1.0}).slots
+        return {slot: torch.zeros_like(p, requires_grad=False) for slot in slots}
+
+    @staticmethod
+    def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        """The numbers of update ``step`` (from 1) that change during training."""
+        raise NotImplementedError
+
+    @staticmethod
+    def update(
+        p: List, g: List, state: Mapping[str, List], group: Group, *numbers: Number, room: Room
+    ) -> None:
+        """The recurrence: changes the tensors of p and of the state in place, never those of g.
+
+        ``room(p)`` is scratch of their shapes, or None: allocate.
+        """
+        raise NotImplementedError

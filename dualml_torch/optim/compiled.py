@@ -1,0 +1,56 @@
+"""The update of many tensors as one function for `torch.compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dualml_torch.optim.foreach import List
+
+NOT_CONSTANT = ("params", "param_names", "lr", "initial_lr")
+Cache = dict[Any, Callable[..., None]]
+
+
+def run_compiled(
+    cache: Cache,
+    update: Callable[..., None],
+    group: Mapping[str, Any],
+    numbers: Sequence[float],
+    params: List,
+    grads: List,
+    state: Mapping[str, List],
+) -> None:
+    """``update(params, grads, state, group, *numbers)``, compiled.
+
+    The numbers go in as a tensor: as Python floats each new value would be compiled anew. The
+    tensors go in as one flat row of arguments: the compiler's guards check that fastest.
+    """
+    constants = tuple((k, _hashable(v)) for k, v in group.items() if k not in NOT_CONSTANT)
+    key = (constants, *map(id, params))
+    if key not in cache:
+        cache[key] = _compile(update, dict(constants), tuple(state))
+    flat = sum(state.values(), [*params, *grads])
+    cache[key](torch.tensor(numbers, dtype=torch.float64, device=params[0].device), *flat)
+
+
+def _compile(
+    update: Callable[..., None], group: dict[str, Any], slots: tuple[str, ...]
+) -> Callable[..., None]:
+    def run(numbers: Tensor, *flat: Tensor) -> None:
+        n = len(flat) // (2 + len(slots))
+        p, g, *tensors = (list(flat[i : i + n]) for i in range(0, len(flat), n))
+        state = dict(zip(slots, tensors, strict=True))
+        update(p, g, state, group, *numbers.unbind(), room=lambda p: None)
+
+    # The compiler counts recompilations per code object, and all closures made here would share
+    # one: unrelated optimizers could use up the limit. A copy of the code gives each its own.
+    own = FunctionType(run.__code__.replace(), run.__globals__, "run", None, run.__closure__)
+    return torch.compile(own, dynamic=False, fullgraph=True)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,25 @@
+"""Gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dualml import optim as rules
+from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.foreach import Group, List, Number, Room, add
+
+
+class GD(RuleOptimizer):
+    """θ ← θ − η·g; see `dualml.optim.GD`: what makes it GD is the batch, the whole training set."""
+
+    rule_type = rules.GD
+
+    @staticmethod
+    def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        return (float(group["lr"]),)
+
+    @staticmethod
+    def update(
+        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, room: Room
+    ) -> None:
+        add(p, g, -lr)

@@ -1,0 +1,66 @@
+"""RMSprop, plain, centered and with momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from dualml import optim as rules
+from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.foreach import (
+    Group,
+    List,
+    Number,
+    Room,
+    add,
+    add_ratio,
+    plus,
+    root,
+    scale,
+    shift,
+)
+
+
+class RMSprop(RuleOptimizer):
+    """v ← αv + (1−α)g²;  θ ← θ − η·g/(√v + ε), centered or with momentum; `dualml.optim.RMSprop`.
+
+    Example:
+        >>> import torch
+        >>> w = torch.nn.Parameter(torch.ones(1))
+        >>> w.grad = torch.tensor([2.0])
+        >>> RMSprop([w], lr=0.5, alpha=0.0).step()
+        >>> w.tolist()
+        [0.5]
+    """
+
+    rule_type = rules.RMSprop
+
+    @staticmethod
+    def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        return (float(group["lr"]),)
+
+    @staticmethod
+    def update(
+        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, room: Room
+    ) -> None:
+        alpha, v = group["alpha"], state["square_avg"]
+        if group["weight_decay"]:
+            g = plus(g, p, group["weight_decay"], None)
+        scale(v, alpha)
+        torch._foreach_addcmul_(v, g, g, 1 - alpha)
+        if group["centered"]:
+            mean = state["grad_avg"]
+            torch._foreach_lerp_(mean, g, 1 - alpha)
+            d = torch._foreach_addcmul(v, mean, mean, -1)
+            torch._foreach_sqrt_(d)
+        else:
+            d = root(v, room(p))
+        shift(d, group["eps"])
+        if group["momentum"]:
+            b = state["momentum_buffer"]
+            scale(b, group["momentum"])
+            torch._foreach_addcdiv_(b, g, d)
+            add(p, b, -lr)
+        else:
+            add_ratio(p, g, d, -lr)

@@ -1,0 +1,50 @@
+"""Stochastic gradient descent with momentum, dampening, Nesterov and coupled weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dualml import optim as rules
+from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.foreach import Group, List, Number, Room, add, plus, scale
+
+
+class SGD(RuleOptimizer):
+    """g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b); `dualml.optim.SGD`.
+
+    Example:
+        >>> import torch
+        >>> w = torch.nn.Parameter(torch.ones(2))
+        >>> w.grad = torch.ones(2)
+        >>> SGD([w], lr=0.5, momentum=0.9).step()
+        >>> w.tolist()
+        [0.5, 0.5]
+    """
+
+    rule_type = rules.SGD
+
+    @staticmethod
+    def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        # The buffer starts at zero, so an undampened first gradient is b_1 = g.
+        return float(group["lr"]), 1.0 if step == 1 else 1.0 - group["dampening"]
+
+    @staticmethod
+    def update(
+        p: List,
+        g: List,
+        state: Mapping[str, List],
+        group: Group,
+        lr: Number,
+        share: Number,
+        *,
+        room: Room,
+    ) -> None:
+        decay, mu = group["weight_decay"], group["momentum"]
+        if decay:
+            g = plus(g, p, decay, room(p))
+        if mu:
+            b = state["momentum_buffer"]
+            scale(b, mu)
+            add(b, g, share)
+            g = plus(g, b, mu, room(p)) if group["nesterov"] else b
+        add(p, g, -lr)

@@ -1,0 +1,165 @@
+"""Every backend's `Training` against the float64 referee: the same weights, batches and rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dualml.backend import Backend
+from dualml.model import ZOO, initial_weights, model
+from dualml.optim import GD, SGD, Adam, Rule, Schedule
+from dualml.parity.distance import distance
+from dualml.reference.backend import NumpyBackend
+
+X = np.random.default_rng(0).normal(size=(300, 1, 28, 28)).astype(np.float32)
+Y = np.random.default_rng(1).integers(0, 10, 300)
+#: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³).
+FLOAT32 = 2e-6
+
+
+def make(
+    name: str,
+    backend: Backend,
+    *,
+    loss: str = "cross_entropy",
+    rule: Rule | None = None,
+    schedule: Schedule | None = None,
+    chunk: int = 256,
+    updates: int = 50,
+) -> Any:
+    spec = model(name)
+    return backend.training(
+        spec,
+        dict(initial_weights(spec, 0)),
+        rule or SGD(lr=0.05),
+        schedule or Schedule(),
+        loss,
+        X,
+        Y,
+        updates=updates,
+        chunk=chunk,
+    )
+
+
+def batch(step: int, size: int = 32) -> np.ndarray:
+    return np.random.default_rng(step).choice(300, size, replace=False)
+
+
+def close(a: dict[str, Any], b: dict[str, Any], bound: float) -> None:
+    assert list(a) == list(b)
+    for name in a:
+        assert distance(a[name], b[name]) <= bound, (name, distance(a[name], b[name]))
+
+
+def test_close_fails_when_a_tensor_is_off() -> None:
+    with pytest.raises(AssertionError):
+        close({"w": np.ones(3)}, {"w": np.ones(3) * (1 + 1e-4)}, FLOAT32)
+    with pytest.raises(AssertionError):
+        close({"w": np.ones(3)}, {"v": np.ones(3)}, FLOAT32)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
+@pytest.mark.parametrize("name", ZOO)
+def test_trace_agrees_with_the_referee(backend: Backend, name: str, loss: str) -> None:
+    ours, referee = (make(name, b, loss=loss) for b in (backend, NumpyBackend()))
+    a, b = (t.trace(batch(1), batch(1)[:8]) for t in (ours, referee))
+    assert a.data == b.data
+    assert a.loss == pytest.approx(b.loss, rel=FLOAT32)
+    close(a.activations, b.activations, FLOAT32)
+    close(a.gradients, b.gradients, 2 * FLOAT32)
+
+
+def test_looking_changes_nothing(backend: Backend) -> None:
+    looked, not_looked = (make("lenet", backend, rule=Adam(lr=1e-3)) for _ in range(2))
+    for step in range(1, 6):
+        looked.trace(batch(step), batch(1)[:8])
+        looked.evaluate(X[:50], Y[:50])
+        looked.step(batch(step), step)
+        not_looked.step(batch(step), step)
+    for name, w in not_looked.weights().items():
+        assert np.array_equal(looked.weights()[name], w), name
+
+
+@pytest.mark.parametrize("schedule", [
+    Schedule(), Schedule(kind="step", every=4, gamma=0.5), Schedule(kind="cosine", warmup=3),
+], ids=lambda s: s.kind)  # fmt: skip
+@pytest.mark.parametrize(
+    "rule", [SGD(lr=0.05, momentum=0.9), Adam(lr=1e-3, eps=1e-3)], ids=lambda r: r.name
+)
+def test_twenty_steps_follow_the_referee(backend: Backend, rule: Rule, schedule: Schedule) -> None:
+    """On the smooth MLP: at the kinks of ReLU and pooling one rounding can become a large step."""
+    ours, referee = (
+        make("mlp", b, rule=rule, schedule=schedule, updates=20)
+        for b in (backend, NumpyBackend())
+    )
+    lazy = [ours.step(batch(step), step) for step in range(1, 21)]
+    want = [referee.step(batch(step), step) for step in range(1, 21)]
+    np.testing.assert_allclose(backend.read(lazy), want, rtol=2e-5)
+    close(ours.weights(), referee.weights(), 2e-5)
+    for slot, named in referee.state().items():
+        close(ours.state()[slot], named, 2e-4)
+
+
+def test_chunks_accumulate_to_the_full_gradient(backend: Backend) -> None:
+    """A batch in uneven chunks makes the update that the same batch makes in one piece."""
+    whole, cut = (make("lenet", backend, rule=GD(lr=0.1), chunk=c) for c in (300, 77))
+    everything = np.arange(300)
+    for step in range(1, 4):
+        a, b = backend.read([whole.step(everything, step), cut.step(everything, step)])
+        assert a == pytest.approx(b, rel=FLOAT32)
+    close(whole.weights(), cut.weights(), FLOAT32)
+
+
+def test_small_and_large_batches_may_alternate(backend: Backend) -> None:
+    ours, referee = (make("softmax", b, chunk=50) for b in (backend, NumpyBackend()))
+    for step, size in enumerate((20, 120, 50, 51, 20), start=1):
+        a = backend.read([ours.step(batch(step, size), step)])[0]
+        assert a == pytest.approx(referee.step(batch(step, size), step), rel=1e-5)
+    close(ours.weights(), referee.weights(), 1e-5)
+
+
+def test_evaluation_counts_every_sample_once(backend: Backend) -> None:
+    ours, referee = (make("lenet", b) for b in (backend, NumpyBackend()))
+    big_x, big_y = np.tile(X, (5, 1, 1, 1))[:1234], np.tile(Y, 5)[:1234]
+    a, b = (t.evaluate(big_x, big_y) for t in (ours, referee))
+    assert a[0] == pytest.approx(b[0], rel=FLOAT32)
+    assert a[1] == b[1]
+
+
+@pytest.mark.parametrize(
+    "rule", [SGD(lr=0.05, momentum=0.9, nesterov=True), Adam(lr=1e-3)], ids=lambda r: r.name
+)
+def test_going_back_to_a_checkpoint_is_bit_identical(backend: Backend, rule: Rule) -> None:
+    schedule = Schedule(kind="cosine", warmup=2)
+    whole = make("lenet", backend, rule=rule, schedule=schedule, updates=12)
+    for step in range(1, 7):
+        whole.step(batch(step), step)
+    weights, state = whole.weights(), whole.state()
+    for step in range(7, 13):
+        whole.step(batch(step), step)
+    fresh = make("lenet", backend, rule=rule, schedule=schedule, updates=12)
+    fresh.step(batch(99), 1)  # whatever it did before must not matter
+    fresh.load(weights, state, 6)
+    for step in range(7, 13):
+        fresh.step(batch(step), step)
+    for name, w in whole.weights().items():
+        assert np.array_equal(fresh.weights()[name], w), name
+
+
+def test_copies_are_copies(backend: Backend) -> None:
+    ours = make("softmax", backend, rule=Adam(lr=1e-3))
+    ours.step(batch(1), 1)
+    weights, state = ours.weights(), ours.state()
+    kept = {n: w.copy() for n, w in weights.items()}, state["exp_avg"]["fc.weight"].copy()
+    ours.step(batch(2), 2)
+    for name, w in weights.items():
+        assert np.array_equal(w, kept[0][name])
+    assert np.array_equal(state["exp_avg"]["fc.weight"], kept[1])
+
+
+def test_the_environment_is_told(backend: Backend) -> None:
+    told = backend.environment()
+    assert all(isinstance(k, str) and isinstance(v, str) for k, v in told.items())
+    assert {"numpy", "device"} <= set(told)

@@ -1,0 +1,66 @@
+"""What every test session needs: the right frameworks, a cache of its own, the fast convolutions.
+
+``DUALML_REQUIRE`` and ``DUALML_ABSENT`` (comma lists of modules) say what must and must not be
+installed; a session in the wrong environment stops instead of skipping its way to green.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+ISOLATED = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def named(variable: str) -> list[str]:
+    return [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
+
+
+def installed(name: str) -> bool:
+    """Whether a real package is there; ``tests/torch``, a folder on the path, is none."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None
+
+
+def wrong_frameworks() -> list[str]:
+    """What is missing or too much, as sentences."""
+    missing = [name for name in named("DUALML_REQUIRE") if not installed(name)]
+    extra = [name for name in named("DUALML_ABSENT") if installed(name)]
+    return [f"DUALML_REQUIRE names {name}, which is not installed" for name in missing] + [
+        f"DUALML_ABSENT names {name}, which is installed" for name in extra
+    ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if wrong := wrong_frameworks():
+        pytest.exit("; ".join(wrong), returncode=4)
+    if "DUALML_CACHE" not in os.environ:  # never the user's own
+        config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
+        os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name
+    if installed("mindspore"):
+        from dualml_ms.environ import environ
+
+        # Read when MindSpore is imported, in this process and in those the tests start.
+        for name in ("GLOG_v", "ONEDNN_MAX_CPU_ISA"):
+            if name in (found := environ(1)):
+                os.environ.setdefault(name, found[name])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (isolated := config.stash.get(ISOLATED, None)) is not None:
+        os.environ.pop("DUALML_CACHE", None)
+        isolated.cleanup()
+
+
+@pytest.fixture
+def clean_environ(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """No variable of the user's or of this session that dualml or a framework looks at."""
+    for name in list(os.environ):
+        if name.startswith(("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "GLOG_", "CUBLAS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    return monkeypatch

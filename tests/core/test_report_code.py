@@ -1,0 +1,63 @@
+"""Key code is our own source as it stands, found without importing a framework."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_run
+import pytest
+
+import dualml.report.code as code
+
+
+def squeeze(text: str) -> str:
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("rule", ["gd", "sgd", "adam", "adagrad", "rmsprop"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "mindspore"])
+def test_listings_are_the_files_own_lines(rule: str, framework: str) -> None:
+    (listing,) = code.listings(rule, [framework])
+    assert listing.text, f"{listing.path} has nothing to show"
+    ast.parse(listing.text)
+    root = Path(__file__).parents[2]
+    source = squeeze((root / listing.path).read_text("utf-8"))
+    for line in listing.text.splitlines():
+        assert squeeze(line) in source
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "mindspore"])
+def test_shared_part_shows_the_native_entry_point(framework: str) -> None:
+    (listing,) = code.shared([framework])
+    assert f"def {code.HOMES[framework].shared}(" in listing.text
+
+
+def test_a_rule_that_inherits_shows_its_parent() -> None:
+    (listing,) = code.listings("adamw", ["numpy"])
+    assert "# dualml/optim/adam.py" in listing.text
+    assert "decoupled = True" in listing.text
+    assert "def one(" in listing.text
+
+
+def test_a_missing_package_is_an_empty_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(code.HOMES, "torch", code.Home("no_such_package", "step", None))
+    assert code.listings("adam", ["torch"])[0].text == ""
+
+
+def test_highlighting_escapes() -> None:
+    assert "<b>" not in code.highlight("x = '<b>'")
+    assert "&lt;b&gt;" in code.highlight("x = '<b>'")
+
+
+def test_no_framework_is_imported(tmp_path: Path) -> None:
+    folder = fake_run.make(tmp_path)
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom dualml.report import render\n"
+        f"render([Path({str(folder)!r})])\n"
+        "bad = {'torch', 'mindspore', 'dualml_torch', 'dualml_ms'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -1,0 +1,150 @@
+"""What a MindSpore worker is given, resolves and records."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dualml.errors import Unsupported, UserError
+from dualml.machine import default_threads
+from dualml_ms import environ as rooms
+from dualml_ms.environ import environ
+from dualml_ms.isa import TOLD, VARIABLE, Choice
+
+if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
+    import mindspore
+else:
+    mindspore = pytest.importorskip("mindspore")
+from dualml_ms.environment import environment, onednn, resolve_device
+
+
+@pytest.fixture
+def choose(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A choice that needs no measurement."""
+    made = Choice("AVX2", "measured_cap", "because", 9.0)
+    clean_environ.setattr(rooms, "choice", lambda: made)
+    return clean_environ
+
+
+def test_environ_sets_threads_log_level_and_instruction_set(choose: pytest.MonkeyPatch) -> None:
+    made = environ(3)
+    assert {made[f"{k}_NUM_THREADS"] for k in ("OMP", "MKL", "OPENBLAS")} == {"3"}
+    assert made["GLOG_v"] == "3"
+    assert (made[VARIABLE], made[TOLD]) == ("AVX2", "because")
+    assert environ(0)["OMP_NUM_THREADS"] == str(default_threads())
+
+
+def test_environ_leaves_the_users_settings_alone(choose: pytest.MonkeyPatch) -> None:
+    choose.setenv("GLOG_v", "1")
+    assert environ(2)["GLOG_v"] == "1"
+    choose.setattr(rooms, "choice", lambda: Choice("", "not_needed", "no AVX-512"))
+    assert VARIABLE not in environ(2)
+
+
+def test_environ_reaches_a_worker(choose: pytest.MonkeyPatch) -> None:
+    """In a fresh process: the variables must be there before the import."""
+    code = (
+        "import json; from dualml_ms.environment import environment, resolve_device\n"
+        "print(json.dumps(environment(resolve_device('auto'), 1)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, **environ(1)},
+    )
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    assert told["isa_reason"] == "because"
+    assert told[VARIABLE] == "AVX2"
+    assert told["threads"] == told["OMP_NUM_THREADS"] == "1"
+    flags = Path("/proc/cpuinfo")
+    if told.get("onednn") and flags.is_file() and "avx512f" in flags.read_text():
+        assert told["cpu_capability"] == "AVX2"  # what oneDNN really uses, not what was asked
+
+
+def test_environment_names_versions_device_and_threads() -> None:
+    told = environment(resolve_device("cpu"), 5)
+    assert told["mindspore"] == mindspore.__version__
+    assert told["device"] == "cpu"
+    assert told["threads"] == "5"
+    assert told["deterministic"] == "yes"
+    assert all(isinstance(v, str) and v for v in told.values())
+
+
+def test_the_bundled_onednn_tells_its_version() -> None:
+    version, isa = onednn()
+    assert int(version.partition(".")[0]) >= 2
+    assert isa
+
+
+def test_cpu_is_selected_again_without_complaint() -> None:
+    assert resolve_device("cpu") == "CPU"
+    assert (mindspore.Tensor([1.0]) + 1).asnumpy() == [2.0]
+    assert resolve_device("cpu") == "CPU"
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(UserError, match="unknown device 'gpux'; did you mean 'gpu'"):
+        resolve_device("gpux")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda", "cuda:1", "ascend"])
+def test_a_device_this_build_cannot_drive_is_unsupported_with_its_reason(name: str) -> None:
+    """In a fresh process, since a process keeps its first device."""
+    code = (
+        "import sys; from dualml.errors import Unsupported\n"
+        "from dualml_ms.environment import resolve_device\n"
+        "try: print(resolve_device(sys.argv[1]))\n"
+        "except Unsupported as error: print('unsupported:', error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, name], capture_output=True, text=True, check=True, timeout=120
+    )
+    said = done.stdout.strip().splitlines()[-1]
+    target = "Ascend" if name == "ascend" else "GPU"
+    if said != target:
+        assert said.startswith(f"unsupported: MindSpore {mindspore.__version__} cannot use device")
+        assert said.endswith("; use --device cpu")
+        assert len(said) > 80  # MindSpore's own reason is in it
+
+
+def test_a_second_device_in_one_process_is_unsupported() -> None:
+    resolve_device("cpu")
+    with pytest.raises(Unsupported, match="cannot use device gpu"):
+        resolve_device("gpu")
+
+
+def test_the_doctor_finds_mindspore_working() -> None:
+    from dualml.backend import backends
+    from dualml.doctor.backends import examine_backend
+
+    findings, works = examine_backend(backends()["mindspore"])
+    assert works, findings
+    items = {f.item for f in findings}
+    assert {"mindspore", "numpy", "convolutions"} <= items
+
+
+def test_the_doctor_refuses_numpy_2_for_mindspore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy's metadata says 2.x: MindSpore counts as not working, and the remedy is named."""
+    meta = tmp_path / "numpy-2.1.0.dist-info"
+    meta.mkdir()
+    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
+    old = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep + old if old else ''}")
+    from dualml.backend import backends
+    from dualml.doctor.backends import examine_backend
+
+    findings, works = examine_backend(backends()["mindspore"])
+    assert not works
+    [numpy] = [f for f in findings if f.item == "numpy"]
+    assert numpy.mark == "problem"
+    assert numpy.remedy_en == "pip install 'numpy<2'"
