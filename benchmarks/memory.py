@@ -51,8 +51,8 @@ def arrays(folder: Path) -> list[Any]:
 def train_torch(folder: Path) -> float:
     """Train by hand; the test accuracy."""
     import torch
+    from handwritten_torch import lenet
     from torch.nn import functional
-    from training_torch import lenet
 
     x, y, test_x, test_y = map(torch.from_numpy, arrays(folder))
     y, test_y = y.long(), test_y.long()
@@ -75,7 +75,7 @@ def train_mindspore(folder: Path) -> float:
     """Train by hand; the test accuracy."""
     import mindspore as ms
     import numpy as np
-    from training_mindspore import Step
+    from handwritten_mindspore import Step
 
     ms.set_context(mode=ms.GRAPH_MODE)
     x, y, test_x, test_y = arrays(folder)
@@ -124,9 +124,7 @@ def measure(backend: str, epochs: int = 1) -> Row:
         parts = data.train_x, data.train_y, data.test_x, data.test_y
         for file, array in zip(FILES, parts, strict=True):
             write_idx(folder / file, array)
-        told = output(
-            [sys.executable, __file__, "--backend", backend, "--by-hand", name], env
-        )
+        told = output([sys.executable, __file__, "--backend", backend, "--by-hand", name], env)
         script = json.loads(told.splitlines()[-1])
         out = folder / "run"
         command = ["-m", "dualml", "run", "lab1", "--arm", "sgd", "--backend", backend]
@@ -156,7 +154,9 @@ def output(command: list[str], env: dict[str, str]) -> str:
     """
     made = subprocess.run(command, env=env, capture_output=True, text=True)
     if made.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {made.returncode}: {made.stderr[-800:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {made.returncode}: {made.stderr[-800:]}"
+        )
     return made.stdout
 
 

@@ -57,9 +57,7 @@ class Row:
         return {**asdict(self), "met": self.met}
 
 
-def take_turns(
-    variants: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 2
-) -> Times:
+def take_turns(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 2) -> Times:
     """Name → its time in each round.
 
     Args:

@@ -16,7 +16,6 @@ from dualml.runner.records import Records
 from dualml.runner.trial import Samples, Trial
 
 ARMS = ("sgd", "adam")
-BATCH = 64
 TRAIN, TEST = 60_000, 10_000
 
 
@@ -52,17 +51,13 @@ class OurLoop:
         rule: the arm's update rule, with its hyperparameters.
     """
 
-    def __init__(
-        self, backend: Any, data: Dataset, arm: str, folder: Path, steps: int
-    ) -> None:
+    def __init__(self, backend: Any, data: Dataset, arm: str, folder: Path, steps: int) -> None:
         plan: Plan = freeze(load_experiment("lab1", arms=[arm]), data)
         monitor = plan.order["monitor"]
         self.x = normalised(data.train_x, data.mean, data.std)
         self.y = data.train_y
         test_x = normalised(data.test_x, data.mean, data.std)
-        samples = Samples(
-            self.x, self.y, self.x[monitor], self.y[monitor], test_x, data.test_y
-        )
+        samples = Samples(self.x, self.y, self.x[monitor], self.y[monitor], test_x, data.test_y)
         self.trial = Trial(plan, arm, 0, backend, samples, folder, lambda **event: None)
         self.trial.warm_up()
         self.rule = self.trial.rule
@@ -77,6 +72,6 @@ class OurLoop:
         trial.write_losses(self.records, first, last)
         trial.check(first, last)
         spent = time.perf_counter() - begin
-        # The plan's epochs are used up: go on after its first round. Update 1 alone compares weights.
+        # When the plan is used up, go on after its first round, which alone compares weights.
         self.done = last if last + self.steps <= trial.schedule.updates else self.steps
         return spent * 1e3 / self.steps

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -38,6 +39,9 @@ def wrong_frameworks() -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     if wrong := wrong_frameworks():
         pytest.exit("; ".join(wrong), returncode=4)
+    for name in ("torch", "mindspore"):
+        if not installed(name):  # else the folder tests/torch would be imported as a package
+            sys.modules[name] = None  # type: ignore[assignment]
     if "DUALML_CACHE" not in os.environ:  # never the user's own
         config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
         os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name

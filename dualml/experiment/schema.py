@@ -31,8 +31,8 @@ class Arm(Strict):
     """One variant.
 
     ``batch_size`` 0 is the whole training set (gradient descent); ``samples`` restricts the arm to
-    a fixed random subset of at most so many, 0 is all; ``updates`` 0 means ``epochs`` passes; gradients of
-    batches larger than ``chunk`` are accumulated.
+    a fixed random subset of at most so many, 0 is all; ``updates`` 0 means ``epochs`` passes;
+    gradients of batches larger than ``chunk`` are accumulated.
     """
 
     optimizer: dict[str, Any]
@@ -67,7 +67,7 @@ class Arm(Strict):
 
 
 class Evaluation(Strict):
-    """When and on how much to evaluate: ``per_epoch`` times an epoch and after ``early`` updates."""
+    """When to evaluate, and on how much: ``per_epoch`` times, and after ``early`` updates."""
 
     per_epoch: Annotated[int, Field(ge=1)] = 4
     early: list[Annotated[int, Field(ge=1)]] = [25, 50, 100, 200, 400]

@@ -10,7 +10,10 @@ from dualml.errors import UserError
 
 @dataclass(frozen=True)
 class Linear:
-    """y = x·Wᵀ + b: (B, inputs) → (B, outputs); ``weight`` (outputs, inputs), ``bias`` (outputs,)."""
+    """y = x·Wᵀ + b: (B, inputs) → (B, outputs).
+
+    ``weight`` (outputs, inputs), ``bias`` (outputs,).
+    """
 
     inputs: int
     outputs: int

@@ -45,8 +45,10 @@ class Rule:
             if field.type == "float" and plain:  # TOML writes 1 for 1.0
                 object.__setattr__(self, field.name, float(value))
             elif field.type == "bool" and not isinstance(value, bool):
-                raise UserError(f"{self.name}: {field.name} must be true or false; "
-                                f"received {field.name}={value!r}")
+                raise UserError(
+                    f"{self.name}: {field.name} must be true or false; "
+                    f"received {field.name}={value!r}"
+                )
         self.require("lr", 0.0, np.inf, open_low=True)
 
     def require(self, field: str, low: float, high: float, *, open_low: bool = False) -> None:

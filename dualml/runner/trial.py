@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,18 +14,17 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from dualml.backend import Backend
-from dualml.errors import TrialError
 from dualml.experiment.plan import Plan
-from dualml.files import read_json, write_bytes, write_json
-from dualml.parity.envelope import Envelope, perturb, shuffled
+from dualml.files import write_bytes
+from dualml.runner.capture import PROBE, after, before
 from dualml.runner.checkpoint import NAME as CHECKPOINT
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
+from dualml.runner.draws import draw_envelope
+from dualml.runner.guards import check_finite, check_losses, check_moved
 from dualml.runner.records import Records
 
 Arrays = dict[str, NDArray[Any]]
-PROBE = 8  # samples whose activations are kept
 SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
-DIVERGED = 1e3  # a loss that many times the first one will not come back
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,7 @@ class Trial:
         self.checkpoint_every = checkpoint_every
         self.schedule = plan.schedule(self.arm, seed)
         self.initial = plan.initial(seed)
+        self.probe = self.batch(1)[:PROBE]
         self.rule = self.arm.rule
         self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
         self.losses = np.zeros(self.schedule.updates)
@@ -96,13 +95,11 @@ class Trial:
         compile_s = self.warm_up()
         seconds = self.train()
         weights = self.training.weights()
-        broken = [name for name, w in weights.items() if not np.isfinite(w).all()]
-        if broken:
-            raise TrialError(f"weights are not finite after training: {', '.join(broken)}")
+        check_finite(self.arm_name, weights)
         write_bytes(self.folder / "weights.safetensors", save(weights))
         write_bytes(self.folder / "trace.safetensors", save(self.trace))
         if self.backend.dtype != "float64":  # float64's own rounding is far below what is judged
-            self.draw()
+            draw_envelope(self)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
         updates = self.schedule.updates
         return {
@@ -160,15 +157,19 @@ class Trial:
                 self.look(records, 0, 0.0)
             while step < updates:
                 if step + 1 in self.schedule.trace:
-                    self.capture_before(step + 1)
+                    seen, digest = before(self.training, step + 1, self.batch(step + 1), self.probe)
+                    self.trace.update(seen)
+                    self.digests[str(step + 1)] = digest
                 stop = min(step + stretch, next(m for m in marks if m > step))
                 spent, losses = self.stretch(step + 1, stop)
                 seconds += spent
                 self.losses[step:stop] = losses
                 self.write_losses(records, step + 1, stop)
-                self.check(step + 1, stop)
+                check_losses(self.arm_name, self.rule, self.losses, step, stop)
+                if step == 0:
+                    check_moved(self.arm_name, self.rule, self.initial, self.training.weights())
                 if stop in self.schedule.trace:
-                    self.capture_after(stop)
+                    self.trace.update(after(self.training, stop))
                 if stop in self.schedule.evaluate:
                     self.look(records, stop, seconds)
                 if spent < SEGMENT_S / 2 and stop - step == stretch:
@@ -221,29 +222,6 @@ class Trial:
             done = self.plan.sample_gradients(self.arm, self.seed, step)
             records.write("loss", step, float(self.losses[step - 1]), self.unit, epochs=done / n)
 
-    def check(self, first: int, last: int) -> None:
-        """Refuse a loss that is not finite or has run away, and an update that moved nothing."""
-        for step in range(first, last + 1):
-            loss = float(self.losses[step - 1])
-            if not math.isfinite(loss):
-                raise TrialError(
-                    f"arm {self.arm_name}: the loss is {loss} at step {step}; "
-                    f"lower the learning rate (lr = {self.rule.lr:g})"
-                )
-            if loss > DIVERGED * max(float(self.losses[0]), 1e-3):
-                raise TrialError(
-                    f"arm {self.arm_name}: the loss diverges, {loss:.3g} at step {step} "
-                    f"after {self.losses[0]:.3g} at step 1; lower the learning rate "
-                    f"(lr = {self.rule.lr:g})"
-                )
-        if first == 1:
-            now = self.training.weights()
-            if all(np.array_equal(now[name], self.initial[name]) for name in now):
-                raise TrialError(
-                    f"arm {self.arm_name}: optimizer {self.rule.name} moved no parameter "
-                    f"in step 1; is lr = {self.rule.lr:g} too small, or is the update lost?"
-                )
-
     def look(self, records: Records, step: int, seconds: float) -> None:
         s = self.samples
         found = {}
@@ -257,52 +235,3 @@ class Trial:
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
         self.looks.update(found)
         records.flush()
-
-    def probe(self) -> NDArray[np.int64]:
-        return self.batch(1)[:PROBE]
-
-    def capture_before(
-        self, step: int, batch: NDArray[np.int64] | None = None, into: Arrays | None = None
-    ) -> None:
-        """Loss, activations and gradients of update ``step``, before it is made."""
-        into = self.trace if into is None else into
-        seen = self.training.trace(self.batch(step) if batch is None else batch, self.probe())
-        for name, value in seen.activations.items():
-            into[f"forward/{step:08d}/{name}"] = np.ascontiguousarray(value)
-        for name, value in seen.gradients.items():
-            into[f"gradient/{step:08d}/{name}"] = np.ascontiguousarray(value)
-        if batch is None:
-            self.digests[str(step)] = seen.data
-
-    def capture_after(self, step: int, into: Arrays | None = None) -> None:
-        """Weights and optimizer state after update ``step``."""
-        into = self.trace if into is None else into
-        for name, value in self.training.weights().items():
-            into[f"update/{step:08d}/{name}"] = np.ascontiguousarray(value)
-        for slot, named in self.training.state().items():
-            for name, value in named.items():
-                into[f"state/{step:08d}/{slot}/{name}"] = np.ascontiguousarray(value)
-
-    def draw(self) -> None:
-        """The rounding envelope: perturbed runs of the first updates, compared and dropped."""
-        path = self.folder / "envelope.json"
-        envelope = Envelope(read_json(path) if path.exists() else None)
-        horizon = self.schedule.trace[-1]
-        for draw in range(envelope.draws, self.plan.experiment.parity.draws):
-            self.restart(dict(perturb(self.initial, self.seed, draw)))
-            capture: Arrays = {}
-            lazy = []
-            for step in range(1, horizon + 1):
-                batch = shuffled(self.batch(step), self.seed, draw, step)
-                if step in self.schedule.trace:
-                    self.capture_before(step, batch, capture)
-                lazy.append(self.training.step(batch, step))
-                if step in self.schedule.trace:
-                    self.capture_after(step, capture)
-                self.emit(
-                    phase="envelope",
-                    done=draw * horizon + step,
-                    total=self.plan.experiment.parity.draws * horizon,
-                )
-            envelope.add(self.backend.read(lazy), capture, self.losses, self.trace)
-            write_json(path, envelope.describe())

@@ -29,7 +29,7 @@ def same_kind(rate: Rate, parameters: list[Any]) -> Rate:
     """The optimizer's rate, checked; so are the groups', in place.
 
     If any of them changes with the step, all become schedules: nn.Optimizer would add 1 to a fixed
-    rate among changing ones and take it off again, which rounds 1e-4 by one part in a thousand.
+    rate among changing ones and take it off again, which changes 1e-4 by two parts in ten thousand.
     """
     groups = [g for g in parameters if isinstance(g, dict) and "lr" in g]
     rates = [_checked(r) for r in [rate, *(g["lr"] for g in groups)]]

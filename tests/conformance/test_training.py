@@ -91,8 +91,7 @@ def test_looking_changes_nothing(backend: Backend) -> None:
 def test_twenty_steps_follow_the_referee(backend: Backend, rule: Rule, schedule: Schedule) -> None:
     """On the smooth MLP: at the kinks of ReLU and pooling one rounding can become a large step."""
     ours, referee = (
-        make("mlp", b, rule=rule, schedule=schedule, updates=20)
-        for b in (backend, NumpyBackend())
+        make("mlp", b, rule=rule, schedule=schedule, updates=20) for b in (backend, NumpyBackend())
     )
     lazy = [ours.step(batch(step), step) for step in range(1, 21)]
     want = [referee.step(batch(step), step) for step in range(1, 21)]

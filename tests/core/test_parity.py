@@ -34,8 +34,16 @@ def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Traject
                 tensors[key] = off(base.normal(size=(3, 4)))
     envelope = Envelope({"loss": [WIDTH] * 10, "tensors": dict.fromkeys(keys, WIDTH), "draws": 3})
     weights = {name: tensors[f"update/00000010/{name}"] for name in ("fc1.weight", "fc2.weight")}
-    return Trajectory(backend, off(np.linspace(2, 1, 10)), tensors, dict.fromkeys(STEPS, "x"),
-                      envelope, 1.0, 0.5, weights)
+    return Trajectory(
+        backend,
+        off(np.linspace(2, 1, 10)),
+        tensors,
+        dict.fromkeys(STEPS, "x"),
+        envelope,
+        1.0,
+        0.5,
+        weights,
+    )
 
 
 def test_rounding_sized_differences_are_equal() -> None:
@@ -65,8 +73,11 @@ def test_the_first_divergent_tensor_is_named(phase: str, step: int) -> None:
 def test_other_data_comes_before_everything_it_causes() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, 0.1, "b")
     b.data[2] = "y"
-    b = replace(b, losses=np.where(np.arange(10) < 1, a.losses, b.losses),
-                tensors={k: (a.tensors[k] if "/00000001/" in k else v) for k, v in b.tensors.items()})
+    b = replace(
+        b,
+        losses=np.where(np.arange(10) < 1, a.losses, b.losses),
+        tensors={k: (a.tensors[k] if "/00000001/" in k else v) for k, v in b.tensors.items()},
+    )
     first = compare(a, b, 4)["first_divergence"]
     assert (first["step"], first["phase"]) == (2, "data")
 
@@ -114,7 +125,9 @@ def test_chaos_is_not_called_equal_nor_different() -> None:
     for t in (a, b):
         t.envelope.loss[5:] = 0.5
     clean = {k: v for k, v in a.tensors.items() if int(k.split("/")[1]) < 6}
-    b = replace(b, tensors={**b.tensors, **clean}, losses=np.where(np.arange(10) < 5, a.losses, b.losses))
+    b = replace(
+        b, tensors={**b.tensors, **clean}, losses=np.where(np.arange(10) < 5, a.losses, b.losses)
+    )
     found = compare(a, b, 4)
     assert (found["verdict"], found["reason"]) == ("not comparable", "chaotic")
     assert found["evidence"]["chaotic_from"] == 6
@@ -148,8 +161,9 @@ def test_envelope_keeps_the_largest_distance_of_all_draws() -> None:
     base = {"update/00000001/w": np.ones(4)}
     envelope = Envelope()
     for size in (1e-6, 3e-6, 2e-6):
-        envelope.add(np.array([1 + size]), {"update/00000001/w": np.full(4, 1 + size)},
-                     np.array([1.0]), base)
+        envelope.add(
+            np.array([1 + size]), {"update/00000001/w": np.full(4, 1 + size)}, np.array([1.0]), base
+        )
     assert envelope.draws == 3
     assert envelope.tensors["update/00000001/w"] == pytest.approx(3e-6, rel=1e-4)
     assert envelope.loss[0] == pytest.approx(3e-6, rel=1e-4)
@@ -159,15 +173,21 @@ def test_distances() -> None:
     assert distance(np.zeros(3), np.zeros(3)) == 0
     assert distance(np.zeros(3), np.ones(3)) == 1
     assert distance(np.array([np.nan]), np.array([1.0])) == np.inf
-    assert distances(np.array([1.0, 0.0, np.inf]), np.array([2.0, 0.0, 1.0])).tolist() == [0.5, 0, np.inf]
+    assert distances(np.array([1.0, 0.0, np.inf]), np.array([2.0, 0.0, 1.0])).tolist() == [
+        0.5,
+        0,
+        np.inf,
+    ]
     with pytest.raises(ValueError, match="shapes differ"):
         distance(np.zeros(2), np.zeros(3))
 
 
 def test_equivalence_needs_a_narrow_interval_inside_the_margin() -> None:
     a = np.array([0.97, 0.972, 0.968, 0.971])
-    assert equivalent(a, a + [0.001, -0.001, 0.0005, -0.0005])["equivalent"]
+    assert equivalent(a, a + np.array([0.001, -0.001, 0.0005, -0.0005]))["equivalent"]
     assert not equivalent(a, a - 0.02)["equivalent"]
-    assert not equivalent(a, a + [0.03, -0.03, 0.02, -0.02])["equivalent"]  # too wide to tell
+    assert not equivalent(a, a + np.array([0.03, -0.03, 0.02, -0.02]))[
+        "equivalent"
+    ]  # too wide to tell
     with pytest.raises(ValueError, match="three seeds"):
         equivalent([1.0], [1.0])

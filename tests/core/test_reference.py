@@ -16,7 +16,8 @@ SMALL = {
     "conv": ModelSpec("s", (2, 6, 5), (("conv", Conv2d(2, 3, 3, padding=1)), ("f", Flatten()))),
     "conv-unpadded": ModelSpec("s", (2, 6, 5), (("conv", Conv2d(2, 3, 3)), ("f", Flatten()))),
     "pool": ModelSpec("s", (1, 7, 6), (
-        ("conv", Conv2d(1, 2, 2)), ("pool", MaxPool2d(2)), ("f", Flatten()), ("fc", Linear(12, 3)))),
+        ("conv", Conv2d(1, 2, 2)), ("pool", MaxPool2d(2)), ("f", Flatten()), ("fc", Linear(12, 3)),
+    )),
     "relu": ModelSpec("s", (4,), (("a", Linear(4, 6)), ("r", ReLU()), ("b", Linear(6, 3)))),
     "tanh": ModelSpec("s", (4,), (("a", Linear(4, 6)), ("t", Tanh()), ("b", Linear(6, 3)))),
     "two-convs": ModelSpec("s", (1, 8, 8), (
@@ -60,7 +61,8 @@ def test_convolution_is_the_sum_over_the_window() -> None:
 def test_losses_are_their_definitions() -> None:
     logits, labels = np.array([[0.0, np.log(3.0)], [np.log(4.0), 0.0]]), np.array([1, 1])
     assert LOSSES["cross_entropy"](logits, labels)[0] == pytest.approx(
-        -(np.log(3 / 4) + np.log(1 / 5)) / 2)
+        -(np.log(3 / 4) + np.log(1 / 5)) / 2
+    )
     assert LOSSES["mse"](np.array([[1.0, 3.0]]), np.array([1]))[0] == pytest.approx((1 + 4) / 2)
 
 

@@ -40,10 +40,20 @@ def lab(tmp_path: Path) -> Path:
     return path
 
 
-def dualml(*words: object, cwd: Path | None = None, env: dict[str, str] | None = None,
-           ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "dualml", *map(str, words)], text=True, timeout=120,
-                          capture_output=True, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
+def dualml(
+    *words: object,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dualml", *map(str, words)],
+        text=True,
+        timeout=120,
+        capture_output=True,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
 
 
 def run(lab: object, out: Path, *words: object) -> tuple[int, dict[str, Any]]:
@@ -66,8 +76,19 @@ def test_the_run_folder_holds_what_the_contract_says(lab: Path, tmp_path: Path) 
     on_disk = strict((out / "run.json").read_text())
     assert {"format", "experiment", "plan_hash", "environment", "trials", "data"} <= set(on_disk)
     assert told["trials"] == on_disk["trials"]
-    wanted = {"arm", "backend", "seed", "status", "reason", "wall_s", "train_s", "final_loss",
-              "test_accuracy", "plan_hash", "how"}
+    wanted = {
+        "arm",
+        "backend",
+        "seed",
+        "status",
+        "reason",
+        "wall_s",
+        "train_s",
+        "final_loss",
+        "test_accuracy",
+        "plan_hash",
+        "how",
+    }
     for trial in on_disk["trials"]:
         assert wanted <= set(trial)
         assert (trial["status"], trial["plan_hash"]) == ("ok", on_disk["plan_hash"])
@@ -92,8 +113,20 @@ def test_the_same_experiment_gives_the_same_numbers(lab: Path, tmp_path: Path) -
 
 
 def test_options_and_arguments_may_stand_in_any_order(lab: Path, tmp_path: Path) -> None:
-    done = dualml("run", "--backend", "numpy", lab, "--arm", "gd", "--no-report", "--json",
-                  "--out", tmp_path / "o", "--seed", "3,4")
+    done = dualml(
+        "run",
+        "--backend",
+        "numpy",
+        lab,
+        "--arm",
+        "gd",
+        "--no-report",
+        "--json",
+        "--out",
+        tmp_path / "o",
+        "--seed",
+        "3,4",
+    )
     assert done.returncode == 0, done.stderr
     trials = json.loads(done.stdout)["trials"]
     assert [(t["arm"], t["seed"]) for t in trials] == [("gd", 3), ("gd", 4)]
@@ -115,8 +148,9 @@ def test_options_and_arguments_may_stand_in_any_order(lab: Path, tmp_path: Path)
     (["--resume", "nowhere"], "not a run folder"),
     (["LAB", "--resume", "nowhere", "--quick"], "leave out --quick"),
 ])  # fmt: skip
-def test_bad_input_is_one_line_and_exit_2(lab: Path, tmp_path: Path, words: list[str],
-                                          message: str) -> None:
+def test_bad_input_is_one_line_and_exit_2(
+    lab: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
     given = [str(lab) if w == "LAB" else w for w in words]
     extra = [] if {"--backend", "--resume"} & set(given) else ["--backend", "numpy"]
     done = dualml("run", *given, *extra, cwd=tmp_path)
@@ -155,7 +189,9 @@ def test_a_diverging_arm_fails_and_the_others_go_on(lab: Path, tmp_path: Path) -
     assert sgd["status"] == "ok"
 
 
-def test_an_update_that_moves_nothing_fails_and_names_the_optimizer(lab: Path, tmp_path: Path) -> None:
+def test_an_update_that_moves_nothing_fails_and_names_the_optimizer(
+    lab: Path, tmp_path: Path
+) -> None:
     _, told = run(lab, tmp_path / "o", "--set", "arms.sgd.optimizer.lr=1e-300")
     sgd = told["trials"][1]
     assert sgd["status"] == "failed"
@@ -170,14 +206,38 @@ def test_the_time_limit_of_a_trial(lab: Path, tmp_path: Path) -> None:
 
 def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a trial, then --resume: as if nothing had happened."""
-    words = ["--set", "arms.sgd.updates=20000", "--set", "arms.sgd.samples=40", "--arm", "sgd",
-             "--set", "evaluation.train_samples=1", "--set", "data.test=1"]
+    words = [
+        "--set",
+        "arms.sgd.updates=20000",
+        "--set",
+        "arms.sgd.samples=40",
+        "--arm",
+        "sgd",
+        "--set",
+        "evaluation.train_samples=1",
+        "--set",
+        "data.test=1",
+    ]
     _, whole = run(lab, tmp_path / "whole", *words)
     out = tmp_path / "cut"
     process = subprocess.Popen(
-        [sys.executable, "-m", "dualml", "run", str(lab), "--backend", "numpy", "--out", str(out),
-         "--no-report", *words], stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"})
+        [
+            sys.executable,
+            "-m",
+            "dualml",
+            "run",
+            str(lab),
+            "--backend",
+            "numpy",
+            "--out",
+            str(out),
+            "--no-report",
+            *words,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
+    )
     place = out / "trials" / "sgd" / "numpy" / "seed0"
     deadline = time.monotonic() + 60
     while not (place / "checkpoint.safetensors").exists():
@@ -192,8 +252,10 @@ def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> 
     done = dualml("run", "--resume", out, "--no-report")
     assert done.returncode == 0, done.stderr
     for name in ("weights.safetensors", "trace.safetensors"):
-        a, b = ((tmp_path / where / "trials/sgd/numpy/seed0" / name).read_bytes()
-                for where in ("whole", "cut"))
+        a, b = (
+            (tmp_path / where / "trials/sgd/numpy/seed0" / name).read_bytes()
+            for where in ("whole", "cut")
+        )
         assert a == b, name
     a, b = (records(tmp_path / where) for where in ("whole", "cut"))
     assert a == b
@@ -220,8 +282,9 @@ def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
     ({"plan_hash": "0" * 64}, "cannot be resumed"),
     ({"format": None}, "newer dualml"),
 ])  # fmt: skip
-def test_a_foreign_or_newer_folder_is_not_resumed(lab: Path, tmp_path: Path, change: dict[str, Any],
-                                                  message: str) -> None:
+def test_a_foreign_or_newer_folder_is_not_resumed(
+    lab: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     out = tmp_path / "o"
     run(lab, out, "--arm", "gd")
     told = json.loads((out / "run.json").read_text())

@@ -21,8 +21,9 @@ from dualml.runner.supervise import Ended, last_lines, supervise
 HELLO = "import json, os, sys, time, signal\nsay = lambda **e: print(json.dumps(e), flush=True)\n"
 
 
-def work(tmp_path: Path, code: str, *, limit: float = 20, silence: float = 20,
-         on_event: Any = None) -> tuple[Ended, list[dict[str, Any]], float]:
+def work(
+    tmp_path: Path, code: str, *, limit: float = 20, silence: float = 20, on_event: Any = None
+) -> tuple[Ended, list[dict[str, Any]], float]:
     events: list[dict[str, Any]] = []
 
     def note(event: dict[str, Any]) -> None:
@@ -31,8 +32,14 @@ def work(tmp_path: Path, code: str, *, limit: float = 20, silence: float = 20,
             on_event(event)
 
     begin = time.monotonic()
-    ended = supervise([sys.executable, "-c", HELLO + textwrap.dedent(code)], {"MARK": "7"},
-                      tmp_path / "log", note, limit=limit, silence=silence)
+    ended = supervise(
+        [sys.executable, "-c", HELLO + textwrap.dedent(code)],
+        {"MARK": "7"},
+        tmp_path / "log",
+        note,
+        limit=limit,
+        silence=silence,
+    )
     return ended, events, time.monotonic() - begin
 
 
@@ -46,8 +53,11 @@ def gone(pid: int) -> bool:
 
 
 def test_events_log_environment_and_exit_code(tmp_path: Path) -> None:
-    ended, events, _ = work(tmp_path, """
-        say(n=1, mark=os.environ["MARK"]); print("to the log", file=sys.stderr); sys.exit(3)""")
+    ended, events, _ = work(
+        tmp_path,
+        """
+        say(n=1, mark=os.environ["MARK"]); print("to the log", file=sys.stderr); sys.exit(3)""",
+    )
     assert (ended.code, ended.reason) == (3, None)
     assert events == [{"n": 1, "mark": "7"}]
     assert last_lines(tmp_path / "log") == ["to the log"]
@@ -60,7 +70,9 @@ def test_lines_that_are_no_events_are_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGABRT"])
 def test_a_killed_worker_is_noticed_at_once(tmp_path: Path, name: str) -> None:
-    ended, _, took = work(tmp_path, f"say(n=1); os.kill(os.getpid(), signal.{name}); time.sleep(60)")
+    ended, _, took = work(
+        tmp_path, f"say(n=1); os.kill(os.getpid(), signal.{name}); time.sleep(60)"
+    )
     assert died(ended.code) == f"was ended by {name}"
     assert took < 10
 
@@ -85,12 +97,16 @@ def test_the_time_limit_holds_for_a_busy_worker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["pass", "os._exit(1)", "time.sleep(600)"])
 def test_children_of_the_worker_go_with_it(tmp_path: Path, end: str) -> None:
-    _, events, _ = work(tmp_path, f"""
+    _, events, _ = work(
+        tmp_path,
+        f"""
         import subprocess
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
                                  stdout=subprocess.DEVNULL)
         say(pid=child.pid)
-        {end}""", silence=1.5)
+        {end}""",
+        silence=1.5,
+    )
     assert gone(events[0]["pid"])
 
 

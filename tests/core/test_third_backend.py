@@ -1,7 +1,7 @@
 """A third framework is one new package: found by its entry point, run, and compared.
 
-The package here computes with the referee's code and keeps its numbers in float32; planted faults show
-that the verdict sees them and names the right phase.
+The package here computes with the referee's code and keeps its numbers in float32; planted faults
+show that the verdict sees them and names the right phase.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-MODULE = '''
+MODULE = """
 from dataclasses import replace
 import os
 import numpy as np
@@ -56,7 +56,7 @@ class Backend(NumpyBackend):
 def info():
     return BackendInfo(name="single", framework="numpy", install="pip install single",
                        factory="single_backend:Backend")
-'''
+"""
 
 TOML = """
 name = "third"
@@ -87,10 +87,25 @@ def package(tmp_path: Path) -> Path:
 def run(package: Path, fault: str) -> tuple[int, dict[str, Any]]:
     path = os.pathsep.join([str(package / "site"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "dualml", "run", str(package / "third.toml"), "--backend",
-         "single,numpy", "--out", str(package / "out"), "--no-report", "--json"],
-        env={**os.environ, "PYTHONPATH": path, "FAULT": fault}, capture_output=True, text=True,
-        timeout=120, check=False)
+        [
+            sys.executable,
+            "-m",
+            "dualml",
+            "run",
+            str(package / "third.toml"),
+            "--backend",
+            "single,numpy",
+            "--out",
+            str(package / "out"),
+            "--no-report",
+            "--json",
+        ],
+        env={**os.environ, "PYTHONPATH": path, "FAULT": fault},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.stdout, done.stderr
     told = json.loads(done.stdout)
     assert [t["status"] for t in told["trials"]] == ["ok", "ok"], told["trials"]
@@ -110,10 +125,14 @@ def test_a_correct_backend_is_equal(package: Path) -> None:
     ("sum", 1, "gradient"),
     ("stale", 5, "loss"),
 ])  # fmt: skip
-def test_a_planted_fault_is_different_and_its_phase_named(package: Path, fault: str, step: int,
-                                                          phase: str) -> None:
+def test_a_planted_fault_is_different_and_its_phase_named(
+    package: Path, fault: str, step: int, phase: str
+) -> None:
     code, found = run(package, fault)
     assert (code, found["verdict"]) == (3, "different")
     first = found["first_divergence"]
-    assert (first["step"], first["phase"]) in {(step, phase), (5, "forward")} if fault == "stale" else (
-        (first["step"], first["phase"]) == (step, phase))
+    assert (
+        (first["step"], first["phase"]) in {(step, phase), (5, "forward")}
+        if fault == "stale"
+        else ((first["step"], first["phase"]) == (step, phase))
+    )

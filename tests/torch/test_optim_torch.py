@@ -244,7 +244,7 @@ def test_closure_is_evaluated_with_gradients_and_its_loss_returned() -> None:
         return loss
 
     first, second = opt.step(closure), opt.step(closure)
-    assert float(second) < float(first)
+    assert second.item() < first.item()
     assert SGD(net.parameters(), lr=0.1).step() is None
 
 

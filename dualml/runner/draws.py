@@ -1,0 +1,34 @@
+"""The rounding envelope of a trial: perturbed runs of the first updates, compared and dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dualml.files import read_json, write_json
+from dualml.parity.envelope import Envelope, perturb, shuffled
+from dualml.runner.capture import Arrays, after, before
+
+if TYPE_CHECKING:
+    from dualml.runner.trial import Trial
+
+
+def draw_envelope(trial: Trial) -> None:
+    """Write ``envelope.json`` after each draw; draws that it already holds are not repeated."""
+    path = trial.folder / "envelope.json"
+    envelope = Envelope(read_json(path) if path.exists() else None)
+    horizon = trial.schedule.trace[-1]
+    draws = trial.plan.experiment.parity.draws
+    for draw in range(envelope.draws, draws):
+        trial.restart(dict(perturb(trial.initial, trial.seed, draw)))
+        capture: Arrays = {}
+        lazy = []
+        for step in range(1, horizon + 1):
+            batch = shuffled(trial.batch(step), trial.seed, draw, step)
+            if step in trial.schedule.trace:
+                capture.update(before(trial.training, step, batch, trial.probe)[0])
+            lazy.append(trial.training.step(batch, step))
+            if step in trial.schedule.trace:
+                capture.update(after(trial.training, step))
+            trial.emit(phase="envelope", done=draw * horizon + step, total=draws * horizon)
+        envelope.add(trial.backend.read(lazy), capture, trial.losses, trial.trace)
+        write_json(path, envelope.describe())

@@ -1,0 +1,55 @@
+"""What ends a trial: a loss that is lost, weights that are no numbers, a lost update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import TrialError
+from dualml.optim import Rule
+
+DIVERGED = 1e3  # a loss that many times the first one will not come back
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, stop: int) -> None:
+    """Losses of the updates ``start + 1`` … ``stop``, at these indices less one.
+
+    Raises:
+        TrialError: one is not finite, or has run away from the first.
+    """
+    remedy = f"lower the learning rate (lr = {rule.lr:g})"
+    for step in range(start + 1, stop + 1):
+        loss, first = float(losses[step - 1]), float(losses[0])
+        if not math.isfinite(loss):
+            raise TrialError(f"arm {arm}: the loss is {loss} at step {step}; {remedy}")
+        if loss > DIVERGED * max(first, 1e-3):
+            raise TrialError(
+                f"arm {arm}: the loss diverges, {loss:.3g} at step {step} after {first:.3g} at "
+                f"step 1; {remedy}"
+            )
+
+
+def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays) -> None:
+    """The no-op guard.
+
+    Raises:
+        TrialError: the first updates left every parameter as it was.
+    """
+    if all(np.array_equal(after[name], before[name]) for name in after):
+        raise TrialError(
+            f"arm {arm}: optimizer {rule.name} moved no parameter in step 1; is lr = {rule.lr:g} "
+            "too small, or is the update lost?"
+        )
+
+
+def check_finite(arm: str, weights: Arrays) -> None:
+    """Raises `TrialError` naming the tensors that hold a NaN or an infinity."""
+    broken = [name for name, w in weights.items() if not np.isfinite(w).all()]
+    if broken:
+        raise TrialError(f"arm {arm}: not finite after training: {', '.join(broken)}")
