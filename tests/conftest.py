@@ -11,8 +11,17 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+HERE = Path(__file__).resolve().parent
+# With this folder on the path, where pytest puts it, tests/torch would pass for a package `torch`.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
+conformance = ModuleType("conformance")
+conformance.__path__ = [str(HERE / "conformance")]
+sys.modules["conformance"] = conformance
 
 ISOLATED = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
@@ -21,16 +30,10 @@ def named(variable: str) -> list[str]:
     return [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
 
 
-def installed(name: str) -> bool:
-    """Whether a real package is there; ``tests/torch``, a folder on the path, is none."""
-    spec = importlib.util.find_spec(name)
-    return spec is not None and spec.origin is not None
-
-
 def wrong_frameworks() -> list[str]:
     """What is missing or too much, as sentences."""
-    missing = [name for name in named("DUALML_REQUIRE") if not installed(name)]
-    extra = [name for name in named("DUALML_ABSENT") if installed(name)]
+    missing = [name for name in named("DUALML_REQUIRE") if not importlib.util.find_spec(name)]
+    extra = [name for name in named("DUALML_ABSENT") if importlib.util.find_spec(name)]
     return [f"DUALML_REQUIRE names {name}, which is not installed" for name in missing] + [
         f"DUALML_ABSENT names {name}, which is installed" for name in extra
     ]
@@ -39,13 +42,10 @@ def wrong_frameworks() -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     if wrong := wrong_frameworks():
         pytest.exit("; ".join(wrong), returncode=4)
-    for name in ("torch", "mindspore"):
-        if not installed(name):  # else the folder tests/torch would be imported as a package
-            sys.modules[name] = None  # type: ignore[assignment]
     if "DUALML_CACHE" not in os.environ:  # never the user's own
         config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
         os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name
-    if installed("mindspore"):
+    if importlib.util.find_spec("mindspore"):
         from dualml_ms.environ import environ
 
         # Read when MindSpore is imported, in this process and in those the tests start.

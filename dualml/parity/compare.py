@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dualml.parity.distance import distance, distances
+from dualml.parity.envelope import Envelope
 from dualml.parity.trajectory import PHASES, Trajectory
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
@@ -46,7 +48,7 @@ def compare(a: Trajectory, b: Trajectory, margin: float) -> dict[str, Any]:
     points = list(measure(a, b))
     if not points:
         return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
-    chaos = next((p.step for p in points if p.phase == "loss" and p.envelope > CHAOS), None)
+    chaos = chaotic_from(a, b)
     judged = [p for p in points if chaos is None or p.step < chaos]
     outside = [p for p in judged if p.ratio > margin]
     steps = max(p.step for p in points)
@@ -84,25 +86,25 @@ def compare(a: Trajectory, b: Trajectory, margin: float) -> dict[str, Any]:
 def measure(a: Trajectory, b: Trajectory) -> Iterator[Point]:
     """Every distance in the order of execution: step, phase, and the flow through the layers.
 
-    The envelope of a tensor at a step is the largest seen up to that step, over both backends: a
-    trajectory that has strayed does not come back for good.
+    At step 1 every backend holds the same weights, and the envelope is that of step 1. Later it is
+    the largest of all steps before the chaos: a kink may come to a pair of backends earlier than
+    to the draws.
     """
     steps = sorted(set(a.data) & set(b.data))
     horizon = min(
         [len(a.losses), len(b.losses)] + [len(t.envelope.loss) for t in (a, b) if t.envelope]
     )
     gap = distances(a.losses[:horizon], b.losses[:horizon])
-    loss_envelope = np.zeros(horizon)
-    for t in (a, b):
-        if t.envelope:
-            loss_envelope = np.maximum(loss_envelope, t.envelope.loss[:horizon])
-    loss_envelope = np.maximum.accumulate(loss_envelope)
+    drawn = [t.envelope for t in (a, b) if t.envelope]
+    calm = (chaotic_from(a, b) or horizon + 1) - 1  # steps before the chaos
+    loss_envelope = widest_loss(drawn, horizon)
+    loss_envelope[1:calm] = loss_envelope[:calm].max(initial=0.0)
+    reach = widest(drawn, calm)
     names: dict[tuple[int, str], list[str]] = defaultdict(list)
     for key in a.tensors:
         phase, at, tensor = key.split("/", 2)
         if key in b.tensors:
             names[int(at), phase].append(tensor)
-    grown: dict[str, float] = defaultdict(float)
     flow = list(a.weights)
     for step in range(1, horizon + 1):
         traced = step in steps
@@ -115,12 +117,37 @@ def measure(a: Trajectory, b: Trajectory) -> Iterator[Point]:
             elif traced:
                 for tensor in ordered(phase, names[step, phase], flow):
                     key = f"{phase}/{step:08d}/{tensor}"
-                    seen = [t.envelope.tensors.get(key, 0.0) for t in (a, b) if t.envelope]
-                    kind = f"{phase}/{tensor}"
-                    grown[kind] = max([grown[kind], *seen])
+                    width = reach[key if step == 1 else f"{phase}/{tensor}"]
                     yield Point(
-                        step, phase, tensor, distance(a.tensors[key], b.tensors[key]), grown[kind]
+                        step, phase, tensor, distance(a.tensors[key], b.tensors[key]), width
                     )
+
+
+def chaotic_from(a: Trajectory, b: Trajectory) -> int | None:
+    """First step at which rounding alone changes the loss by more than `CHAOS`."""
+    horizon = min(len(a.losses), len(b.losses))
+    loss = widest_loss([t.envelope for t in (a, b) if t.envelope], horizon)
+    wild = np.flatnonzero(loss > CHAOS)
+    return int(wild[0]) + 1 if len(wild) else None
+
+
+def widest_loss(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
+    """Largest relative width of the loss so far, at each step of the horizon."""
+    out = np.zeros(min([horizon, *(len(e.loss) for e in envelopes)]))
+    for envelope in envelopes:
+        out = np.maximum(out, envelope.loss[: len(out)])
+    return np.maximum.accumulate(out)
+
+
+def widest(envelopes: list[Envelope], calm: int) -> dict[str, float]:
+    """Largest width of each key, and of each ``PHASE/TENSOR`` over the ``calm`` steps."""
+    out: dict[str, float] = defaultdict(float)
+    for envelope in envelopes:
+        for key, width in envelope.tensors.items():
+            phase, step, tensor = key.split("/", 2)
+            for kind in (key, f"{phase}/{tensor}") if int(step) <= calm else (key,):
+                out[kind] = max(out[kind], width)
+    return out
 
 
 def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:

@@ -19,10 +19,12 @@ def draw_envelope(trial: Trial) -> None:
     horizon = trial.schedule.trace[-1]
     draws = trial.plan.experiment.parity.draws
     for draw in range(envelope.draws, draws):
-        trial.restart(dict(perturb(trial.initial, trial.seed, draw)))
+        trial.restart(dict(trial.initial))
         capture: Arrays = {}
         lazy = []
         for step in range(1, horizon + 1):
+            moved = perturb(trial.training.weights(), trial.seed, draw, step)
+            trial.training.load(dict(moved), trial.training.state(), step - 1)
             batch = shuffled(trial.batch(step), trial.seed, draw, step)
             if step in trial.schedule.trace:
                 capture.update(before(trial.training, step, batch, trial.probe)[0])

@@ -21,6 +21,7 @@ from dualml_torch.optim.compiled import Cache, run_compiled
 from dualml_torch.optim.foreach import Group, List, Number, Room
 
 LARGE = 1 << 18  # elements; 1 MiB of float32
+Work = list[tuple[Tensor, Tensor, dict[str, Any]]]
 
 
 class RuleOptimizer(torch.optim.Optimizer):
@@ -80,8 +81,8 @@ class RuleOptimizer(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for (step, _), work in self._work(group).items():
-                params, grads = [p for p, _ in work], [p.grad for p, _ in work]
-                state = {k: [s[k] for _, s in work] for k in work[0][1] if k != "step"}
+                params, grads = [p for p, _, _ in work], [g for _, g, _ in work]
+                state = {k: [s[k] for _, _, s in work] for k in work[0][2] if k != "step"}
                 numbers = self.coefficients(group, step)
                 if self.compiled:
                     run_compiled(self._cache, self.update, group, numbers, params, grads, state)
@@ -89,17 +90,18 @@ class RuleOptimizer(torch.optim.Optimizer):
                     self.update(params, grads, state, group, *numbers, room=self._room)
         return loss
 
-    def _work(self, group: Group) -> dict[tuple[int, int], list[tuple[Tensor, dict[str, Any]]]]:
-        """Parameters to update together, with their state.
+    def _work(self, group: Group) -> dict[tuple[int, int], Work]:
+        """Parameters to update together, with their gradients and state.
 
         Together are those with the same number of updates behind them (a parameter without a
         gradient is skipped); eagerly, a tensor too large for the cache goes alone.
         """
-        work: dict[tuple[int, int], list[tuple[Tensor, dict[str, Any]]]] = {}
+        work: dict[tuple[int, int], Work] = {}
         for p in group["params"]:
-            if p.grad is None:
+            g = p.grad
+            if g is None:
                 continue
-            if p.grad.is_sparse:
+            if g.is_sparse:
                 raise UserError(
                     f"{self.rule_type.name}: sparse gradients are not supported; "
                     "make the embedding with sparse=False"
@@ -108,8 +110,8 @@ class RuleOptimizer(torch.optim.Optimizer):
             if not state:
                 state.update(step=0, **self.initial_state(p, group))
             state["step"] += 1
-            alone = id(p) if p.is_cpu and p.numel() > LARGE and not self.compiled else 0
-            work.setdefault((state["step"], alone), []).append((p, state))
+            alone = id(p) if p.numel() > LARGE and p.is_cpu and not self.compiled else 0
+            work.setdefault((state["step"], alone), []).append((p, g, state))
         return work
 
     def _room(self, tensors: list[Tensor]) -> list[Tensor] | None:

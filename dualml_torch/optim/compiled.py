@@ -12,6 +12,8 @@ from torch import Tensor
 from dualml_torch.optim.foreach import List
 
 NOT_CONSTANT = ("params", "param_names", "lr", "initial_lr")
+# Elements from which a CPU kernel is split over threads: below, waking them takes longer.
+OPTIONS = {"cpp.min_chunk_size": 1 << 16}
 Cache = dict[Any, Callable[..., None]]
 
 
@@ -49,7 +51,7 @@ def _compile(
     # The compiler counts recompilations per code object, and all closures made here would share
     # one: unrelated optimizers could use up the limit. A copy of the code gives each its own.
     own = FunctionType(run.__code__.replace(), run.__globals__, "run", None, run.__closure__)
-    return torch.compile(own, dynamic=False, fullgraph=True)
+    return torch.compile(own, dynamic=False, fullgraph=True, options=OPTIONS)
 
 
 def _hashable(value: Any) -> Any:

@@ -106,6 +106,16 @@ def test_mindspore(rule: Rule, gradient: Gradient, graph: bool) -> None:
     assert_same(run_mindspore(rule, START, gradient, STEPS, graph=graph), expected, tolerance(rule))
 
 
+@pytest.mark.parametrize("backend", ["torch", "mindspore"])
+def test_first_updates_from_zero(rule: Rule, backend: str) -> None:
+    """From zero the parameters *are* the updates: their every digit counts, and the bias
+    corrections, where 1 − βᵗ cancels, are at their worst."""
+    zero = {n: np.zeros_like(p) for n, p in START.items()}
+    expected = run_numpy(rule, zero, noise, 2)
+    found = {"torch": run_torch, "mindspore": run_mindspore}[backend](rule, zero, noise, 2)
+    assert_same(found, expected, 1e-5 if getattr(rule, "centered", False) else 5e-7)
+
+
 @pytest.mark.parametrize("name", ["sgd-nesterov", "adam-decay", "adamw", "rmsprop-all"])
 def test_torch_compiled(name: str) -> None:
     rule = VARIANTS[name]

@@ -141,14 +141,16 @@ def test_a_difference_before_the_chaos_still_counts() -> None:
     assert compare(a, b, 4)["verdict"] == "different"
 
 
-def test_perturbation_is_one_unit_in_the_last_place_everywhere() -> None:
+@pytest.mark.parametrize(("draw", "units"), [(0, 1), (1, 2), (2, 4)])
+def test_perturbation_is_some_units_in_the_last_place(draw: int, units: int) -> None:
     w = {"w": np.random.default_rng(0).normal(size=1000).astype(np.float32)}
-    moved = perturb(w, 0, 0)["w"]
-    units = np.abs(moved.view(np.int32) - w["w"].view(np.int32))
-    assert (units == 1).all()
+    moved = perturb(w, 0, draw, 1)["w"]
+    steps = np.abs(moved.view(np.int32) - w["w"].view(np.int32))
+    assert np.median(steps) == units
+    assert (np.abs(moved - w["w"]) == units * np.spacing(np.abs(w["w"]))).all()
     assert 0.4 < (moved > w["w"]).mean() < 0.6
-    assert not np.array_equal(moved, perturb(w, 0, 1)["w"])
-    assert np.array_equal(moved, perturb(w, 0, 0)["w"])
+    assert not np.array_equal(moved, perturb(w, 0, draw, 2)["w"])
+    assert np.array_equal(moved, perturb(w, 0, draw, 1)["w"])
 
 
 def test_shuffled_batch_has_the_same_samples() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 from typing import Any
 
 import numpy as np
@@ -308,3 +310,10 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
 
     with pytest.raises(Unsupported, match="'other'"):
         optimizer(Other(lr=0.1), params)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])
+def test_examples_in_docstrings(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"dualml_ms.optim.{name}"))
+    assert found.attempted > 0
+    assert found.failed == 0

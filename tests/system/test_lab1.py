@@ -43,14 +43,14 @@ def installed() -> str:
     return ",".join(found)
 
 
-def children() -> set[int]:
-    """Workers of this test session that are alive."""
-    return {
-        p.pid
-        for p in psutil.process_iter(["cmdline", "status"])
-        if "dualml.runner.worker" in " ".join(p.info["cmdline"] or [])
-        and p.info["status"] != psutil.STATUS_ZOMBIE
-    }
+def workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The workers that this ``dualml run`` has started."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    _, left = psutil.wait_procs(processes, timeout=5)
+    return left
 
 
 def test_quick_lab1_with_the_referee_leaves_equal_verdicts_and_a_report(tmp_path: Path) -> None:
@@ -115,7 +115,6 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
     name: str, sign: signal.Signals, words: str, tmp_path: Path
 ) -> None:
     require(name)
-    before = children()
     process = subprocess.Popen(
         [sys.executable, "-m", "dualml", "run", "lab1", "--backend", name, "--arm", "sgd",
          "--no-report", "--out", str(tmp_path / "o"), *SMALL, "--set", "arms.sgd.epochs=100000",
@@ -123,13 +122,14 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
     records = tmp_path / "o/trials/sgd" / name / "seed0/rank0.jsonl"
     wait_for(lambda: records.exists() and records.stat().st_size > 2000, process)
-    (worker,) = children() - before
-    os.kill(worker, sign)
+    started = workers(process)
+    assert started
+    started[0].send_signal(sign)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1, error
     (trial,) = json.loads((tmp_path / "o/run.json").read_text())["trials"]
     assert (trial["status"], words in trial["reason"]) == ("failed", True), trial
-    assert children() <= before
+    assert not alive(started)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -141,7 +141,6 @@ def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
     whole = dualml(*words, "--out", tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
     cut = tmp_path / "cut"
-    before = children()
     process = subprocess.Popen(
         [sys.executable, "-m", "dualml", *words, "--out", str(cut)],
         stderr=subprocess.PIPE,
@@ -150,10 +149,12 @@ def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
     )
     place = Path("trials/adam") / name / "seed0"
     wait_for(lambda: (cut / place / "checkpoint.safetensors").exists(), process)
+    started = workers(process)
+    assert started
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 130, error
-    assert children() <= before
+    assert not alive(started)
     done = dualml("run", "--resume", cut, "--no-report")
     assert done.returncode == 0, done.stderr
     for file in ("weights.safetensors", "trace.safetensors"):

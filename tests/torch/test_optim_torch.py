@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import doctest
+import importlib
 import io
 from typing import Any
 
@@ -338,3 +340,10 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
 
     with pytest.raises(Unsupported, match="'other'"):
         optimizer(Other(lr=0.1), p)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])
+def test_examples_in_docstrings(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"dualml_torch.optim.{name}"))
+    assert found.attempted > 0
+    assert found.failed == 0
