@@ -26,6 +26,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         fresh.write_bytes(content)
         os.replace(fresh, path)
+    except OSError as error:  # a failed write does not know the name of its file
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         fresh.unlink(missing_ok=True)
 

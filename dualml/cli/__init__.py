@@ -43,8 +43,8 @@ def explain(error: Exception) -> int:
     if isinstance(error, UserError | Unsupported):
         say(str(error))
         return 2
-    if isinstance(error, OSError) and error.filename is not None:
-        say(f"{error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and error.strerror:
+        say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         return 2
     raise error
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def dualml(
         text=True,
         timeout=120,
         capture_output=True,
-        cwd=cwd,
+        cwd=cwd or tempfile.gettempdir(),  # not the checkout: what is installed is tested
         env={**os.environ, **(env or {})},
         check=False,
     )
@@ -309,3 +310,42 @@ def test_parity_of_something_else_is_refused(tmp_path: Path) -> None:
     done = dualml("parity", tmp_path)
     assert done.returncode == 2
     assert "not a run folder" in done.stderr
+
+
+def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_path: Path) -> None:
+    """/dev/full refuses every byte: first the worker's result, then the run's own summary."""
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    code = (
+        "import errno, os, pathlib, sys\n"
+        "import dualml.files\n"
+        "write = pathlib.Path.write_bytes\n"
+        "def full(self, content):\n"
+        "    if 'run.json' in self.name and pathlib.Path(sys.argv[-1], 'trials').exists():\n"
+        "        with open('/dev/full', 'wb') as file:\n"
+        "            file.write(content)\n"
+        "    return write(self, content)\n"
+        "pathlib.Path.write_bytes = full\n"
+        "from dualml.cli import main\n"
+        "main()\n"
+    )
+    out = tmp_path / "o"
+    done = subprocess.run([sys.executable, "-c", code, "run", str(lab), "--backend", "numpy",
+                           "--no-report", "--arm", "gd", "--out", str(out)],
+                          capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "run.json: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert strict((out / "run.json").read_text())["trials"][0]["status"] == "interrupted"
+    assert dualml("run", "--resume", out, "--no-report").returncode == 0
+
+
+def test_reasons_of_a_worker_are_one_line() -> None:
+    import errno
+
+    from dualml.runner.worker import reason_of
+
+    full = OSError(errno.ENOSPC, "No space left on device", "trace.safetensors")
+    assert reason_of(full) == ("failed", "no space left on the device for trace.safetensors")
+    assert "smaller batch" in reason_of(MemoryError())[1]
+    assert reason_of(ZeroDivisionError("a\nb")) == ("failed", "ZeroDivisionError: a")

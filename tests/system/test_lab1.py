@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def dualml(*words: object, timeout: float = 240) -> subprocess.CompletedProcess[
         text=True,
         capture_output=True,
         timeout=timeout,
+        cwd=tempfile.gettempdir(),  # not the checkout: what is installed is tested
         check=False,
     )
 
@@ -145,6 +147,7 @@ def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
         [sys.executable, "-m", "dualml", *words, "--out", str(cut)],
         stderr=subprocess.PIPE,
         text=True,
+        cwd=tmp_path,
         env={**os.environ, "DUALML_CHECKPOINT_S": "0.3"},
     )
     place = Path("trials/adam") / name / "seed0"
