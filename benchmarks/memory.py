@@ -1,6 +1,6 @@
 """Peak memory of a trial's worker process against a script written by hand.
 
-    python benchmarks/memory.py [--backend torch|mindspore]     prints rows as JSON
+    python benchmarks/memory.py --backend torch|mindspore     prints rows as JSON
 
 Both train LeNet for one epoch on the same images, kept as float32, and evaluate on the test set.
 The trial also records, traces and draws its rounding envelope.
@@ -20,7 +20,7 @@ from typing import Any
 from timing import Ratio, Row
 
 SECTION = "peak memory"
-BATCH, CHUNK, LR = 64, 1000, 0.1
+BATCH, CHUNK = 64, 250  # CHUNK: samples of an evaluation at once, as in a trial
 THREADS = 1  # memory hardly depends on them, and one does not wait for another on a busy machine
 MEAN, STD = 0.1307, 0.3081
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte")
@@ -49,7 +49,7 @@ def arrays(folder: Path) -> list[Any]:
     return found
 
 
-def train_torch(folder: Path) -> float:
+def train_torch(folder: Path, lr: float) -> float:
     """Train by hand; the test accuracy."""
     import torch
     from handwritten_torch import lenet
@@ -58,7 +58,7 @@ def train_torch(folder: Path) -> float:
     x, y, test_x, test_y = map(torch.from_numpy, arrays(folder))
     y, test_y = y.long(), test_y.long()
     net = lenet()
-    optimizer = torch.optim.SGD(net.parameters(), lr=LR, fused=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, fused=True)
     losses = []
     for batch in torch.randperm(len(y)).split(BATCH):
         loss = functional.cross_entropy(net(x.index_select(0, batch)), y[batch])
@@ -72,7 +72,7 @@ def train_torch(folder: Path) -> float:
     return hits / len(test_y)
 
 
-def train_mindspore(folder: Path) -> float:
+def train_mindspore(folder: Path, lr: float) -> float:
     """Train by hand; the test accuracy."""
     import mindspore as ms
     import numpy as np
@@ -80,7 +80,7 @@ def train_mindspore(folder: Path) -> float:
 
     ms.set_context(mode=ms.GRAPH_MODE)
     x, y, test_x, test_y = arrays(folder)
-    y, step = y.astype(np.int32), Step("sgd", LR)
+    y, step = y.astype(np.int32), Step("sgd", lr)
     net, losses = step.loss.backbone_network, []
     order = np.random.default_rng(0).permutation(len(y))
     for i in range(0, len(y), BATCH):
@@ -94,11 +94,11 @@ def train_mindspore(folder: Path) -> float:
     return hits / len(test_y)
 
 
-def by_hand(backend: str, folder: Path) -> None:
+def by_hand(backend: str, folder: Path, lr: float) -> None:
     """In a process of its own: train, and print its peak memory in MB and the accuracy."""
     import resource
 
-    accuracy = {"torch": train_torch, "mindspore": train_mindspore}[backend](folder)
+    accuracy = {"torch": train_torch, "mindspore": train_mindspore}[backend](folder, lr)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     mb = peak / 2**20 if sys.platform == "darwin" else peak / 2**10
     print(json.dumps({"mb": mb, "accuracy": accuracy}), flush=True)
@@ -116,15 +116,18 @@ def measure(backend: str, epochs: int = 1) -> Row:
     """One trial and one script, one after the other."""
     from dualml.backend import backends
     from dualml.data import load
+    from dualml.experiment.load import load as experiment
 
     data = load("mnist", explicit=False)
+    lr = experiment("lab1", arms=["sgd"]).arms["sgd"].rule.lr
     env = {**os.environ, **backends()[backend].environ(THREADS)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         parts = data.train_x, data.train_y, data.test_x, data.test_y
         for file, array in zip(FILES, parts, strict=True):
             write_idx(folder / file, array)
-        told = output([sys.executable, __file__, "--backend", backend, "--by-hand", name], env)
+        hand = ["--backend", backend, "--by-hand", name, "--lr", str(lr)]
+        told = output([sys.executable, __file__, *hand], env)
         script = json.loads(told.splitlines()[-1])
         out = folder / "run"
         command = ["-m", "dualml", "run", "lab1", "--arm", "sgd", "--backend", backend]
@@ -162,12 +165,13 @@ def output(command: list[str], env: dict[str, str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", choices=("torch", "mindspore"), default="torch")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=("torch", "mindspore"), required=True)
     parser.add_argument("--by-hand", type=Path, metavar="DIR", help="train on DIR's IDX files")
+    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of --by-hand")
     asked = parser.parse_args()
     if asked.by_hand:
-        by_hand(asked.backend, asked.by_hand)
+        by_hand(asked.backend, asked.by_hand, asked.lr)
     print(json.dumps([measure(asked.backend).describe()]))
 
 

@@ -59,12 +59,12 @@ def step_ms(rounds: int, steps: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--step", action="store_true", help="only the time of one update")
     asked = parser.parse_args()
     if asked.step:
-        print(json.dumps(step_ms(rounds=5, steps=20)))
+        print(json.dumps(step_ms(rounds=3, steps=15)))
         return
     made = rows(rounds=7 if asked.quick else 25, steps=50)
     print(json.dumps([r.describe() for r in made]))

@@ -12,6 +12,7 @@ from dualml.data import Dataset, fingerprint, normalised
 from dualml.data import load as load_data
 from dualml.experiment.load import load as load_experiment
 from dualml.experiment.plan import Plan, freeze
+from dualml.runner.guards import check_losses
 from dualml.runner.records import Records
 from dualml.runner.trial import Samples, Trial
 
@@ -70,8 +71,8 @@ class OurLoop:
         begin = time.perf_counter()
         trial.losses[self.done : last] = trial.stretch(first, last)[1]
         trial.write_losses(self.records, first, last)
-        trial.check(first, last)
+        check_losses(trial.arm_name, self.rule, trial.losses, self.done, last)
         spent = time.perf_counter() - begin
-        # When the plan is used up, go on after its first round, which alone compares weights.
-        self.done = last if last + self.steps <= trial.schedule.updates else self.steps
+        # When the plan is used up, begin its updates again.
+        self.done = last if last + self.steps <= trial.schedule.updates else 0
         return spent * 1e3 / self.steps

@@ -36,21 +36,26 @@ class Point:
         return self.distance / max(self.envelope, FLOOR)
 
 
-def compare(a: Trajectory, b: Trajectory, margin: float) -> dict[str, Any]:
+def compare(
+    a: Trajectory, b: Trajectory, margin: float, envelopes: list[Envelope] | None = None
+) -> dict[str, Any]:
     """Judge one pair.
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × envelope.
+        envelopes: of every float32 backend that ran this arm and seed; default: those of a and b.
+            What rounding can do to a trajectory does not depend on the pair that is looked at.
 
     Returns:
         The comparison as written to ``parity.json`` (without arm, seed and names).
     """
-    points = list(measure(a, b))
+    drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
+    points = list(measure(a, b, drawn))
     if not points:
         return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
-    chaos = chaotic_from(a, b)
+    chaos = chaotic_from(a, b, drawn)
     judged = [p for p in points if chaos is None or p.step < chaos]
-    outside = [p for p in judged if p.ratio > margin]
+    outside = without_kinks([p for p in judged if p.ratio > margin])
     steps = max(p.step for p in points)
     verdict, reason = "equal", "inside_envelope"
     if outside:
@@ -83,7 +88,7 @@ def compare(a: Trajectory, b: Trajectory, margin: float) -> dict[str, Any]:
     }
 
 
-def measure(a: Trajectory, b: Trajectory) -> Iterator[Point]:
+def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Point]:
     """Every distance in the order of execution: step, phase, and the flow through the layers.
 
     At step 1 every backend holds the same weights, and the envelope is that of step 1. Later it is
@@ -91,12 +96,9 @@ def measure(a: Trajectory, b: Trajectory) -> Iterator[Point]:
     to the draws.
     """
     steps = sorted(set(a.data) & set(b.data))
-    horizon = min(
-        [len(a.losses), len(b.losses)] + [len(t.envelope.loss) for t in (a, b) if t.envelope]
-    )
+    horizon = min([len(a.losses), len(b.losses)] + [len(e.loss) for e in drawn])
     gap = distances(a.losses[:horizon], b.losses[:horizon])
-    drawn = [t.envelope for t in (a, b) if t.envelope]
-    calm = (chaotic_from(a, b) or horizon + 1) - 1  # steps before the chaos
+    calm = (chaotic_from(a, b, drawn) or horizon + 1) - 1  # steps before the chaos
     loss_envelope = widest_loss(drawn, horizon)
     loss_envelope[1:calm] = loss_envelope[:calm].max(initial=0.0)
     reach = widest(drawn, calm)
@@ -123,10 +125,20 @@ def measure(a: Trajectory, b: Trajectory) -> Iterator[Point]:
                     )
 
 
-def chaotic_from(a: Trajectory, b: Trajectory) -> int | None:
+def without_kinks(outside: list[Point]) -> list[Point]:
+    """Leave out what a kink explains: after step 1, a gradient that strays at one traced step only,
+    and the optimizer state that remembers it, while nothing else leaves the envelope."""
+    steps = {p.step for p in outside if p.phase == "gradient"}
+    alone = len(steps) <= 1 and 1 not in steps
+    if alone and all(p.phase in ("gradient", "state") and p.step > 1 for p in outside):
+        return []
+    return outside
+
+
+def chaotic_from(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
     """First step at which rounding alone changes the loss by more than `CHAOS`."""
     horizon = min(len(a.losses), len(b.losses))
-    loss = widest_loss([t.envelope for t in (a, b) if t.envelope], horizon)
+    loss = widest_loss(drawn, horizon)
     wild = np.flatnonzero(loss > CHAOS)
     return int(wild[0]) + 1 if len(wild) else None
 

@@ -65,7 +65,7 @@ def one(
         return {"verdict": "not comparable", "reason": "trial_missing", "evidence": statuses}
     if trials[a]["plan_hash"] != trials[b]["plan_hash"]:
         return {"verdict": "not comparable", "reason": "other_plan", "evidence": {}}
-    return compare(read[a], read[b], margin)
+    return compare(read[a], read[b], margin, [t.envelope for t in read.values() if t.envelope])
 
 
 def settle_chaos(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -> None:

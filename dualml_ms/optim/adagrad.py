@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mindspore as ms
 from mindspore import ops
 
 from dualml import optim as rules
@@ -35,7 +36,7 @@ class Adagrad(RuleOptimizer):
 
     def coefficients(self, lr, t):
         if self.lr_decay > 0:
-            lr = lr / (1.0 + (t - 1.0) * self.lr_decay)
+            lr = lr / (1.0 + (t - 1).astype(ms.float32) * self.lr_decay)
         return (lr,)
 
     def update(self, i, g, decay, numbers):

@@ -59,7 +59,6 @@ class Adam(RuleOptimizer):
         size, eps = lr * self.scale, self.eps
         if self.bias_correction:
             # 1 − βᵗ cancels: in float32 it, and on a CPU expm1 too, is 1.3e-5 off at β = 0.999.
-            t = t.astype(ms.float64)
             root2 = ops.sqrt(1 - ops.pow(self.wide2, t))
             size = size * (root2 / (1 - ops.pow(self.wide1, t))).astype(ms.float32)
             if self.outside:

@@ -82,7 +82,7 @@ class RuleOptimizer(nn.Optimizer):
             raise ValueError("an optimizer needs one gradient per parameter, in their order")
         rates = self.get_lr()
         ops.assign_add(self.global_step, self.global_step_increase_tensor)
-        t = self.global_step.astype(ms.float32).reshape(())
+        t = self.global_step.reshape(())
         if self.is_group_lr:
             for i in range(len(self.parameters)):
                 self.update(i, gradients[i], self.decays[i], self.coefficients(rates[i], t))
@@ -93,7 +93,7 @@ class RuleOptimizer(nn.Optimizer):
         return True
 
     def coefficients(self, lr, t):
-        """The numbers of update ``t`` (from 1): scalars, a tuple."""
+        """The numbers of update ``t`` (an int32 scalar, from 1): scalars, a tuple."""
         raise NotImplementedError
 
     def update(self, i, g, decay, numbers):

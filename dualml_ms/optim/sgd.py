@@ -35,7 +35,7 @@ class SGD(RuleOptimizer):
 
     def coefficients(self, lr, t):
         # The buffer starts at zero, so an undampened first gradient is b_1 = g.
-        return lr, 1.0 - self.dampening * (t > 1.0).astype(ms.float32)
+        return lr, 1.0 - self.dampening * (t > 1).astype(ms.float32)
 
     def update(self, i, g, decay, numbers):
         lr, share = numbers

@@ -55,8 +55,10 @@ def test_rounding_sized_differences_are_equal() -> None:
     assert set(found["phases"]) == {"data", "forward", "loss", "gradient", "update", "state"}
 
 
-@pytest.mark.parametrize("phase", ["forward", "gradient", "update", "state"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("phase", "step"), [
+    *[("forward", step) for step in STEPS], *[("update", step) for step in STEPS],
+    ("gradient", 1), ("gradient", 2), ("gradient", 5), ("state", 1),
+])  # fmt: skip
 def test_the_first_divergent_tensor_is_named(phase: str, step: int) -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     name = "exp_avg/fc2.weight" if phase == "state" else "fc2.weight"
@@ -96,6 +98,26 @@ def test_gradients_are_searched_from_the_last_layer_back() -> None:
     assert compare(a, b, 4)["first_divergence"]["tensor"] == "fc2.weight"
 
 
+@pytest.mark.parametrize("step", STEPS[1:])
+def test_one_stray_gradient_with_its_state_is_a_kink(step: int) -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
+    b.tensors[f"gradient/{step:08d}/fc1.weight"] *= 1.01
+    for later in STEPS[STEPS.index(step) :]:
+        b.tensors[f"state/{later:08d}/exp_avg/fc1.weight"] *= 1.001
+    found = compare(a, b, 4)
+    assert (found["verdict"], found["first_divergence"]) == ("equal", None)
+    assert found["phases"]["gradient"]["ratio"] > 4, "it is not hidden"
+    b.tensors["update/00000010/fc1.weight"] *= 1.001
+    assert compare(a, b, 4)["first_divergence"]["phase"] == "gradient"
+
+
+def test_a_backends_envelope_serves_every_pair() -> None:
+    a, b = trajectory(1, 1e-4), trajectory(2, 1e-4, "b")
+    wide = Envelope({"loss": [1e-3] * 10, "tensors": dict.fromkeys(a.tensors, 1e-3), "draws": 3})
+    assert compare(a, b, 4)["verdict"] == "different"
+    assert compare(a, b, 4, [wide])["verdict"] == "equal"
+
+
 def test_the_margin_decides() -> None:
     a, b = trajectory(), trajectory(backend="b")
     key = "update/00000010/fc1.weight"
@@ -115,7 +137,8 @@ def test_an_empty_envelope_still_allows_one_rounding() -> None:
 
 def test_nan_on_one_side_is_different() -> None:
     a, b = trajectory(), trajectory(backend="b")
-    b.tensors["gradient/00000002/fc1.weight"][0, 0] = np.nan
+    for step in (2, 5, 10):
+        b.tensors[f"gradient/{step:08d}/fc1.weight"][0, 0] = np.nan
     first = compare(a, b, 4)["first_divergence"]
     assert (first["step"], first["phase"], first["tensor"]) == (2, "gradient", "fc1.weight")
 

@@ -1,0 +1,95 @@
+"""Every benchmark in one command; each framework in a process of its own.
+
+python benchmarks/run.py [--quick] [--only SECTION] [--json] [--markdown FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from tables import machine, show, write
+
+from dualml.backend import backends
+from dualml.machine import default_threads
+
+#: Section → programs of this folder: file, its arguments, the backend it needs.
+SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
+    "training": [
+        ("training_torch.py", [], "torch"),
+        ("training_mindspore.py", [], "mindspore"),
+    ],
+    "optimizer": [
+        ("optim_step.py", ["--backend", "torch", "--json"], "torch"),
+        ("optim_step.py", ["--backend", "mindspore", "--json"], "mindspore"),
+    ],
+    "isa": [("isa.py", [], "mindspore")],
+    "startup": [("startup.py", [], None)],
+    "memory": [
+        ("memory.py", ["--backend", "torch"], "torch"),
+        ("memory.py", ["--backend", "mindspore"], "mindspore"),
+    ],
+}
+WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
+
+
+def measure(file: str, arguments: list[str], backend: str | None, threads: int) -> list[Any]:
+    """The rows a program prints on its last line.
+
+    Raises:
+        RuntimeError: it ended badly, with the end of what it said.
+    """
+    # isa.py sets its own variables for its processes: here they would look like the user's wish.
+    more = backends()[backend].environ(threads) if backend and file != "isa.py" else {}
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads), **more}
+    command = [sys.executable, str(Path(__file__).with_name(file)), *arguments]
+    made = subprocess.run(command, env=env, capture_output=True, text=True)
+    if made.returncode:
+        raise RuntimeError(f"{file} ended with {made.returncode}: {made.stderr.strip()[-800:]}")
+    found: list[Any] = json.loads(made.stdout.strip().splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="repeatable")
+    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--json", action="store_true", help="JSON on standard output")
+    parser.add_argument(
+        "--markdown", type=Path, action="append", default=[], metavar="FILE", help="repeatable"
+    )
+    asked = parser.parse_args()
+    width = None if sys.stdout.isatty() else 140
+    console, failed, rows = Console(stderr=asked.json, width=width), False, []
+    for section in asked.only or SECTIONS:
+        for file, arguments, backend in SECTIONS[section]:
+            name = " ".join([file, *arguments])
+            if backend and not backends()[backend].installed():
+                console.print(f"{name}: left out, {backend} is not installed", highlight=False)
+                continue
+            quick = ["--quick"] if asked.quick and file not in WITHOUT_QUICK else []
+            try:
+                with console.status(name):
+                    rows += measure(file, arguments + quick, backend, asked.threads)
+            except RuntimeError as error:
+                failed = True
+                console.print(f"{error}", style="red", markup=False)
+    facts = machine(asked.threads)
+    if asked.json:
+        print(json.dumps({"machine": facts, "rows": rows}, indent=1, allow_nan=False))
+    else:
+        show(rows, facts, console)
+    for path in asked.markdown:
+        write(path, rows, facts)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The measured rows as tables, on a terminal and in Markdown, in English or Chinese."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Record = dict[str, Any]
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+HEAD = {
+    "en": ["what", "against", "ours", "other", "ours / other (quartiles)", "target", "", "note"],
+    "zh": ["项目", "对照", "本项目", "对照值", "比值（四分位数）", "目标", "", "备注"],
+}
+WORDS = {
+    "en": {True: "met", False: "missed", "faster": "× as fast", "machine": "Machine"},
+    "zh": {True: "达到", False: "未达到", "faster": " 倍速度", "machine": "机器"},
+}
+#: Phrases of the rows in Chinese; what is not listed stays as it is.
+CHINESE = {
+    "training loop, torch": "训练循环，torch",
+    "training loop, mindspore": "训练循环，mindspore",
+    "peak memory": "峰值内存",
+    "start-up": "启动时间",
+    "MindSpore's convolutions": "MindSpore 的卷积",
+    "optimizer step, torch": "优化器单步，torch",
+    "optimizer step, mindspore": "优化器单步，mindspore",
+    "hand-written, fused": "手写循环（fused）",
+    "hand-written, foreach": "手写循环（foreach）",
+    "hand-written, one compiled cell": "手写循环（整步编译）",
+    "hand-written, PyNative": "手写循环（PyNative）",
+    "hand-written script": "手写脚本",
+    "course script (DataLoader, loss.item())": "课程脚本（DataLoader、loss.item()）",
+    "without the choice": "不作选择",
+    "one update, sgd": "一次更新，sgd",
+    "torch: worker of a trial": "torch：一次试验的工作进程",
+    "mindspore: worker of a trial": "mindspore：一次试验的工作进程",
+    "test accuracies": "测试准确率",
+    "processor time": "处理器时间",
+}
+
+
+def machine(threads: int) -> list[str]:
+    """What the figures depend on: processor, cores, load, versions."""
+    from dualml.machine import environment
+
+    told = environment()
+    lines = [f"{key}: {told[key]}" for key in ("cpu", "cores", "memory", "platform") if key in told]
+    versions = []
+    for name in ("python", "dualml", "numpy", "torch", "mindspore"):
+        try:
+            versions.append(f"{name} {version(name)}" if name != "python" else python())
+        except PackageNotFoundError:
+            continue
+    load = (
+        f"; load average at the end: {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    )
+    return [*lines, f"versions: {', '.join(versions)}", f"threads: {threads}{load}"]
+
+
+def python() -> str:
+
+    return f"python {platform.python_version()}"
+
+
+def cells(record: Record, lang: str = "en") -> list[str]:
+    """One line of the table."""
+    words, ratio = WORDS[lang], record["ratio"]
+    unit, other = record["unit"], record["other"]
+    outcome = words[record["met"]] if record["met"] is not None else ""
+    if ratio and record["met"] is None:
+        outcome = f"{1 / ratio['median']:.2f}{words['faster']}"
+    limit = record["target"]
+    return [
+        say(record["what"], lang),
+        say(record["against"], lang),
+        f"{figure(record['ours'])} {unit}",
+        "" if other is None else f"{figure(other)} {unit}",
+        shares(ratio) if ratio else "",
+        "" if limit is None else f"≤ {limit:g}" + ("" if ratio else f" {unit}"),
+        outcome,
+        say(record["note"], lang),
+    ]
+
+
+def shares(ratio: Record) -> str:
+    """Median and quartiles; the quartiles of a single measurement are left out."""
+    spread = f" ({ratio['low']:.2f} – {ratio['high']:.2f})" if ratio["low"] < ratio["high"] else ""
+    return f"{ratio['median']:.3f}{spread}"
+
+
+def figure(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def say(text: str, lang: str) -> str:
+    if lang != "zh":
+        return text
+    if text in CHINESE:
+        return CHINESE[text]
+    head, _, rest = text.rpartition(" ")  # a phrase with figures behind it
+    for phrase in ("test accuracies", "processor time"):
+        if text.startswith(phrase):
+            return text.replace(phrase, CHINESE[phrase]).replace(" and ", " 与 ")
+    return f"{head} {rest}".strip()
+
+
+def by_section(records: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record["section"], []).append(record)
+    return found
+
+
+def show(records: Sequence[Record], facts: Sequence[str], console: Console) -> None:
+    """On a terminal."""
+    for section, found in by_section(records).items():
+        table = Table(title=section, title_justify="left", title_style="bold")
+        for number, name in enumerate(HEAD["en"]):
+            table.add_column(name, justify="right" if 2 <= number <= 5 else "left")
+        for record in found:
+            line = cells(record)
+            style = "red" if record["met"] is False else "green" if record["met"] else ""
+            table.add_row(*line[:6], f"[{style}]{line[6]}[/]" if style else line[6], line[7])
+        console.print(table)
+    for fact in facts:
+        console.print(fact, style="dim", highlight=False)
+
+
+def markdown(records: Sequence[Record], facts: Sequence[str], lang: str = "en") -> str:
+    """The same as Markdown."""
+    parts = ["\n".join([f"{WORDS[lang]['machine']}:", "", *(f"- {fact}" for fact in facts)])]
+    align = ["---"] * 2 + ["--:"] * 4 + ["---"] * 2
+    for section, found in by_section(records).items():
+        lines = [HEAD[lang], align, *(cells(record, lang) for record in found)]
+        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        parts.append(f"### {say(section, lang)}\n\n{rows}")
+    return "\n\n".join(parts) + "\n"
+
+
+def write(path: Path, records: Sequence[Record], facts: Sequence[str]) -> None:
+    """Put the tables between the marks of a page, or into a new file; ``.zh.md`` is Chinese."""
+    text = markdown(records, facts, "zh" if path.name.endswith(".zh.md") else "en")
+    page = path.read_text("utf-8") if path.exists() else ""
+    if BEGIN in page and END in page:
+        marks = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+        text = marks.sub(lambda _: f"{BEGIN}\n{text}{END}", page, count=1)
+    path.write_text(text, "utf-8")

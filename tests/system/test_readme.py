@@ -1,0 +1,66 @@
+"""What the README shows works as it stands there, in both languages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conformance.backends import require
+
+ROOT = Path(__file__).resolve().parents[2]
+FEED = {
+    "torch": "batches = [(torch.randn(8, 784), torch.randint(0, 10, (8,)))] * 3\n",
+    "mindspore": "import numpy as np\nbatches = [(ms.Tensor(np.random.rand(8, 784), ms.float32), "
+    "ms.Tensor(np.arange(8), ms.int32))] * 3\n",
+}
+TELL = {
+    "torch": "print(float(model.weight.detach().abs().sum()))",
+    "mindspore": "print(float(abs(network.weight.asnumpy()).sum()))",
+}
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize("framework", FEED)
+def test_the_ten_lines_train(framework: str, page: str) -> None:
+    require(framework)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S)
+    (code,) = [block for block in blocks if f"import {framework}" in block]
+    assert len(code.strip().splitlines()) <= 12
+    head, loop = code.split("for x, y in batches:")
+    script = (
+        f"{head}{FEED[framework]}{TELL[framework]}\nfor x, y in batches:{loop}{TELL[framework]}"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=120, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.split()[-2:]
+    assert before != after
+
+
+@pytest.mark.parametrize(
+    "page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda p: p.name
+)
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_pages_exist_in_both_languages() -> None:
+    for page in ("README", "docs/data", "docs/parity", "docs/benchmarks"):
+        assert (ROOT / f"{page}.md").exists()
+        assert (ROOT / f"{page}.zh.md").exists()
+    assert {p.name for p in ROOT.glob("experiments/lab1.*.md")} == {"lab1.en.md", "lab1.zh.md"}
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    commands = set(re.findall(r"dualml (\w+)", text))
+    done = subprocess.run([sys.executable, "-m", "dualml", "--help"], capture_output=True, text=True,
+                          timeout=60, check=True)  # fmt: skip
+    for command in commands & {"run", "report", "parity", "list", "show", "data", "doctor"}:
+        assert re.search(rf"\b{command}\b", done.stdout), command
+    assert {"run", "report", "parity", "list", "show", "data", "doctor"} <= commands
