@@ -32,8 +32,8 @@ lint: $(VENV)/.tox  ## ruff: rules and format
 types: $(VENV)/.tox  ## mypy, strict, on the core
 	@$(VENV)/bin/tox run -e types
 
-bench: $(VENV)/.all  ## time the training loops against loops written by hand
-	@for b in benchmarks/training_*.py; do echo "$$b"; $(VENV)/bin/python "$$b" $(ARGS) || exit; done
+bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="--quick")
+	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
 clean:  ## remove what these commands made, except runs/
 	rm -rf '$(VENV)' .tox build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

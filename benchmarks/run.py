@@ -17,7 +17,6 @@ from rich.console import Console
 from tables import machine, show, write
 
 from dualml.backend import backends
-from dualml.machine import default_threads
 
 #: Section → programs of this folder: file, its arguments, the backend it needs.
 SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
@@ -56,16 +55,27 @@ def measure(file: str, arguments: list[str], backend: str | None, threads: int) 
     return found
 
 
+def confine(cores: int) -> None:
+    """Bind this process and its children to so many cores, where the system can."""
+    # First, on all cores: MindSpore's choice of instructions, measured once per machine and kept.
+    for info in backends().values():
+        if info.installed():
+            info.environ(cores)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="repeatable")
-    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--threads", type=int, default=1, help="threads and cores; default 1")
     parser.add_argument("--json", action="store_true", help="JSON on standard output")
     parser.add_argument(
         "--markdown", type=Path, action="append", default=[], metavar="FILE", help="repeatable"
     )
     asked = parser.parse_args()
+    confine(asked.threads)
     width = None if sys.stdout.isatty() else 140
     console, failed, rows = Console(stderr=asked.json, width=width), False, []
     for section in asked.only or SECTIONS:

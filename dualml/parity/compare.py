@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ FLOOR = 2.0**-23
 #: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
 #: being inside it no longer says anything.
 CHAOS = 0.1
+#: How much earlier than in the draws a kink may come in a pair of backends.
+AHEAD = 5
 
 
 @dataclass(frozen=True)
@@ -92,16 +94,15 @@ def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Poi
     """Every distance in the order of execution: step, phase, and the flow through the layers.
 
     At step 1 every backend holds the same weights, and the envelope is that of step 1. Later it is
-    the largest of all steps before the chaos: a kink may come to a pair of backends earlier than
-    to the draws.
+    the largest up to `AHEAD` times that step (but not of the chaos): a kink may come to a pair of
+    backends earlier than to the draws.
     """
     steps = sorted(set(a.data) & set(b.data))
     horizon = min([len(a.losses), len(b.losses)] + [len(e.loss) for e in drawn])
     gap = distances(a.losses[:horizon], b.losses[:horizon])
     calm = (chaotic_from(a, b, drawn) or horizon + 1) - 1  # steps before the chaos
     loss_envelope = widest_loss(drawn, horizon)
-    loss_envelope[1:calm] = loss_envelope[:calm].max(initial=0.0)
-    reach = widest(drawn, calm)
+    width_at = widest(drawn, calm)
     names: dict[tuple[int, str], list[str]] = defaultdict(list)
     for key in a.tensors:
         phase, at, tensor = key.split("/", 2)
@@ -115,11 +116,12 @@ def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Poi
                 yield Point(step, "data", "batch", float(a.data[step] != b.data[step]), 0.0)
             elif phase == "loss":
                 i = step - 1
-                yield Point(step, "loss", "loss", float(gap[i]), float(loss_envelope[i]))
+                ahead = min(reach(step), max(calm, step)) - 1
+                yield Point(step, "loss", "loss", float(gap[i]), float(loss_envelope[ahead]))
             elif traced:
                 for tensor in ordered(phase, names[step, phase], flow):
                     key = f"{phase}/{step:08d}/{tensor}"
-                    width = reach[key if step == 1 else f"{phase}/{tensor}"]
+                    width = width_at(phase, tensor, step)
                     yield Point(
                         step, phase, tensor, distance(a.tensors[key], b.tensors[key]), width
                     )
@@ -151,15 +153,25 @@ def widest_loss(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
     return np.maximum.accumulate(out)
 
 
-def widest(envelopes: list[Envelope], calm: int) -> dict[str, float]:
-    """Largest width of each key, and of each ``PHASE/TENSOR`` over the ``calm`` steps."""
-    out: dict[str, float] = defaultdict(float)
+def reach(step: int) -> int:
+    """Last step whose envelope counts at ``step``."""
+    return 1 if step == 1 else AHEAD * step
+
+
+def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
+    """Largest width of a tensor at any step that counts at ``step``, none beyond ``calm``."""
+    seen: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for envelope in envelopes:
         for key, width in envelope.tensors.items():
-            phase, step, tensor = key.split("/", 2)
-            for kind in (key, f"{phase}/{tensor}") if int(step) <= calm else (key,):
-                out[kind] = max(out[kind], width)
-    return out
+            phase, at, tensor = key.split("/", 2)
+            mine = seen[phase, tensor]
+            mine[int(at)] = max(mine.get(int(at), 0.0), width)
+
+    def width_at(phase: str, tensor: str, step: int) -> float:
+        last = min(reach(step), max(calm, step))
+        return max((w for at, w in seen[phase, tensor].items() if at <= last), default=0.0)
+
+    return width_at
 
 
 def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
