@@ -16,6 +16,8 @@ def environ(threads: int) -> dict[str, str]:
     asked = {
         # Without it cuBLAS chooses workspaces that make matrix products irreproducible.
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        # MKL would choose its number of threads anew in every run, and with it the order of sums.
+        "MKL_DYNAMIC": "FALSE",
         # TF32 keeps 10 bits of the mantissa: then hardware differs, not the frameworks.
         "NVIDIA_TF32_OVERRIDE": "0",
     }
