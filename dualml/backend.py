@@ -48,7 +48,8 @@ class BackendInfo:
     environ: Callable[[int], dict[str, str]] = lambda threads: {}
 
     def installed(self) -> bool:
-        return importlib.util.find_spec(self.framework) is not None
+        spec = importlib.util.find_spec(self.framework)
+        return spec is not None and spec.origin is not None  # a bare folder of that name is none
 
     def create(self, device: str = "auto", threads: int = 0) -> Backend:
         module, _, attribute = self.factory.partition(":")

@@ -31,7 +31,6 @@ class MindSporeBackend:
 
     def __init__(self, device: str = "auto", threads: int = 0) -> None:
         self.device, self.threads = resolve_device(device), threads
-        ms.set_device(self.device)
         ms.set_context(mode=ms.GRAPH_MODE)
         ms.set_seed(0)  # nothing here draws from it; a stray draw would at least repeat
 

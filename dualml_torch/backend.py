@@ -35,6 +35,8 @@ class TorchBackend:
             torch.set_num_threads(threads)
         torch.manual_seed(0)  # nothing here draws from it; a stray draw would at least repeat
         torch.use_deterministic_algorithms(True)
+        # It would fill every new tensor with NaN first; nothing here reads what it did not write.
+        torch.utils.deterministic.fill_uninitialized_memory = False
 
     def environment(self) -> dict[str, str]:
         return environment(str(self.device), torch.get_num_threads())

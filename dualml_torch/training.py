@@ -54,7 +54,8 @@ class TorchTraining:
     def _backward(self, part: Array, share: float) -> torch.Tensor:
         """Add this part's share of the mean gradient; the part's own mean loss."""
         index = torch.from_numpy(part).to(self.device)
-        loss = self.loss(self.network(self.x[index]), self.y[index])
+        logits = self.network(self.x.index_select(0, index))
+        loss = self.loss(logits, self.y.index_select(0, index))
         (loss if share == 1 else loss * share).backward()
         return loss.detach()
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from dualml.backend import Backend
+from dualml.backend import Backend, chunks
 from dualml.experiment.plan import Plan
 from dualml.files import write_bytes
 from dualml.runner.capture import PROBE, after, before
@@ -29,12 +29,14 @@ SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the lo
 
 @dataclass(frozen=True)
 class Samples:
-    """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation."""
+    """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation.
+
+    ``monitor`` are the indices of the training samples on which training accuracy is measured.
+    """
 
     train_x: NDArray[np.float32]
     train_y: NDArray[np.int64]
-    monitor_x: NDArray[np.float32]
-    monitor_y: NDArray[np.int64]
+    monitor: NDArray[np.int64]
     test_x: NDArray[np.float32]
     test_y: NDArray[np.int64]
 
@@ -225,9 +227,11 @@ class Trial:
     def look(self, records: Records, step: int, seconds: float) -> None:
         s = self.samples
         found = {}
-        found["train_loss"], found["train_accuracy"] = self.training.evaluate(
-            s.monitor_x, s.monitor_y
-        )
+        found["train_loss"] = found["train_accuracy"] = 0.0
+        for part, share in chunks(s.monitor, 1000):  # a copy of few samples at a time
+            loss, accuracy = self.training.evaluate(s.train_x[part], s.train_y[part])
+            found["train_loss"] += share * loss
+            found["train_accuracy"] += share * accuracy
         found["test_loss"], found["test_accuracy"] = self.training.evaluate(s.test_x, s.test_y)
         done = self.plan.sample_gradients(self.arm, self.seed, step)
         for metric, value in found.items():

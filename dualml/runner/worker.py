@@ -62,9 +62,11 @@ def samples_of(plan: Any) -> Any:
             f"instead of {plan.data['sha256'][:12]}"
         )
     train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
-    x, y = normalised(data.train_x[train], data.mean, data.std), data.train_y[train]
+    # All samples in their own order need no copy: the largest array of a trial stays the only one.
+    images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
+    x, y = normalised(images, data.mean, data.std), data.train_y[train]
     test_x = normalised(data.test_x[test], data.mean, data.std)
-    return Samples(x, y, x[monitor], y[monitor], test_x, data.test_y[test])
+    return Samples(x, y, monitor.astype("int64"), test_x, data.test_y[test])
 
 
 def perform(folder: Path, job: dict[str, Any], emit: Emitter) -> dict[str, Any]:

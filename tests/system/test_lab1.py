@@ -119,8 +119,8 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
     require(name)
     process = subprocess.Popen(
         [sys.executable, "-m", "dualml", "run", "lab1", "--backend", name, "--arm", "sgd",
-         "--no-report", "--out", str(tmp_path / "o"), *SMALL, "--set", "arms.sgd.epochs=100000",
-         "--set", "limits.silence=10"],
+         "--no-report", "--out", str(tmp_path / "o"), *SMALL, "--set", "arms.sgd.epochs=2000",
+         "--set", "limits.silence=15"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
     records = tmp_path / "o/trials/sgd" / name / "seed0/rank0.jsonl"
     wait_for(lambda: records.exists() and records.stat().st_size > 2000, process)
