@@ -145,8 +145,9 @@ def measure(backend: str, epochs: int = 1) -> Row:
         other=script["mb"],
         unit="MB",
         ratio=Ratio(share, share, share),
-        target=1.1,
-        note=f"test accuracies {accuracy}",
+        # The embedded digits bring scikit-learn into the worker, which the script does not read.
+        target=None if data.source == "embedded" else 1.1,
+        note=f"{data.name}, test accuracies {accuracy}",
     )
 
 

@@ -54,21 +54,14 @@ def machine(threads: int) -> list[str]:
 
     told = environment()
     lines = [f"{key}: {told[key]}" for key in ("cpu", "cores", "memory", "platform") if key in told]
-    versions = []
-    for name in ("python", "dualml", "numpy", "torch", "mindspore"):
-        try:
-            versions.append(f"{name} {version(name)}" if name != "python" else python())
-        except PackageNotFoundError:
-            continue
-    load = (
-        f"; load average at the end: {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    )
-    return [*lines, f"versions: {', '.join(versions)}", f"threads: {threads}{load}"]
-
-
-def python() -> str:
-
-    return f"python {platform.python_version()}"
+    versions = [f"python {platform.python_version()}"]
+    for name in ("dualml", "numpy", "torch", "mindspore"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions.append(f"{name} {version(name)}")
+    lines += [f"versions: {', '.join(versions)}", f"threads and cores used: {threads}"]
+    if hasattr(os, "getloadavg"):
+        lines.append(f"load average over the last 15 minutes: {os.getloadavg()[2]:.1f}")
+    return lines
 
 
 def cells(record: Record, lang: str = "en") -> list[str]:
@@ -107,11 +100,9 @@ def say(text: str, lang: str) -> str:
         return text
     if text in CHINESE:
         return CHINESE[text]
-    head, _, rest = text.rpartition(" ")  # a phrase with figures behind it
-    for phrase in ("test accuracies", "processor time"):
-        if text.startswith(phrase):
-            return text.replace(phrase, CHINESE[phrase]).replace(" and ", " 与 ")
-    return f"{head} {rest}".strip()
+    for phrase in ("test accuracies", "processor time"):  # with figures around them
+        text = text.replace(phrase, CHINESE[phrase])
+    return text.replace(" and ", " 与 ")
 
 
 def by_section(records: Sequence[Record]) -> dict[str, list[Record]]:

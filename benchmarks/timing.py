@@ -6,6 +6,7 @@ median over the rounds is the result, the quartiles say how far to trust it.
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -62,15 +63,14 @@ def take_turns(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up
 
     Args:
         variants: name → one round of it; returns the time it took, in any unit.
-        rounds: how many count. Who begins changes from round to round, so that no variant always
-            comes after the same other one.
+        rounds: how many count. Their order is drawn anew in each round: what a variant leaves
+            behind, in caches or at work in other threads, then burdens all others alike.
         warm_up: rounds before them that do not count.
     """
-    names = list(variants)
-    times: Times = {name: [] for name in names}
+    draw = random.Random(0)
+    times: Times = {name: [] for name in variants}
     for number in range(-warm_up, rounds):
-        shift = number % len(names)
-        for name in names[shift:] + names[:shift]:
+        for name in draw.sample(list(variants), len(variants)):
             spent = variants[name]()
             if number >= 0:
                 times[name].append(spent)

@@ -66,7 +66,7 @@ def main() -> None:
     if asked.step:
         print(json.dumps(step_ms(rounds=3, steps=15)))
         return
-    made = rows(rounds=7 if asked.quick else 25, steps=50)
+    made = rows(rounds=7 if asked.quick else 25, steps=30)
     print(json.dumps([r.describe() for r in made]))
 
 

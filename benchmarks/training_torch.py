@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     quick = parser.parse_args().quick
-    made = rows(rounds=7 if quick else 25, steps=50)
+    made = rows(rounds=7 if quick else 25, steps=30)
     print(json.dumps([r.describe() for r in made]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,22 +44,24 @@ def test_rounds_that_do_not_pair_up_are_refused(timing: Any, ours: Any, other: A
         timing.ratio(ours, other)
 
 
-def test_variants_take_turns_and_the_first_place_goes_round(timing: Any) -> None:
+def test_variants_take_turns_and_each_one_follows_each_other_one(timing: Any) -> None:
     calls: list[str] = []
 
-    def variant(name: str, spent: float) -> Any:
+    def variant(name: str) -> Any:
         def once() -> float:
             calls.append(name)
-            return spent + len(calls) / 100
+            return float(len(calls))
 
         return once
 
-    times = timing.take_turns(
-        {"a": variant("a", 1), "b": variant("b", 2), "c": variant("c", 3)}, rounds=3, warm_up=1
-    )
-    assert "".join(calls) == "cab" + "abc" + "bca" + "cab"
-    assert times["a"] == pytest.approx([1.04, 1.09, 1.11])  # the warm-up's 1.02 does not count
-    assert [len(t) for t in times.values()] == [3, 3, 3]
+    times = timing.take_turns({name: variant(name) for name in "abc"}, rounds=40, warm_up=2)
+    rounds = [calls[i : i + 3] for i in range(0, len(calls), 3)]
+    assert len(rounds) == 42
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    followed = {(a, b) for one in rounds for a, b in itertools.pairwise(one)}
+    assert followed == {(a, b) for a in "abc" for b in "abc" if a != b}
+    assert {name: len(spent) for name, spent in times.items()} == {"a": 40, "b": 40, "c": 40}
+    assert min(times["a"] + times["b"] + times["c"]) == 7.0  # six calls warmed up
 
 
 def test_the_best_competitor_has_the_smallest_median(timing: Any) -> None:
