@@ -2,6 +2,9 @@
 
 python benchmarks/training_mindspore.py [--quick]    prints rows as JSON
 python benchmarks/training_mindspore.py --step       prints the time of one update in ms
+
+`run.py` starts it with the environment a trial's worker has; without, MindSpore falls into the slow
+convolutions that isa.py measures.
 """
 
 from __future__ import annotations

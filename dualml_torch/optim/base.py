@@ -31,7 +31,8 @@ class RuleOptimizer(torch.optim.Optimizer):
         params: parameters, or parameter groups; a group may override any hyperparameter.
         compiled: run the update through `torch.compile`: one pass over memory instead of one per
             operation. The first step takes seconds and, on a CPU, needs a C++ compiler; changing
-            a hyperparameter other than ``lr`` during training compiles again.
+            a hyperparameter other than ``lr`` during training compiles again. A rule that is one
+            operation anyway (`is_one_operation`) runs as it is.
         **hyperparameters: the fields of the rule in `dualml.optim`.
 
     Raises:
@@ -80,21 +81,22 @@ class RuleOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for (step, _), work in self._work(group).items():
+            compiled = self.compiled and not self.is_one_operation(group)
+            for (step, _), work in self._work(group, together=compiled).items():
                 params, grads = [p for p, _, _ in work], [g for _, g, _ in work]
                 state = {k: [s[k] for _, _, s in work] for k in work[0][2] if k != "step"}
                 numbers = self.coefficients(group, step)
-                if self.compiled:
+                if compiled:
                     run_compiled(self._cache, self.update, group, numbers, params, grads, state)
                 else:
                     self.update(params, grads, state, group, *numbers, room=self._room)
         return loss
 
-    def _work(self, group: Group) -> dict[tuple[int, int], Work]:
+    def _work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
         """Parameters to update together, with their gradients and state.
 
         Together are those with the same number of updates behind them (a parameter without a
-        gradient is skipped); eagerly, a tensor too large for the cache goes alone.
+        gradient is skipped); unless ``together``, a tensor too large for the cache goes alone.
         """
         work: dict[tuple[int, int], Work] = {}
         for p in group["params"]:
@@ -110,7 +112,7 @@ class RuleOptimizer(torch.optim.Optimizer):
             if not state:
                 state.update(step=0, **self.initial_state(p, group))
             state["step"] += 1
-            alone = id(p) if p.numel() > LARGE and p.is_cpu and not self.compiled else 0
+            alone = id(p) if p.numel() > LARGE and p.is_cpu and not together else 0
             work.setdefault((state["step"], alone), []).append((p, g, state))
         return work
 
@@ -130,6 +132,11 @@ class RuleOptimizer(torch.optim.Optimizer):
         # Not group["lr"]: a schedule may have set it to 0, which no rule accepts.
         slots = self.rule_of({**group, "lr": 1.0}).slots
         return {slot: torch.zeros_like(p, requires_grad=False) for slot in slots}
+
+    @staticmethod
+    def is_one_operation(group: Group) -> bool:
+        """Whether `update` already is a single pass over memory, which no compiler can shorten."""
+        return False
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
 """Operations on lists of tensors that take their number as a float or as a tensor.
 
-Eagerly the changing numbers of a rule are Python floats. Compiled they are 0-dim float64 tensors,
+Eagerly the changing numbers of a rule are Python floats. Compiled they are 0-dim tensors,
 because every new value of a float would be compiled anew; the ``_foreach_`` functions then are no
 help (the compiler breaks the graph at a tensor in the place of their number) and not needed.
 """

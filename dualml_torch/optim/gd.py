@@ -15,6 +15,10 @@ class GD(RuleOptimizer):
     rule_type = rules.GD
 
     @staticmethod
+    def is_one_operation(group: Group) -> bool:
+        return True
+
+    @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
         return (float(group["lr"]),)
 

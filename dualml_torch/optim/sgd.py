@@ -24,6 +24,10 @@ class SGD(RuleOptimizer):
     rule_type = rules.SGD
 
     @staticmethod
+    def is_one_operation(group: Group) -> bool:
+        return not group["momentum"] and not group["weight_decay"]
+
+    @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
         # The buffer starts at zero, so an undampened first gradient is b_1 = g.
         return float(group["lr"]), 1.0 if step == 1 else 1.0 - group["dampening"]
