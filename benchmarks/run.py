@@ -36,19 +36,23 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
     ],
 }
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
+LIMIT_S = 1800  # of one program; the longest takes some minutes
 
 
 def measure(file: str, arguments: list[str], backend: str | None, threads: int) -> list[Any]:
     """The rows a program prints on its last line.
 
     Raises:
-        RuntimeError: it ended badly, with the end of what it said.
+        RuntimeError: it ended badly, with the end of what it said, or not within `LIMIT_S`.
     """
     # isa.py sets its own variables for its processes: here they would look like the user's wish.
     more = backends()[backend].environ(threads) if backend and file != "isa.py" else {}
     env = {**os.environ, "OMP_NUM_THREADS": str(threads), **more}
     command = [sys.executable, str(Path(__file__).with_name(file)), *arguments]
-    made = subprocess.run(command, env=env, capture_output=True, text=True)
+    try:
+        made = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{file} took longer than {LIMIT_S} s and was ended") from None
     if made.returncode:
         raise RuntimeError(f"{file} ended with {made.returncode}: {made.stderr.strip()[-800:]}")
     found: list[Any] = json.loads(made.stdout.strip().splitlines()[-1])

@@ -107,6 +107,10 @@ class Training(Protocol):
         """Go to the point after update ``step``; ``Rule.init`` gives the state of step 0."""
 
 
+#: Samples of an evaluation at once: enough to keep a core busy, few enough to need little memory.
+EVALUATED_AT_ONCE = 250
+
+
 def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
     """``batch`` cut into pieces of at most ``size`` indices, each with its share of the mean."""
     return [
@@ -117,8 +121,8 @@ def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
 
 def batch_digest(x: Array, y: Array) -> str:
     """SHA-256 of a batch: samples as float32 and labels as int64, whatever the framework held."""
-    digest = hashlib.sha256(np.ascontiguousarray(x, np.float32).tobytes())
-    digest.update(np.ascontiguousarray(y, np.int64).tobytes())
+    digest = hashlib.sha256(np.ascontiguousarray(x, np.float32).data)
+    digest.update(np.ascontiguousarray(y, np.int64).data)
     return digest.hexdigest()
 
 

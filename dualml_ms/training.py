@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_ms.model import LOSSES, Network
@@ -179,7 +179,7 @@ class MindSporeTraining:
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
         self.network.set_train(False)
         loss = hits = 0.0
-        for part, share in chunks(np.arange(len(x)), 1000):
+        for part, share in chunks(np.arange(len(x)), EVALUATED_AT_ONCE):
             labels = ms.Tensor.from_numpy(y[part].astype(np.int32))
             mean, right = self.score(ms.Tensor.from_numpy(x[part]), labels)
             loss += share * float(mean.asnumpy())

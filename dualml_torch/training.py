@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_torch.model import LOSSES, Network
@@ -78,7 +78,7 @@ class TorchTraining:
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
         self.network.eval()
         loss, hits = 0.0, 0
-        for part, share in chunks(np.arange(len(x)), 1000):
+        for part, share in chunks(np.arange(len(x)), EVALUATED_AT_ONCE):
             labels = torch.from_numpy(y[part]).to(self.device)
             logits = self.network(torch.from_numpy(x[part]).to(self.device))
             loss += share * float(self.loss(logits, labels))

@@ -61,5 +61,5 @@ def fingerprint(*arrays: Array) -> str:
     for array in arrays:
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         digest.update(f"{array.dtype.name} {array.shape}\n".encode())
-        digest.update(little.tobytes())
+        digest.update(little.data)
     return digest.hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
 from dualml.optim.base import Params, Rule, State
@@ -65,7 +65,7 @@ class NumpyTraining:
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
         loss = hits = 0.0
-        for part, share in chunks(np.arange(len(x)), 1000):
+        for part, share in chunks(np.arange(len(x)), EVALUATED_AT_ONCE):
             logits, _ = self.model.forward(x[part])
             loss += share * LOSSES[self.loss](logits, y[part])[0]
             hits += float((logits.argmax(axis=1) == y[part]).sum())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from dualml.backend import Backend, chunks
+from dualml.backend import EVALUATED_AT_ONCE, Backend, chunks
 from dualml.experiment.plan import Plan
 from dualml.files import write_bytes
 from dualml.runner.capture import PROBE, after, before
@@ -228,7 +228,7 @@ class Trial:
         s = self.samples
         found = {}
         found["train_loss"] = found["train_accuracy"] = 0.0
-        for part, share in chunks(s.monitor, 1000):  # a copy of few samples at a time
+        for part, share in chunks(s.monitor, EVALUATED_AT_ONCE):  # a copy of few samples at a time
             loss, accuracy = self.training.evaluate(s.train_x[part], s.train_y[part])
             found["train_loss"] += share * loss
             found["train_accuracy"] += share * accuracy
