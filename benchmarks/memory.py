@@ -95,7 +95,7 @@ def train_mindspore(folder: Path, lr: float) -> float:
 
 
 def by_hand(backend: str, folder: Path, lr: float) -> None:
-    """In a process of its own: train, and print its peak memory in MB and the accuracy."""
+    """In a process of its own: train, and print its peak memory in MiB and the accuracy."""
     import resource
 
     accuracy = {"torch": train_torch, "mindspore": train_mindspore}[backend](folder, lr)
@@ -143,7 +143,7 @@ def measure(backend: str, epochs: int = 1) -> Row:
         against="hand-written script",
         ours=ours,
         other=script["mb"],
-        unit="MB",
+        unit="MiB",
         ratio=Ratio(share, share, share),
         # The embedded digits bring scikit-learn into the worker, which the script does not read.
         target=None if data.source == "embedded" else 1.1,

@@ -25,6 +25,9 @@ class Home:
     own: tuple[str, ...] | None
 
 
+#: Methods that say how a rule is run, not what it computes.
+PLUMBING = ("is_one_operation",)
+
 HOMES = {
     "numpy": Home("dualml", "update", ("one",)),
     "torch": Home("dualml_torch", "step", None),
@@ -90,7 +93,7 @@ def _read(root: Path, file: Path, wanted: tuple[str, ...] | None) -> Iterator[tu
 def _shown(method: Function, wanted: tuple[str, ...] | None) -> bool:
     if wanted is not None:
         return method.name in wanted
-    return method.name == "__init__" or not method.name.startswith("__")
+    return method.name == "__init__" or not method.name.startswith(("__", *PLUMBING))
 
 
 def _parents(tree: ast.Module, classes: list[ast.ClassDef], package: str) -> list[str]:
@@ -135,10 +138,18 @@ def _dedent(lines: list[str]) -> str:
 
 
 def highlight(text: str) -> str:
-    """Python source as HTML with inline colours, escaped."""
+    """Python source as HTML with inline colours, escaped; a block per line.
+
+    A line too long for its column goes on four characters to the right of where it began.
+    """
     from pygments import highlight as colour  # type: ignore[import-untyped]
     from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
     from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
 
     formatter = HtmlFormatter(noclasses=True, nowrap=True, style="friendly")
-    return str(colour(text, PythonLexer(), formatter)).rstrip("\n")
+    coloured = str(colour(text, PythonLexer(), formatter)).rstrip("\n")
+    pairs = zip(text.splitlines(), coloured.split("\n"), strict=True)
+    return "".join(
+        f'<span class="line" style="--hang: {len(plain) - len(plain.lstrip()) + 4}ch">{line}</span>'
+        for plain, line in pairs
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import html
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +52,14 @@ def test_a_missing_package_is_an_empty_listing(monkeypatch: pytest.MonkeyPatch) 
 def test_highlighting_escapes() -> None:
     assert "<b>" not in code.highlight("x = '<b>'")
     assert "&lt;b&gt;" in code.highlight("x = '<b>'")
+
+
+def test_highlighting_keeps_every_line_and_its_indentation() -> None:
+    text = "def f():\n\n    s = '''a\n  b'''\n    return s"
+    lines = code.highlight(text).split('<span class="line"')[1:]
+    plain = [re.sub(r"<[^>]*>", "", html.unescape(line.split(">", 1)[1])) for line in lines]
+    assert plain == text.splitlines()
+    assert [re.search(r"--hang: (\d+)ch", line)[1] for line in lines] == ["4", "4", "8", "6", "8"]
 
 
 def test_no_framework_is_imported(tmp_path: Path) -> None:
