@@ -44,8 +44,18 @@ CHINESE = {
     "one update, sgd": "一次更新，sgd",
     "torch: worker of a trial": "torch：一次试验的工作进程",
     "mindspore: worker of a trial": "mindspore：一次试验的工作进程",
+}
+#: The same inside a text with figures or names around them.
+PHRASES = {
     "test accuracies": "测试准确率",
     "processor time": "处理器时间",
+    ", momentum ": "，动量 ",
+    ", LeNet, 52 thousand": "，LeNet，5.2 万参数",
+    ", MLP, 10 million": "，MLP，1000 万参数",
+    ", eager": "，即时执行",
+    ", compiled": "，编译",
+    "mnist, ": "mnist，",
+    " and ": " 与 ",
 }
 
 
@@ -101,9 +111,9 @@ def say(text: str, lang: str) -> str:
         return text
     if text in CHINESE:
         return CHINESE[text]
-    for phrase in ("test accuracies", "processor time"):  # with figures around them
-        text = text.replace(phrase, CHINESE[phrase])
-    return text.replace(" and ", " 与 ")
+    for phrase, chinese in PHRASES.items():
+        text = text.replace(phrase, chinese)
+    return text
 
 
 def by_section(records: Sequence[Record]) -> dict[str, list[Record]]:
