@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from timing import Row, row, take_turns
 
+from dualml.machine import default_threads
+
 SIZES: dict[str, list[tuple[int, ...]]] = {
     "LeNet, 52 thousand": [
         *((6, 1, 5, 5), (6,), (16, 6, 5, 5), (16,)),
@@ -56,12 +58,12 @@ def timed(step: Callable[[], Any], size: str, wait: Callable[[], Any]) -> Callab
     return once
 
 
-def rows_torch(rounds: int = 25, threads: int = 2) -> list[Row]:
+def rows_torch(rounds: int = 25) -> list[Row]:
     import torch
 
     import dualml_torch.optim as ours
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(default_threads())
     section = "optimizer step, torch"
     rows = []
     for size in SIZES:
@@ -98,7 +100,7 @@ def rows_torch(rounds: int = 25, threads: int = 2) -> list[Row]:
 def rows_mindspore(rounds: int = 25) -> list[Row]:
     from dualml_ms.environ import environ
 
-    for name, value in environ(2).items():
+    for name, value in environ(default_threads()).items():
         os.environ.setdefault(name, value)
     import mindspore as ms
     from mindspore import nn

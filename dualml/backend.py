@@ -38,7 +38,7 @@ class BackendInfo:
         install: the command that installs the framework.
         factory: ``"package.module:Class"``, resolved in the worker.
         environ: environment variables a worker needs *before* the import, from the number of
-            threads; they are written into the record.
+            threads; `Backend.environment` records those that decide numbers or speed.
     """
 
     name: str

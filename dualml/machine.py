@@ -202,6 +202,13 @@ def default_threads() -> int:
     return max(1, min(usable_cores(), psutil.cpu_count(logical=False) or usable_cores()))
 
 
+def thread_variables(threads: int) -> dict[str, str]:
+    """Environment variables that give every numerical library ``threads`` threads; 0 or less is
+    `default_threads`. They only count before the libraries are imported."""
+    count = str(threads if threads > 0 else default_threads())
+    return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), count)
+
+
 def peak_memory_mb() -> float:
     """Largest resident memory this process ever had."""
     import resource

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 
-from dualml.machine import default_threads
+from dualml.machine import thread_variables
 from dualml_ms.isa import TOLD, VARIABLE, choice
 
 
 def environ(threads: int) -> dict[str, str]:
-    """Variables of a worker with ``threads`` threads; 0 or less is `default_threads`.
+    """Variables of a worker with ``threads`` threads, see `thread_variables`.
 
     The number of threads is the caller's. Everything else leaves a value of the user's alone.
     """
-    count = str(threads if threads > 0 else default_threads())
     asked = {
         # Without it cuBLAS chooses workspaces that make matrix products irreproducible.
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -27,9 +26,7 @@ def environ(threads: int) -> dict[str, str]:
     }
     chosen = choice()
     return {
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
-        "OPENBLAS_NUM_THREADS": count,
+        **thread_variables(threads),
         **{name: os.environ.get(name, value) for name, value in asked.items()},
         **({VARIABLE: chosen.isa} if chosen.isa else {}),
         TOLD: chosen.reason,

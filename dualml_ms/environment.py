@@ -92,7 +92,7 @@ def environment(device: str, threads: int) -> dict[str, str]:
         "mindspore": ms.__version__,
         "numpy": np.__version__,
         "build": ", ".join(["CPU", *(f"plugin for {k}" for k in ("GPU", "Ascend") if _has(k))]),
-        "device": device.lower(),
+        "device": device.lower() if device == "CPU" else f"{device.lower()}:{device_id()}",
         "device_name": device_name(device),
         "threads": str(threads or os.environ.get("OMP_NUM_THREADS", "")),
         "runtime_threads": str(ms.get_context("runtime_num_threads")),
@@ -112,9 +112,14 @@ def device_name(device: str) -> str:
     if device == "CPU":
         return machine.cpu_model()
     try:
-        return str(ms.hal.get_device_name(0, device))
+        return str(ms.hal.get_device_name(device_id(), device))
     except (RuntimeError, ValueError, TypeError):
         return ""
+
+
+def device_id() -> int:
+    """Number of the accelerator that `resolve_device` selected."""
+    return int(ms.get_context("device_id"))
 
 
 def onednn() -> tuple[str, str]:

@@ -155,20 +155,6 @@ def import_torchvision() -> Any:
         raise Unsupported(f"torchvision cannot be imported: {error}; {MATCHING}") from None
 
 
-def torchvision_fit() -> str | None:
-    """What `dualml doctor` says about torchvision: problem and remedy, or None if all is well."""
-    try:
-        vision = import_torchvision()
-    except Unsupported as error:
-        return str(error)
-    if not _schemas:
-        return None
-    return (
-        f"torchvision {vision.__version__} does not fit torch {torch.__version__}: its compiled "
-        f"operators do not load; datasets and transforms work all the same; remedy: {MATCHING}"
-    )
-
-
 def _import() -> Any:
     vision = importlib.import_module("torchvision")
     importlib.import_module("torchvision.datasets")

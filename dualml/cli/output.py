@@ -31,14 +31,16 @@ def print_json(value: Any) -> None:
 
 def print_run(folder: Any, parity: dict[str, Any], *, report: bool) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console()
     notice = folder.run["data"].get("notice")
     if notice:
-        console.print(f"[yellow]![/] {notice.get(folder.run['lang'], notice['en'])}")
+        text = escape(notice.get(folder.run["lang"], notice["en"]))
+        console.print(f"[yellow]![/] {text}")
     print_verdicts(parity)
     where: Path = folder.path / "report.html" if report else folder.path
-    console.print(f"→ {where}", highlight=False, soft_wrap=True)
+    console.print(f"→ {where}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_verdicts(parity: dict[str, Any]) -> None:

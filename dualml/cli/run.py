@@ -31,13 +31,18 @@ def run(
         list[str] | None, typer.Option(help="Seed, or a comma list; repeatable.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Dataset; never falls back to another.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda[:i], gpu or ascend.")] = "auto",
+    device: Annotated[
+        str | None, typer.Option(help="auto (the default), cpu, cuda[:i], gpu or ascend.")
+    ] = None,
     threads: Annotated[
-        int, typer.Option(min=0, help="Threads of each worker; 0: one per usable core.")
-    ] = 0,
+        int | None,
+        typer.Option(min=0, help="Threads of each worker; 0, the default: one per usable core."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The same protocol on a subset.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run.")] = None,
-    lang: Annotated[str, typer.Option(help="Language of the report: en or zh.")] = "en",
+    lang: Annotated[
+        str | None, typer.Option(help="Language of the report: en (the default) or zh.")
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="The summary as JSON on stdout, progress on stderr.")
     ] = False,
@@ -47,7 +52,8 @@ def run(
     from dualml.cli.output import check_lang, print_json, print_run
     from dualml.runner.execute import INTERRUPTED, Request, execute
 
-    check_lang(lang)
+    if lang is not None:
+        check_lang(lang)
     code, folder, parity = execute(
         Request(
             lab=lab,

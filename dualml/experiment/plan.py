@@ -8,8 +8,11 @@ else, and two run folders are comparable when their hashes agree.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +20,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from safetensors.numpy import save as pack
 
 from dualml.data import Dataset
 from dualml.errors import UserError
 from dualml.experiment.schema import Arm, Experiment
-from dualml.files import write_json
+from dualml.files import write_bytes, write_json
 from dualml.model import initial_weights, model
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
 
 Index = NDArray[np.int32]
+#: What reading a file that was cut short or written by something else comes to.
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError),
+    *(SafetensorError, zipfile.BadZipFile, zlib.error),
+)
 FORMAT = 1
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown.
 EXECUTION = ("title", "question", "limits", "quick", "parity")
@@ -215,10 +225,10 @@ def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 def save(plan: Plan, folder: Path) -> None:
     """Write ``plan.json``, ``weights.safetensors`` and ``order.npz``."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(plan.weights, folder / "weights.safetensors")
-    np.savez_compressed(
-        folder / "order.npz", **{k.replace("/", "."): v for k, v in plan.order.items()}
-    )
+    write_bytes(folder / "weights.safetensors", pack(plan.weights))
+    order = io.BytesIO()
+    np.savez_compressed(order, **{k.replace("/", "."): v for k, v in plan.order.items()})
+    write_bytes(folder / "order.npz", order.getvalue())
     write_json(
         folder / "plan.json",
         {
@@ -243,16 +253,17 @@ def restore(folder: Path) -> Plan:
         weights = load_file(folder / "weights.safetensors")
         with np.load(folder / "order.npz", allow_pickle=False) as packed:
             order = {key.replace(".", "/"): packed[key] for key in packed.files}
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder}: not a readable plan: {error}") from None
-    if told.get("format", 0) > FORMAT:
-        raise UserError(
-            f"{folder}: plan format {told['format']} is newer than {FORMAT}; update dualml"
-        )
-    experiment = Experiment.model_validate(told["experiment"])
-    spec = ModelSpec.restore(told["model"])
-    parts = parts_of(experiment, spec, told["data"], weights, order)
-    changed = [part for part in parts if parts[part] != told["parts"].get(part)]
+        form = int(told["format"])
+        if form <= FORMAT:
+            experiment = Experiment.model_validate(told["experiment"])
+            spec = ModelSpec.restore(told["model"])
+            parts = parts_of(experiment, spec, told["data"], weights, order)
+            changed = [part for part in parts if parts[part] != told["parts"].get(part)]
+    except UNREADABLE as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{folder}: not a readable plan: {reason}") from None
+    if form > FORMAT:
+        raise UserError(f"{folder}: plan format {form} is newer than {FORMAT}; update dualml")
     if changed:
         raise UserError(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
     return Plan(experiment, spec, told["data"], weights, order, parts)

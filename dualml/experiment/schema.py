@@ -16,7 +16,7 @@ from dualml.optim import Rule, Schedule, rule_from
 class Strict(BaseModel):
     """No unknown keys, no silent conversions between text and numbers, nothing changes later."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Data(Strict):
@@ -131,6 +131,8 @@ class Experiment(Strict):
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
                 raise UserError(f"arm name {name!r}: use letters, digits, '-' and '_'")
+        for word in {"all", *(arm.group for arm in value.values())} & set(value):
+            raise UserError(f"{word!r} names an arm and a group of arms; rename one of them")
         return value
 
     @model_validator(mode="after")

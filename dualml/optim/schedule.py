@@ -11,6 +11,10 @@ from dualml.errors import UserError
 Kind = Literal["constant", "step", "cosine"]
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """Factor c(t) that multiplies the step size at update t = 1, 2, …
@@ -27,7 +31,8 @@ class Schedule:
         kind: ``constant``, ``step`` or ``cosine``.
         every: updates between two drops of ``step``, >= 1.
         gamma: factor of each drop, in (0, 1].
-        total: update at which ``cosine`` reaches ``floor``; 0 means the trial's last update.
+        total: updates after which ``cosine`` has come down to ``floor``: update ``total`` + 1 is
+            the first to use it, as with torch's ``CosineAnnealingLR``; 0 means the trial's length.
         floor: smallest factor of ``cosine``, in [0, 1].
         warmup: updates of linear warm-up, >= 0.
 
@@ -47,9 +52,9 @@ class Schedule:
         rules = {
             "kind must be constant, step or cosine": self.kind in ("constant", "step", "cosine"),
             "every must be an integer >= 1": isinstance(self.every, int) and self.every >= 1,
-            "gamma must lie in (0, 1]": 0 < self.gamma <= 1,
+            "gamma must lie in (0, 1]": is_number(self.gamma) and 0 < self.gamma <= 1,
             "total must be an integer >= 0": isinstance(self.total, int) and self.total >= 0,
-            "floor must lie in [0, 1]": 0 <= self.floor <= 1,
+            "floor must lie in [0, 1]": is_number(self.floor) and 0 <= self.floor <= 1,
             "warmup must be an integer >= 0": isinstance(self.warmup, int) and self.warmup >= 0,
             "total must exceed warmup": not self.total or self.total > self.warmup,
         }

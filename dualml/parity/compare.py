@@ -57,13 +57,16 @@ def compare(
         return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
     chaos = chaotic_from(a, b, drawn)
     judged = [p for p in points if chaos is None or p.step < chaos]
-    outside = without_kinks([p for p in judged if p.ratio > margin])
+    strays = [p for p in judged if p.ratio > margin]
+    outside = [] if is_lone_kink(strays, output_layer(a)) else strays
     steps = max(p.step for p in points)
     verdict, reason = "equal", "inside_envelope"
     if outside:
         verdict, reason = "different", "outside_envelope"
     elif chaos is not None:
         verdict, reason = "not comparable", "chaotic"
+    elif strays:
+        reason = "lone_kink"
     worst = max(judged, key=lambda p: p.ratio) if judged else None
     return {
         "verdict": verdict,
@@ -127,14 +130,26 @@ def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Poi
                     )
 
 
-def without_kinks(outside: list[Point]) -> list[Point]:
-    """Leave out what a kink explains: after step 1, a gradient that strays at one traced step only,
-    and the optimizer state that remembers it, while nothing else leaves the envelope."""
-    steps = {p.step for p in outside if p.phase == "gradient"}
-    alone = len(steps) <= 1 and 1 not in steps
-    if alone and all(p.phase in ("gradient", "state") and p.step > 1 for p in outside):
-        return []
-    return outside
+def is_lone_kink(strays: list[Point], output: str) -> bool:
+    """Whether one kink explains everything outside.
+
+    After step 1, gradients that stray at one traced step at most and the optimizer state that
+    remembers them from there on, while nothing else leaves the envelope. Not the output layer's:
+    no ReLU and no pooling comes after it, so a kink moves its gradient no more than a rounding.
+    """
+    steps = {p.step for p in strays if p.phase == "gradient"}
+    first = min(steps, default=2)
+    return (
+        len(steps) <= 1
+        and first > 1
+        and all(p.phase in ("gradient", "state") and p.step >= first for p in strays)
+        and not any(p.tensor.split("/")[-1].startswith(f"{output}.") for p in strays)
+    )
+
+
+def output_layer(trajectory: Trajectory) -> str:
+    """Name of the last layer with parameters."""
+    return list(trajectory.weights)[-1].rpartition(".")[0]
 
 
 def chaotic_from(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:

@@ -12,6 +12,7 @@ one update changes by far more than a rounding. Draws meet such kinks as often a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,6 +41,11 @@ def shuffled(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArr
     return generator(seed, "within-batch", draw, step).permutation(batch)
 
 
+def known(width: float | None) -> float:
+    """JSON has no infinity: a file says null where a draw came to something not finite."""
+    return math.inf if width is None else width
+
+
 class Envelope:
     """Largest distance of any draw from the unperturbed trajectory, per tensor and step.
 
@@ -51,8 +57,8 @@ class Envelope:
 
     def __init__(self, told: Mapping[str, Any] | None = None) -> None:
         told = told or {"loss": [], "tensors": {}, "draws": 0}
-        self.loss = np.array(told["loss"], np.float64)
-        self.tensors: dict[str, float] = dict(told["tensors"])
+        self.loss = np.array([known(width) for width in told["loss"]], np.float64)
+        self.tensors = {key: known(width) for key, width in told["tensors"].items()}
         self.draws: int = told["draws"]
 
     def add(

@@ -6,7 +6,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from dualml.files import write_json
+from dualml.files import read_json, write_json
+from dualml.model.spec import ModelSpec
 from dualml.parity.compare import FLOOR, compare
 from dualml.parity.statistics import equivalent
 from dualml.parity.trajectory import Trajectory, read_trajectory
@@ -26,6 +27,9 @@ def judge(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     settings = run["experiment"]["parity"]
     where = RunFolder(folder, run)
+    parameters = list(
+        ModelSpec.restore(read_json(folder / "plan" / "plan.json")["model"]).parameters()
+    )
     comparisons = []
     backends = list(dict.fromkeys(trial["backend"] for trial in run["trials"]))
     trials = {(t["arm"], t["seed"], t["backend"]): t for t in run["trials"]}
@@ -33,7 +37,7 @@ def judge(folder: Path) -> dict[str, Any]:
         for seed in run["experiment"]["seeds"]:
             mine = {b: trials[arm, seed, b] for b in backends if (arm, seed, b) in trials}
             read = {
-                b: read_trajectory(where.trial_folder(t), b)
+                b: read_trajectory(where.trial_folder(t), b, parameters)
                 for b, t in mine.items()
                 if t["status"] == "ok"
             }
@@ -69,16 +73,15 @@ def one(
 
 
 def settle_chaos(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -> None:
-    """Trajectories too chaotic to compare may still reach the same result over several seeds."""
+    """Trajectories too chaotic to compare may still reach the same result over several seeds.
+
+    Not where a seed is different: a difference that was seen is no matter of statistics.
+    """
     pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] == "chaotic"}
     for arm, a, b in pairs:
-        mine = [
-            c
-            for c in comparisons
-            if (c["arm"], c["a"], c["b"]) == (arm, a, b)
-            and c["reason"] in ("chaotic", "inside_envelope")
-        ]
-        if len(mine) < 3:
+        all_seeds = [c for c in comparisons if (c["arm"], c["a"], c["b"]) == (arm, a, b)]
+        mine = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] == "chaotic"]
+        if len(mine) < 3 or any(c["verdict"] == "different" for c in all_seeds):
             continue
         seeds = [c["seed"] for c in mine]
         test = equivalent(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Trajectory:
         tensors: ``PHASE/STEP/TENSOR`` → array at the traced steps.
         data: traced step → SHA-256 of the batch as the framework held it.
         envelope: rounding envelope of this backend, None for the float64 referee.
-        outcome: ``final_loss``, ``test_accuracy`` and the final ``weights``.
+        outcome: ``final_loss``, ``test_accuracy`` and the final ``weights``, in layer order.
     """
 
     backend: str
@@ -42,11 +43,16 @@ class Trajectory:
         return sorted(self.data)
 
 
-def read_trajectory(folder: Path, backend: str) -> Trajectory:
-    """Read a trial's folder; the trial must have ended well."""
+def read_trajectory(folder: Path, backend: str, parameters: Sequence[str]) -> Trajectory:
+    """Read a trial's folder; the trial must have ended well.
+
+    Args:
+        parameters: names in layer order, which the file of the weights does not keep.
+    """
     result = read_json(folder / "result.json")
     records = read_records(folder / "rank0.jsonl")
     losses = [r["value"] for r in records if r["metric"] == "loss"]
+    weights = load_file(folder / "weights.safetensors")
     drawn = folder / "envelope.json"
     return Trajectory(
         backend=backend,
@@ -56,5 +62,5 @@ def read_trajectory(folder: Path, backend: str) -> Trajectory:
         envelope=Envelope(read_json(drawn)) if drawn.exists() else None,
         final_loss=result["final_loss"],
         test_accuracy=result["test_accuracy"],
-        weights=load_file(folder / "weights.safetensors"),
+        weights={name: weights[name] for name in parameters},
     )

@@ -1,6 +1,7 @@
 """The NumPy backend in float64: the referee, and the core's test double."""
 
 from dualml.backend import BackendInfo
+from dualml.machine import thread_variables
 
 
 def info() -> BackendInfo:
@@ -10,4 +11,5 @@ def info() -> BackendInfo:
         framework="numpy",
         install="pip install dualml",
         factory="dualml.reference.backend:NumpyBackend",
+        environ=thread_variables,
     )

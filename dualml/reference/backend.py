@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from dualml import machine
 from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
@@ -15,6 +17,8 @@ from dualml.optim.base import Params, Rule, State
 from dualml.optim.schedule import Schedule
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
+
+VARIABLES = tuple(machine.thread_variables(1))
 
 
 class NumpyTraining:
@@ -107,9 +111,11 @@ class NumpyBackend:
             "numpy": np.__version__,
             "python": platform.python_version(),
             "device": "cpu",
-            "threads": str(self.threads or "all"),
+            "threads": str(self.threads or machine.default_threads()),
             "dtype": self.dtype,
             "deterministic": "yes",
+            **{name: os.environ[name] for name in VARIABLES if name in os.environ},
+            **machine.environment(),
         }
 
     def training(

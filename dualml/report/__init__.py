@@ -5,7 +5,6 @@ Only files are read; no framework is imported, so a report can be made where non
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -
     Raises:
         UserError: no run folder, an unknown format or language, plans that differ.
     """
+    from dualml.files import write_bytes
     from dualml.report.document import compose
     from dualml.report.html import html
     from dualml.report.load import load
@@ -38,13 +38,7 @@ def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -
     texts = {"report.html": html(document), "report.md": markdown(document)}
     for figure in [*document.figures, *document.distances]:
         texts[f"figures/{figure.name}.svg"] = figure.svg
-    return [_write(target / name, text) for name, text in texts.items()]
-
-
-def _write(path: Path, text: str) -> Path:
-    """The whole file or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-    return path
+    for name, text in texts.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(target / name, text.encode())
+    return [target / name for name in texts]

@@ -102,10 +102,10 @@ def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
     return x[kept], y[kept]
 
 
-def at_epochs(trial: Trial, metric: str, epochs: float) -> float | None:
-    """Last recorded value no later than ``epochs``."""
+def at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
+    """Last recorded value no later than ``epochs``, and the update it was recorded at."""
     curve = trial.curves.get(metric)
     if curve is None:
         return None
-    value: Array = curve.value[(curve.epochs <= epochs * (1 + 1e-9)) & np.isfinite(curve.value)]
-    return float(value[-1]) if len(value) else None
+    kept = np.flatnonzero((curve.epochs <= epochs * (1 + 1e-9)) & np.isfinite(curve.value))
+    return (float(curve.value[kept[-1]]), float(curve.step[kept[-1]])) if len(kept) else None

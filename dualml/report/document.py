@@ -124,10 +124,19 @@ def _rules(run: Run, words: Words) -> list[Rule]:
             name=name,
             arms=arms,
             principle=known,
-            explanation=words.either(f"symbols.{name}", ""),
+            explanation=words.either(f"symbols.{_variant(run, name, arms)}", ""),
         )
         for (name, known), arms in seen.items()
     ]
+
+
+def _variant(run: Run, name: str, arms: list[str]) -> str:
+    """The rule's name, or that of the variant its options make of it."""
+    if name == "sgd" and not any(run.arms[arm].get("batch_size", 1) for arm in arms):
+        return "gd"
+    optimizer = run.arms[arms[0]]["optimizer"]
+    uncorrected = name == "adam" and optimizer.get("bias_correction") is False
+    return "adam_uncorrected" if uncorrected else name
 
 
 def _code(run: Run) -> dict[str, list[Listing]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ class Sweep:
 
 
 def sweeps(run: Run, group: str, arms: Sequence[str]) -> list[Sweep]:
-    """The sweeps inside a group: arms of an optimizer whose batch sizes, or else rates, differ."""
+    """The sweeps inside a group: arms of an optimizer that differ in batch size (perhaps also in
+    rate and epochs, which the analysis tells), or in the rate and nothing else."""
     rules: dict[str, list[str]] = {}
     for arm in arms:
         rules.setdefault(str(_rule(run, arm).get("name")), []).append(arm)
@@ -31,7 +33,8 @@ def sweeps(run: Run, group: str, arms: Sequence[str]) -> list[Sweep]:
     for optimizer, mine in rules.items():
         for what in ("batch_size", "lr"):  # a larger batch often gets a larger rate
             values = {v: arm for arm in mine if (v := value(run, arm, what)) is not None}
-            if len(values) == len(mine) > 1:
+            alike = what == "batch_size" or len({_rest(run, arm) for arm in mine}) == 1
+            if len(values) == len(mine) > 1 and alike:
                 found.append(Sweep(group, optimizer, what, dict(sorted(values.items()))))
                 break
     return found
@@ -39,6 +42,12 @@ def sweeps(run: Run, group: str, arms: Sequence[str]) -> list[Sweep]:
 
 def _rule(run: Run, arm: str) -> Mapping[str, Any]:
     return run.arms[arm].get("optimizer") or {}
+
+
+def _rest(run: Run, arm: str) -> str:
+    """Everything of an arm but its learning rate, as text."""
+    rule = {k: v for k, v in _rule(run, arm).items() if k != "lr"}
+    return json.dumps({**run.arms[arm], "optimizer": rule}, sort_keys=True, default=str)
 
 
 def value(run: Run, arm: str, what: str) -> float | None:

@@ -27,11 +27,11 @@ class Request:
     arms: Sequence[str] = ()
     seeds: Sequence[int] = ()
     data: str | None = None
-    device: str = "auto"
-    threads: int = 0
+    device: str | None = None
+    threads: int | None = None
     quick: bool = False
     resume: Path | None = None
-    lang: str = "en"
+    lang: str | None = None
     report: bool = True
     quiet: bool = False
 
@@ -49,10 +49,10 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
 
     plan: Plan
     folder, plan, infos = resume(request) if request.resume else prepare(request)
-    trials = folder.run["trials"]
+    trials, lang = folder.run["trials"], request.lang or folder.run["lang"]
     try:
-        environs = environments(infos, folder.run["options"]["threads"], request)
-        with Bars(len(folder.pending()), request.lang, request.quiet) as bars:
+        environs = environments(infos, folder.run["options"]["threads"], lang, request.quiet)
+        with Bars(len(folder.pending()), lang, request.quiet) as bars:
             run_trials(folder, plan, environs, bars)
     except KeyboardInterrupt:
         folder.write()
@@ -65,20 +65,22 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
     if request.report:
         from dualml.report import render
 
-        render([folder.path], lang=request.lang)
+        render([folder.path], lang=lang)
     ended_badly = any(t["status"] in ("failed", "interrupted") for t in trials)
     if ended_badly or all(t["status"] == "unsupported" for t in trials):
         return FAILED, folder, parity
     return DIFFERENT if worst(parity) == "different" else WELL, folder, parity
 
 
-def environments(infos: Sequence[BackendInfo], threads: int, request: Request) -> dict[str, Any]:
+def environments(
+    infos: Sequence[BackendInfo], threads: int, lang: str, quiet: bool
+) -> dict[str, Any]:
     """Environment variables of each backend's workers; the first time this measures the machine."""
     from rich.console import Console
 
-    console = Console(stderr=True, quiet=request.quiet)
+    console = Console(stderr=True, quiet=quiet)
     words = {"en": "preparing", "zh": "准备"}
-    with console.status(words.get(request.lang, "preparing")):
+    with console.status(words.get(lang, "preparing")):
         return {info.name: info.environ(threads) for info in infos}
 
 
@@ -101,16 +103,17 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         data=request.data,
         quick=request.quick,
     )
-    check_devices(infos, request.device)
+    device = request.device or "auto"
+    check_devices(infos, device)
     out = request.out or default_out(experiment.name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(
             f"{out} is not empty; choose another --out, or continue it with --resume {out}"
         )
     plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit))
-    options = {"device": request.device, "threads": request.threads or default_threads()}
+    options = {"device": device, "threads": request.threads or default_threads()}
     names = [info.name for info in infos]
-    return RunFolder.create(out, plan, names, request.lang, options), plan, infos
+    return RunFolder.create(out, plan, names, request.lang or "en", options), plan, infos
 
 
 def default_out(name: str) -> Path:
@@ -120,6 +123,8 @@ def default_out(name: str) -> Path:
 
 def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Go on with a run folder, as its run.json says."""
+    from dualml.experiment.find import locate, read
+
     path = request.resume
     assert path is not None
     given = {
@@ -130,12 +135,14 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         "--quick": request.quick,
         "--out": request.out,
         "--backend": request.backend,
+        "--device": request.device,
+        "--threads": request.threads,
     }
     for option, value in given.items():
-        if value:
+        if value not in (None, False, (), []):
             raise UserError(f"--resume goes on with what {path} says; leave out {option}")
     run = read_run(path)
-    if request.lab and request.lab not in (run["name"], str(run.get("lab"))):
+    if request.lab and read(locate(request.lab)).get("name") != run["name"]:
         raise UserError(f"{path} is a run of {run['name']}, not of {request.lab}")
     folder, plan = RunFolder.open(path)
     known = backends()

@@ -35,6 +35,27 @@ def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, 
             )
 
 
+def check_final(arm: str, rule: Rule, looks: Mapping[str, float], first: float) -> None:
+    """The losses measured after the last update, which no batch shows any more.
+
+    Args:
+        looks: metric → value. first: loss of the first batch.
+
+    Raises:
+        TrialError: one is not finite, or has run away from the first.
+    """
+    remedy = f"lower the learning rate (lr = {rule.lr:g})"
+    for metric in ("train_loss", "test_loss"):
+        loss = looks[metric]
+        if not math.isfinite(loss):
+            raise TrialError(f"arm {arm}: {metric} is {loss} after the last update; {remedy}")
+        if loss > DIVERGED * max(first, 1e-3):
+            raise TrialError(
+                f"arm {arm}: the loss diverges, {metric} is {loss:.3g} after the last update, "
+                f"{first:.3g} before the first; {remedy}"
+            )
+
+
 def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays) -> None:
     """The no-op guard.
 

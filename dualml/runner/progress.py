@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -81,4 +82,4 @@ def summary(name: str, trial: dict[str, Any]) -> str:
             f"{trial['train_s']:.1f} s of training, {trial['wall_s']:.1f} s in all"
         )
     colour = "yellow" if trial["status"] == "unsupported" else "red"
-    return f"[{colour}]✗[/] {name}: {trial['status']}: {trial['reason']}"
+    return f"[{colour}]✗[/] {name}: {trial['status']}: {escape(str(trial['reason']))}"

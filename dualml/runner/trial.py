@@ -20,7 +20,7 @@ from dualml.runner.capture import PROBE, after, before
 from dualml.runner.checkpoint import NAME as CHECKPOINT
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualml.runner.draws import draw_envelope
-from dualml.runner.guards import check_finite, check_losses, check_moved
+from dualml.runner.guards import check_final, check_finite, check_losses, check_moved
 from dualml.runner.records import Records
 
 Arrays = dict[str, NDArray[Any]]
@@ -98,6 +98,7 @@ class Trial:
         seconds = self.train()
         weights = self.training.weights()
         check_finite(self.arm_name, weights)
+        check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
         write_bytes(self.folder / "weights.safetensors", save(weights))
         write_bytes(self.folder / "trace.safetensors", save(self.trace))
         if self.backend.dtype != "float64":  # float64's own rounding is far below what is judged
@@ -130,9 +131,9 @@ class Trial:
             # a chunk and the remainder have every shape that the accumulation of `length` has
             short = length if length <= chunk else chunk + (length % chunk or chunk)
             self.training.step(np.arange(min(short, length), dtype=np.int64), 1)
+            self.backend.synchronize()
+            self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
-        self.backend.synchronize()
-        self.restart(dict(self.initial))
         return time.perf_counter() - begin
 
     def train(self) -> float:

@@ -8,7 +8,7 @@ from conformance.backends import require
 from dualml.backend import Backend, backends
 
 
-@pytest.fixture(scope="session", params=["numpy", "torch", "mindspore"])
+@pytest.fixture(scope="session", params=list(backends()))
 def backend(request: pytest.FixtureRequest) -> Backend:
     """One backend on the CPU; skipped, or failed where required, if its framework is missing."""
     require(request.param)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dualml.backend import Backend
+from dualml.data import Dataset
+from dualml.experiment.plan import freeze
+from dualml.experiment.schema import Arm, Data, Experiment
 from dualml.model import ZOO, initial_weights, model
 from dualml.optim import GD, SGD, Adam, Rule, Schedule
 from dualml.parity.distance import distance
 from dualml.reference.backend import NumpyBackend
+from dualml.runner.trial import Samples, Trial
 
 X = np.random.default_rng(0).normal(size=(300, 1, 28, 28)).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 10, 300)
@@ -145,6 +150,28 @@ def test_going_back_to_a_checkpoint_is_bit_identical(backend: Backend, rule: Rul
         fresh.step(batch(step), step)
     for name, w in whole.weights().items():
         assert np.array_equal(fresh.weights()[name], w), name
+
+
+def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) -> None:
+    """One update, but two lengths of batches to compile: a list of one rate must do for both."""
+    x, y = X[:, 0], Y[:150]
+    images = ((x - x.min()) * 40).astype(np.uint8)[:150]
+    data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, 10)
+    arms = {"sgd": Arm(optimizer={"name": "sgd", "lr": 0.1}, schedule={"warmup": 1}, updates=1)}
+    plan = freeze(
+        Experiment(
+            name="one", title={"en": "One"}, data=Data(name="noise"), model="softmax", arms=arms
+        ),
+        data,
+    )
+    samples = Samples(X[:150], y, np.arange(5), X[:9], y[:9])
+    trial = Trial(plan, "sgd", 0, backend, samples, tmp_path, lambda **event: None)
+    before = trial.training.weights()
+    trial.warm_up()
+    for name, w in trial.training.weights().items():
+        assert np.array_equal(w, before[name]), "warming up left a trace"
+    trial.stretch(1, 1)
+    assert not np.array_equal(trial.training.weights()["fc.weight"], before["fc.weight"])
 
 
 def test_copies_are_copies(backend: Backend) -> None:

@@ -110,6 +110,11 @@ def test_unknown_labs(lab: str, words: str) -> None:
         load(lab)
 
 
+def test_an_arm_and_a_group_of_one_name_are_refused(tiny: str) -> None:
+    with pytest.raises(UserError, match="'main' names an arm and a group"):
+        load(tiny, overrides=["arms.main = { optimizer = { name = 'sgd', lr = 0.1 } }"])
+
+
 def test_unknown_arm_names_the_nearest(tiny: str) -> None:
     with pytest.raises(UserError, match="did you mean 'extra'"):
         load(tiny, arms=["extrra"])

@@ -106,9 +106,44 @@ def test_one_stray_gradient_with_its_state_is_a_kink(step: int) -> None:
         b.tensors[f"state/{later:08d}/exp_avg/fc1.weight"] *= 1.001
     found = compare(a, b, 4)
     assert (found["verdict"], found["first_divergence"]) == ("equal", None)
+    assert found["reason"] == "lone_kink"
     assert found["phases"]["gradient"]["ratio"] > 4, "it is not hidden"
     b.tensors["update/00000010/fc1.weight"] *= 1.001
     assert compare(a, b, 4)["first_divergence"]["phase"] == "gradient"
+
+
+def test_the_state_of_every_layer_is_no_kink() -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
+    for step in STEPS[1:]:
+        for name in ("fc1.weight", "fc2.weight"):
+            b.tensors[f"state/{step:08d}/exp_avg/{name}"] *= 7
+    first = compare(a, b, 4)["first_divergence"]
+    assert (first["step"], first["phase"]) == (2, "state")
+
+
+def test_a_state_that_strays_before_its_gradient_is_no_kink() -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
+    b.tensors["state/00000002/exp_avg/fc1.weight"] *= 1.01
+    assert compare(a, b, 4)["reason"] == "lone_kink", "of an update between the traced ones"
+    b.tensors["gradient/00000005/fc1.weight"] *= 1.01
+    assert compare(a, b, 4)["verdict"] == "different"
+
+
+def test_the_output_layers_gradient_knows_no_kinks() -> None:
+    a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
+    b.tensors["gradient/00000005/fc2.weight"] *= 1.01
+    assert compare(a, b, 4)["verdict"] == "different"
+
+
+def test_an_infinite_draw_is_read_back_as_infinite() -> None:
+    a, b = trajectory(), trajectory(backend="b")
+    told = a.envelope.describe() | {"loss": [1e-6] * 4 + [None] * 6}
+    told["tensors"]["update/00000010/fc1.weight"] = None
+    envelope = Envelope(told)
+    assert envelope.loss[-1] == envelope.tensors["update/00000010/fc1.weight"] == np.inf
+    b.losses[6:] *= 3
+    found = compare(a, b, 4, [envelope])
+    assert (found["reason"], found["evidence"]["chaotic_from"]) == ("chaotic", 5)
 
 
 def test_a_backends_envelope_serves_every_pair() -> None:

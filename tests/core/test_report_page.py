@@ -89,9 +89,8 @@ def test_markdown_has_the_same_tables(pages: tuple[str, Path]) -> None:
     )
     for name in re.findall(r"\]\((figures/[^)]+)\)", markdown):
         assert (pages[1] / name).read_text("utf-8").startswith("<svg")
-    assert markdown.count("](figures/") == html.open.count("svg") + sum(
-        tag == "figure" for tag, key, _ in html.attributes if key == "id"
-    )
+    figures = [tag for tag, key, _ in html.attributes if tag == "figure" and key == "id"]
+    assert markdown.count("](figures/") == len(figures) > 0
 
 
 def test_nothing_is_loaded_and_nothing_runs(pages: tuple[str, Path]) -> None:

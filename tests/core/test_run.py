@@ -3,71 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command import dualml, lab, run, strict
 from safetensors.numpy import load_file
 
-TOML = """
-name = "tiny"
-model = "softmax"
-title = { en = "Tiny", zh = "小" }
-[data]
-name = "digits"
-train = 200
-test = 50
-[arms.gd]
-optimizer = { name = "gd", lr = 0.1 }
-batch_size = 0
-updates = 12
-[arms.sgd]
-optimizer = { name = "sgd", lr = 0.05, momentum = 0.9 }
-batch_size = 20
-epochs = 2
-"""
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.toml"
-    path.write_text(TOML)
-    return path
-
-
-def dualml(
-    *words: object,
-    cwd: Path | None = None,
-    env: dict[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dualml", *map(str, words)],
-        text=True,
-        timeout=120,
-        capture_output=True,
-        cwd=cwd or tempfile.gettempdir(),  # not the checkout: what is installed is tested
-        env={**os.environ, **(env or {})},
-        check=False,
-    )
-
-
-def run(lab: object, out: Path, *words: object) -> tuple[int, dict[str, Any]]:
-    done = dualml("run", lab, "--backend", "numpy", "--out", out, "--no-report", "--json", *words)
-    assert done.returncode in (0, 1, 3), done.stderr
-    return done.returncode, json.loads(done.stdout)
-
-
-def strict(text: str) -> Any:
-    def refuse(word: str) -> None:
-        raise ValueError(word)
-
-    return json.loads(text, parse_constant=refuse)
+__all__ = ["lab"]
 
 
 def test_the_run_folder_holds_what_the_contract_says(lab: Path, tmp_path: Path) -> None:
@@ -139,6 +83,9 @@ def test_options_and_arguments_may_stand_in_any_order(lab: Path, tmp_path: Path)
     (["LAB", "--backend", "torhc"], "did you mean 'torch'"),
     (["LAB", "--set", "arms.sgd.optimizer.lrr=1"], "did you mean 'lr'"),
     (["LAB", "--set", "arms.sgd.optimizer.lr=-1"], "0 < lr"),
+    (["LAB", "--set", "arms.sgd.epochs=inf"], "arms.sgd.epochs: Input should be a finite number"),
+    (["LAB", "--set", "limits.trial=inf"], "limits.trial: Input should be a finite number"),
+    (["LAB", "--set", "arms.sgd.schedule.gamma=x"], "gamma must lie in (0, 1]; received gamma='x'"),
     (["LAB", "--data", "mnits"], "did you mean 'mnist'"),
     (["LAB", "--lang", "fr"], "en or zh"),
     (["LAB", "--seed", "one"], "whole numbers"),
@@ -152,7 +99,7 @@ def test_options_and_arguments_may_stand_in_any_order(lab: Path, tmp_path: Path)
 def test_bad_input_is_one_line_and_exit_2(
     lab: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
-    given = [str(lab) if w == "LAB" else w for w in words]
+    given = [w.replace("LAB", str(lab)) for w in words]
     extra = [] if {"--backend", "--resume"} & set(given) else ["--backend", "numpy"]
     done = dualml("run", *given, *extra, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -203,96 +150,6 @@ def test_the_time_limit_of_a_trial(lab: Path, tmp_path: Path) -> None:
     _, told = run(lab, tmp_path / "o", "--set", "limits.trial=0.05", "--arm", "gd")
     assert told["trials"][0]["status"] == "failed"
     assert "time limit of 0.05 s" in told["trials"][0]["reason"]
-
-
-def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a trial, then --resume: as if nothing had happened."""
-    words = [
-        "--set",
-        "arms.sgd.updates=20000",
-        "--set",
-        "arms.sgd.samples=40",
-        "--arm",
-        "sgd",
-        "--set",
-        "evaluation.train_samples=1",
-        "--set",
-        "data.test=1",
-    ]
-    _, whole = run(lab, tmp_path / "whole", *words)
-    out = tmp_path / "cut"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "dualml",
-            "run",
-            str(lab),
-            "--backend",
-            "numpy",
-            "--out",
-            str(out),
-            "--no-report",
-            *words,
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
-    )
-    place = out / "trials" / "sgd" / "numpy" / "seed0"
-    deadline = time.monotonic() + 60
-    while not (place / "checkpoint.safetensors").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert f"dualml run --resume {out}" in error
-    assert strict((out / "run.json").read_text())["trials"][0]["status"] == "interrupted"
-    done = dualml("run", "--resume", out, "--no-report")
-    assert done.returncode == 0, done.stderr
-    for name in ("weights.safetensors", "trace.safetensors"):
-        a, b = (
-            (tmp_path / where / "trials/sgd/numpy/seed0" / name).read_bytes()
-            for where in ("whole", "cut")
-        )
-        assert a == b, name
-    a, b = (records(tmp_path / where) for where in ("whole", "cut"))
-    assert a == b
-    again = strict((out / "run.json").read_text())
-    assert again["trials"][0]["final_loss"] == whole["trials"][0]["final_loss"]
-
-
-def records(out: Path) -> list[dict[str, Any]]:
-    """All records without the seconds, which no two runs share."""
-    lines = (out / "trials/sgd/numpy/seed0/rank0.jsonl").read_text().splitlines()
-    return [{k: v for k, v in strict(line).items() if k != "seconds"} for line in lines]
-
-
-def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
-    out = tmp_path / "o"
-    run(lab, out)
-    before = {p: p.stat().st_mtime_ns for p in out.glob("trials/**/*")}
-    assert dualml("run", "--resume", out, "--no-report").returncode == 0
-    assert {p: p.stat().st_mtime_ns for p in out.glob("trials/**/*")} == before
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    ({"format": 99}, "newer dualml"),
-    ({"plan_hash": "0" * 64}, "cannot be resumed"),
-    ({"format": None}, "newer dualml"),
-])  # fmt: skip
-def test_a_foreign_or_newer_folder_is_not_resumed(
-    lab: Path, tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    out = tmp_path / "o"
-    run(lab, out, "--arm", "gd")
-    told = json.loads((out / "run.json").read_text())
-    (out / "run.json").write_text(json.dumps({**told, **change}))
-    done = dualml("run", "--resume", out)
-    assert done.returncode == 2
-    assert message in done.stderr
 
 
 def test_list_and_show(lab: Path) -> None:
@@ -349,3 +206,46 @@ def test_reasons_of_a_worker_are_one_line() -> None:
     assert reason_of(full) == ("failed", "no space left on the device for trace.safetensors")
     assert "smaller batch" in reason_of(MemoryError())[1]
     assert reason_of(ZeroDivisionError("a\nb")) == ("failed", "ZeroDivisionError: a")
+
+
+def test_a_loss_that_only_the_last_evaluation_shows(lab: Path, tmp_path: Path) -> None:
+    words = ["--arm", "sgd", "--set", "arms.sgd.updates=1", "--set", "arms.sgd.optimizer.lr=1e200"]
+    code, told = run(lab, tmp_path / "o", *words)
+    assert (code, told["trials"][0]["status"]) == (1, "failed")
+    assert "after the last update" in told["trials"][0]["reason"]
+
+
+def test_a_full_disk_while_the_plan_is_written(lab: Path, tmp_path: Path) -> None:
+    import resource
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "dualml", "run", str(lab), "--out", str(tmp_path / "o"),
+         "--backend", "numpy"],
+        preexec_fn=small, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "cannot be written: File too large" in done.stderr
+
+
+def test_the_referee_runs_with_the_threads_asked_for(lab: Path, tmp_path: Path) -> None:
+    _, told = run(lab, tmp_path / "o", "--arm", "gd", "--threads", "1")
+    environment = told["environment"]["numpy"]
+    assert (environment["threads"], environment["OPENBLAS_NUM_THREADS"]) == ("1", "1")
+    assert {"cpu", "cores", "platform"} <= set(environment)
+
+
+def test_a_reason_with_brackets_is_printed_as_it_is() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from dualml.runner.progress import summary
+
+    for reason in ("cannot open [/tmp/x/y]", "Conv [mindspore/ccsrc/foo.cc] failed"):
+        out = StringIO()
+        Console(file=out, width=200).print(summary("sgd", {"status": "failed", "reason": reason}))
+        assert reason in out.getvalue()

@@ -84,12 +84,13 @@ def _compare(notes: Notes, run: Run, words: Words, gd: str, other: str) -> None:
 
 
 def _accuracy(trial: Trial, epochs: float) -> float | None:
-    return curves.at_epochs(trial, "test_accuracy", epochs)
+    found = curves.at_epochs(trial, "test_accuracy", epochs)
+    return found[0] if found else None
 
 
 def _updates(trial: Trial, epochs: float) -> float | None:
-    total = length(trial)
-    return trial.updates * epochs / total if trial.updates and total else None
+    found = curves.at_epochs(trial, "test_accuracy", epochs)
+    return found[1] if found else None
 
 
 def _seconds(trial: Trial, epochs: float) -> float | None:

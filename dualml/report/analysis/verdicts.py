@@ -84,12 +84,11 @@ def verdicts(run: Run, words: Words) -> list[Finding]:
 def _say(notes: Notes, words: Words, c: Comparison) -> None:
     who = {"arm": c.arm, "a": c.a, "b": c.b, "seed": c.seed}
     first = c.first_divergence
-    if c.verdict in ("different", "statistically equal") and first:
+    if c.verdict == "different" and first:
         limit, distance = first.get("envelope"), first.get("distance")
         where = words.either(f"phase.{first.get('phase')}", str(first.get("phase")))
-        key = "diverged" if c.verdict == "different" else "drifted"
         notes.say(
-            key,
+            "diverged",
             **who,
             step=numbers.quantity(first.get("step")),
             phase=where + (f" {first['tensor']}" if first.get("tensor") else ""),

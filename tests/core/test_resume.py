@@ -1,0 +1,150 @@
+"""`dualml run --resume`: nothing done twice, nothing lost, nothing else taken for a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dualml, lab, run, strict
+
+__all__ = ["lab"]
+
+
+def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a trial, then --resume: as if nothing had happened."""
+    words = [
+        "--set",
+        "arms.sgd.updates=20000",
+        "--set",
+        "arms.sgd.samples=40",
+        "--arm",
+        "sgd",
+        "--set",
+        "evaluation.train_samples=1",
+        "--set",
+        "data.test=1",
+    ]
+    _, whole = run(lab, tmp_path / "whole", *words)
+    out = tmp_path / "cut"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "dualml",
+            "run",
+            str(lab),
+            "--backend",
+            "numpy",
+            "--out",
+            str(out),
+            "--no-report",
+            *words,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
+    )
+    place = out / "trials" / "sgd" / "numpy" / "seed0"
+    deadline = time.monotonic() + 60
+    while not (place / "checkpoint.safetensors").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"dualml run --resume {out}" in error
+    assert strict((out / "run.json").read_text())["trials"][0]["status"] == "interrupted"
+    done = dualml("run", "--resume", out, "--no-report")
+    assert done.returncode == 0, done.stderr
+    for name in ("weights.safetensors", "trace.safetensors"):
+        a, b = (
+            (tmp_path / where / "trials/sgd/numpy/seed0" / name).read_bytes()
+            for where in ("whole", "cut")
+        )
+        assert a == b, name
+    a, b = (records(tmp_path / where) for where in ("whole", "cut"))
+    assert a == b
+    again = strict((out / "run.json").read_text())
+    assert again["trials"][0]["final_loss"] == whole["trials"][0]["final_loss"]
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    """All records without the seconds, which no two runs share."""
+    lines = (out / "trials/sgd/numpy/seed0/rank0.jsonl").read_text().splitlines()
+    return [{k: v for k, v in strict(line).items() if k != "seconds"} for line in lines]
+
+
+def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    run(lab, out)
+    before = {p: p.stat().st_mtime_ns for p in out.glob("trials/**/*")}
+    assert dualml("run", "--resume", out, "--no-report").returncode == 0
+    assert {p: p.stat().st_mtime_ns for p in out.glob("trials/**/*")} == before
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"format": 99}, "newer dualml"),
+    ({"plan_hash": "0" * 64}, "cannot be resumed"),
+    ({"format": None}, "newer dualml"),
+])  # fmt: skip
+def test_a_foreign_or_newer_folder_is_not_resumed(
+    lab: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    out = tmp_path / "o"
+    run(lab, out, "--arm", "gd")
+    told = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**told, **change}))
+    done = dualml("run", "--resume", out)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--device", "cpu"], "leave out --device"),
+    (["--threads", "7"], "leave out --threads"),
+    (["--seed", "1"], "leave out --seed"),
+])  # fmt: skip
+def test_a_run_goes_on_with_its_own_settings(
+    lab: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
+    out = tmp_path / "o"
+    run(lab, out, "--arm", "gd")
+    done = dualml("run", "--resume", out, *words)
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    assert message in done.stderr
+
+
+def test_the_experiment_may_be_named_again_but_not_another(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    run(lab, out, "--arm", "gd")
+    assert dualml("run", lab, "--resume", out, "--no-report").returncode == 0
+    done = dualml("run", "lab1", "--resume", out)
+    assert done.returncode == 2
+    assert "is a run of tiny, not of lab1" in done.stderr
+
+
+def test_the_report_keeps_its_language(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    words = ["--out", out, "--backend", "numpy", "--arm", "gd", "--lang", "zh"]
+    assert dualml("run", lab, *words).returncode == 0
+    assert dualml("run", "--resume", out).returncode == 0
+    assert 'lang="zh' in (out / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "order.npz", "plan.json"])
+@pytest.mark.parametrize("kept", [0, 100])
+def test_a_plan_cut_short_is_one_line(lab: Path, tmp_path: Path, name: str, kept: int) -> None:
+    out = tmp_path / "o"
+    run(lab, out, "--arm", "gd")
+    (out / "plan" / name).write_bytes((out / "plan" / name).read_bytes()[:kept])
+    done = dualml("run", "--resume", out)
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
+    assert "not a readable plan" in done.stderr
