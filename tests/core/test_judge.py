@@ -1,0 +1,70 @@
+"""Chaotic trajectories are judged by where they end, over the seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dualml.parity.judge import settle_chaos, worst
+
+ENDS = [0.970, 0.972, 0.968, 0.971]
+
+
+def found(*verdicts: str) -> list[dict[str, Any]]:
+    """One comparison per seed of torch and mindspore."""
+    reasons = {
+        "equal": "inside_envelope",
+        "not comparable": "chaotic",
+        "different": "outside_envelope",
+    }
+    return [
+        {"arm": "gd", "seed": seed, "a": "torch", "b": "mindspore", "verdict": verdict,
+         "reason": reasons[verdict], "evidence": {}}
+        for seed, verdict in enumerate(verdicts)
+    ]  # fmt: skip
+
+
+def trials(off: list[float]) -> dict[Any, Any]:
+    told = {}
+    for seed, (end, gap) in enumerate(zip(ENDS, off, strict=True)):
+        told["gd", seed, "torch"] = {"test_accuracy": end}
+        told["gd", seed, "mindspore"] = {"test_accuracy": end + gap}
+    return told
+
+
+CLOSE, FAR = [0.001, -0.001, 0.0005, -0.0005], [0.03, 0.031, 0.029, 0.03]
+
+
+def test_chaos_with_the_same_outcome_is_statistically_equal() -> None:
+    comparisons = found("equal", *["not comparable"] * 3)
+    settle_chaos(comparisons, trials(CLOSE))
+    assert [c["verdict"] for c in comparisons] == ["equal", *["statistically equal"] * 3]
+    test = comparisons[1]["evidence"]["equivalence"]
+    assert test["equivalent"]
+    assert comparisons[1]["reason"] == "equivalent_over_seeds"
+    assert worst({"comparisons": comparisons}) == "statistically equal"
+
+
+def test_chaos_with_another_outcome_is_not() -> None:
+    comparisons = found(*["not comparable"] * 4)
+    settle_chaos(comparisons, trials(FAR))
+    assert {c["verdict"] for c in comparisons} == {"not comparable"}
+    assert {c["reason"] for c in comparisons} == {"not_equivalent_over_seeds"}
+    assert not comparisons[0]["evidence"]["equivalence"]["equivalent"]
+
+
+@pytest.mark.parametrize("verdicts", [
+    ["different", *["not comparable"] * 3], ["equal", "equal", "different", "not comparable"],
+])  # fmt: skip
+def test_a_seed_that_is_different_is_no_matter_of_statistics(verdicts: list[str]) -> None:
+    comparisons = found(*verdicts)
+    settle_chaos(comparisons, trials(CLOSE))
+    assert [c["verdict"] for c in comparisons] == verdicts
+    assert worst({"comparisons": comparisons}) == "different"
+
+
+def test_two_seeds_are_too_few() -> None:
+    comparisons = found(*["not comparable"] * 2)
+    settle_chaos(comparisons, trials(CLOSE))
+    assert {c["reason"] for c in comparisons} == {"chaotic"}
