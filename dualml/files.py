@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from dualml.errors import UserError
 
 
 def finite(value: Any) -> Any:
@@ -29,7 +33,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     except OSError as error:  # a failed write does not know the name of its file
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a folder that cannot be written to
+            fresh.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -39,3 +44,32 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
+
+
+@contextlib.contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Everything that reading files cut short, changed, or of another kind comes to, as one line.
+
+    Args:
+        what: the thing that is read, as in ``runs/x/plan: not a readable plan``.
+
+    Raises:
+        UserError: in place of what the reading raised.
+    """
+    import zipfile
+    import zlib
+
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except UserError:
+        raise
+    except KeyError as error:
+        raise UserError(f"{what}: {error} is missing") from None
+    except (
+        *(OSError, ValueError, TypeError, AttributeError, IndexError, EOFError),
+        *(SafetensorError, zipfile.BadZipFile, zlib.error),
+    ) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{what}: {reason}") from None

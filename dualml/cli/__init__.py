@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 def main() -> None:
     """Entry point. Users see one clear line, never a traceback, for input that cannot be meant."""
     signal.signal(signal.SIGTERM, stop)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal or a file that has no ✓ gets a ?
+            stream.reconfigure(errors="replace")
     try:
         from dualml.cli.app import app
 
@@ -38,6 +42,8 @@ def explain(error: Exception) -> int:
         say("interrupted")
         return 130
     if isinstance(error, TyperException):
+        if not error.format_message():  # it printed the help instead
+            return 2
         say(f"{error.format_message()} (see dualml --help)")
         return 2
     if isinstance(error, UserError | Unsupported):

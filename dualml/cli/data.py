@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,11 +18,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Every dataset, its size, licence, and where it was found."""
+    from dualml.cli.output import print_json
     from dualml.data.overview import overview
 
     rows = overview()
     if as_json:
-        emit(rows)
+        print_json(rows)
         return
     table = [
         [
@@ -53,6 +54,7 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Download a dataset into the cache, or import it from a folder; every file is verified."""
+    from dualml.cli.output import print_json
     from dualml.data.fetch import download
     from dualml.data.places import adopt
     from dualml.data.registry import find
@@ -65,7 +67,7 @@ def get(
     else:
         folder = adopt(info, source)
     if as_json:
-        emit({"name": name, "folder": None if folder is None else str(folder)})
+        print_json({"name": name, "folder": None if folder is None else str(folder)})
         return
     typer.echo(f"{name} is embedded: nothing to get" if folder is None else f"{name}: {folder}")
 
@@ -80,13 +82,14 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every file of a dataset against the published checksums; exit code 2 if one differs."""
+    from dualml.cli.output import print_json
     from dualml.data.overview import check
     from dualml.data.registry import find
     from dualml.errors import UserError
 
     rows = check(find(name), folder)
     if as_json:
-        emit(rows)
+        print_json(rows)
     else:
         show(
             ["file", "path", "verdict"],
@@ -98,19 +101,14 @@ def verify(
         raise UserError(problems[0] + more)
 
 
-def emit(value: Any) -> None:
-    import json
-
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
-
-
 def show(header: list[str], rows: list[list[str]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for title in header:
         table.add_column(title, overflow="fold")  # a path cut short is of no use
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)

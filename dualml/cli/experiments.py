@@ -45,19 +45,20 @@ def show(
         print_json(experiment.describe())
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"{experiment.name}: {experiment.title.get('en', '')}")
+    table = Table(title=escape(f"{experiment.name}: {experiment.title.get('en', '')}"))
     for column in ("group", "arm", "optimizer", "schedule", "batch", "samples", "length"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for name, arm in experiment.arms.items():
         rule = {k: v for k, v in arm.optimizer.items() if k != "name"}
         length = f"{arm.updates} updates" if arm.updates else f"{arm.epochs:g} epochs"
         told = ", ".join(f"{k} = {v}" for k, v in rule.items())
         table.add_row(
-            arm.group,
+            escape(arm.group),
             name,
-            f"{arm.optimizer['name']}({told})",
+            escape(f"{arm.optimizer['name']}({told})"),
             arm.schedule.get("kind", ""),
             str(arm.batch_size or "full"),
             str(arm.samples or "all"),
@@ -69,4 +70,5 @@ def show(
         f"model {experiment.model}, loss {experiment.loss}, data {experiment.data.name}, "
         f"seeds {experiment.seeds}",
         highlight=False,
+        markup=False,
     )

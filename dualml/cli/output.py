@@ -25,72 +25,68 @@ def check_lang(lang: str) -> None:
 def print_json(value: Any) -> None:
     from dualml.files import finite
 
-    json.dump(finite(value), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
+    escaped = "utf" not in (sys.stdout.encoding or "").lower()  # then every letter as ASCII
+    json.dump(finite(value), sys.stdout, indent=1, ensure_ascii=escaped, allow_nan=False)
     sys.stdout.write("\n")
 
 
-def print_run(folder: Any, parity: dict[str, Any], *, report: bool) -> None:
+def print_run(folder: Any, parity: dict[str, Any], lang: str, *, report: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     console = Console()
     notice = folder.run["data"].get("notice")
     if notice:
-        text = escape(notice.get(folder.run["lang"], notice["en"]))
-        console.print(f"[yellow]![/] {text}")
-    print_verdicts(parity)
+        text = escape(notice.get(lang, notice["en"]))
+        console.print(f"[yellow]![/] {text}", soft_wrap=True)
+    print_verdicts(parity, lang)
     where: Path = folder.path / "report.html" if report else folder.path
     console.print(f"→ {where}", highlight=False, markup=False, soft_wrap=True)
 
 
-def print_verdicts(parity: dict[str, Any]) -> None:
+def print_verdicts(parity: dict[str, Any], lang: str = "en") -> None:
     """One row for each arm, seed and pair of backends."""
     from rich.console import Console
     from rich.table import Table
 
+    from dualml.report.words import Words
+
+    words, console = Words(lang), Console()
     if not parity.get("comparisons"):
+        console.print(words("headline.empty"), highlight=False)
         return
-    table = Table(title="parity")
-    for column in (
-        "arm",
-        "seed",
-        "backends",
-        "verdict",
-        "steps",
-        "distance / envelope",
-        "evidence",
-    ):
-        table.add_column(column)
+    table = Table(box=None, pad_edge=False)
+    for column in ("arm", "seed", "pair", "verdict", "steps", "ratio", "reason"):
+        table.add_column(words(f"column.{column}"), overflow="fold")
     for c in parity["comparisons"]:
-        ratio = c["evidence"].get("worst_ratio")
+        ratio, verdict = c["evidence"].get("worst_ratio"), c["verdict"]
         table.add_row(
             c["arm"],
             str(c["seed"]),
             f"{c['a']} – {c['b']}",
-            f"[{COLOURS[c['verdict']]}]{c['verdict']}[/]",
+            f"[{COLOURS[verdict]}]{words('verdict.' + verdict.replace(' ', '_'))}[/]",
             str(c.get("steps", "")),
             "" if ratio is None else f"{ratio:.2f}",
-            evidence(c),
+            evidence(c, words),
         )
-    Console().print(table)
+    console.print(table)
 
 
-def evidence(c: dict[str, Any]) -> str:
+def evidence(c: dict[str, Any], words: Any) -> str:
     """One phrase that says why."""
-    first = c.get("first_divergence")
-    if first:
-        return (
-            f"first at step {first['step']} (inside until {first['after']}), {first['phase']}, "
-            f"{first['tensor']}: {first['distance']:.2e} against {first['envelope']:.2e}"
-        )
+    from dualml.report.tables import divergence
+
+    why = words.either(f"reason.{c['reason']}", c["reason"])
+    if c.get("first_divergence"):
+        return str(divergence(c["first_divergence"], words))
     if c["reason"] == "trial_missing":
-        return ", ".join(f"{name} {status}" for name, status in c["evidence"].items())
-    if c["reason"] == "chaotic":
-        return f"rounding alone changes the loss visibly from step {c['evidence']['chaotic_from']}"
+        told = [f"{n} {words.either(f'status.{s}', s)}" for n, s in c["evidence"].items()]
+        return words.join(told) or str(why)
     if "equivalence" in c["evidence"]:
         test = c["evidence"]["equivalence"]
-        return (
-            f"accuracy differs by {100 * test['mean']:.2f} points "
-            f"[{100 * test['low']:.2f}, {100 * test['high']:.2f}] over {test['seeds']} seeds"
-        )
-    return str(c["reason"]).replace("_", " ")
+        low, mean, high = (f"{100 * test[key]:.2f}" for key in ("low", "mean", "high"))
+        values = words("evidence.equivalence", mean=mean, low=low, high=high, n=test["seeds"])
+        return f"{why}: {values}"
+    if c["evidence"].get("chaotic_from"):
+        return f"{why} ({words('evidence.chaotic', step=c['evidence']['chaotic_from'])})"
+    return str(why)

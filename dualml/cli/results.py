@@ -27,15 +27,21 @@ def report(
 def parity(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
+    lang: Annotated[str, typer.Option(help="en or zh")] = "en",
 ) -> None:
     """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
-    from dualml.cli.output import print_json, print_verdicts
-    from dualml.parity.judge import judge, worst
+    from dualml.cli.output import check_lang, print_json, print_verdicts
+    from dualml.parity.judge import judge, worst, write
     from dualml.runner.execute import DIFFERENT, WELL
 
+    check_lang(lang)
     found = judge(folder)
+    try:
+        write(folder, found)
+    except OSError as error:  # a submission that may only be read
+        typer.echo(f"dualml: parity.json not written: {error.strerror}", err=True)
     if json:
         print_json(found)
     else:
-        print_verdicts(found)
+        print_verdicts(found, lang)
     raise typer.Exit(DIFFERENT if worst(found) == "different" else WELL)

@@ -31,6 +31,9 @@ def run(
         list[str] | None, typer.Option(help="Seed, or a comma list; repeatable.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Dataset; never falls back to another.")] = None,
+    world_size: Annotated[
+        int, typer.Option(min=1, help="Ranks of a trial; the experiments so far have one.")
+    ] = 1,
     device: Annotated[
         str | None, typer.Option(help="auto (the default), cpu, cuda[:i], gpu or ascend.")
     ] = None,
@@ -50,8 +53,13 @@ def run(
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.cli.output import check_lang, print_json, print_run
+    from dualml.errors import UserError
     from dualml.runner.execute import INTERRUPTED, Request, execute
 
+    if world_size > 1:
+        raise UserError(
+            f"--world-size {world_size}: no experiment of this version has more than one rank"
+        )
     if lang is not None:
         check_lang(lang)
     code, folder, parity = execute(
@@ -75,7 +83,7 @@ def run(
         summary: dict[str, Any] = {"folder": str(folder.path), "exit_code": code, **folder.run}
         print_json({**summary, "parity": parity.get("comparisons", [])})
     elif code != INTERRUPTED:
-        print_run(folder, parity, report=not no_report)
+        print_run(folder, parity, lang or folder.run["lang"], report=not no_report)
     raise typer.Exit(code)
 
 

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.errors import UserError
+
 Array = NDArray[Any]
 Source = Literal["env", "cache", "download", "embedded"]
 
@@ -40,6 +42,14 @@ class Dataset:
     mean: float
     std: float
     classes: tuple[str, ...]
+
+    def check_same(self, planned: Mapping[str, Any]) -> None:
+        """Raises `UserError` unless these are the arrays that a plan's data describe."""
+        if self.sha256 != planned["sha256"]:
+            raise UserError(
+                f"dataset {self.name} is not the one of the plan: SHA-256 {self.sha256[:12]} "
+                f"instead of {planned['sha256'][:12]}"
+            )
 
 
 def normalised(images: Array, mean: float, std: float) -> NDArray[np.float32]:

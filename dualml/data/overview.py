@@ -58,16 +58,17 @@ def check(info: DatasetInfo, folder: Path | None) -> list[Row]:
         same = have == digits.SHA256
         problem = None if same else f"{info.name}: expected {digits.SHA256}, found {have}"
         return [{"file": "the embedded arrays", "path": None, "problem": problem}]
+    remedy = info.remedy
     if folder is None:
         place = locate(info)
         if place is None:
             raise UserError(
                 f"{info.name} is neither in DUALML_DATA nor in the cache; remedy: {info.remedy}"
             )
-        folder = place.folder
+        folder, remedy = place.folder, info.env_remedy if place.kind == "env" else info.remedy
     elif not folder.is_dir():
         raise UserError(f"{folder} is not a folder; remedy: name the one with the IDX files")
     return [
         {"file": file.name, "path": str(path), "problem": problem}
-        for file, path, problem in verify(info, folder)
+        for file, path, problem in verify(info, folder, remedy)
     ]

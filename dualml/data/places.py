@@ -99,17 +99,17 @@ def good_bytes(path: Path, file: IdxFile, remedy: str) -> bytes:
     return data
 
 
-def verify(info: DatasetInfo, folder: Path) -> list[tuple[IdxFile, Path, str | None]]:
+def verify(info: DatasetInfo, folder: Path, remedy: str) -> list[tuple[IdxFile, Path, str | None]]:
     """Every file of the dataset in ``folder`` with what is wrong with it, or None."""
     report: list[tuple[IdxFile, Path, str | None]] = []
     for file in info.files:
         path = path_of(folder, file)
         if path is None:
             missing = folder / file.name
-            report.append((file, missing, str(idx.fault(missing, "is missing", info.remedy))))
+            report.append((file, missing, str(idx.fault(missing, "is missing", remedy))))
             continue
         try:
-            good_bytes(path, file, info.remedy)
+            good_bytes(path, file, remedy)
         except UserError as error:
             report.append((file, path, str(error)))
         else:

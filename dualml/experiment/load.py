@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -47,13 +49,50 @@ def load(
         override(table, text)
     if seeds:
         table["seeds"] = list(seeds)
-    if data:
-        table.setdefault("data", {})["name"] = data
+    if data is not None:
+        table["data"] = {**table["data"], "name": data} if is_table(table, "data") else data
     try:
         experiment = Experiment.model_validate(table)
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, table)}") from None
+        loc = [str(part) for part in error.errors()[0]["loc"]]
+        origin = blame(loc, path, overrides, bool(seeds))
+        raise UserError(f"{origin}: {explain(error)}") from None
     return select(experiment, arms)
+
+
+def is_table(table: Mapping[str, Any], key: str) -> bool:
+    return isinstance(table.get(key), dict)
+
+
+def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> str:
+    """What the user wrote that is wrong: an option, or the file and its line."""
+    for text in reversed(overrides):
+        key = [part.strip() for part in text.partition("=")[0].split(".")]
+        if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
+            return f"--set {text}"
+    if seeds and loc[:1] == ["seeds"]:
+        return "--seed"
+    line = line_of(path.read_text("utf-8"), loc)
+    return f"{path}, line {line}" if line else str(path)
+
+
+def line_of(text: str, loc: Sequence[str]) -> int | None:
+    """Line of a TOML text that says the key ``loc``, or the nearest table around it."""
+    best, found, table = 0, None, list[str]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
+        key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
+        if header:
+            table = parts(header[1])
+        here = table if header else [*table, *parts(key[1])] if key else []
+        if best < len(here) <= len(loc) and list(loc[: len(here)]) == here:
+            best, found = len(here), number
+    return found
+
+
+def parts(key: str) -> list[str]:
+    """``a."b".c`` → its parts."""
+    return [part.strip().strip("\"'") for part in key.split(".")]
 
 
 def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -90,7 +129,7 @@ def override(table: dict[str, Any], text: str) -> None:
     here[path[-1]] = value
 
 
-def explain(error: ValidationError, table: Mapping[str, Any]) -> str:
+def explain(error: ValidationError) -> str:
     """The first problem as one line: the key, what is wrong, what was received."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
@@ -101,9 +140,8 @@ def explain(error: ValidationError, table: Mapping[str, Any]) -> str:
         return f"{where} is missing"
     message = str(first["msg"]).removeprefix("Value error, ")
     received = first.get("input")
-    shown = (
-        "" if "received" in message or isinstance(received, dict) else f"; received {received!r}"
-    )
+    told = "received" in message or repr(received) in message or isinstance(received, dict)
+    shown = "" if told else f"; received {received!r}"
     return f"{where}: {message}{shown}" if where else f"{message}{shown}"
 
 

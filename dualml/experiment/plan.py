@@ -11,8 +11,6 @@ import hashlib
 import io
 import json
 import math
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,25 +18,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as pack
 
 from dualml.data import Dataset
 from dualml.errors import UserError
-from dualml.experiment.schema import Arm, Experiment
-from dualml.files import write_bytes, write_json
+from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
+from dualml.files import read_json, readable, write_bytes, write_json
 from dualml.model import initial_weights, model
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
 
 Index = NDArray[np.int32]
-#: What reading a file that was cut short or written by something else comes to.
-UNREADABLE = (
-    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError),
-    *(SafetensorError, zipfile.BadZipFile, zlib.error),
-)
 FORMAT = 1
+MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown.
 EXECUTION = ("title", "question", "limits", "quick", "parity")
 
@@ -144,7 +137,9 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
             key = f"seed{seed}/pool{arm.samples}"
             if key not in order:
                 order[key] = subset(n, arm.samples, seed, "pool", arm.samples)
-            for epoch in range(epochs_needed(arm, len(order[key]))):
+            epochs = epochs_needed(arm, len(order[key]))
+            check_length(arm, len(order[key]), epochs)
+            for epoch in range(epochs):
                 if f"{key}/epoch{epoch}" not in order:
                     draw = generator(seed, "order", arm.samples, epoch)
                     order[f"{key}/epoch{epoch}"] = draw.permutation(order[key]).astype(np.int32)
@@ -182,6 +177,16 @@ def epochs_needed(arm: Arm, n: int) -> int:
         return 0
     per_epoch = math.ceil(n / arm.batch_size)
     return math.ceil((arm.updates or max(1, round(arm.epochs * per_epoch))) / per_epoch)
+
+
+def check_length(arm: Arm, n: int, epochs: int) -> None:
+    """Raises `UserError` for a trial whose sample order or records would not fit into memory."""
+    updates = arm.updates or (epochs * math.ceil(n / arm.batch_size) if arm.batch_size else 0)
+    if epochs * n > MOST_DEALT or updates > MOST_UPDATES:
+        raise UserError(
+            f"{epochs:,} epochs of {n:,} samples ({updates:,} updates) are too many: at most "
+            f"{MOST_DEALT:,} samples and {MOST_UPDATES:,} updates a trial; lower epochs or updates"
+        )
 
 
 def parts_of(
@@ -248,8 +253,8 @@ def restore(folder: Path) -> Plan:
     Raises:
         UserError: missing, from a newer version, or changed since it was written.
     """
-    try:
-        told = json.loads((folder / "plan.json").read_text("utf-8"))
+    with readable(f"{folder}: not a readable plan"):
+        told = read_json(folder / "plan.json")
         weights = load_file(folder / "weights.safetensors")
         with np.load(folder / "order.npz", allow_pickle=False) as packed:
             order = {key.replace(".", "/"): packed[key] for key in packed.files}
@@ -259,9 +264,6 @@ def restore(folder: Path) -> Plan:
             spec = ModelSpec.restore(told["model"])
             parts = parts_of(experiment, spec, told["data"], weights, order)
             changed = [part for part in parts if parts[part] != told["parts"].get(part)]
-    except UNREADABLE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{folder}: not a readable plan: {reason}") from None
     if form > FORMAT:
         raise UserError(f"{folder}: plan format {form} is newer than {FORMAT}; update dualml")
     if changed:

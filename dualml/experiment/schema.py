@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dualml.errors import UserError
+from dualml.errors import UserError, nearest
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
+
+MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 
 
 class Strict(BaseModel):
@@ -39,7 +42,7 @@ class Arm(Strict):
     schedule: Annotated[dict[str, Any], Field(validate_default=True)] = {}
     batch_size: Annotated[int, Field(ge=0)] = 64
     epochs: Annotated[float, Field(gt=0, strict=False)] = 3.0
-    updates: Annotated[int, Field(ge=0)] = 0
+    updates: Annotated[int, Field(ge=0, le=MOST_UPDATES)] = 0
     samples: Annotated[int, Field(ge=0)] = 0
     chunk: Annotated[int, Field(ge=1)] = 256
     group: str = "main"
@@ -52,10 +55,11 @@ class Arm(Strict):
     @field_validator("schedule")
     @classmethod
     def _schedule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return Schedule(**value).describe()
-        except TypeError as error:
-            raise UserError(f"schedule: {str(error).replace('Schedule.__init__() ', '')}") from None
+        known = [field.name for field in fields(Schedule)]
+        for key in value:
+            if key not in known:
+                raise UserError(f"a schedule has no key {key!r}{nearest(key, known)}")
+        return Schedule(**value).describe()
 
     @property
     def rule(self) -> Rule:

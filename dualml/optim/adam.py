@@ -46,7 +46,7 @@ class Adam(Rule):
         self.require("eps", 0.0, np.inf)
         self.require("weight_decay", 0.0, np.inf)
         pair = isinstance(self.betas, tuple) and len(self.betas) == 2
-        if not pair or not all(isinstance(b, int | float) and 0 <= b < 1 for b in self.betas):
+        if not pair or not all(type(b) in (int, float) and 0 <= b < 1 for b in self.betas):
             raise UserError(
                 f"{self.name}: betas must be two numbers in [0, 1); received betas={self.betas}"
             )

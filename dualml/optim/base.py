@@ -19,6 +19,7 @@ from dualml.errors import UserError, nearest
 Array = NDArray[np.float64]
 Params = dict[str, Array]
 State = dict[str, Params]
+LARGEST = 3e38  # of a step size: what float32 can hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Rule:
                     f"{self.name}: {field.name} must be true or false; "
                     f"received {field.name}={value!r}"
                 )
-        self.require("lr", 0.0, np.inf, open_low=True)
+        self.require("lr", 0.0, LARGEST, open_low=True)
 
     def require(self, field: str, low: float, high: float, *, open_low: bool = False) -> None:
         """Raise `UserError` unless ``low <= field < high`` (``low < field`` if ``open_low``)."""
@@ -125,8 +126,9 @@ def rule_from(spec: Mapping[str, Any]) -> Rule:
     """
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
     name = spec.get("name")
-    if name not in RULES:
-        raise UserError(f"unknown optimizer {name!r}{nearest(str(name), RULES)}")
+    if not isinstance(name, str) or name not in RULES:
+        told = "an optimizer needs a name" if name is None else f"unknown optimizer {name!r}"
+        raise UserError(f"{told}{nearest(str(name), RULES)}")
     rule: Any = RULES[name]
     known = {f.name for f in fields(rule)}
     for key in values:

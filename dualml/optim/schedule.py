@@ -15,6 +15,10 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """Factor c(t) that multiplies the step size at update t = 1, 2, …
@@ -51,11 +55,11 @@ class Schedule:
     def __post_init__(self) -> None:
         rules = {
             "kind must be constant, step or cosine": self.kind in ("constant", "step", "cosine"),
-            "every must be an integer >= 1": isinstance(self.every, int) and self.every >= 1,
+            "every must be an integer >= 1": is_whole(self.every) and self.every >= 1,
             "gamma must lie in (0, 1]": is_number(self.gamma) and 0 < self.gamma <= 1,
-            "total must be an integer >= 0": isinstance(self.total, int) and self.total >= 0,
+            "total must be an integer >= 0": is_whole(self.total) and self.total >= 0,
             "floor must lie in [0, 1]": is_number(self.floor) and 0 <= self.floor <= 1,
-            "warmup must be an integer >= 0": isinstance(self.warmup, int) and self.warmup >= 0,
+            "warmup must be an integer >= 0": is_whole(self.warmup) and self.warmup >= 0,
             "total must exceed warmup": not self.total or self.total > self.warmup,
         }
         for rule, holds in rules.items():

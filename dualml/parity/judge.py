@@ -6,7 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from dualml.files import read_json, write_json
+from dualml.files import read_json, readable, write_json
 from dualml.model.spec import ModelSpec
 from dualml.parity.compare import FLOOR, compare
 from dualml.parity.statistics import equivalent
@@ -19,7 +19,7 @@ VERDICTS = ("equal", "statistically equal", "not comparable", "different")
 
 
 def judge(folder: Path) -> dict[str, Any]:
-    """Compare every pair of backends for every arm and seed; write and return ``parity.json``.
+    """Compare every pair of backends for every arm and seed; the content of ``parity.json``.
 
     Raises:
         UserError: not a run folder.
@@ -27,9 +27,9 @@ def judge(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     settings = run["experiment"]["parity"]
     where = RunFolder(folder, run)
-    parameters = list(
-        ModelSpec.restore(read_json(folder / "plan" / "plan.json")["model"]).parameters()
-    )
+    with readable(f"{folder / 'plan'}: not a readable plan"):
+        model = ModelSpec.restore(read_json(folder / "plan" / "plan.json")["model"])
+    parameters = list(model.parameters())
     comparisons = []
     backends = list(dict.fromkeys(trial["backend"] for trial in run["trials"]))
     trials = {(t["arm"], t["seed"], t["backend"]): t for t in run["trials"]}
@@ -45,14 +45,16 @@ def judge(folder: Path) -> dict[str, Any]:
                 found = one(mine, read, a, b, settings["margin"])
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **found})
     settle_chaos(comparisons, trials)
-    parity = {
+    return {
         "format": FORMAT,
         "settings": {key: settings[key] for key in ("draws", "horizon", "margin")}
         | {"floor": FLOOR},
         "comparisons": comparisons,
     }
+
+
+def write(folder: Path, parity: dict[str, Any]) -> None:
     write_json(folder / "parity.json", parity)
-    return parity
 
 
 def sort(backends: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from dualml.files import read_json
+from dualml.files import read_json, readable
 from dualml.parity.envelope import Envelope
 from dualml.runner.records import read_records
 
@@ -48,7 +48,15 @@ def read_trajectory(folder: Path, backend: str, parameters: Sequence[str]) -> Tr
 
     Args:
         parameters: names in layer order, which the file of the weights does not keep.
+
+    Raises:
+        UserError: a file of it is missing or damaged.
     """
+    with readable(f"{folder}: not a readable trial"):
+        return read(folder, backend, parameters)
+
+
+def read(folder: Path, backend: str, parameters: Sequence[str]) -> Trajectory:
     result = read_json(folder / "result.json")
     records = read_records(folder / "rank0.jsonl")
     losses = [r["value"] for r in records if r["metric"] == "loss"]

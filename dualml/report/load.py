@@ -95,7 +95,7 @@ def _curves(path: Path) -> dict[str, Curve]:
     if not path.is_file():
         return {}
     rows: dict[str, list[tuple[float, ...]]] = {}
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         try:
             r = json.loads(line)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.report import numbers
+from dualml.report.analysis.base import named
 from dualml.report.analysis.convergence import TARGET
 from dualml.report.analysis.convergence import reached as reached_by
 from dualml.report.analysis.smoothness import arm_roughness
@@ -212,7 +213,7 @@ def divergence(first: Mapping[str, Any] | None, words: Words) -> str:
         "divergence.at",
         step=numbers.quantity(first.get("step")),
         phase=words.either(f"phase.{phase}", phase),
-        tensor=f" {first['tensor']}" if first.get("tensor") else "",
+        tensor=named(first),
         distance=numbers.scientific(first.get("distance")),
         envelope=numbers.scientific(first.get("envelope")),
     )

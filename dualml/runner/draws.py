@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
-from dualml.files import read_json, write_json
+from dualml.errors import UserError
+from dualml.files import read_json, readable, write_json
 from dualml.parity.envelope import Envelope, perturb, shuffled
 from dualml.runner.capture import Arrays, after, before
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 def draw_envelope(trial: Trial) -> None:
     """Write ``envelope.json`` after each draw; draws that it already holds are not repeated."""
     path = trial.folder / "envelope.json"
-    envelope = Envelope(read_json(path) if path.exists() else None)
+    envelope = Envelope()
+    with contextlib.suppress(UserError), readable(str(path)):  # draws that cannot be read: anew
+        envelope = Envelope(read_json(path))
     horizon = trial.schedule.trace[-1]
     draws = trial.plan.experiment.parity.draws
     for draw in range(envelope.draws, draws):

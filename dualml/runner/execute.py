@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualml.backend import BackendInfo, backends, choose
 from dualml.errors import UserError
-from dualml.runner.folder import RunFolder, read_run
+from dualml.runner.folder import RunFolder, check_free, in_use, read_run
+
+if TYPE_CHECKING:
+    from dualml.experiment.plan import Plan
 
 INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
 
@@ -42,13 +47,26 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
     Raises:
         UserError: wrong input, before anything is written.
     """
-    from dualml.experiment.plan import Plan
-    from dualml.parity.judge import judge, worst
+    with contextlib.ExitStack() as held:
+        if request.resume:
+            refuse_settings(request)
+            read_run(request.resume)  # nothing is written into a folder that is none of ours
+            held.enter_context(in_use(request.resume))
+            folder, plan, infos = resume(request)
+        else:
+            folder, plan, infos = prepare(request)
+            held.enter_context(in_use(folder.path))
+        return perform(request, folder, plan, infos)
+
+
+def perform(
+    request: Request, folder: RunFolder, plan: Plan, infos: Sequence[BackendInfo]
+) -> tuple[int, RunFolder, dict[str, Any]]:
+    """Run the trials that have not ended, judge and report."""
+    from dualml.parity.judge import judge, worst, write
     from dualml.runner.progress import Bars
     from dualml.runner.run import run_trials
 
-    plan: Plan
-    folder, plan, infos = resume(request) if request.resume else prepare(request)
     trials, lang = folder.run["trials"], request.lang or folder.run["lang"]
     try:
         environs = environments(infos, folder.run["options"]["threads"], lang, request.quiet)
@@ -56,12 +74,11 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
             run_trials(folder, plan, environs, bars)
     except KeyboardInterrupt:
         folder.write()
-        print(
-            f"dualml: interrupted; continue with: dualml run --resume {folder.path}",
-            file=sys.stderr,
-        )
+        told = {"en": "interrupted; continue with", "zh": "已中断；继续运行"}[lang]
+        print(f"dualml: {told}: dualml run --resume {folder.path}", file=sys.stderr)
         return INTERRUPTED, folder, {}
     parity = judge(folder.path)
+    write(folder.path, parity)
     if request.report:
         from dualml.report import render
 
@@ -106,10 +123,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     device = request.device or "auto"
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(
-            f"{out} is not empty; choose another --out, or continue it with --resume {out}"
-        )
+    check_free(out)
     plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit))
     options = {"device": device, "threads": request.threads or default_threads()}
     names = [info.name for info in infos]
@@ -117,16 +131,15 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
 
 
 def default_out(name: str) -> Path:
+    """A folder that is not there yet, also when two runs begin in one second."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{name}-{stamp}"
+    first = Path("runs") / f"{name}-{stamp}"
+    others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
+    return next(path for path in itertools.chain([first], others) if not path.exists())
 
 
-def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
-    """Go on with a run folder, as its run.json says."""
-    from dualml.experiment.find import locate, read
-
-    path = request.resume
-    assert path is not None
+def refuse_settings(request: Request) -> None:
+    """Raises `UserError` where --resume comes with what the run folder says already."""
     given = {
         "--set": request.overrides,
         "--arm": request.arms,
@@ -140,18 +153,31 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     }
     for option, value in given.items():
         if value not in (None, False, (), []):
-            raise UserError(f"--resume goes on with what {path} says; leave out {option}")
+            raise UserError(f"--resume goes on with what {request.resume} says; leave out {option}")
+
+
+def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
+    """Go on with a run folder, as its run.json says."""
+    from dualml.data import load as load_data
+    from dualml.experiment.find import locate, names, read
+
+    path = request.resume
+    assert path is not None
     run = read_run(path)
-    if request.lab and read(locate(request.lab)).get("name") != run["name"]:
-        raise UserError(f"{path} is a run of {run['name']}, not of {request.lab}")
+    if request.lab and request.lab != run["name"]:
+        there = Path(request.lab).is_file() or request.lab in names()
+        if not there or read(locate(request.lab)).get("name") != run["name"]:
+            raise UserError(f"{path} is a run of {run['name']}, not of {request.lab}")
     folder, plan = RunFolder.open(path)
     known = backends()
-    names = list(dict.fromkeys(t["backend"] for t in folder.pending()))
-    for name in names:
+    needed = list(dict.fromkeys(t["backend"] for t in folder.pending()))
+    for name in needed:
         if name not in known or not known[name].installed():
             hint = f"; install it with: {known[name].install}" if name in known else ""
             raise UserError(f"{path} needs backend {name!r}, which is not installed{hint}")
-    return folder, plan, [known[name] for name in names]
+    if needed:
+        load_data(plan.data["name"], explicit=True).check_same(plan.data)
+    return folder, plan, [known[name] for name in needed]
 
 
 def check_devices(infos: Sequence[BackendInfo], device: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,29 @@ from dualml.files import read_json, write_json
 from dualml.machine import git_revision
 
 FORMAT = 1
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Hold a run folder for this process; the system lets go of it when the process ends.
+
+    Raises:
+        UserError: another process holds it, or it cannot be written to.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"{path} is in use by another dualml run; wait for it, or end it") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class RunFolder:
@@ -36,15 +61,12 @@ class RunFolder:
         Raises:
             UserError: the folder is not empty or cannot be written.
         """
+        check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise UserError(
-                    f"{path} is not empty; choose another --out, or continue it with "
-                    f"--resume {path}"
-                )
             save(plan, path / "plan")
         except OSError as error:
+            shutil.rmtree(path / "plan", ignore_errors=True)
             raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
         experiment = plan.experiment
         trials: list[dict[str, Any]] = [
@@ -118,21 +140,44 @@ class RunFolder:
         return [t for t in self.run["trials"] if t["status"] in ("interrupted", "failed")]
 
 
+def check_free(path: Path) -> None:
+    """Raises `UserError` unless ``path`` is absent or an empty folder."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file; choose another --out")
+    try:
+        there = path.is_dir() and any(path.iterdir())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    if there:
+        resumable = (path / "run.json").is_file()
+        hint = f", or continue it with --resume {path}" if resumable else ""
+        raise UserError(f"{path} is not empty; choose another --out{hint}")
+
+
+NEEDED = {"name": str, "experiment": dict, "options": dict, "lang": str, "data": dict,
+          "plan_hash": str, "environment": dict, "trials": list}  # fmt: skip
+
+
 def read_run(path: Path) -> dict[str, Any]:
     """``run.json`` of a folder.
 
     Raises:
-        UserError: not a run folder, or written by a newer version.
+        UserError: not a run folder, damaged, or written by a newer version.
     """
     try:
         run = read_json(path / "run.json")
         form = run["format"]
-    except (OSError, json.JSONDecodeError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is not a run folder: it has no readable run.json") from None
-    if not isinstance(form, int) or form > FORMAT:
+    if not isinstance(form, int) or form < 1:
+        raise UserError(f"{path} is not a run folder: run.json has the format {form!r}")
+    if form > FORMAT:
         raise UserError(
             f"{path} was written by a newer dualml (format {form}, this one reads "
             f"{FORMAT}); update dualml"
         )
     assert isinstance(run, dict)
+    lacking = [key for key, kind in NEEDED.items() if not isinstance(run.get(key), kind)]
+    if lacking:
+        raise UserError(f"{path}: run.json is damaged: {', '.join(lacking)} missing or wrong")
     return run

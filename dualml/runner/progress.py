@@ -32,7 +32,8 @@ class Bars:
     """``listen`` of `run_trials`, drawn with rich."""
 
     def __init__(self, total: int, lang: str = "en", quiet: bool = False) -> None:
-        self.words = PHASES.get(lang, PHASES["en"])
+        self.words, self.lang = PHASES.get(lang, PHASES["en"]), lang
+        self.seed = {"en": "seed", "zh": "种子"}.get(lang, "seed")
         self.console = Console(stderr=True, quiet=quiet)
         self.progress = Progress(
             SpinnerColumn(),
@@ -56,11 +57,11 @@ class Bars:
         self.progress.stop()
 
     def __call__(self, trial: dict[str, Any], event: dict[str, Any]) -> None:
-        name = f"{trial['arm']} · {trial['backend']} · seed {trial['seed']}"
+        name = f"{trial['arm']} · {trial['backend']} · {self.seed} {trial['seed']}"
         phase = event.get("phase")
         if phase == "end":
             self.progress.advance(self.all)
-            self.console.print(summary(name, trial), highlight=False)
+            self.console.print(summary(name, trial, self.lang), highlight=False, soft_wrap=True)
             return
         loss = event.get("loss")
         note = "" if loss is None else f"loss {loss:.4f}"
@@ -73,13 +74,22 @@ class Bars:
         )
 
 
-def summary(name: str, trial: dict[str, Any]) -> str:
+OK = {
+    "en": "[green]✓[/] {name}: loss {final_loss:.4f}, test accuracy {test_accuracy:.2%}, "
+    "{train_s:.1f} s of training, {wall_s:.1f} s in all",
+    "zh": "[green]✓[/] {name}：损失 {final_loss:.4f}，测试准确率 {test_accuracy:.2%}，"
+    "训练 {train_s:.1f} 秒，共 {wall_s:.1f} 秒",
+}
+STATUS = {
+    "en": {"failed": "failed", "unsupported": "unsupported", "interrupted": "interrupted"},
+    "zh": {"failed": "失败", "unsupported": "不支持", "interrupted": "被中断"},
+}
+
+
+def summary(name: str, trial: dict[str, Any], lang: str = "en") -> str:
     """One line for a trial that has ended."""
     if trial["status"] == "ok":
-        return (
-            f"[green]✓[/] {name}: loss {trial['final_loss']:.4f}, "
-            f"test accuracy {100 * trial['test_accuracy']:.2f} %, "
-            f"{trial['train_s']:.1f} s of training, {trial['wall_s']:.1f} s in all"
-        )
+        return OK[lang].format(name=name, **trial)
+    status = STATUS[lang][trial["status"]]
     colour = "yellow" if trial["status"] == "unsupported" else "red"
-    return f"[{colour}]✗[/] {name}: {trial['status']}: {escape(str(trial['reason']))}"
+    return f"[{colour}]✗[/] {name}: {status}: {escape(str(trial['reason']))}"

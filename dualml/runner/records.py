@@ -38,7 +38,7 @@ class Records:
 def read_records(path: Path) -> list[dict[str, Any]]:
     """All whole records of a file; a line cut off by an interruption is left out."""
     out = []
-    for line in path.read_text("utf-8").splitlines():
+    for line in path.read_text("utf-8", errors="replace").splitlines():
         try:
             out.append(json.loads(line))
         except json.JSONDecodeError:

@@ -46,9 +46,6 @@ def run_trials(
         place = folder.trial_folder(trial)
         place.mkdir(parents=True, exist_ok=True)
         (place / "result.json").unlink(missing_ok=True)
-        if trial["status"] == "failed":  # tried again from the start
-            for stale in ("checkpoint.safetensors", "envelope.json"):
-                (place / stale).unlink(missing_ok=True)
         write_json(
             place / "job.json",
             {

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from dualml.backend import EVALUATED_AT_ONCE, Backend, chunks
+from dualml.errors import UserError
 from dualml.experiment.plan import Plan
-from dualml.files import write_bytes
+from dualml.files import readable, write_bytes
 from dualml.runner.capture import PROBE, after, before
 from dualml.runner.checkpoint import NAME as CHECKPOINT
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
@@ -139,12 +140,7 @@ class Trial:
     def train(self) -> float:
         """The updates; the seconds they took."""
         updates = self.schedule.updates
-        resumed = load_checkpoint(self.folder)
-        progress = Progress()
-        if resumed:
-            progress, weights, state, self.trace = resumed
-            self.training.load(weights, state, progress.step)
-            self.recall(progress)
+        progress = self.resume()
         records = Records(self.folder / "rank0.jsonl", progress.records)
         marks = sorted(
             {
@@ -198,6 +194,26 @@ class Trial:
         finally:
             records.close()
         return seconds
+
+    def resume(self) -> Progress:
+        """Go to the last checkpoint; to the start where there is none that can be read."""
+        try:
+            with readable(f"{self.folder / CHECKPOINT}: not a readable checkpoint"):
+                found = load_checkpoint(self.folder)
+                if found is None:
+                    return Progress()
+                progress, weights, state, trace = found
+                self.recall(progress)
+                self.training.load(weights, state, progress.step)
+                self.trace = trace
+                return progress
+        except UserError as error:
+            print(f"{error}; starting again from update 1", flush=True)
+        self.losses[:] = 0
+        self.looks, self.digests = {}, {}
+        self.restart(dict(self.initial))
+        (self.folder / "envelope.json").unlink(missing_ok=True)
+        return Progress()
 
     def recall(self, progress: Progress) -> None:
         """Losses and looks made before the checkpoint, from the records it covers."""

@@ -56,11 +56,7 @@ def samples_of(plan: Any) -> Any:
     from dualml.runner.trial import Samples
 
     data = load(plan.data["name"], explicit=True)
-    if data.sha256 != plan.data["sha256"]:
-        raise UserError(
-            f"dataset {data.name} is not the one of the plan: SHA-256 {data.sha256[:12]} "
-            f"instead of {plan.data['sha256'][:12]}"
-        )
+    data.check_same(plan.data)
     train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
     # All samples in their own order need no copy: the largest array of a trial stays the only one.
     images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]

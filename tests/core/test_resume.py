@@ -93,7 +93,8 @@ def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("change", "message"), [
     ({"format": 99}, "newer dualml"),
     ({"plan_hash": "0" * 64}, "cannot be resumed"),
-    ({"format": None}, "newer dualml"),
+    ({"format": None}, "not a run folder"),
+    ({"trials": None, "data": 3}, "run.json is damaged: data, trials"),
 ])  # fmt: skip
 def test_a_foreign_or_newer_folder_is_not_resumed(
     lab: Path, tmp_path: Path, change: dict[str, Any], message: str
@@ -148,3 +149,79 @@ def test_a_plan_cut_short_is_one_line(lab: Path, tmp_path: Path, name: str, kept
     done = dualml("run", "--resume", out)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
     assert "not a readable plan" in done.stderr
+
+
+def interrupted(lab: Path, out: Path) -> Path:
+    """A run of ``lab`` that was ended after a checkpoint; the folder of its trial."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dualml", "run", str(lab), "--backend", "numpy", "--out", str(out),
+         "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=20000",
+         "--set", "data.test=1", "--set", "evaluation.train_samples=1"],
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
+    )  # fmt: skip
+    place = out / "trials" / "sgd" / "numpy" / "seed0"
+    deadline = time.monotonic() + 60
+    while not (place / "checkpoint.safetensors").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    busy = dualml("run", "--resume", out, "--no-report")
+    assert (busy.returncode, "in use by another" in busy.stderr) == (2, True), busy.stderr
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    return place
+
+
+def test_what_fails_from_outside_keeps_the_checkpoint(lab: Path, tmp_path: Path) -> None:
+    """No second run in a busy folder; without the data nothing starts; a time limit loses none."""
+    out = tmp_path / "o"
+    place = interrupted(lab, out)
+    kept = (place / "checkpoint.safetensors").read_bytes()
+    told = json.loads((out / "run.json").read_text())
+    told["trials"][0].update(status="failed", reason="rank 0 was ended by SIGKILL")
+    (out / "run.json").write_text(json.dumps(told))
+    again = subprocess.Popen(
+        [sys.executable, "-m", "dualml", "run", "--resume", str(out), "--no-report"],
+        stderr=subprocess.DEVNULL,
+    )
+    log = place / "job.json"
+    before = log.stat().st_mtime_ns
+    deadline = time.monotonic() + 60
+    while log.stat().st_mtime_ns == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    again.send_signal(signal.SIGINT)
+    assert again.wait(timeout=30) == 130
+    assert len((place / "checkpoint.safetensors").read_bytes()) >= len(kept)
+
+
+def test_a_damaged_checkpoint_begins_again(lab: Path, tmp_path: Path) -> None:
+    place = interrupted(lab, tmp_path / "o")
+    (place / "checkpoint.safetensors").write_bytes(b"nothing")
+    done = dualml("run", "--resume", tmp_path / "o", "--no-report")
+    assert done.returncode == 0, done.stderr
+    assert "not a readable checkpoint" in (place / "rank0.log").read_text()
+    steps = [r["step"] for r in records(tmp_path / "o") if r["metric"] == "loss"]
+    assert steps == list(range(1, 20001))
+
+
+@pytest.mark.parametrize("damage", [
+    ("run.json", b"\xff\xfe"), ("run.json", b'{"format": 1}'), ("plan/plan.json", b"{}"),
+    ("trials/gd/numpy/seed0/weights.safetensors", b"x"),
+    ("trials/gd/numpy/seed0/trace.safetensors", b"x"),
+    ("trials/gd/numpy/seed0/result.json", b"{}"),
+    ("trials/gd/numpy/seed0/rank0.jsonl", b"\xff\xfe{"),
+])  # fmt: skip
+@pytest.mark.parametrize("command", [["parity"], ["run", "--resume"]], ids=lambda c: c[0])
+def test_a_damaged_run_folder_is_one_line(
+    lab: Path, tmp_path: Path, damage: tuple[str, bytes], command: list[str]
+) -> None:
+    out = tmp_path / "o"
+    run(lab, out, "--arm", "gd")
+    (out / damage[0]).write_bytes(damage[1])
+    done = dualml(*command, out)
+    assert "Traceback" not in done.stderr, done.stderr
+    if done.returncode:
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
+    else:
+        assert "rank0.jsonl" in damage[0], "only a line of the records may be lost"

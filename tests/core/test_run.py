@@ -86,6 +86,14 @@ def test_options_and_arguments_may_stand_in_any_order(lab: Path, tmp_path: Path)
     (["LAB", "--set", "arms.sgd.epochs=inf"], "arms.sgd.epochs: Input should be a finite number"),
     (["LAB", "--set", "limits.trial=inf"], "limits.trial: Input should be a finite number"),
     (["LAB", "--set", "arms.sgd.schedule.gamma=x"], "gamma must lie in (0, 1]; received gamma='x'"),
+    (["LAB", "--set", "arms.sgd.epochs=0"], "--set arms.sgd.epochs=0: arms.sgd.epochs: Input"),
+    (["LAB", "--set", "arms.sgd.epochs=1e9"], "are too many"),
+    (["LAB", "--set", "arms.sgd.updates=9223372036854775808"], "arms.sgd.updates"),
+    (["LAB", "--set", "arms.gd.optimizer.name=[1]"], "unknown optimizer [1]"),
+    (["LAB", "--set", "arms.gd.schedule.evry=1"], "did you mean 'every'"),
+    (["LAB", "--seed", "-1"], "--seed: seeds.0"),
+    (["LAB", "--data", ""], "unknown dataset ''"),
+    (["LAB", "--world-size", "2"], "--world-size 2"),
     (["LAB", "--data", "mnits"], "did you mean 'mnist'"),
     (["LAB", "--lang", "fr"], "en or zh"),
     (["LAB", "--seed", "one"], "whole numbers"),
@@ -107,6 +115,39 @@ def test_bad_input_is_one_line_and_exit_2(
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("old", "new", "line", "message"), [
+    ("train = 200", 'train = "many"', 7, "data.train: Input should be a valid integer"),
+    ("lr = 0.05", "lr = -1", 14, "arms.sgd.optimizer: sgd: lr must satisfy"),
+    ("epochs = 2", "epoch = 2", 16, "unknown key arms.sgd.epoch; did you mean 'epochs'"),
+    ('[data]\nname = "digits"\ntrain = 200\ntest = 50', 'data = "digits"', 5, "data: Input"),
+])  # fmt: skip
+def test_a_wrong_value_is_told_with_file_line_and_key(
+    lab: Path, tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
+    text = lab.read_text()
+    assert old in text
+    lab.write_text(text.replace(old, new))
+    done = dualml("run", lab, "--backend", "numpy", "--out", tmp_path / "o")
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
+    assert f"{lab}, line {line}: " in done.stderr
+    assert message in done.stderr
+
+
+def test_a_terminal_without_the_letters_gets_question_marks(lab: Path, tmp_path: Path) -> None:
+    words = ["run", lab, "--backend", "numpy", "--arm", "gd", "--no-report", "--lang", "zh"]
+    for more in ([], ["--json"]):
+        done = dualml(*words, "--out", tmp_path / f"o{len(more)}", *more,
+                      env={"PYTHONIOENCODING": "ascii"})  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert strict(done.stdout)["experiment"]["title"]["zh"] == "小"
+
+
+def test_brackets_in_a_title_are_no_markup(lab: Path) -> None:
+    done = dualml("show", lab, "--set", "title.en=a[/b]c")
+    assert done.returncode == 0, done.stderr
+    assert "a[/b]c" in done.stdout
 
 
 def test_a_folder_in_use_is_not_touched(lab: Path, tmp_path: Path) -> None:
@@ -209,7 +250,7 @@ def test_reasons_of_a_worker_are_one_line() -> None:
 
 
 def test_a_loss_that_only_the_last_evaluation_shows(lab: Path, tmp_path: Path) -> None:
-    words = ["--arm", "sgd", "--set", "arms.sgd.updates=1", "--set", "arms.sgd.optimizer.lr=1e200"]
+    words = ["--arm", "sgd", "--set", "arms.sgd.updates=1", "--set", "arms.sgd.optimizer.lr=1e30"]
     code, told = run(lab, tmp_path / "o", *words)
     assert (code, told["trials"][0]["status"]) == (1, "failed")
     assert "after the last update" in told["trials"][0]["reason"]

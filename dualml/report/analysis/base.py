@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,3 +56,9 @@ def frameworks(run: Run) -> list[str]:
 def ran(run: Run, arms: list[str]) -> list[str]:
     """Those of ``arms`` with at least one successful trial."""
     return [arm for arm in arms if run.select(arm)]
+
+
+def named(first: Mapping[str, Any]) -> str:
+    """The tensor of a divergence after its phase; the loss is called by its phase already."""
+    tensor = first.get("tensor")
+    return f" {tensor}" if tensor and tensor != first.get("phase") else ""

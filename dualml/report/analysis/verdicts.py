@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from dualml.report import numbers
-from dualml.report.analysis.base import Finding, Notes
+from dualml.report.analysis.base import Finding, Notes, named
 from dualml.report.model import Comparison, Run
 from dualml.report.words import Words
 
@@ -91,7 +91,7 @@ def _say(notes: Notes, words: Words, c: Comparison) -> None:
             "diverged",
             **who,
             step=numbers.quantity(first.get("step")),
-            phase=where + (f" {first['tensor']}" if first.get("tensor") else ""),
+            phase=where + named(first),
             distance=numbers.scientific(distance),
             envelope=numbers.scientific(limit),
         )
