@@ -77,6 +77,8 @@ def evidence(c: dict[str, Any], words: Any) -> str:
     from dualml.report.tables import divergence
 
     why = words.either(f"reason.{c['reason']}", c["reason"])
+    if c["reason"] == "inside_envelope":
+        return ""  # what the verdict says
     if c.get("first_divergence"):
         return str(divergence(c["first_divergence"], words))
     if c["reason"] == "trial_missing":
