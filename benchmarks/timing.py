@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 Times = dict[str, list[float]]
@@ -96,10 +96,21 @@ def fastest(times: Times, names: Sequence[str]) -> str:
 
 
 def row(
-    section: str, what: str, against: str, times: Times, ours: str, other: str, **more: Any
+    section: str,
+    what: str,
+    against: str,
+    times: Times,
+    ours: str,
+    other: str,
+    why_missed: str = "",
+    **more: Any,
 ) -> Row:
-    """A row in milliseconds from two variants' times in milliseconds."""
-    return Row(
+    """A row in milliseconds from two variants' times in milliseconds.
+
+    Args:
+        why_missed: the note of a missed target.
+    """
+    made = Row(
         section=section,
         what=what,
         against=against,
@@ -109,3 +120,4 @@ def row(
         ratio=ratio(times[ours], times[other]),
         **more,
     )
+    return replace(made, note=why_missed) if made.met is False else made

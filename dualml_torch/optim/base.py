@@ -29,7 +29,7 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     Args:
         params: parameters, or parameter groups; a group may override any hyperparameter.
-        compiled: run the update through `torch.compile`: one pass over memory instead of one per
+        compiled: run the update through TorchInductor: one pass over memory instead of one per
             operation. The first step takes seconds and, on a CPU, needs a C++ compiler; changing
             a hyperparameter other than ``lr`` during training compiles again. A rule that is one
             operation anyway (`is_one_operation`) runs as it is.
