@@ -45,8 +45,8 @@ CHINESE = {
     "compiled code is called through the framework's runtime wrapper, some 10 µs more than the one "
     "C++ call of a fused kernel; the update itself is shorter than that": "编译后的代码要经过框架的"
     "运行时包装来调用，比融合内核的一次 C++ 调用多约 10 µs；更新本身比这还短",
-    "both wait for the memory: a tie, which moves by some hundredths from run to run": "两者都在等待"
-    "内存：平局，比值每次运行变动百分之几",
+    "both wait for the memory: a tie, which moves by some hundredths from run to run": "两者都在"
+    "等待内存：平局，比值每次运行变动百分之几",
     "torch: worker of a trial": "torch：一次试验的工作进程",
     "mindspore: worker of a trial": "mindspore：一次试验的工作进程",
 }
