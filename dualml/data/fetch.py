@@ -27,6 +27,9 @@ ATTEMPTS, PAUSE_S = 3, 0.5
 CHUNK = 1 << 16
 
 
+OFFLINE = "DUALML_OFFLINE is set"
+
+
 class Unreachable(UserError):
     """No mirror gave a good copy; ``why`` says what each one did."""
 
@@ -53,7 +56,7 @@ def download(info: DatasetInfo) -> Path:
     if not wanted:
         return folder
     if os.environ.get("DUALML_OFFLINE", "0") not in ("", "0"):
-        raise Unreachable(info, "DUALML_OFFLINE is set")
+        raise Unreachable(info, OFFLINE)
     faults = probe(info.mirrors, f"{wanted[0].name}.gz")
     alive = [mirror for mirror in info.mirrors if mirror not in faults]
     for mirror in alive:

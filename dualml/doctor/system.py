@@ -84,7 +84,7 @@ def _data() -> Iterator[Finding]:
         if row["problem"]:
             en, _, remedy = str(row["problem"]).partition("; remedy: ")
             remedy = remedy or f"dualml data verify {row['name']}"
-            yield Finding(name, "problem", en, en, remedy, remedy)
+            yield Finding(name, "problem", en, f"数据有问题：{en}", remedy, remedy)
         elif row["found"] == "absent":
             get = f"dualml data get {row['name']}"
             yield Finding(
@@ -96,11 +96,11 @@ def _data() -> Iterator[Finding]:
                 f"{get}，或设置 DUALML_DATA",
             )
         else:
-            where = f" {row['folder']}" if row["folder"] else ""
+            where = row["folder"] or ""
             source = {
                 "embedded": ("embedded", "内置"),
-                "env": ("in DUALML_DATA:", "位于 DUALML_DATA："),
-                "cache": ("in the cache:", "位于缓存："),
+                "env": ("in DUALML_DATA: ", "位于 DUALML_DATA："),
+                "cache": ("in the cache: ", "位于缓存："),
             }.get(str(row["found"]), (str(row["found"]), str(row["found"])))
             yield Finding(name, "ok", f"{source[0]}{where}", f"{source[1]}{where}")
 

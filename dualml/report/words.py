@@ -54,7 +54,10 @@ class Words:
         """``a``, ``a and b``, ``a, b and c``."""
         if len(names) < 2:
             return "".join(names)
-        return self("list.comma").join(names[:-1]) + self("list.and") + names[-1]
+        first, last, link = self("list.comma").join(names[:-1]), names[-1], self("list.and")
+        if self.lang == "zh":  # a space stands between Chinese and Latin letters only
+            link = " " * first[-1:].isascii() + link.strip() + " " * last[:1].isascii()
+        return first + link + last
 
     def sentences(self, parts: Sequence[str]) -> str:
         return self("list.sentence").join(parts)

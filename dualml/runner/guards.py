@@ -17,21 +17,25 @@ DIVERGED = 1e3  # a loss that many times the first one will not come back
 Arrays = Mapping[str, NDArray[Any]]
 
 
+def remedy(rule: Rule) -> str:
+    told = f"lower the learning rate (lr = {rule.lr:g})"
+    return f"{told}, or give eps a value above 0" if getattr(rule, "eps", 1) == 0 else told
+
+
 def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, stop: int) -> None:
     """Losses of the updates ``start + 1`` … ``stop``, at these indices less one.
 
     Raises:
         TrialError: one is not finite, or has run away from the first.
     """
-    remedy = f"lower the learning rate (lr = {rule.lr:g})"
     for step in range(start + 1, stop + 1):
         loss, first = float(losses[step - 1]), float(losses[0])
         if not math.isfinite(loss):
-            raise TrialError(f"arm {arm}: the loss is {loss} at step {step}; {remedy}")
+            raise TrialError(f"arm {arm}: the loss is {loss} at step {step}; {remedy(rule)}")
         if loss > DIVERGED * max(first, 1e-3):
             raise TrialError(
                 f"arm {arm}: the loss diverges, {loss:.3g} at step {step} after {first:.3g} at "
-                f"step 1; {remedy}"
+                f"step 1; {remedy(rule)}"
             )
 
 
@@ -44,15 +48,14 @@ def check_final(arm: str, rule: Rule, looks: Mapping[str, float], first: float) 
     Raises:
         TrialError: one is not finite, or has run away from the first.
     """
-    remedy = f"lower the learning rate (lr = {rule.lr:g})"
     for metric in ("train_loss", "test_loss"):
         loss = looks[metric]
         if not math.isfinite(loss):
-            raise TrialError(f"arm {arm}: {metric} is {loss} after the last update; {remedy}")
+            raise TrialError(f"arm {arm}: {metric} is {loss} after the last update; {remedy(rule)}")
         if loss > DIVERGED * max(first, 1e-3):
             raise TrialError(
                 f"arm {arm}: the loss diverges, {metric} is {loss:.3g} after the last update, "
-                f"{first:.3g} before the first; {remedy}"
+                f"{first:.3g} before the first; {remedy(rule)}"
             )
 
 

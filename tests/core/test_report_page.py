@@ -247,3 +247,5 @@ def test_plural_and_lists() -> None:
     ]
     assert [en.join(list("abc"[:n])) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
     assert zh.join(["a", "b", "c"]) == "a、b 和 c"
+    assert zh.join(["相等", "不同"]) == "相等和不同"
+    assert zh.join(["torch", "不同"]) == "torch 和不同"
