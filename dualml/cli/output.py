@@ -57,7 +57,7 @@ def print_verdicts(parity: dict[str, Any], lang: str = "en") -> None:
         return
     table = Table(box=None, pad_edge=False)
     for column in ("arm", "seed", "pair", "verdict", "steps", "ratio", "reason"):
-        table.add_column(words(f"column.{column}"), overflow="fold")
+        table.add_column(words(f"column.{column}"), overflow="fold", no_wrap=column == "pair")
     for c in parity["comparisons"]:
         ratio, verdict = c["evidence"].get("worst_ratio"), c["verdict"]
         table.add_row(
