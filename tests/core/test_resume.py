@@ -52,11 +52,7 @@ def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> 
         env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
     )
     place = out / "trials" / "sgd" / "numpy" / "seed0"
-    deadline = time.monotonic() + 60
-    while not (place / "checkpoint.safetensors").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    wait_for_checkpoint(place, process)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -74,6 +70,14 @@ def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> 
     assert a == b
     again = strict((out / "run.json").read_text())
     assert again["trials"][0]["final_loss"] == whole["trials"][0]["final_loss"]
+
+
+def wait_for_checkpoint(place: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not (place / "checkpoint.safetensors").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
 
 
 def records(out: Path) -> list[dict[str, Any]]:
@@ -160,11 +164,7 @@ def interrupted(lab: Path, out: Path) -> Path:
         stderr=subprocess.PIPE, text=True, env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
     )  # fmt: skip
     place = out / "trials" / "sgd" / "numpy" / "seed0"
-    deadline = time.monotonic() + 60
-    while not (place / "checkpoint.safetensors").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    wait_for_checkpoint(place, process)
     busy = dualml("run", "--resume", out, "--no-report")
     assert (busy.returncode, "in use by another" in busy.stderr) == (2, True), busy.stderr
     process.send_signal(signal.SIGINT)
