@@ -13,7 +13,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ from dualml.errors import UserError, nearest
 from dualml.model.spec import ModelSpec
 from dualml.optim.base import Rule
 from dualml.optim.schedule import Schedule
+
+if TYPE_CHECKING:
+    from dualml.aggregation.pieces import Pieces
+    from dualml.communicator import Communicator, Place
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -39,6 +43,8 @@ class BackendInfo:
         factory: ``"package.module:Class"``, resolved in the worker.
         environ: environment variables a worker needs *before* the import, from the number of
             threads; `Backend.environment` records those that decide numbers or speed.
+        ranks: what the ranks of a trial are: ``processes`` that `Backend.connect` joins into a
+            group, ``threads`` of one process, or ``none``, where a trial can only have one rank.
     """
 
     name: str
@@ -46,6 +52,7 @@ class BackendInfo:
     install: str
     factory: str
     environ: Callable[[int], dict[str, str]] = lambda threads: {}
+    ranks: Literal["processes", "threads", "none"] = "none"
 
     def installed(self) -> bool:
         spec = importlib.util.find_spec(self.framework)
@@ -93,6 +100,12 @@ class Training(Protocol):
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         """Loss and gradients of ``batch`` and activations of the samples ``probe``."""
+
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """The parts of `trace` that need no gradient: `Trace.data` and `Trace.activations`."""
+
+    def pieces(self, layout: Sequence[Sequence[str]]) -> Pieces:
+        """One update taken apart, with the parameters in the buckets of ``layout``."""
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
         """Mean loss and accuracy (a fraction) over ``x``, ``y``, in evaluation mode."""
@@ -155,6 +168,14 @@ class Backend(Protocol):
 
     def synchronize(self) -> None:
         """Wait for the device; called before every reading of the clock."""
+
+    def connect(self, place: Place) -> Communicator:
+        """Join the other ranks of a trial; only where `BackendInfo.ranks` is ``processes``.
+
+        Raises:
+            CommunicationError: a rank did not come in time.
+            Unsupported: this device cannot hold so many ranks.
+        """
 
 
 def backends() -> dict[str, BackendInfo]:

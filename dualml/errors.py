@@ -14,6 +14,10 @@ class TrialError(RuntimeError):
     """A trial cannot go on (a loss that is not finite, an optimizer that moves nothing)."""
 
 
+class CommunicationError(TrialError):
+    """Ranks could not talk: one is missing, too late, or asked for something else."""
+
+
 class Unsupported(RuntimeError):
     """This backend or device cannot do what the trial asks; the text is the reason."""
 

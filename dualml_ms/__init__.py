@@ -17,4 +17,5 @@ def info() -> BackendInfo:
         install="pip install 'dualml[mindspore]'",
         factory="dualml_ms.backend:MindSporeBackend",
         environ=environ,
+        ranks="processes",
     )

@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 
 from dualml.backend import Array, Arrays
+from dualml.communicator import Communicator, Place
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_ms.environment import environment, resolve_device
@@ -57,6 +58,11 @@ class MindSporeBackend:
         return np.array(
             [sum(float(loss.asnumpy()) * share for loss, share in parts) for parts in losses]
         )
+
+    def connect(self, place: Place) -> Communicator:
+        from dualml_ms.communicator import connect
+
+        return connect(place)
 
     def synchronize(self) -> None:
         if self.device != "CPU":  # on the CPU a call returns when its graph has run

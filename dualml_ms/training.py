@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import mindspore as ms
 import numpy as np
@@ -11,6 +11,7 @@ from mindspore import nn, ops
 from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
+from dualml_ms.aggregation import MindSporePieces
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Activations
 from dualml_ms.optim import load_state, optimizer, state
@@ -124,7 +125,7 @@ class MindSporeTraining:
             rule, list(self.parameters.values()), rule.lr if constant else rates
         )
         criterion = LOSSES[loss]()
-        mean = LossCell(self.network, criterion)
+        mean = self.mean = LossCell(self.network, criterion)
         self.whole = WholeStep(mean, self.optimizer)
         self.gradient = Gradient(mean, tuple_)
         self.layers = Activations(self.network)
@@ -141,18 +142,18 @@ class MindSporeTraining:
             Apply(self.optimizer, sums),
         )
 
-    def _tensors(self, batch: Array) -> tuple[ms.Tensor, ms.Tensor]:
+    def tensors(self, batch: Array) -> tuple[ms.Tensor, ms.Tensor]:
         """from_numpy shares memory with the fresh arrays: no second copy."""
         return ms.Tensor.from_numpy(self.x[batch]), ms.Tensor.from_numpy(self.y[batch])
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
         if len(batch) <= self.chunk:
-            return [(self.whole(*self._tensors(batch)), 1.0)]
+            return [(self.whole(*self.tensors(batch)), 1.0)]
         if self.accumulate is None:
             self._accumulators()
         losses = []
         for part, share in chunks(batch, self.chunk):
-            loss = self.accumulate(*self._tensors(part), ms.Tensor(share, ms.float32))
+            loss = self.accumulate(*self.tensors(part), ms.Tensor(share, ms.float32))
             losses.append((loss, share))
         self.apply()
         return losses
@@ -160,21 +161,21 @@ class MindSporeTraining:
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, gradients = 0.0, {}
         for part, share in chunks(batch, self.chunk):
-            value, found = self.gradient(*self._tensors(part))
+            value, found = self.gradient(*self.tensors(part))
             loss += share * float(value.asnumpy())
             for name, g in zip(self.parameters, found, strict=True):
                 gradients[name] = gradients.get(name, 0) + g.asnumpy() * np.float32(share)
-        outputs = self.layers(self._tensors(probe)[0])
-        x, y = self._tensors(batch)
-        return Trace(
-            data=batch_digest(x.asnumpy(), y.asnumpy()),
-            activations={
-                name: value.asnumpy()
-                for (name, _), value in zip(self.network.spec.layers, outputs, strict=True)
-            },
-            loss=loss,
-            gradients=gradients,
-        )
+        return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
+
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        outputs = self.layers(self.tensors(probe)[0])
+        x, y = self.tensors(batch)
+        names = [name for name, _ in self.network.spec.layers]
+        found = {n: value.asnumpy() for n, value in zip(names, outputs, strict=True)}
+        return batch_digest(x.asnumpy(), y.asnumpy()), found
+
+    def pieces(self, layout: Sequence[Sequence[str]]) -> MindSporePieces:
+        return MindSporePieces(self, layout)
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
         self.network.set_train(False)

@@ -17,4 +17,5 @@ def info() -> BackendInfo:
         install="pip install 'dualml[torch]'",
         factory="dualml_torch.backend:TorchBackend",
         environ=environ,
+        ranks="processes",
     )

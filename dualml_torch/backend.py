@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from dualml.backend import Array, Arrays
+from dualml.communicator import Communicator, Place
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_torch.environment import environment, resolve_device
@@ -61,6 +62,11 @@ class TorchBackend:
             return np.zeros(0)
         values = torch.stack([loss for parts in losses for loss, _ in parts]).double().cpu().numpy()
         return weighted(values, losses)
+
+    def connect(self, place: Place) -> Communicator:
+        from dualml_torch.communicator import connect
+
+        return connect(place, self.device)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ import torch
 from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
+from dualml_torch.aggregation import TorchPieces
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import load_state, optimizer, state
 
@@ -41,17 +42,21 @@ class TorchTraining:
         self.x, self.y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
-        if self.schedule.kind != "constant" or self.schedule.warmup:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rule.lr * self.schedule.factor(step, self.updates)
         self.optimizer.zero_grad()
         losses = []
         for part, share in chunks(batch, self.chunk):
-            losses.append((self._backward(part, share), share))
-        self.optimizer.step()
+            losses.append((self.backward(part, share), share))
+        self.update(step)
         return losses
 
-    def _backward(self, part: Array, share: float) -> torch.Tensor:
+    def update(self, step: int) -> None:
+        """Update ``step`` with the gradients that are there."""
+        if self.schedule.kind != "constant" or self.schedule.warmup:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rule.lr * self.schedule.factor(step, self.updates)
+        self.optimizer.step()
+
+    def backward(self, part: Array, share: float) -> torch.Tensor:
         """Add this part's share of the mean gradient; the part's own mean loss."""
         index = torch.from_numpy(part).to(self.device)
         logits = self.network(self.x.index_select(0, index))
@@ -61,18 +66,21 @@ class TorchTraining:
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         self.optimizer.zero_grad()
-        losses = [(self._backward(part, share), share) for part, share in chunks(batch, self.chunk)]
+        losses = [(self.backward(part, share), share) for part, share in chunks(batch, self.chunk)]
         gradients = {name: numpy(p.grad) for name, p in self.parameters.items()}
         self.optimizer.zero_grad()
-        with torch.no_grad():
-            found = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
+        loss = sum(float(loss) * share for loss, share in losses)
+        return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
+
+    @torch.no_grad()
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        found = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
         index = torch.from_numpy(batch).to(self.device)
-        return Trace(
-            data=batch_digest(numpy(self.x[index]), numpy(self.y[index])),
-            activations={name: numpy(value) for name, value in found.items()},
-            loss=sum(float(loss) * share for loss, share in losses),
-            gradients=gradients,
-        )
+        digest = batch_digest(numpy(self.x[index]), numpy(self.y[index]))
+        return digest, {name: numpy(value) for name, value in found.items()}
+
+    def pieces(self, layout: Sequence[Sequence[str]]) -> TorchPieces:
+        return TorchPieces(self, layout)
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:

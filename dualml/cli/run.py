@@ -32,8 +32,8 @@ def run(
     ] = None,
     data: Annotated[str | None, typer.Option(help="Dataset; never falls back to another.")] = None,
     world_size: Annotated[
-        int, typer.Option(min=1, help="Ranks of a trial; the experiments so far have one.")
-    ] = 1,
+        int | None, typer.Option(help="Ranks of every arm that has several.")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="auto (the default), cpu, cuda[:i], gpu or ascend.")
     ] = None,
@@ -54,12 +54,11 @@ def run(
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.cli.output import check_lang, print_json, print_run
     from dualml.errors import UserError
+    from dualml.experiment.schema import MOST_RANKS
     from dualml.runner.execute import INTERRUPTED, Request, execute
 
-    if world_size > 1:
-        raise UserError(
-            f"--world-size {world_size}: no experiment of this version has more than one rank"
-        )
+    if world_size is not None and not 1 <= world_size <= MOST_RANKS:
+        raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {world_size}")
     if lang is not None:
         check_lang(lang)
     code, folder, parity = execute(
@@ -77,6 +76,7 @@ def run(
             resume=resume,
             lang=lang,
             report=not no_report,
+            world_size=world_size,
         )
     )
     if json:

@@ -23,6 +23,7 @@ def load(
     seeds: Sequence[int] = (),
     data: str | None = None,
     quick: bool = False,
+    world_size: int | None = None,
 ) -> Experiment:
     """The experiment as it will run.
 
@@ -33,6 +34,7 @@ def load(
             arm where there is none.
         seeds, data: replace the file's.
         quick: apply the file's ``[quick]`` table: the same protocol on less data.
+        world_size: ranks of every arm that has several.
 
     Raises:
         UserError: anything in the file, an override or a name that cannot be meant.
@@ -51,13 +53,51 @@ def load(
         table["seeds"] = list(seeds)
     if data is not None:
         table["data"] = {**table["data"], "name": data} if is_table(table, "data") else data
+    origins = expand(table, world_size)
     try:
         experiment = Experiment.model_validate(table)
     except ValidationError as error:
         loc = [str(part) for part in error.errors()[0]["loc"]]
+        if loc[:1] == ["arms"] and len(loc) > 1:
+            loc[1] = origins.get(loc[1], loc[1])
         origin = blame(loc, path, overrides, bool(seeds))
         raise UserError(f"{origin}: {explain(error)}") from None
     return select(experiment, arms)
+
+
+def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
+    """Arms with a list of world sizes become one for each: ``ring`` with ``[2, 4]`` is ``ring-n2``
+    and ``ring-n4``; the names of the arms they come from.
+
+    Raises:
+        UserError: ``world_size`` where no arm has several ranks.
+    """
+    arms = table.get("arms")
+    if not isinstance(arms, dict):
+        return {}
+    several = False
+    made: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, arm in arms.items():
+        sizes = arm.get("world_size", 1) if isinstance(arm, dict) else 1
+        if world_size is not None and sizes != 1:
+            several = True
+            sizes = [world_size] if isinstance(sizes, list) else world_size
+            arm["world_size"] = sizes
+        if not isinstance(sizes, list):
+            made[name] = arm
+            continue
+        if not sizes:
+            raise UserError(f"arms.{name}.world_size is an empty list; name at least one size")
+        for size in sizes:
+            made[f"{name}-n{size}"] = {**arm, "world_size": size}
+            origins[f"{name}-n{size}"] = name
+    if world_size is not None and world_size > 1 and not several:
+        raise UserError(
+            f"--world-size {world_size}: no arm of {table.get('name')} has more than one rank"
+        )
+    table["arms"] = made
+    return origins
 
 
 def is_table(table: Mapping[str, Any], key: str) -> bool:

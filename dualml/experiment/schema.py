@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from dualml.aggregation import STRATEGIES, strategy
+from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.errors import UserError, nearest
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
+MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
+ASYNCHRONOUS = "parameter_server_async"
+#: Keys of an arm that matter only with several ranks.
+DISTRIBUTED = ("kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds")
 
 
 class Strict(BaseModel):
@@ -30,15 +36,80 @@ class Data(Strict):
     test: Annotated[int, Field(ge=0)] = 0
 
 
+class Aggregation(Strict):
+    """How the ranks of a trial combine what they find.
+
+    ``of`` gradients before every update, or parameters after every ``every`` updates; ``reduce``:
+    ``weighted`` by the samples of each rank (the exact gradient of the batch), ``mean`` over the
+    ranks whatever they had, or ``sum``. ``bucket_bytes`` 0 sends every tensor by itself.
+    ``fraction`` is what ``topk`` sends. ``arrival`` is the order in which an asynchronous server
+    serves: ``planned`` (drawn from the seed, the same on every backend) or ``free``.
+    """
+
+    strategy: str = "all_reduce"
+    of: Literal["gradients", "parameters"] = "gradients"
+    reduce: Literal["weighted", "mean", "sum"] = "weighted"
+    every: Annotated[int, Field(ge=1)] = 1
+    bucket_bytes: Annotated[int, Field(ge=0)] = BUCKET_BYTES
+    compress: Literal["none", "fp16", "topk"] = "none"
+    fraction: Annotated[float, Field(gt=0, le=1, strict=False)] = 0.01
+    arrival: Literal["planned", "free"] = "planned"
+
+    @field_validator("strategy")
+    @classmethod
+    def _strategy_is_known(cls, value: str) -> str:
+        known = [*STRATEGIES, ASYNCHRONOUS]
+        if value not in known:
+            raise UserError(f"unknown strategy {value!r}{nearest(value, known)}")
+        return value
+
+    @model_validator(mode="after")
+    def _means_something(self) -> Aggregation:
+        parameters = self.of == "parameters"
+        if parameters and self.reduce == "sum":
+            raise UserError("a sum of parameters means nothing; use reduce = weighted or mean")
+        if self.every > 1 and not parameters:
+            raise UserError(f"every = {self.every} needs of = parameters: gradients are combined "
+                            "before every update")  # fmt: skip
+        if parameters and self.compress != "none":
+            raise UserError(f"compress = {self.compress} is for gradients; leave out of = parameters")
+        if self.strategy == "neighbour" and not parameters:
+            raise UserError("neighbour averages parameters; set of = parameters")
+        if self.strategy == ASYNCHRONOUS and (parameters or self.compress != "none"):
+            raise UserError(f"{ASYNCHRONOUS} takes whole gradients; leave out of and compress")
+        return self
+
+
+class Slow(Strict):
+    """One node slowed, in the same way on every backend: see `dualml.aggregation.slow`."""
+
+    rank: Annotated[int, Field(ge=0)] = 0
+    compute: Annotated[float, Field(ge=1, strict=False)] = 1.0
+    latency_s: Annotated[float, Field(ge=0, le=60, strict=False)] = 0.0
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0, strict=False)] | None = None
+    jitter_s: Annotated[float, Field(ge=0, le=60, strict=False)] = 0.0
+    since: Annotated[int, Field(ge=1)] = 1
+
+
 class Arm(Strict):
     """One variant.
 
     ``batch_size`` 0 is the whole training set (gradient descent); ``samples`` restricts the arm to
     a fixed random subset of at most so many, 0 is all; ``updates`` 0 means ``epochs`` passes;
     gradients of batches larger than ``chunk`` are accumulated.
+
+    ``kind`` ``collectives`` trains nothing: it times ``strategies`` on vectors of ``sizes`` bytes
+    among ``world_size`` ranks, each for about ``seconds``.
     """
 
-    optimizer: dict[str, Any]
+    kind: Literal["train", "collectives"] = "train"
+    optimizer: Annotated[dict[str, Any], Field(validate_default=True)] = {"name": "sgd", "lr": 0.01}
+    world_size: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 1
+    aggregation: Aggregation = Aggregation()
+    slow: Slow | None = None
+    sizes: list[Annotated[int, Field(ge=4, multiple_of=4)]] = []
+    strategies: list[str] = []
+    seconds: Annotated[float, Field(gt=0, strict=False)] = 0.5
     schedule: Annotated[dict[str, Any], Field(validate_default=True)] = {}
     batch_size: Annotated[int, Field(ge=0)] = 64
     epochs: Annotated[float, Field(gt=0, strict=False)] = 3.0
@@ -51,6 +122,28 @@ class Arm(Strict):
     @classmethod
     def _rule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
         return rule_from(value).hyperparameters()
+
+    @field_validator("strategies")
+    @classmethod
+    def _strategies_are_known(cls, value: list[str]) -> list[str]:
+        return [strategy(name).name for name in value]
+
+    @model_validator(mode="after")
+    def _ranks_fit(self) -> Arm:
+        if self.slow is not None and self.slow.rank >= self.world_size:
+            raise UserError(
+                f"slow.rank = {self.slow.rank}, but world_size is {self.world_size}: "
+                f"ranks go from 0 to {self.world_size - 1}"
+            )
+        if self.kind == "train" and "optimizer" not in self.model_fields_set:
+            raise UserError("optimizer is missing")
+        constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup
+        if self.aggregation.strategy == ASYNCHRONOUS and not constant:
+            raise UserError(f"{ASYNCHRONOUS} makes an update of every rank's gradient; a schedule "
+                            "by global batches has no meaning there")  # fmt: skip
+        if self.kind == "collectives" and not (self.sizes and self.strategies):
+            raise UserError("kind = collectives needs sizes (bytes) and strategies")
+        return self
 
     @field_validator("schedule")
     @classmethod
@@ -88,10 +181,11 @@ class Parity(Strict):
 
 
 class Limits(Strict):
-    """Seconds a trial may take, and may stay without a sign of life."""
+    """Seconds a trial may take, may stay without a sign of life, and a rank waits for another."""
 
     trial: Annotated[float, Field(gt=0, strict=False)] = 7200.0
     silence: Annotated[float, Field(gt=0, strict=False)] = 300.0
+    collective: Annotated[float, Field(gt=0, strict=False)] = 60.0
 
 
 class Experiment(Strict):
@@ -153,4 +247,12 @@ class Experiment(Strict):
         return list(dict.fromkeys(arm.group for arm in self.arms.values()))
 
     def describe(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
+        told = self.model_dump(mode="json")
+        # Said only where it was said: files of experiments with one rank stay what they were.
+        for name, arm in self.arms.items():
+            for key in DISTRIBUTED:
+                if getattr(arm, key) == Arm.model_fields[key].default:
+                    del told["arms"][name][key]
+        if self.limits.collective == Limits().collective:
+            del told["limits"]["collective"]
+        return told

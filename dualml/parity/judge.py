@@ -6,6 +6,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from dualml.aggregation.exact import inexact, single_of
+from dualml.experiment.schema import Experiment
 from dualml.files import read_json, readable, write_json
 from dualml.model.spec import ModelSpec
 from dualml.parity.compare import FLOOR, compare
@@ -19,7 +21,8 @@ VERDICTS = ("equal", "statistically equal", "not comparable", "different")
 
 
 def judge(folder: Path) -> dict[str, Any]:
-    """Compare every pair of backends for every arm and seed; the content of ``parity.json``.
+    """Compare every pair of backends for every arm and seed, and every backend's arms with several
+    ranks with its arm with one that does the same; the content of ``parity.json``.
 
     Raises:
         UserError: not a run folder.
@@ -30,19 +33,27 @@ def judge(folder: Path) -> dict[str, Any]:
     with readable(f"{folder / 'plan'}: not a readable plan"):
         model = ModelSpec.restore(read_json(folder / "plan" / "plan.json")["model"])
     parameters = list(model.parameters())
-    comparisons = []
+    with readable(f"{folder}: run.json holds no readable experiment"):
+        experiment = Experiment.model_validate(run["experiment"])
+    comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
     backends = list(dict.fromkeys(trial["backend"] for trial in run["trials"]))
     trials = {(t["arm"], t["seed"], t["backend"]): t for t in run["trials"]}
-    for arm in run["experiment"]["arms"]:
-        for seed in run["experiment"]["seeds"]:
+    for arm, set_up in experiment.arms.items():
+        if set_up.kind != "train":
+            continue
+        for seed in experiment.seeds:
             mine = {b: trials[arm, seed, b] for b in backends if (arm, seed, b) in trials}
             read = {
                 b: read_trajectory(where.trial_folder(t), b, parameters)
                 for b, t in mine.items()
                 if t["status"] == "ok"
             }
+            kept[arm, seed] = read
             for a, b in combinations(sort(backends), 2):
-                found = one(mine, read, a, b, settings["margin"])
+                if set_up.aggregation.arrival == "free":
+                    found = {"verdict": "not comparable", "reason": "free_order", "evidence": {}}
+                else:
+                    found = one(mine, read, a, b, settings["margin"])
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **found})
     settle_chaos(comparisons, trials)
     return {
@@ -50,7 +61,38 @@ def judge(folder: Path) -> dict[str, Any]:
         "settings": {key: settings[key] for key in ("draws", "horizon", "margin")}
         | {"floor": FLOOR},
         "comparisons": comparisons,
+        **({"serial": serial(run, experiment, kept)} if several(experiment) else {}),
     }
+
+
+def several(experiment: Experiment) -> bool:
+    return any(a.world_size > 1 and a.kind == "train" for a in experiment.arms.values())
+
+
+def serial(
+    run: dict[str, Any], experiment: Experiment, read: dict[tuple[str, int], dict[str, Trajectory]]
+) -> list[dict[str, Any]]:
+    """n workers against one: the same backend, the same global batches."""
+    found = []
+    for (name, seed), mine in read.items():
+        arm = experiment.arms[name]
+        alone = single_of(name, experiment.arms)
+        if arm.world_size == 1 or alone is None:
+            continue
+        samples = min(arm.samples or run["data"]["train"], run["data"]["train"])
+        why = inexact(arm, samples)
+        others = read[alone, seed]
+        for backend, trajectory in mine.items():
+            here = {"arm": name, "seed": seed, "backend": backend, "against": alone}
+            if why is not None:
+                found.append({**here, "verdict": None, "reason": why})
+            elif backend in others:
+                envelopes = [t.envelope for t in (*mine.values(), *others.values()) if t.envelope]
+                judged = compare(
+                    others[backend], trajectory, experiment.parity.margin, envelopes
+                )
+                found.append({**here, **judged})
+    return found
 
 
 def write(folder: Path, parity: dict[str, Any]) -> None:
@@ -102,5 +144,6 @@ def settle_chaos(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -> N
 
 def worst(parity: dict[str, Any]) -> str:
     """The run's overall verdict; ``equal`` where nothing was compared."""
-    found = [c["verdict"] for c in parity["comparisons"]]
+    found = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
+    found = [verdict for verdict in found if verdict is not None]
     return max(found, key=VERDICTS.index, default="equal")

@@ -12,4 +12,5 @@ def info() -> BackendInfo:
         install="pip install dualml",
         factory="dualml.reference.backend:NumpyBackend",
         environ=thread_variables,
+        ranks="threads",
     )

@@ -15,6 +15,7 @@ from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
 from dualml.optim.base import Params, Rule, State
 from dualml.optim.schedule import Schedule
+from dualml.reference.aggregation import NumpyPieces
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
 
@@ -39,7 +40,8 @@ class NumpyTraining:
         self.x, self.y, self.updates, self.chunk = x, y, updates, chunk
         self._state: State = rule.init(model.weights)
 
-    def _gradient(self, batch: Array) -> tuple[float, Params]:
+    def gradient(self, batch: Array) -> tuple[float, Params]:
+        """Mean loss and mean gradient of the batch, in chunks."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean = 0.0
         for part, share in chunks(batch, self.chunk):
@@ -50,22 +52,27 @@ class NumpyTraining:
         return mean, total
 
     def step(self, batch: Array, step: int) -> float:
-        loss, grads = self._gradient(batch)
-        lr = self.rule.lr * self.schedule.factor(step, self.updates)
-        self.model.weights, self._state = self.rule.update(
-            self.model.weights, grads, self._state, step, lr
-        )
+        loss, grads = self.gradient(batch)
+        self.update(grads, step)
         return loss
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
-        loss, grads = self._gradient(batch)
-        _, tape = self.model.forward(self.x[probe])
-        return Trace(
-            data=batch_digest(self.x[batch], self.y[batch]),
-            activations={name: value for name, _, value, _ in tape},
-            loss=loss,
-            gradients=grads,
+    def update(self, gradients: Params, step: int) -> None:
+        lr = self.rule.lr * self.schedule.factor(step, self.updates)
+        self.model.weights, self._state = self.rule.update(
+            self.model.weights, gradients, self._state, step, lr
         )
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        loss, grads = self.gradient(batch)
+        return Trace(*self.look(batch, probe), loss=loss, gradients=grads)
+
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        _, tape = self.model.forward(self.x[probe])
+        digest = batch_digest(self.x[batch], self.y[batch])
+        return digest, {name: value for name, _, value, _ in tape}
+
+    def pieces(self, layout: Sequence[Sequence[str]]) -> NumpyPieces:
+        return NumpyPieces(self, layout)
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
         loss = hits = 0.0

@@ -29,19 +29,18 @@ class Progress:
 
 
 def save_checkpoint(
-    folder: Path, progress: Progress, weights: Arrays, state: Mapping[str, Arrays], trace: Arrays
+    path: Path, progress: Progress, weights: Arrays, state: Mapping[str, Arrays], trace: Arrays
 ) -> None:
     """``trace`` holds the tensors captured so far; state is slot → name → array."""
     tensors = {f"weights/{name}": w for name, w in weights.items()}
     for slot, named in state.items():
         tensors.update({f"state/{slot}/{name}": s for name, s in named.items()})
     tensors.update({f"trace/{key}": value for key, value in trace.items()})
-    write_bytes(folder / NAME, save(tensors, {"progress": json.dumps(asdict(progress))}))
+    write_bytes(path, save(tensors, {"progress": json.dumps(asdict(progress))}))
 
 
-def load_checkpoint(folder: Path) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays] | None:
+def load_checkpoint(path: Path) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays] | None:
     """Progress, weights, state and trace; None where there is no checkpoint."""
-    path = folder / NAME
     if not path.exists():
         return None
     weights: Arrays = {}

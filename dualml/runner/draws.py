@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dualml.errors import UserError
 from dualml.files import read_json, readable, write_json
-from dualml.parity.envelope import Envelope, perturb, shuffled
+from dualml.parity.envelope import Envelope, perturb
 from dualml.runner.capture import Arrays, after, before
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def draw_envelope(trial: Trial) -> None:
     envelope = Envelope()
     with contextlib.suppress(UserError), readable(str(path)):  # draws that cannot be read: anew
         envelope = Envelope(read_json(path))
+    trial.ranks.begin_draws()
     horizon = trial.schedule.trace[-1]
     draws = trial.plan.experiment.parity.draws
     for draw in range(envelope.draws, draws):
@@ -29,12 +30,13 @@ def draw_envelope(trial: Trial) -> None:
         for step in range(1, horizon + 1):
             moved = perturb(trial.training.weights(), trial.seed, draw, step)
             trial.training.load(dict(moved), trial.training.state(), step - 1)
-            batch = shuffled(trial.batch(step), trial.seed, draw, step)
+            batch = trial.ranks.shuffle(trial.batch(step), trial.seed, draw, step)
             if step in trial.schedule.trace:
                 capture.update(before(trial.training, step, batch, trial.probe)[0])
             lazy.append(trial.training.step(batch, step))
             if step in trial.schedule.trace:
                 capture.update(after(trial.training, step))
             trial.emit(phase="envelope", done=draw * horizon + step, total=draws * horizon)
-        envelope.add(trial.backend.read(lazy), capture, trial.losses, trial.trace)
-        write_json(path, envelope.describe())
+        envelope.add(trial.ranks.read(lazy), capture, trial.losses, trial.trace)
+        if trial.ranks.rank == 0:
+            write_json(path, envelope.describe())

@@ -39,6 +39,9 @@ class Request:
     lang: str | None = None
     report: bool = True
     quiet: bool = False
+    world_size: int | None = None
+    rendezvous: str = "auto"
+    check: bool = False
 
 
 def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
@@ -71,7 +74,8 @@ def perform(
     try:
         environs = environments(infos, folder.run["options"]["threads"], lang, request.quiet)
         with Bars(len(folder.pending()), lang, request.quiet) as bars:
-            run_trials(folder, plan, environs, bars)
+            known = {info.name: info for info in infos}
+            run_trials(folder, plan, known, environs, bars)
     except KeyboardInterrupt:
         folder.write()
         told = {"en": "interrupted; continue with", "zh": "已中断；继续运行"}[lang]
@@ -119,13 +123,16 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         seeds=request.seeds,
         data=request.data,
         quick=request.quick,
+        world_size=request.world_size,
     )
     device = request.device or "auto"
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
     check_free(out)
     plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit))
-    options = {"device": device, "threads": request.threads or default_threads()}
+    options: dict[str, Any] = {"device": device, "threads": request.threads or default_threads()}
+    if any(arm.world_size > 1 for arm in experiment.arms.values()):
+        options |= {"rendezvous": request.rendezvous, "check": request.check}
     names = [info.name for info in infos]
     return RunFolder.create(out, plan, names, request.lang or "en", options), plan, infos
 
@@ -150,6 +157,7 @@ def refuse_settings(request: Request) -> None:
         "--backend": request.backend,
         "--device": request.device,
         "--threads": request.threads,
+        "--world-size": request.world_size,
     }
     for option, value in given.items():
         if value not in (None, False, (), []):
@@ -210,7 +218,7 @@ def probe(info: BackendInfo, device: str) -> tuple[str, str]:
     code = (
         "import json, sys\n"
         "from dualml.backend import backends\n"
-        "from dualml.runner.worker import reason_of\n"
+        "from dualml.launch.child import reason_of\n"
         "try:\n"
         "    backends()[sys.argv[1]].create(sys.argv[2])\n"
         "    told = ['ok', '']\n"

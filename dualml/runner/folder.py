@@ -69,6 +69,7 @@ class RunFolder:
             shutil.rmtree(path / "plan", ignore_errors=True)
             raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
         experiment = plan.experiment
+        ranks = {name: arm.world_size for name, arm in experiment.arms.items()}
         trials: list[dict[str, Any]] = [
             {
                 "arm": arm,
@@ -86,6 +87,7 @@ class RunFolder:
                 "peak_memory_mb": None,
                 "plan_hash": plan.hash,
                 "how": {},
+                **({"world_size": ranks[arm]} if ranks[arm] > 1 else {}),
             }
             for arm in experiment.arms
             for seed in experiment.seeds

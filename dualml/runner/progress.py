@@ -22,8 +22,10 @@ PHASES = {
         "compile": "compiling",
         "train": "training",
         "envelope": "rounding envelope",
+        "collectives": "timing collectives",
     },
-    "zh": {"start": "启动", "compile": "编译", "train": "训练", "envelope": "舍入包络"},
+    "zh": {"start": "启动", "compile": "编译", "train": "训练", "envelope": "舍入包络",
+           "collectives": "通信计时"},
 }
 TRIALS = {"en": "trials", "zh": "试验"}
 
@@ -80,6 +82,10 @@ OK = {
     "zh": "[green]✓[/] {name}：损失 {final_loss:.4f}，测试准确率 {test_accuracy:.2%}，"
     "训练 {train_s:.1f} 秒，共 {wall_s:.1f} 秒",
 }
+MEASURED = {
+    "en": "[green]✓[/] {name}: {measurements} measurements, {wall_s:.1f} s in all",
+    "zh": "[green]✓[/] {name}：{measurements} 项测量，共 {wall_s:.1f} 秒",
+}
 STATUS = {
     "en": {"failed": "failed", "unsupported": "unsupported", "interrupted": "interrupted"},
     "zh": {"failed": "失败", "unsupported": "不支持", "interrupted": "被中断"},
@@ -89,7 +95,8 @@ STATUS = {
 def summary(name: str, trial: dict[str, Any], lang: str = "en") -> str:
     """One line for a trial that has ended."""
     if trial["status"] == "ok":
-        return OK[lang].format(name=name, **trial)
+        form = MEASURED if trial["final_loss"] is None else OK
+        return form[lang].format(name=name, **trial)
     status = STATUS[lang][trial["status"]]
     colour = "yellow" if trial["status"] == "unsupported" else "red"
     return f"[{colour}]✗[/] {name}: {status}: {escape(str(trial['reason']))}"

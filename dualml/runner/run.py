@@ -1,20 +1,26 @@
-"""All trials of a run, one after the other, each in a process of its own."""
+"""All trials of a run: one after the other, those of one group of ranks together."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from dualml.aggregation.times import read_times, share, split
+from dualml.backend import BackendInfo
+from dualml.errors import UserError
 from dualml.experiment.plan import Plan
-from dualml.files import read_json, write_json
+from dualml.files import write_json
+from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
 from dualml.runner.folder import RunFolder
-from dualml.runner.supervise import Ended, last_lines, supervise
 
 CHECKPOINT_S = 10.0  # of training between two checkpoints
 Listener = Callable[[dict[str, Any], dict[str, Any]], None]
+Trial = dict[str, Any]
 COPIED = (
     "train_s",
     "compile_s",
@@ -25,11 +31,18 @@ COPIED = (
     "updates",
     "sample_gradients",
     "peak_memory_mb",
+    "how",
+    "staleness",
+    "measurements",
 )
 
 
 def run_trials(
-    folder: RunFolder, plan: Plan, environs: Mapping[str, dict[str, str]], listen: Listener
+    folder: RunFolder,
+    plan: Plan,
+    infos: Mapping[str, BackendInfo],
+    environs: Mapping[str, dict[str, str]],
+    listen: Listener,
 ) -> None:
     """Run every trial that has not ended, recording each as it ends.
 
@@ -38,75 +51,165 @@ def run_trials(
         listen: called as ``listen(trial, event)``; ``{"phase": "end"}`` when a trial is over.
 
     Raises:
-        KeyboardInterrupt: after the running worker is gone; its trial stays ``interrupted``.
+        KeyboardInterrupt: after the running workers are gone; their trial stays ``interrupted``.
     """
-    options = folder.run["options"]
-    every = float(os.environ.get("DUALML_CHECKPOINT_S", CHECKPOINT_S))
-    for trial in folder.pending():
-        place = folder.trial_folder(trial)
+    for together in groups(folder.pending(), plan):
+        waiting = list(together)
+        while waiting:  # after a trial that failed the others need new ranks
+            done = Session(folder, plan, infos, environs, listen).run(waiting)
+            waiting = waiting[done:]
+
+
+def groups(trials: list[Trial], plan: Plan) -> list[list[Trial]]:
+    """Trials with several ranks, by backend and number: their ranks start once for all of them."""
+    found: dict[Any, list[Trial]] = {}
+    for number, trial in enumerate(trials):
+        size = plan.experiment.arms[trial["arm"]].world_size
+        key = ("alone", number) if size == 1 else (trial["backend"], size)
+        found.setdefault(key, []).append(trial)
+    return list(found.values())
+
+
+class Session:
+    """One start of one group of ranks, for as many trials as they get through."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        plan: Plan,
+        infos: Mapping[str, BackendInfo],
+        environs: Mapping[str, dict[str, str]],
+        listen: Listener,
+    ) -> None:
+        self.folder, self.plan, self.infos = folder, plan, infos
+        self.environs, self.listen = environs, listen
+        self.trials: list[Trial] = []
+        self.at, self.begin, self.before = 0, 0.0, 0.0
+
+    def run(self, trials: list[Trial]) -> int:
+        """How many of the trials have ended, well or not: at least one."""
+        self.trials = trials
+        options = self.folder.run["options"]
+        info = self.infos[trials[0]["backend"]]
+        size = self.plan.experiment.arms[trials[0]["arm"]].world_size
+        if size > 1 and info.ranks == "none":
+            for trial in trials:
+                reason = f"backend {info.name} has no process groups; use world_size = 1"
+                trial.update(status="unsupported", reason=reason, wall_s=0.0)
+                self.folder.write()
+                self.listen(trial, {"phase": "end"})
+            return len(trials)
+        for trial in trials:
+            self.prepare(trial, options)
+        places = [self.folder.trial_folder(t) for t in trials]
+        shutil.rmtree(places[0] / "board", ignore_errors=True)
+        processes = size if info.ranks == "processes" else 1
+        words = [sys.executable, "-m", "dualml.runner.worker"]
+        launches = [
+            Launch(
+                [*words, str(rank), *map(str, places)],
+                self.environs[info.name],
+                places[0] / f"rank{rank}.log",
+            )
+            for rank in range(processes)
+        ]
+        limits = self.plan.experiment.limits
+        self.start(0)
+        try:
+            ended = supervise(launches, self.hear, limit=limits.trial, silence=limits.silence)
+            if size == 1 and not ended.reason and not ended.code and ended.results:
+                self.settle(ended.results[0])
+            elif self.at < len(trials):
+                self.fail(ended)
+        finally:
+            self.clock()
+            self.folder.write()
+            for place in places:
+                shutil.rmtree(place / "board", ignore_errors=True)
+        return self.at
+
+    def prepare(self, trial: Trial, options: Mapping[str, Any]) -> None:
+        place = self.folder.trial_folder(trial)
         place.mkdir(parents=True, exist_ok=True)
         (place / "result.json").unlink(missing_ok=True)
-        write_json(
-            place / "job.json",
-            {
-                "arm": trial["arm"],
-                "backend": trial["backend"],
-                "seed": trial["seed"],
-                "device": options["device"],
-                "threads": options["threads"],
-                "plan_hash": plan.hash,
-                "checkpoint_every": every,
-            },
-        )
-        trial.update(status="interrupted", reason="not finished")
-        begin = time.monotonic()
-        before = trial["wall_s"] or 0.0
-        listen(trial, {"phase": "start"})
-        limits = plan.experiment.limits
-        try:
-            ended = supervise(
-                [sys.executable, "-m", "dualml.runner.worker", str(place)],
-                environs[trial["backend"]],
-                place / "rank0.log",
-                lambda event, trial=trial: listen(trial, event),  # type: ignore[misc]
-                limit=limits.trial,
-                silence=limits.silence,
-            )
-            settle(folder, trial, ended)
-        finally:
-            trial["wall_s"] = before + time.monotonic() - begin
-            folder.write()
-        listen(trial, {"phase": "end"})
+        every = float(os.environ.get("DUALML_CHECKPOINT_S", CHECKPOINT_S))
+        job = {key: trial[key] for key in ("arm", "backend", "seed")} | {
+            "device": options["device"],
+            "threads": options["threads"],
+            "rendezvous": options.get("rendezvous", "auto"),
+            "check": options.get("check", False),
+            "plan_hash": self.plan.hash,
+            "checkpoint_every": every,
+        }
+        write_json(place / "job.json", job)
+
+    def start(self, at: int) -> None:
+        """Trial ``at`` is at work now."""
+        self.at, self.begin = at, time.monotonic()
+        if at < len(self.trials):
+            trial = self.trials[at]
+            self.before = trial["wall_s"] or 0.0
+            trial.update(status="interrupted", reason="not finished")
+            self.listen(trial, {"phase": "start"})
+
+    def clock(self) -> None:
+        """Add the seconds since its start to the trial at work."""
+        if self.at < len(self.trials):
+            now = time.monotonic()
+            self.trials[self.at]["wall_s"] = self.before + now - self.begin
+
+    def hear(self, rank: int, event: dict[str, Any]) -> None:
+        if self.at < len(self.trials) and rank == 0:
+            if event.get("event") == "settled":
+                self.settle(event)
+            elif "phase" in event:
+                self.listen(self.trials[self.at], event)
+
+    def settle(self, result: Mapping[str, Any]) -> None:
+        """The trial at work has ended well; the next one begins."""
+        trial = self.trials[self.at]
+        trial.update(status="ok", reason=None)
+        trial.update({key: result[key] for key in COPIED if key in result})
+        size = self.plan.experiment.arms[trial["arm"]].world_size
+        if size > 1:
+            trial["world_size"] = size
+            trial.update(ranks_of(self.folder.trial_folder(trial), self.plan, trial))
+        self.folder.run["environment"][trial["backend"]] = result["environment"]
+        self.end()
+
+    def fail(self, ended: Ended) -> None:
+        """The trial at work has failed: which rank, why, and the end of its log."""
+        trial, told = self.trials[self.at], ended.results.get(ended.rank, {})
+        log = last_lines(self.folder.trial_folder(self.trials[0]) / f"rank{ended.rank}.log")
+        several = self.plan.experiment.arms[trial["arm"]].world_size > 1
+        if told.get("status") not in (None, "ok") and not ended.reason:
+            reason = f"rank {ended.rank}: {told['reason']}" if several else told["reason"]
+            trial.update(status=told["status"], reason=reason, log=log)
+        else:
+            how = ended.reason or died(ended.code)
+            trial.update(status="failed", reason=f"rank {ended.rank} {how}", log=log)
+        self.end()
+
+    def end(self) -> None:
+        self.clock()
+        trial = self.trials[self.at]
+        self.folder.write()
+        self.listen(trial, {"phase": "end"})
+        self.start(self.at + 1)
 
 
-def settle(folder: RunFolder, trial: dict[str, Any], ended: Ended) -> None:
-    """Write into the trial's entry how it ended."""
-    place = folder.trial_folder(trial)
+def ranks_of(place: Path, plan: Plan, trial: Trial) -> dict[str, Any]:
+    """Where each rank's time went, from the times they left; empty without them."""
+    arm = plan.experiment.arms[trial["arm"]]
+    n = arm.world_size
     try:
-        result = read_json(place / "result.json")
-    except (OSError, ValueError):
-        result = ended.result
-    if ended.reason or result is None:
-        how = ended.reason or died(ended.code)
-        log = last_lines(place / "rank0.log")
-        trial.update(status="failed", reason=f"rank 0 {how}", log=log)
-        return
-    trial.update(status=result["status"], reason=result["reason"])
-    if result["status"] == "ok":
-        trial.update({key: result[key] for key in COPIED})
-        folder.run["environment"][trial["backend"]] = result["environment"]
-    else:
-        trial["log"] = last_lines(place / "rank0.log")
-
-
-def died(code: int) -> str:
-    """Words for an exit code without a result."""
-    if code < 0:
-        import signal
-
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        return f"was ended by {name}"
-    return f"ended with exit code {code} without a result"
+        times = [read_times(place / f"rank{rank}.times.npz") for rank in range(n)]
+    except UserError:
+        return {}
+    peers = None
+    if arm.aggregation.strategy == "neighbour":
+        peers = [sorted({(r - 1) % n, r, (r + 1) % n}) for r in range(n)]
+    elif arm.aggregation.strategy == "parameter_server_async":
+        peers = [[r] for r in range(n)]  # nobody waits for all
+    told = split(times, peers)
+    return {"ranks": told, "communication_share": share(told)}

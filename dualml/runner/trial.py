@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from dualml.backend import EVALUATED_AT_ONCE, Backend, chunks
+from dualml.communicator import Communicator
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.files import readable, write_bytes
 from dualml.runner.capture import PROBE, after, before
-from dualml.runner.checkpoint import NAME as CHECKPOINT
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualml.runner.draws import draw_envelope
 from dualml.runner.guards import check_final, check_finite, check_losses, check_moved
+from dualml.runner.ranks import Alone, Group
 from dualml.runner.records import Records
 
 Arrays = dict[str, NDArray[Any]]
-SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,12 @@ class Samples:
 
 
 class Trial:
-    """One (arm, backend, seed).
+    """One (arm, backend, seed), as one of its ranks sees it.
+
+    Every rank does the same in the same order; rank 0 alone evaluates and writes what is judged.
 
     Args:
+        comm: the group of ranks, None where there is only this one.
         emit: told of every stretch of work: ``emit(phase=…, done=…, total=…, loss=…)``.
         checkpoint_every: seconds of training between two checkpoints.
     """
@@ -60,6 +63,7 @@ class Trial:
         folder: Path,
         emit: Callable[..., None],
         checkpoint_every: float = 10.0,
+        comm: Communicator | None = None,
     ) -> None:
         self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, backend
         self.arm = plan.experiment.arms[arm]
@@ -74,7 +78,7 @@ class Trial:
         self.trace: Arrays = {}
         self.digests: dict[str, str] = {}
         self.looks: dict[str, float] = {}
-        self.training = backend.training(
+        own = backend.training(
             plan.spec,
             dict(self.initial),
             self.rule,
@@ -85,6 +89,11 @@ class Trial:
             updates=self.schedule.updates,
             chunk=self.arm.chunk,
         )
+        self.ranks = Alone(backend, own, folder)
+        if comm is not None:
+            shapes = plan.spec.parameters()
+            self.ranks = Group(backend, own, folder, comm, self.arm, seed, shapes)
+        self.training = self.ranks.training
 
     def batch(self, step: int) -> NDArray[np.int64]:
         return self.plan.batch(self.arm, self.seed, step)
@@ -97,16 +106,22 @@ class Trial:
         """Train (from the last checkpoint, if there is one), draw, and return the summary."""
         compile_s = self.warm_up()
         seconds = self.train()
+        self.ranks.finish()
         weights = self.training.weights()
         check_finite(self.arm_name, weights)
-        check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
-        write_bytes(self.folder / "weights.safetensors", save(weights))
-        write_bytes(self.folder / "trace.safetensors", save(self.trace))
-        if self.backend.dtype != "float64":  # float64's own rounding is far below what is judged
+        if self.ranks.rank == 0:
+            check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
+            write_bytes(self.folder / "weights.safetensors", save(weights))
+            write_bytes(self.folder / "trace.safetensors", save(self.trace))
+        # float64's own rounding is far below what is judged; chance is no matter of rounding.
+        if self.backend.dtype != "float64" and not self.ranks.free:
             draw_envelope(self)
-        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        self.ranks.checkpoint.unlink(missing_ok=True)
+        if self.ranks.rank:
+            return self.ranks.summary()
         updates = self.schedule.updates
         return {
+            **self.ranks.summary(),
             "train_s": seconds,
             "compile_s": compile_s,
             "updates": updates,
@@ -129,9 +144,8 @@ class Trial:
         )
         lengths = {min(size or n, n), n % size if size else 0} - {0}
         for length in sorted(lengths):
-            # a chunk and the remainder have every shape that the accumulation of `length` has
-            short = length if length <= chunk else chunk + (length % chunk or chunk)
-            self.training.step(np.arange(min(short, length), dtype=np.int64), 1)
+            short, step = self.ranks.warm_up_lengths(length, chunk)
+            self.training.step(np.arange(min(short, length), dtype=np.int64), step)
             self.backend.synchronize()
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
@@ -141,7 +155,8 @@ class Trial:
         """The updates; the seconds they took."""
         updates = self.schedule.updates
         progress = self.resume()
-        records = Records(self.folder / "rank0.jsonl", progress.records)
+        records = Records(self.folder / f"rank{self.ranks.rank}.jsonl", progress.records)
+        self.ranks.begin_training()
         marks = sorted(
             {
                 *self.schedule.evaluate,
@@ -171,44 +186,45 @@ class Trial:
                     self.trace.update(after(self.training, stop))
                 if stop in self.schedule.evaluate:
                     self.look(records, stop, seconds)
-                if spent < SEGMENT_S / 2 and stop - step == stretch:
-                    stretch *= 2
+                stretch = self.ranks.next_stretch(stretch, stop - step, spent)
                 step = stop
                 self.emit(phase="train", done=step, total=updates, loss=float(losses[-1]))
-                if seconds - saved > self.checkpoint_every and step < updates:
+                looked = stop in self.schedule.evaluate
+                due = self.ranks.checkpoint_due(looked, seconds - saved, self.checkpoint_every)
+                if due and step < updates:
                     saved = seconds
-                    save_checkpoint(
-                        self.folder,
-                        Progress(step, seconds, records.flush(), self.digests),
-                        self.training.weights(),
-                        self.training.state(),
-                        self.trace,
-                    )
-            save_checkpoint(
-                self.folder,
-                Progress(step, seconds, records.flush(), self.digests),
-                self.training.weights(),
-                self.training.state(),
-                self.trace,
-            )
+                    self.save(step, seconds, records)
+            self.save(step, seconds, records)
         finally:
             records.close()
         return seconds
 
+    def save(self, step: int, seconds: float, records: Records) -> None:
+        """Put everything needed to go on after ``step`` on disk."""
+        save_checkpoint(
+            self.ranks.checkpoint,
+            Progress(step, seconds, records.flush(), self.digests),
+            self.training.weights(),
+            self.training.state(),
+            self.trace,
+        )
+
     def resume(self) -> Progress:
         """Go to the last checkpoint; to the start where there is none that can be read."""
+        found = None
         try:
-            with readable(f"{self.folder / CHECKPOINT}: not a readable checkpoint"):
-                found = load_checkpoint(self.folder)
-                if found is None:
-                    return Progress()
-                progress, weights, state, trace = found
-                self.recall(progress)
-                self.training.load(weights, state, progress.step)
-                self.trace = trace
-                return progress
+            with readable(f"{self.ranks.checkpoint}: not a readable checkpoint"):
+                found = load_checkpoint(self.ranks.checkpoint)
+                if found is not None:
+                    self.recall(found[0])
         except UserError as error:
             print(f"{error}; starting again from update 1", flush=True)
+            found = None
+        if self.ranks.agree(found[0].step if found else 0) and found is not None:
+            progress, weights, state, trace = found
+            self.training.load(weights, state, progress.step)
+            self.trace = trace
+            return progress
         self.losses[:] = 0
         self.looks, self.digests = {}, {}
         self.restart(dict(self.initial))
@@ -217,7 +233,7 @@ class Trial:
 
     def recall(self, progress: Progress) -> None:
         """Losses and looks made before the checkpoint, from the records it covers."""
-        with (self.folder / "rank0.jsonl").open("rb") as file:
+        with (self.folder / f"rank{self.ranks.rank}.jsonl").open("rb") as file:
             for line in file.read(progress.records).splitlines():
                 record = json.loads(line)
                 if record["metric"] == "loss":
@@ -231,7 +247,7 @@ class Trial:
         self.backend.synchronize()
         begin = time.perf_counter()
         lazy = [self.training.step(self.batch(step), step) for step in range(first, last + 1)]
-        losses = self.backend.read(lazy)
+        losses = self.ranks.read(lazy)
         self.backend.synchronize()
         return time.perf_counter() - begin, losses
 
@@ -242,6 +258,12 @@ class Trial:
             records.write("loss", step, float(self.losses[step - 1]), self.unit, epochs=done / n)
 
     def look(self, records: Records, step: int, seconds: float) -> None:
+        """Evaluate, on one rank."""
+        with self.ranks.evaluating() as mine:
+            if mine:
+                self.evaluate(records, step, seconds)
+
+    def evaluate(self, records: Records, step: int, seconds: float) -> None:
         s = self.samples
         found = {}
         found["train_loss"] = found["train_accuracy"] = 0.0

@@ -1,54 +1,19 @@
-"""The worker process: one trial, one framework. ``python -m dualml.runner.worker FOLDER``.
+"""The worker process: one framework, one rank. ``python -m dualml.runner.worker FOLDER RANK …``.
 
-Talks to its parent in JSON lines on the standard output it was started with; everything the
-framework prints goes to standard error, which the parent keeps as the trial's log. Its standard
-input is a lifeline: when it closes, the parent is gone and the worker ends.
+FOLDER is that of a trial; with several ranks there may be several, one after the other, so that the
+ranks start and find one another only once.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sys
-import threading
-import time
-import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dualml.errors import TrialError, Unsupported, UserError
-
-
-def open_channel() -> Any:
-    """The parent's pipe; file descriptor 1 becomes the log, whoever writes to it."""
-    channel = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    return channel
-
-
-def end_with_parent() -> None:
-    def wait() -> None:
-        while os.read(0, 1024):
-            pass
-        os._exit(70)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-class Emitter:
-    """Sends events, at most ten a second, so that a fast loop is not slowed by telling of it."""
-
-    def __init__(self, channel: Any) -> None:
-        self.channel, self.last, self.phase = channel, 0.0, ""
-
-    def __call__(self, **event: Any) -> None:
-        now = time.monotonic()
-        final = event.get("done") == event.get("total")
-        if now - self.last < 0.1 and not final and event.get("phase") == self.phase:
-            return
-        self.last, self.phase = now, str(event.get("phase"))
-        self.channel.write(json.dumps(event) + "\n")
+from dualml.errors import CommunicationError, UserError
+from dualml.launch.child import Emitter, serve
 
 
 def samples_of(plan: Any) -> Any:
@@ -65,66 +30,157 @@ def samples_of(plan: Any) -> Any:
     return Samples(x, y, monitor.astype("int64"), test_x, data.test_y[test])
 
 
-def perform(folder: Path, job: dict[str, Any], emit: Emitter) -> dict[str, Any]:
-    """Run the trial; its summary, with the environment."""
+def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
+    """Run the trials of these folders; the summary of the last one, with the environment."""
     from dualml.backend import backends
     from dualml.experiment.plan import restore
-    from dualml.machine import peak_memory_mb
-    from dualml.runner.trial import Trial
 
     emit(phase="start")
-    plan = restore(folder.parents[3] / "plan")
+    job = json.loads((folders[0] / "job.json").read_text("utf-8"))
+    plan = restore(folders[0].parents[3] / "plan")
     if plan.hash != job["plan_hash"]:
         raise UserError(
             f"the plan's hash is {plan.hash[:12]}, the job's is {job['plan_hash'][:12]}"
         )
-    backend = backends()[job["backend"]].create(job["device"], job["threads"])
-    samples = samples_of(plan)
-    trial = Trial(
-        plan, job["arm"], job["seed"], backend, samples, folder, emit, job["checkpoint_every"]
-    )
-    summary = trial.run()
-    summary["environment"] = backend.environment()
-    summary["peak_memory_mb"] = peak_memory_mb()
+    info = backends()[job["backend"]]
+    size = plan.experiment.arms[job["arm"]].world_size
+    run = Runner(plan, emit)
+    if size == 1:
+        return run.trial(folders[0], info.create(job["device"], job["threads"]), None)
+    if info.ranks == "threads":
+        return threads(run, folders, size, lambda: info.create(job["device"], job["threads"]))
+    backend = info.create(job["device"], job["threads"])
+    comm = join(folders[0], backend, rank, size, plan, job)
+    emit.pulse(comm)
+    summary: dict[str, Any] = {}
+    for number, folder in enumerate(folders):
+        emit.send({"event": "trial", "number": number})
+        summary = run.trial(folder, backend, comm)
+        comm.barrier()
+        emit.send({"event": "settled", "number": number, **summary})
+    comm.close()
     return summary
 
 
-def reason_of(error: BaseException) -> tuple[str, str]:
-    """Status and one-line reason of whatever ended the trial."""
-    if isinstance(error, Unsupported):
-        return "unsupported", str(error)
-    if isinstance(error, TrialError | UserError):
-        return "failed", str(error)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "failed", f"no space left on the device for {error.filename or 'the run folder'}"
-    if isinstance(error, MemoryError):
-        return "failed", "out of memory; use a smaller batch, chunk or model"
-    first = (str(error).strip().splitlines() or [""])[0]
-    return "failed", f"{type(error).__name__}: {first}"
+def threads(
+    run: Runner, folders: list[Path], size: int, create: Callable[[], Any]
+) -> dict[str, Any]:
+    """All ranks as threads of this process."""
+    from dualml.reference.communicator import run_threads
+
+    summary: dict[str, Any] = {}
+    for number, folder in enumerate(folders):
+        run.emit.send({"event": "trial", "number": number})
+
+        def work(comm: Any, folder: Path = folder) -> dict[str, Any]:
+            return run.trial(folder, create(), comm)
+
+        limit = run.plan.experiment.limits.collective
+        summary = run_threads(size, work, limit)[0]
+        run.emit.send({"event": "settled", "number": number, **summary})
+    return summary
+
+
+def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: dict[str, Any]) -> Any:
+    """Agree with the other ranks on what is to be done, and become a group.
+
+    Raises:
+        CommunicationError: a rank did not come, or came with another plan.
+    """
+    from dualml.communicator import FileBoard, Place
+    from dualml.communicator.board import exchange_notes
+
+    limit = plan.experiment.limits.collective
+    board = FileBoard(folder / "board")
+    told = exchange_notes(
+        board, "plan", rank, range(size), plan.hash, limit, f"the {size} ranks to start"
+    )
+    if len(set(told.values())) > 1:
+        listed = "; ".join(f"rank {r}: {text[:12]}" for r, text in sorted(told.items()))
+        raise CommunicationError(f"the ranks have different plans: {listed}")
+    place = Place(
+        rank, size, board, rendezvous=job["rendezvous"], timeout=limit, check=job["check"]
+    )
+    return backend.connect(place)
+
+
+class Runner:
+    """Runs trials of one plan; the samples are read once."""
+
+    def __init__(self, plan: Any, emit: Emitter) -> None:
+        self.plan, self.emit = plan, emit
+        self.samples: Any = None
+
+    def trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
+        """One trial; rank 0 leaves its summary in ``result.json``."""
+        from dualml.files import write_json
+        from dualml.machine import peak_memory_mb
+
+        rank = comm.rank if comm is not None else 0
+        job = json.loads((folder / "job.json").read_text("utf-8"))
+        kind = self.plan.experiment.arms[job["arm"]].kind
+        found = self.train if kind == "train" else self.time
+        summary = found(folder, backend, comm, job)
+        summary["environment"] = backend.environment()
+        summary["peak_memory_mb"] = peak_memory_mb()
+        if rank == 0:
+            write_json(folder / "result.json", {"status": "ok", "reason": None, **summary})
+        return summary
+
+    def train(self, folder: Path, backend: Any, comm: Any, job: dict[str, Any]) -> dict[str, Any]:
+        from dualml.runner.trial import Trial
+
+        if self.samples is None:
+            self.samples = samples_of(self.plan)
+        if comm is not None:
+            agree_on_weights(comm, self.plan.initial(job["seed"]), f"{job['arm']}.{job['seed']}")
+        emit = self.emit if comm is None or comm.rank == 0 else quiet(self.emit)
+        trial = Trial(
+            self.plan, job["arm"], job["seed"], backend, self.samples, folder, emit,
+            job["checkpoint_every"], comm,
+        )  # fmt: skip
+        return trial.run()
+
+    def time(self, folder: Path, backend: Any, comm: Any, job: dict[str, Any]) -> dict[str, Any]:
+        from dualml.runner.collectives import time_collectives
+
+        arm = self.plan.experiment.arms[job["arm"]]
+        return time_collectives(arm, comm, folder, self.emit)
+
+
+def quiet(emit: Emitter) -> Callable[..., None]:
+    """Signs of life without progress: the bar shows rank 0's."""
+    return lambda **event: emit(phase=event.get("phase"))
+
+
+def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
+    """Broadcast the initial weights from rank 0 and verify that all ranks hold the same.
+
+    Raises:
+        CommunicationError: ranks whose weights have another SHA-256 than rank 0's broadcast.
+    """
+    from dualml.communicator.board import exchange_notes
+    from dualml.communicator.place import Place
+    from dualml.experiment.plan import digest
+
+    got = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}
+    place: Place = comm.place
+    text = f"{digest(got)} {digest(weights)}"
+    told = exchange_notes(
+        place.board, f"weights.{key}", comm.rank, range(comm.size), text,
+        place.timeout, "the initial weights",
+    )  # fmt: skip
+    right = told[0].split()[1]
+    wrong = [r for r, note in sorted(told.items()) if set(note.split()) != {right}]
+    if wrong:
+        raise CommunicationError(
+            f"initial weights differ from rank 0's on rank {', '.join(map(str, wrong))}"
+        )
 
 
 def main() -> None:
-    channel = open_channel()
-    end_with_parent()
-    folder = Path(sys.argv[1])
-    code = 0
-    try:
-        job = json.loads((folder / "job.json").read_text("utf-8"))
-        summary = {"status": "ok", "reason": None, **perform(folder, job, Emitter(channel))}
-    except BaseException as error:
-        traceback.print_exc()
-        status, reason = reason_of(error)
-        summary, code = {"status": status, "reason": reason}, 1
-    try:
-        from dualml.files import write_json
-
-        write_json(folder / "result.json", summary)
-    except OSError as error:
-        print(f"result not written: {error}", file=sys.stderr)
-        channel.write(json.dumps({"event": "result", **summary}, default=str) + "\n")
-    sys.stderr.flush()
-    channel.flush()
-    os._exit(code)  # the frameworks' own teardown can hang or abort after the work is done
+    rank, folders = int(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
+    serve(lambda emit: perform(folders, rank, emit))
 
 
 if __name__ == "__main__":

@@ -241,7 +241,7 @@ def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_pa
 def test_reasons_of_a_worker_are_one_line() -> None:
     import errno
 
-    from dualml.runner.worker import reason_of
+    from dualml.launch.child import reason_of
 
     full = OSError(errno.ENOSPC, "No space left on device", "trace.safetensors")
     assert reason_of(full) == ("failed", "no space left on the device for trace.safetensors")

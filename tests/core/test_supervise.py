@@ -15,8 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dualml.runner.run import died
-from dualml.runner.supervise import Ended, last_lines, supervise
+from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
 
 HELLO = "import json, os, sys, time, signal\nsay = lambda **e: print(json.dumps(e), flush=True)\n"
 
@@ -26,16 +25,20 @@ def work(
 ) -> tuple[Ended, list[dict[str, Any]], float]:
     events: list[dict[str, Any]] = []
 
-    def note(event: dict[str, Any]) -> None:
+    def note(rank: int, event: dict[str, Any]) -> None:
         events.append(event)
         if on_event:
             on_event(event)
 
     begin = time.monotonic()
     ended = supervise(
-        [sys.executable, "-c", HELLO + textwrap.dedent(code)],
-        {"MARK": "7"},
-        tmp_path / "log",
+        [
+            Launch(
+                [sys.executable, "-c", HELLO + textwrap.dedent(code)],
+                {"MARK": "7"},
+                tmp_path / "log",
+            )
+        ],
         note,
         limit=limit,
         silence=silence,
@@ -127,7 +130,7 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent("""
             import subprocess, sys, time
-            code = ("from dualml.runner.worker import end_with_parent; import os, time;"
+            code = ("from dualml.launch.child import end_with_parent; import os, time;"
                     "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)")
             child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
                                      start_new_session=True)

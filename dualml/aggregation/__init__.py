@@ -1,0 +1,61 @@
+"""Ways to add up gradients or parameters over ranks, one file each."""
+
+from __future__ import annotations
+
+from dualml.aggregation.all_gather import AllGather
+from dualml.aggregation.all_reduce import AllReduce
+from dualml.aggregation.base import Strategy, execute
+from dualml.aggregation.halving_doubling import HalvingDoubling
+from dualml.aggregation.neighbour import Neighbour
+from dualml.aggregation.parameter_server import ParameterServer
+from dualml.aggregation.reduce_broadcast import ReduceBroadcast
+from dualml.aggregation.reduce_scatter import ReduceScatterAllGather
+from dualml.aggregation.ring import Ring
+from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.tree import Tree
+from dualml.errors import UserError, nearest
+
+__all__ = [
+    "STRATEGIES",
+    "AllGather",
+    "AllReduce",
+    "HalvingDoubling",
+    "Neighbour",
+    "ParameterServer",
+    "ReduceBroadcast",
+    "ReduceScatterAllGather",
+    "Ring",
+    "Schedule",
+    "Strategy",
+    "Transfer",
+    "Tree",
+    "execute",
+    "strategy",
+]
+
+#: Name → strategy, in the order of tables.
+STRATEGIES: dict[str, type[Strategy]] = {
+    kind.name: kind
+    for kind in (
+        AllReduce,
+        AllGather,
+        ReduceBroadcast,
+        ParameterServer,
+        ReduceScatterAllGather,
+        Ring,
+        Tree,
+        HalvingDoubling,
+        Neighbour,
+    )
+}
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy of that name.
+
+    Raises:
+        UserError: an unknown name, with the nearest known one.
+    """
+    if name not in STRATEGIES:
+        raise UserError(f"unknown strategy {name!r}{nearest(name, STRATEGIES)}")
+    return STRATEGIES[name]()

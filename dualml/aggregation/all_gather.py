@@ -1,0 +1,36 @@
+"""Everyone gets everything and adds it up alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.communicator.base import Communicator
+
+
+@dataclass(frozen=True)
+class AllGather(Strategy):
+    """all_gather of the whole vectors, then a local sum in the order of ranks.
+
+    Every rank sends and receives (n − 1) S: the simplest way, and the one whose cost grows with n.
+    All ranks add in the same order, so they agree bit for bit. The schedule shows every rank's
+    vector as one message to every other rank.
+    """
+
+    name: ClassVar[str] = "all_gather"
+    uses: ClassVar[tuple[str, ...]] = ("all_gather",)
+
+    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        total, *others = comm.all_gather(x)
+        for other in others:
+            total = comm.combine(total, other, "sum")
+        return total
+
+    def schedule(self, n: int) -> Schedule:
+        steps = tuple(
+            tuple(Transfer(r, (r + shift) % n, 0, 0, "add") for r in range(n))
+            for shift in range(1, n)
+        )
+        return Schedule(n, 1, steps)

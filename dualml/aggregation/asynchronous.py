@@ -1,0 +1,198 @@
+"""The asynchronous parameter server: nobody waits for anybody but the server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.aggregation.parallel import DataParallel
+from dualml.aggregation.pieces import Tensor
+from dualml.backend import Array, Arrays, Trace
+from dualml.errors import CommunicationError
+from dualml.seeds import generator
+
+POLL_S = 0.0005
+
+
+class Asynchronous(DataParallel):
+    """Rank 0 serves the parameters and works too; every rank's gradient is an update of its own.
+
+    A worker computes the gradient of its part of the batch at the parameters it got last, sends it,
+    and gets the parameters after its update. Meanwhile others have updated them: the *staleness* of
+    a gradient is the number of updates made between the parameters it was computed at and its own
+    update. Served in a ``planned`` order (each rank once per global batch, in an order drawn from
+    the seed) the trajectory is the same on every backend and in the float64 referee; served as they
+    come (``free``) it is not, but nobody ever waits for a slower one. All catch up wherever the
+    loss is read.
+
+    Source: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD), NeurIPS;
+    staleness as in Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel
+    Parameter Server", NeurIPS.
+
+    Attributes:
+        served: one (step, rank, staleness) for each update, in their order; on rank 0 only.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.served: list[tuple[int, int, int]] = []
+        self.fetched = [0] * self.comm.size  # number of the update after which a rank got its own
+        self.steps = [0] * self.comm.size  # global batches a rank has delivered its part of
+        self.mine: list[Tensor] = []  # the parameters that rank 0 works with, stale as all others'
+        self.generation = 0
+
+    @property
+    def free(self) -> bool:
+        return self.settings.arrival == "free"
+
+    @property
+    def diverges(self) -> bool:
+        return False  # the server's parameters are what counts
+
+    def step(self, batch: Array, step: int) -> tuple[Any, float]:
+        self.now = step
+        part, share, factor = self.deal(batch)
+        begin = time.perf_counter()
+        if self.comm.rank:
+            loss, gradients = self.pieces.gradient(part, factor)
+            self.handicap(time.perf_counter() - begin)
+            arrive = time.perf_counter()
+            self.deliver(gradients, step)
+        else:
+            loss, own = self.work(part, factor)
+            self.handicap(time.perf_counter() - begin)
+            arrive = time.perf_counter()
+            self.steps[0] = step
+            if self.free:
+                self.apply(own, 0, step)
+                self.serve_waiting()
+            else:
+                for rank in self.order(step):
+                    self.serve(int(rank), step, own)
+        end = time.perf_counter()
+        self.times.add(begin, arrive, end, end)
+        return loss, share
+
+    def order(self, step: int) -> Array:
+        """The planned order of arrival at this global batch."""
+        return generator(self.seed, "arrival", step).permutation(self.comm.size)
+
+    # --- a worker --------------------------------------------------------------------------------
+
+    def deliver(self, gradients: Sequence[Tensor], step: int) -> None:
+        """Send the gradient, get the parameters after it."""
+        if self.free:
+            self.comm.place.board.post(self.key(self.comm.rank), str(step))
+        for g in gradients:
+            self.comm.exchange({0: g}, {})
+        fresh = [self.comm.exchange({}, {0: self.comm.empty_like(g)})[0] for g in gradients]
+        self.pieces.assign(fresh)
+
+    def key(self, rank: int) -> str:
+        """Where a worker announces its gradient."""
+        return f"ready.{self.comm.place.key}.{self.generation}.{rank}"
+
+    # --- the server ------------------------------------------------------------------------------
+
+    def work(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """The server's own gradient, at the parameters it got when it was last served."""
+        now = self.pieces.parameters()
+        self.pieces.assign(self.mine or now)
+        loss, gradients = self.pieces.gradient(part, factor)
+        own = [self.comm.copy(g) for g in gradients]
+        self.pieces.assign(now)
+        return loss, own
+
+    def serve(self, rank: int, step: int, own: Sequence[Tensor] = ()) -> None:
+        """One update with the gradient of ``rank``, which then gets the parameters."""
+        if rank == 0:
+            self.apply(own, 0, step)
+            return
+        like = self.pieces.parameters()
+        got = [self.comm.exchange({}, {rank: self.comm.empty_like(p)})[rank] for p in like]
+        self.apply(got, rank, step)
+        for p in self.pieces.parameters():
+            self.comm.exchange({rank: p}, {})
+
+    def apply(self, gradients: Sequence[Tensor], rank: int, step: int) -> None:
+        version = len(self.served) + self.before
+        self.served.append((step, rank, version - self.fetched[rank]))
+        self.pieces.update(gradients, version + 1)
+        self.fetched[rank], self.steps[rank] = version + 1, step
+        if rank == 0:
+            self.mine = self.pieces.parameters()
+
+    def serve_waiting(self) -> bool:
+        """Serve every worker that has announced a gradient; whether there was one."""
+        found = False
+        for rank in range(1, self.comm.size):
+            announced = int(self.comm.place.board.read(self.key(rank)) or 0)
+            if announced > self.steps[rank]:
+                self.serve(rank, announced)
+                found = True
+        return found
+
+    def catch_up(self, step: int) -> None:
+        """Serve until every worker has delivered its part of ``step``."""
+        last = time.monotonic()
+        while any(done < step for done in self.steps):
+            if self.serve_waiting():
+                last = time.monotonic()
+            elif time.monotonic() - last > self.comm.place.timeout:
+                late = [r for r, done in enumerate(self.steps) if done < step]
+                raise CommunicationError(f"no gradient in {self.comm.place.timeout:g} s of rank "
+                                         f"{', '.join(map(str, late))}")  # fmt: skip
+            else:
+                time.sleep(POLL_S)
+
+    # --- looking -----------------------------------------------------------------------------------
+
+    def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+        if self.free and self.comm.rank == 0:
+            self.catch_up(self.now)
+        return super().read(lazy)
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        """The gradient is the one this rank would deliver next."""
+        part, _, factor = self.deal(batch)
+        _, gradients = self.work(part, factor)
+        digest, activations = self.training.look(batch, probe)
+        return Trace(digest, activations, 0.0, dict(self.pieces.named(gradients)))
+
+    def state(self) -> dict[str, Arrays]:
+        stale = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.mine)}
+        counts = {"fetched": np.array(self.fetched), "steps": np.array(self.steps)}
+        return {**self.training.state(), "stale": stale, "counts": counts}
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        if self.free and self.comm.rank == 0:
+            self.catch_up(self.now)  # nothing may be under way when the parameters change
+        self.now = step
+        state = dict(state)
+        stale, counts = state.pop("stale", {}), state.pop("counts", {})
+        n = self.comm.size
+        self.training.load(weights, state, step * n)
+        self.mine = [self.comm.tensor(stale[f"bucket{i}"]) for i in range(len(stale))]
+        self.fetched = [int(v) for v in counts.get("fetched", [0] * n)]
+        self.steps = [int(v) for v in counts.get("steps", [0] * n)]
+        self.before = step * n - len(self.served)
+        if step == 0:
+            self.generation += 1
+            self.times.clear()
+            self.served, self.before = [], 0
+
+    before = 0  # updates made before the first one in ``served``
+
+
+def staleness(served: Sequence[tuple[int, int, int]], size: int) -> dict[str, Any]:
+    """Mean and largest staleness, of all gradients and of each rank's."""
+    found = np.array([s for _, _, s in served]) if served else np.zeros(1)
+    ranks = [[s for _, rank, s in served if rank == r] or [0] for r in range(size)]
+    return {
+        "mean": float(found.mean()),
+        "max": int(found.max()),
+        "ranks": [float(np.mean(r)) for r in ranks],
+    }

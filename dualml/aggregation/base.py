@@ -1,0 +1,64 @@
+"""What a strategy is: a way to add up one vector over all ranks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dualml.aggregation.schedule import Schedule
+from dualml.communicator.base import Communicator
+
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Strategy(ABC):
+    """Adds up a 1-D tensor over the ranks of a communicator.
+
+    Attributes:
+        name: the word in an experiment file.
+        exact: every rank ends with the sum, but for rounding.
+        uses: primitives of the communicator it is made of.
+        counted: its messages are made here, one by one; otherwise a native collective makes them,
+            and `schedule` is the textbook's for that collective.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = True
+    uses: ClassVar[tuple[str, ...]]
+    counted: ClassVar[bool] = False
+
+    @abstractmethod
+    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        """Σ over ranks of ``x`` (1-D, the same length everywhere), on every rank.
+
+        ``x`` is given away: it may be overwritten and returned.
+        """
+
+    @abstractmethod
+    def schedule(self, n: int) -> Schedule:
+        """Who sends what to whom among n ranks."""
+
+
+def execute(schedule: Schedule, comm: Communicator, x: Tensor) -> Tensor:
+    """Carry out a schedule with point-to-point messages; ``x`` may be overwritten.
+
+    A rank takes part only in the steps in which it sends or receives.
+    """
+    length, me = len(x), comm.rank
+    for step in schedule.steps:
+        out = [t for t in step if t.source == me]
+        into = [t for t in step if t.target == me]
+        if not out and not into:
+            continue
+        send = {t.target: comm.slice(x, *schedule.span(t, length)) for t in out}
+        # A chunk that only replaces ours is received where it belongs, without a copy.
+        receive = {}
+        for t in into:
+            place = comm.slice(x, *schedule.span(t, length))
+            receive[t.source] = place if t.then == "put" else comm.scratch(place, t.source)
+        got = comm.exchange(send, receive)
+        for t in into:
+            x = comm.write(x, schedule.span(t, length)[0], got[t.source], t.then)
+    return x

@@ -1,0 +1,50 @@
+"""When n workers must give the trajectory of one, and why not where they need not."""
+
+from __future__ import annotations
+
+from dualml.aggregation import strategy
+from dualml.experiment.schema import ASYNCHRONOUS, Arm
+
+
+def inexact(arm: Arm, samples: int) -> str | None:
+    """Why an arm with several ranks follows another rule than the same arm with one; None where it
+    does not: then only rounding may tell them apart.
+
+    Args:
+        samples: in the arm's training set, to know the sizes of its batches.
+
+    Returns:
+        A key: ``asynchronous``, ``neighbours``, ``compressed``, ``local_updates``,
+        ``local_state``, ``sum``, ``uneven``.
+    """
+    s = arm.aggregation
+    if s.strategy == ASYNCHRONOUS:
+        return "asynchronous"
+    if not strategy(s.strategy).exact:
+        return "neighbours"
+    if s.compress != "none":
+        return "compressed"
+    if s.of == "parameters":
+        if s.every > 1:
+            return "local_updates"
+        rule = arm.optimizer
+        if rule["name"] not in ("sgd", "gd") or rule.get("momentum"):
+            return "local_state"  # each rank's optimizer remembers its own gradients
+    if s.reduce == "sum" and arm.world_size > 1:
+        return "sum"
+    if s.reduce == "mean":
+        size = arm.batch_size or samples
+        if any(length % arm.world_size for length in {min(size, samples), samples % size}):
+            return "uneven"  # a mean over ranks counts the samples of small parts more
+    return None
+
+
+def single_of(name: str, arms: dict[str, Arm]) -> str | None:
+    """The arm with one rank that does the same as this one with several; None without one."""
+    arm = arms[name]
+    keys = ("optimizer", "schedule", "batch_size", "epochs", "updates", "samples")
+    for other, candidate in arms.items():
+        alike = all(getattr(arm, key) == getattr(candidate, key) for key in keys)
+        if candidate.kind == "train" and candidate.world_size == 1 and alike:
+            return other
+    return None

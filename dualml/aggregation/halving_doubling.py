@@ -1,0 +1,56 @@
+"""Recursive halving and doubling: the ring's bytes in the tree's steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dualml.aggregation.base import Strategy, Tensor, execute
+from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.communicator.base import Communicator
+
+
+@dataclass(frozen=True)
+class HalvingDoubling(Strategy):
+    """Reduce-scatter by recursive halving, all-gather by recursive doubling (Rabenseifner).
+
+    Among p = 2^k ranks, partners at distance p / 2, p / 4, …, 1 swap halves of what they still hold
+    and add; then they swap back in the opposite order. 2 log₂ p messages and 2 (p − 1) / p · S bytes
+    per rank. If n is no power of two, each of the n − p ranks beyond p first hands its vector to
+    one below p, and gets the sum at the end.
+
+    Source: Thakur, Rabenseifner & Gropp 2005, section 4.5.
+    """
+
+    name: ClassVar[str] = "halving_doubling"
+    uses: ClassVar[tuple[str, ...]] = ("exchange",)
+    counted: ClassVar[bool] = True
+
+    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        return execute(self.schedule(comm.size), comm, x)
+
+    def schedule(self, n: int) -> Schedule:
+        p = 1 << (n.bit_length() - 1)
+        extra = range(p, n)
+        halving: list[tuple[Transfer, ...]] = []
+        held = {r: (0, p) for r in range(p)}  # chunks a rank is still responsible for
+        distance = p // 2
+        while distance:
+            step = []
+            for r in range(p):
+                first, last = held[r]
+                middle = (first + last) // 2
+                low, high = (first, middle), (middle, last)
+                keep, give = (high, low) if r & distance else (low, high)
+                step.append(Transfer(r, r ^ distance, give[0], give[1] - 1, "add"))
+                held[r] = keep
+            halving.append(tuple(step))
+            distance //= 2
+        # Doubling sends back what halving received: the same chunks the other way, put not added.
+        doubling = [
+            tuple(Transfer(t.target, t.source, t.first, t.last, "put") for t in step)
+            for step in reversed(halving)
+        ]
+        begin = [tuple(Transfer(r, r - p, 0, p - 1, "add") for r in extra)] if extra else []
+        end = [tuple(Transfer(r - p, r, 0, p - 1, "put") for r in extra)] if extra else []
+        return Schedule(n, p, tuple(begin + halving + doubling + end))

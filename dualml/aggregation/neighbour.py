@@ -1,0 +1,38 @@
+"""Averaging with the two neighbours on a ring: nobody ever holds the whole sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dualml.aggregation.base import Strategy, Tensor, execute
+from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.communicator.base import Communicator
+
+
+@dataclass(frozen=True)
+class Neighbour(Strategy):
+    """x_i ← (x_{i−1} + x_i + x_{i+1}) / 3 on a ring; with two ranks, their mean.
+
+    Each rank talks to two others, whatever n is, and one slow rank holds up only its neighbours.
+    The weights are doubly stochastic: the mean over all ranks stays what it is while the ranks
+    approach it. `sum` returns n times the neighbours' mean, so that dividing by n gives the rule.
+
+    Source: Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
+    NeurIPS, algorithm 1 (D-PSGD).
+    """
+
+    name: ClassVar[str] = "neighbour"
+    exact: ClassVar[bool] = False
+    uses: ClassVar[tuple[str, ...]] = ("exchange",)
+    counted: ClassVar[bool] = True
+
+    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        n = comm.size
+        x = execute(self.schedule(n), comm, x)
+        return comm.scale(x, n / min(n, 3))
+
+    def schedule(self, n: int) -> Schedule:
+        pairs = sorted({(r, (r + shift) % n) for r in range(n) for shift in (1, -1)})
+        step = tuple(Transfer(a, b, 0, 0, "add") for a, b in pairs if a != b)
+        return Schedule(n, 1, (step,) if step else ())

@@ -1,0 +1,38 @@
+"""The synchronous parameter server: gather on one rank, broadcast from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.communicator.base import Communicator
+
+
+@dataclass(frozen=True)
+class ParameterServer(Strategy):
+    """Rank 0 gathers every vector, adds them up in the order of ranks and broadcasts the sum.
+
+    The server receives (n − 1) S: its link is the bottleneck, and the more so the more workers there
+    are. The schedule shows gathering as n − 1 messages to the server, and n − 1 back.
+
+    Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", OSDI,
+    with one server and the consistency model "sequential".
+    """
+
+    name: ClassVar[str] = "parameter_server"
+    uses: ClassVar[tuple[str, ...]] = ("gather", "broadcast")
+
+    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        parts = comm.gather(x, root=0)
+        if parts is not None:
+            x = parts[0]
+            for part in parts[1:]:
+                x = comm.combine(x, part, "sum")
+        return comm.broadcast(x, root=0, inplace=True)
+
+    def schedule(self, n: int) -> Schedule:
+        push = tuple(Transfer(r, 0, 0, 0, "add") for r in range(1, n))
+        pull = tuple(Transfer(0, r, 0, 0, "put") for r in range(1, n))
+        return Schedule(n, 1, (push, pull) if n > 1 else ())

@@ -1,0 +1,29 @@
+"""Reduce to one rank, broadcast from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.schedule import Schedule
+from dualml.aggregation.tree import down, up
+from dualml.communicator.base import Communicator
+
+
+@dataclass(frozen=True)
+class ReduceBroadcast(Strategy):
+    """The framework's reduce to rank 0 and its broadcast: all-reduce as two calls.
+
+    The schedule shown is that of two binomial trees.
+    """
+
+    name: ClassVar[str] = "reduce_broadcast"
+    uses: ClassVar[tuple[str, ...]] = ("reduce", "broadcast")
+
+    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        total = comm.reduce(x, root=0)
+        return comm.broadcast(x if total is None else total, root=0, inplace=True)
+
+    def schedule(self, n: int) -> Schedule:
+        return Schedule(n, 1, tuple(up(n) + down(n)))

@@ -1,0 +1,39 @@
+"""Reduce-scatter, then all-gather: all-reduce taken apart, as ZeRO uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.ring import Ring
+from dualml.aggregation.schedule import Schedule
+from dualml.communicator.base import Communicator
+
+
+@dataclass(frozen=True)
+class ReduceScatterAllGather(Strategy):
+    """The framework's reduce_scatter and its all_gather: the two halves of the ring as two calls.
+
+    A rest of fewer than n elements goes through all_reduce. The schedule shown is the ring's.
+
+    Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+    Models", section 7.1.
+    """
+
+    name: ClassVar[str] = "reduce_scatter_all_gather"
+    uses: ClassVar[tuple[str, ...]] = ("reduce_scatter", "all_gather")
+
+    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        even = len(x) - len(x) % comm.size
+        if len(x) > even:
+            rest = comm.all_reduce(comm.slice(x, even, len(x)))
+            x = comm.write(x, even, rest, "put")
+        if even:
+            mine = comm.reduce_scatter(comm.slice(x, 0, even))
+            for r, part in enumerate(comm.all_gather(mine)):
+                x = comm.write(x, r * (even // comm.size), part, "put")
+        return x
+
+    def schedule(self, n: int) -> Schedule:
+        return Ring().schedule(n)

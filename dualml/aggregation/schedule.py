@@ -1,0 +1,107 @@
+"""Schedules as data: who sends which chunk to whom, step by step.
+
+A vector is cut into ``chunks`` nearly equal parts. In a step every transfer happens at once: a rank
+sends the chunk as it was before the step, the receiver adds it to its own (``add``) or replaces its
+own (``put``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Then = Literal["add", "put"]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One message: chunks ``first`` … ``last`` from ``source`` to ``target``, which adds them to
+    its own or puts them in their place."""
+
+    source: int
+    target: int
+    first: int
+    last: int
+    then: Then
+
+    @property
+    def name(self) -> str:
+        """``2`` or ``0-3``."""
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All messages of one aggregation.
+
+    Attributes:
+        ranks: how many take part.
+        chunks: parts the vector is cut into.
+        steps: transfers of each step, which do not depend on one another.
+    """
+
+    ranks: int
+    chunks: int
+    steps: tuple[tuple[Transfer, ...], ...]
+
+    def sent(self, rank: int, length: int) -> tuple[int, int]:
+        """Messages and elements that ``rank`` sends for a vector of ``length``."""
+        return self._moved([t for s in self.steps for t in s if t.source == rank], length)
+
+    def received(self, rank: int, length: int) -> tuple[int, int]:
+        """Messages and elements that ``rank`` receives."""
+        return self._moved([t for s in self.steps for t in s if t.target == rank], length)
+
+    def _moved(self, mine: Sequence[Transfer], length: int) -> tuple[int, int]:
+        return len(mine), sum(b - a for a, b in (self.span(t, length) for t in mine))
+
+    def span(self, t: Transfer, length: int) -> tuple[int, int]:
+        """First element of a message's chunks, and the one after the last."""
+        short, longer = divmod(length, self.chunks)
+        starts = (t.first, t.last + 1)
+        a, b = (k * short + min(k, longer) for k in starts)
+        return a, b
+
+    def grid(self) -> str:
+        """One line per rank, one column per step: ``2→3`` sends chunk 2 to rank 3; ``+`` marks a
+        chunk that is added there, ``=`` one that is put; ``.`` is a step without sending.
+
+        >>> from dualml.aggregation import Ring
+        >>> print(Ring().schedule(2).grid())
+        rank 0 | 0→1+  1→1=
+        rank 1 | 1→0+  0→0=
+        """
+        sign = {"add": "+", "put": "="}
+        cells = [
+            [
+                " ".join(f"{t.name}→{t.target}{sign[t.then]}" for t in step if t.source == rank)
+                or "."
+                for step in self.steps
+            ]
+            for rank in range(self.ranks)
+        ]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.steps))]
+        digits = len(str(self.ranks - 1))
+        return "\n".join(
+            f"rank {rank:>{digits}} | "
+            + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+            for rank, row in enumerate(cells)
+        )
+
+    def check(self) -> None:
+        """Raises `ValueError` for a message that cannot be: a rank or chunk that does not exist, a
+        rank that sends to itself, or a chunk that two ranks put into one place in one step."""
+        for number, step in enumerate(self.steps, start=1):
+            places = [
+                (t.target, chunk)
+                for t in step
+                if t.then == "put"
+                for chunk in range(t.first, t.last + 1)
+            ]
+            for t in step:
+                ranks = 0 <= t.source < self.ranks and 0 <= t.target < self.ranks
+                if not ranks or t.source == t.target or not 0 <= t.first <= t.last < self.chunks:
+                    raise ValueError(f"step {number}: {t} cannot be in {self.ranks} ranks")
+            if len(set(places)) != len(places):
+                raise ValueError(f"step {number}: two chunks are put into one place")

@@ -1,0 +1,63 @@
+"""One slow node: the same handicap on every backend, declared in the plan."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from dualml.aggregation.schedule import Schedule
+from dualml.seeds import generator
+
+
+@dataclass(frozen=True)
+class Slow:
+    """What is slow about one rank.
+
+    Args:
+        rank: which one.
+        compute: how many times as long its computation takes.
+        latency_s: seconds added to every message from or to it.
+        bandwidth_bytes_per_s: what its link carries in each direction; None: as much as it can.
+        jitter_s: mean of a random delay (exponential) added to each of its computations.
+        since: first update with the handicap.
+    """
+
+    rank: int = 0
+    compute: float = 1.0
+    latency_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    jitter_s: float = 0.0
+    since: int = 1
+
+    def computing(self, rank: int, seconds: float, step: int, seed: int) -> float:
+        """Seconds to add to a computation of ``seconds``."""
+        if rank != self.rank or step < self.since:
+            return 0.0
+        jitter = 0.0
+        if self.jitter_s:
+            jitter = float(generator(seed, "jitter", step).exponential(self.jitter_s))
+        return (self.compute - 1) * seconds + jitter
+
+    def transferring(self, rank: int, sent: int, received: int, step: int) -> float:
+        """Seconds to add to an exchange of so many bytes; its link carries both ways at once."""
+        if rank != self.rank or step < self.since:
+            return 0.0
+        rate = self.bandwidth_bytes_per_s
+        return self.latency_s + (max(sent, received) / rate if rate else 0.0)
+
+    def schedule_delay(self, schedule: Schedule, rank: int, nbytes: int, step: int) -> float:
+        """Seconds to add to a native collective: its textbook schedule's messages, one by one."""
+        total = 0.0
+        for transfers in schedule.steps:
+            out = [schedule.span(t, nbytes) for t in transfers if t.source == rank]
+            into = [schedule.span(t, nbytes) for t in transfers if t.target == rank]
+            if out or into:
+                moved = (sum(b - a for a, b in spans) for spans in (out, into))
+                total += self.transferring(rank, *moved, step)
+        return total
+
+
+def pause(seconds: float) -> None:
+    """Sleep, where there is something to sleep for."""
+    if seconds > 0:
+        time.sleep(seconds)

@@ -1,0 +1,20 @@
+"""How ranks talk: one semantics, executed by threads (NumPy), torch.distributed and MindSpore."""
+
+from dualml.communicator.base import DTYPES, OPS, PRIMITIVES, Communicator, How, Pending
+from dualml.communicator.board import Board, FileBoard, MemoryBoard
+from dualml.communicator.place import Place
+from dualml.communicator.traffic import Traffic
+
+__all__ = [
+    "DTYPES",
+    "OPS",
+    "PRIMITIVES",
+    "Board",
+    "Communicator",
+    "FileBoard",
+    "How",
+    "MemoryBoard",
+    "Pending",
+    "Place",
+    "Traffic",
+]

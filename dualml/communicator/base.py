@@ -1,0 +1,467 @@
+"""The communicator: what a collective means, whoever executes it.
+
+A backend gives the few things only it can do: its native collectives, point to point, and the
+arithmetic of its tensors. What it lacks is composed here from what it has, and `Communicator.how`
+says so. Results never depend on which of the two it was, but for rounding.
+
+n is the number of ranks; ranks are those of the group, from 0 to n - 1.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from dualml.communicator.board import exchange_notes
+from dualml.communicator.place import Place
+from dualml.communicator.traffic import Traffic
+from dualml.errors import CommunicationError
+
+Tensor = Any
+Kind = Literal["native", "composed", "unsupported"]
+OPS = ("sum", "mean", "max", "min", "prod")
+DTYPES = ("float16", "float32", "float64", "int32", "int64")
+PRIMITIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "gather",
+    "all_gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "exchange",
+    "barrier",
+    "subgroup",
+    "asynchronous",
+)
+
+
+@dataclass(frozen=True)
+class How:
+    """How a primitive is executed, and from what, or why it is not."""
+
+    kind: Kind
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+class Pending(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> Tensor:
+        """Its result, when it is there."""
+
+
+class Done:
+    """A `Pending` that was finished when it was made."""
+
+    def __init__(self, result: Tensor) -> None:
+        self.result = result
+
+    def wait(self) -> Tensor:
+        return self.result
+
+
+class Communicator(ABC):
+    """A group of ranks as one of them sees it.
+
+    Unless ``inplace`` is asked for, arguments are left as they are. All ranks of the group call the
+    same methods in the same order with tensors of the same shape and type, except where noted.
+    Results in the order of ranks. Tensors may be empty, of any shape, and need not be contiguous.
+
+    Attributes:
+        rank, size: this rank and how many there are.
+        ranks: rank in this group → rank in the whole world.
+        traffic: what this rank sent and received.
+        backend, device: names for tables.
+        calls: collectives and exchanges entered so far; ``inside`` names the one under way.
+    """
+
+    backend: ClassVar[str]
+    device: str = "cpu"
+
+    def __init__(self, place: Place, ranks: Sequence[int] | None = None) -> None:
+        self.place = place
+        self.ranks = tuple(range(place.size)) if ranks is None else tuple(ranks)
+        self.rank, self.size = self.ranks.index(place.rank), len(self.ranks)
+        self.traffic = Traffic()
+        self._sequence = 0
+        self.calls, self.inside = 0, ""
+        #: Seconds to wait before an exchange of so many bytes sent and received: a slow node.
+        self.delay: Callable[[int, int], float] | None = None
+        self._scratch: dict[Any, Tensor] = {}
+
+    # --- what a backend says and does -------------------------------------------------------
+
+    @abstractmethod
+    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+        """How ``primitive`` is executed for this type and operation on this device."""
+
+    @abstractmethod
+    def tensor(self, array: Any) -> Tensor:
+        """A NumPy array as a tensor of the framework on its device, copied, of the same type."""
+
+    @abstractmethod
+    def numpy(self, x: Tensor) -> Any:
+        """A copy of ``x`` as a NumPy array."""
+
+    @abstractmethod
+    def dtype(self, x: Tensor) -> str:
+        """``float32``, …"""
+
+    @abstractmethod
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """``x`` as another type; a copy."""
+
+    @abstractmethod
+    def empty_like(self, x: Tensor) -> Tensor:
+        """A tensor of the shape and type of ``x`` with arbitrary content, not shared."""
+
+    @abstractmethod
+    def copy(self, x: Tensor) -> Tensor:
+        """A contiguous copy."""
+
+    @abstractmethod
+    def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
+        """``sum``, ``max``, ``min`` or ``prod`` of two tensors; may overwrite ``a``, never ``b``."""
+
+    @abstractmethod
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """``x · factor`` in the type of ``x``; may overwrite ``x``."""
+
+    @abstractmethod
+    def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Elements of a 1-D tensor, contiguous; a view of ``x`` where the framework has them."""
+
+    @abstractmethod
+    def write(self, x: Tensor, start: int, value: Tensor, then: str) -> Tensor:
+        """The 1-D ``x`` with ``value`` put (``put``) or added (``add``) from ``start`` on.
+
+        May overwrite ``x``. Nothing is to be done where ``value`` is the view of that very place.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for the device; before every reading of the clock."""
+
+    @abstractmethod
+    def _subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """A communicator of these ranks of the group, this one among them."""
+
+    @abstractmethod
+    def _exchange(
+        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]: ...
+
+    def _native(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
+        """Execute a collective that `how` calls native; may overwrite ``x`` (which is contiguous).
+
+        Options: ``op`` (never ``mean``) and ``root`` where the primitive has them; ``parts`` for
+        scatter (root only; ``x`` is then like one of them) and all_to_all.
+        """
+        raise NotImplementedError(primitive)
+
+    def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Tensor]:
+        """Begin a native collective and return what waits for its result."""
+        raise NotImplementedError(primitive)
+
+    def close(self) -> None:
+        """Leave the group."""
+
+    # --- the collectives -----------------------------------------------------------------------
+
+    def all_reduce(
+        self, x: Tensor, op: str = "sum", *, inplace: bool = False, wait: bool = True
+    ) -> Tensor:
+        """The reduction of ``x`` over all ranks, on every rank; a `Pending` with ``wait=False``.
+
+        Args:
+            op: one of `OPS`; ``mean`` divides the sum by n and needs a floating type.
+            inplace: ``x`` may be overwritten.
+        """
+        self._enter("all_reduce", x, op)
+        inner = "sum" if op == "mean" else op
+        if self.how("all_reduce", self.dtype(x), op).kind == "native":
+            own = x if inplace else self.copy(x)
+            self._count(x)
+            if not wait:
+                return Finish(self._start("all_reduce", own, op=inner), lambda y: self._mean(y, op))
+            return self._mean(self._run("all_reduce", own, op=inner), op)
+        total = self._fold(self._all_gather(x), inner)
+        total = self._mean(total, op)
+        return total if wait else Done(total)
+
+    def reduce(self, x: Tensor, root: int = 0, op: str = "sum") -> Tensor | None:
+        """The reduction of ``x`` over all ranks on rank ``root``, None elsewhere."""
+        self._enter("reduce", x, op, root)
+        inner = "sum" if op == "mean" else op
+        if self.how("reduce", self.dtype(x), op).kind == "native":
+            self._count(x)
+            total = self._run("reduce", self.copy(x), op=inner, root=root)
+            return self._mean(total, op) if self.rank == root else None
+        parts = self._gather(x, root)
+        return None if parts is None else self._mean(self._fold(parts, inner), op)
+
+    def broadcast(self, x: Tensor, root: int = 0, *, inplace: bool = False) -> Tensor:
+        """``x`` of rank ``root``; elsewhere ``x`` only tells shape and type."""
+        self._enter("broadcast", x, root=root)
+        own = x if inplace else self.copy(x)
+        if self.how("broadcast", self.dtype(x)).kind == "native":
+            self._count(x if self.rank == root else None)
+            return self._run("broadcast", own, root=root)
+        others = [r for r in range(self.size) if r != root]
+        if self.rank == root:
+            self._send_receive({r: own for r in others}, {})
+            return own
+        return self._send_receive({}, {root: own})[root]
+
+    def gather(self, x: Tensor, root: int = 0) -> list[Tensor] | None:
+        """Every rank's ``x`` on rank ``root``, None elsewhere."""
+        self._enter("gather", x, root=root)
+        return self._gather(x, root)
+
+    def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
+        """Every rank's ``x`` on every rank; a `Pending` with ``wait=False``."""
+        self._enter("all_gather", x)
+        if not wait and self.how("all_gather", self.dtype(x)).kind == "native":
+            self._count(x)
+            return Finish(self._start("all_gather", self.copy(x)), lambda parts: parts)
+        parts = self._all_gather(x)
+        return parts if wait else Done(parts)
+
+    def scatter(self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0) -> Tensor:
+        """Part r of rank ``root``'s ``parts`` on rank r; all parts have the shape of ``like``.
+
+        Args:
+            parts: n tensors on rank ``root``, ignored elsewhere.
+        """
+        if self.rank == root and (parts is None or len(parts) != self.size):
+            told = None if parts is None else len(parts)
+            raise CommunicationError(f"scatter over {self.size} ranks needs as many parts: {told}")
+        self._enter("scatter", like, root=root)
+        mine = [self.copy(p) for p in parts or ()] if self.rank == root else None
+        if self.how("scatter", self.dtype(like)).kind == "native":
+            for part in mine or ():
+                self._count(part, calls=0)
+            self._count(None)
+            return self._run("scatter", self.empty_like(like), parts=mine, root=root)
+        if mine is not None:
+            self._send_receive({r: mine[r] for r in range(self.size) if r != root}, {})
+            return mine[root]
+        return self._send_receive({}, {root: self.empty_like(like)})[root]
+
+    def reduce_scatter(self, x: Tensor, op: str = "sum") -> Tensor:
+        """Part r of the reduction of the 1-D ``x``, on rank r; parts as in `parts_of`."""
+        self._enter("reduce_scatter", x, op)
+        inner = "sum" if op == "mean" else op
+        sizes = parts_of(len(x), self.size)
+        if self.how("reduce_scatter", self.dtype(x), op).kind == "native":
+            self._count(x)
+            return self._mean(self._run("reduce_scatter", self.copy(x), op=inner), op)
+        whole, starts = self.copy(x), [sum(sizes[:r]) for r in range(self.size)]
+        own = [self.slice(whole, a, a + size) for a, size in zip(starts, sizes, strict=True)]
+        others = [r for r in range(self.size) if r != self.rank]
+        buffers = {r: self.empty_like(own[self.rank]) for r in others}
+        found = self._send_receive({r: own[r] for r in others}, buffers)
+        # In rank order, so that the result does not depend on who computes it.
+        parts = [own[r] if r == self.rank else found[r] for r in range(self.size)]
+        return self._mean(self._fold(parts, inner), op)
+
+    def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Part j of rank i becomes part i of rank j; all parts of all ranks have one shape."""
+        if len(parts) != self.size:
+            raise CommunicationError(
+                f"all_to_all over {self.size} ranks needs as many parts; received {len(parts)}"
+            )
+        self._enter("all_to_all", parts[0])
+        if self.how("all_to_all", self.dtype(parts[0])).kind == "native":
+            for part in parts:
+                self._count(part, calls=0)
+            self._count(None)
+            mine = [self.copy(p) for p in parts]
+            found: list[Tensor] = self._run("all_to_all", mine[0], parts=mine)
+            return found
+        others = [r for r in range(self.size) if r != self.rank]
+        got = self._send_receive(
+            {r: self.copy(parts[r]) for r in others},
+            {r: self.empty_like(parts[r]) for r in others},
+        )
+        return [self.copy(parts[r]) if r == self.rank else got[r] for r in range(self.size)]
+
+    def exchange(
+        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]:
+        """Point to point: send to some ranks and receive from some, all at once.
+
+        Only the ranks named need to take part; what one sends another must receive in the same
+        order. A rank may call it with nothing at all.
+
+        Args:
+            send: rank → contiguous tensor.
+            receive: rank → buffer of the shape and type expected; it may be overwritten.
+
+        Returns:
+            rank → what it sent.
+        """
+        return self._send_receive(send, receive)
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self._run("barrier", None)
+
+    def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
+        """A communicator of some ranks; every rank of this group calls it, others get None."""
+        chosen = sorted(set(ranks))
+        if not chosen or chosen[0] < 0 or chosen[-1] >= self.size or len(chosen) != len(ranks):
+            raise CommunicationError(
+                f"a subgroup of {self.size} ranks takes some of 0 to {self.size - 1}, each once; "
+                f"received {list(ranks)}"
+            )
+        self._meet(f"subgroup {chosen}")
+        return self._subgroup(chosen) if self.rank in chosen else None
+
+    # --- how they are made ------------------------------------------------------------------------
+
+    def _all_gather(self, x: Tensor) -> list[Tensor]:
+        if self.how("all_gather", self.dtype(x)).kind == "native":
+            self._count(x)
+            found: list[Tensor] = self._run("all_gather", self.copy(x))
+            return found
+        mine = self.copy(x)
+        others = [r for r in range(self.size) if r != self.rank]
+        got = self._send_receive(
+            {r: mine for r in others}, {r: self.empty_like(mine) for r in others}
+        )
+        return [mine if r == self.rank else got[r] for r in range(self.size)]
+
+    def _gather(self, x: Tensor, root: int) -> list[Tensor] | None:
+        if self.how("gather", self.dtype(x)).kind == "native":
+            self._count(x)
+            found: list[Tensor] | None = self._run("gather", self.copy(x), root=root)
+            return found
+        mine = self.copy(x)
+        if self.rank != root:
+            self._send_receive({root: mine}, {})
+            return None
+        others = [r for r in range(self.size) if r != root]
+        got = self._send_receive({}, {r: self.empty_like(mine) for r in others})
+        return [mine if r == root else got[r] for r in range(self.size)]
+
+    def _fold(self, parts: Sequence[Tensor], op: str) -> Tensor:
+        """In the order of ranks: every rank rounds alike."""
+        total = self.copy(parts[0])
+        for part in parts[1:]:
+            total = self.combine(total, part, op)
+        return total
+
+    def _mean(self, total: Tensor, op: str) -> Tensor:
+        return self.scale(total, 1 / self.size) if op == "mean" else total
+
+    def _send_receive(
+        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]:
+        for peer in (*send, *receive):
+            if not 0 <= peer < self.size or peer == self.rank:
+                raise CommunicationError(
+                    f"rank {self.rank} of {self.size} cannot exchange with rank {peer}"
+                )
+        t = self.traffic
+        t.sent, t.received = t.sent + len(send), t.received + len(receive)
+        out, into = (sum(map(self.nbytes, side.values())) for side in (send, receive))
+        t.bytes_sent, t.bytes_received = t.bytes_sent + out, t.bytes_received + into
+        if self.delay is not None and (send or receive):
+            time.sleep(self.delay(out, into))
+        return self._timed("exchange", lambda: self._exchange(send, receive))
+
+    def _run(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
+        return self._timed(primitive, lambda: self._native(primitive, x, **options))
+
+    def _timed(self, name: str, call: Callable[[], Tensor]) -> Tensor:
+        """The call, between two synchronisations of the device, on the clock of `traffic`."""
+        if self.device != "cpu":
+            self.synchronize()
+        self.calls, self.inside = self.calls + 1, name
+        begin = time.perf_counter()
+        try:
+            found = call()
+            if self.device != "cpu":
+                self.synchronize()
+        finally:
+            self.inside = ""
+            self.traffic.seconds += time.perf_counter() - begin
+        return found
+
+    def _count(self, x: Tensor | None, calls: int = 1) -> None:
+        self.traffic.calls += calls
+        self.traffic.payload += 0 if x is None else self.nbytes(x)
+
+    def scratch(self, like: Tensor, key: int = 0) -> Tensor:
+        """A buffer like ``like`` that the next call with this key may use again: fresh memory has
+        to be mapped page by page, which takes longer than filling it."""
+        name = (key, tuple(like.shape), self.dtype(like))
+        if name not in self._scratch:
+            self._scratch[name] = self.empty_like(like)
+        return self._scratch[name]
+
+    def nbytes(self, x: Tensor) -> int:
+        """Bytes of a tensor."""
+        widths = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+        return math.prod(x.shape) * widths[self.dtype(x)]
+
+    def _enter(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:
+        """Refuse what cannot be meant; in checking mode compare with what the others ask for."""
+        kind = self.dtype(x)
+        if kind not in DTYPES:
+            raise CommunicationError(f"{primitive} takes {', '.join(DTYPES)}; received {kind}")
+        if op not in OPS:
+            raise CommunicationError(f"{primitive}: op must be one of {OPS}; received {op!r}")
+        if op == "mean" and kind.startswith("int"):
+            raise CommunicationError(f"{primitive}: the mean of {kind} is not a {kind}; use sum")
+        if not 0 <= root < self.size:
+            raise CommunicationError(f"{primitive}: root {root} is not one of {self.size} ranks")
+        if self.place.check:
+            self._meet(f"{primitive} {kind} {tuple(x.shape)} op={op} root={root}")
+
+    def _meet(self, what: str) -> None:
+        """Tell the others what comes next and compare: where they disagree, say who asks for what.
+
+        Raises:
+            CommunicationError: a rank asks for something else, or for nothing in time.
+        """
+        self._sequence += 1
+        group = "-".join(map(str, self.ranks))
+        key = f"meet.{self.place.key}.{group}.{self._sequence}"
+        told = exchange_notes(
+            self.place.board, key, self.ranks[self.rank], self.ranks, what, self.place.timeout, what
+        )
+        if len(set(told.values())) > 1:
+            listed = "; ".join(f"rank {r}: {note}" for r, note in sorted(told.items()))
+            raise CommunicationError(
+                f"the ranks disagree on collective number {self._sequence}: {listed}"
+            )
+
+
+class Finish:
+    """A native collective under way, with what remains to be done to its result."""
+
+    def __init__(self, wait: Callable[[], Tensor], then: Callable[[Tensor], Tensor]) -> None:
+        self._wait, self._then = wait, then
+
+    def wait(self) -> Tensor:
+        return self._then(self._wait())
+
+
+def parts_of(length: int, n: int) -> list[int]:
+    """Lengths of n nearly equal parts: the first ``length mod n`` have one more.
+
+    >>> parts_of(10, 4)
+    [3, 3, 2, 2]
+    """
+    return [length // n + (r < length % n) for r in range(n)]

@@ -1,0 +1,1 @@
+"""Processes with an owner: started together, watched, and ended together."""

@@ -1,0 +1,108 @@
+"""The child's side: its channel to the owner, its lifeline, its pulse, and its result.
+
+A child talks to its owner in JSON lines on the standard output it was started with; everything the
+framework prints goes to standard error, which the owner keeps as the log. Its standard input is a
+lifeline: when it closes, the owner is gone and the child ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from dualml.errors import TrialError, Unsupported, UserError
+
+PULSE_S = 1.0
+
+
+def open_channel() -> Any:
+    """The owner's pipe; file descriptor 1 becomes the log, whoever writes to it."""
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return channel
+
+
+def end_with_parent() -> None:
+    """End when the owner does; on Linux also while this process is stopped or busy."""
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        os._exit(70)
+
+    threading.Thread(target=wait, daemon=True).start()
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Emitter:
+    """Sends events, at most ten a second, so that a fast loop is not slowed by telling of it."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel, self.last, self.phase = channel, 0.0, ""
+
+    def __call__(self, **event: Any) -> None:
+        now = time.monotonic()
+        final = event.get("done") == event.get("total")
+        if now - self.last < 0.1 and not final and event.get("phase") == self.phase:
+            return
+        self.last, self.phase = now, str(event.get("phase"))
+        self.send(event)
+
+    def send(self, event: dict[str, Any]) -> None:
+        self.channel.write(json.dumps(event, default=str) + "\n")
+
+    def pulse(self, comm: Any) -> None:
+        """From now on tell the owner every second how far this rank has come in its collectives,
+        and whether it is waiting inside one: so the owner knows who holds the others up."""
+
+        def beat() -> None:
+            while True:
+                time.sleep(PULSE_S)
+                with contextlib.suppress(OSError, ValueError):
+                    self.send({"event": "pulse", "calls": comm.calls, "inside": comm.inside})
+
+        threading.Thread(target=beat, daemon=True).start()
+
+
+def reason_of(error: BaseException) -> tuple[str, str]:
+    """Status and one-line reason of whatever ended the work."""
+    if isinstance(error, Unsupported):
+        return "unsupported", str(error)
+    if isinstance(error, TrialError | UserError):
+        return "failed", str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "failed", f"no space left on the device for {error.filename or 'the run folder'}"
+    if isinstance(error, MemoryError):
+        return "failed", "out of memory; use a smaller batch, chunk or model"
+    first = (str(error).strip().splitlines() or [""])[0]
+    return "failed", f"{type(error).__name__}: {first}"
+
+
+def serve(work: Callable[[Emitter], dict[str, Any]]) -> None:
+    """Do the work, send its result or the reason of its failure to the owner, and end."""
+    emit = Emitter(open_channel())
+    end_with_parent()
+    code = 0
+    try:
+        result = {"status": "ok", "reason": None, **work(emit)}
+    except BaseException as error:
+        traceback.print_exc()
+        status, reason = reason_of(error)
+        result, code = {"status": status, "reason": reason, "kind": type(error).__name__}, 1
+    with contextlib.suppress(OSError):
+        emit.send({"event": "result", **result})
+        emit.channel.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the frameworks' own teardown can hang or abort after the work is done

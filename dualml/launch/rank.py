@@ -1,0 +1,41 @@
+"""One rank of `run_ranks`: ``python -m dualml.launch.rank FOLDER RANK``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from dualml.launch.child import Emitter, serve
+
+
+def work(emit: Emitter) -> dict[str, Any]:
+    """Join the others and call the function that job.json names."""
+    from dualml.backend import backends
+    from dualml.communicator import FileBoard, Place
+
+    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    job = json.loads((folder / "job.json").read_text("utf-8"))
+    backend = backends()[job["backend"]].create(job["device"], job["threads"])
+    place = Place(
+        rank,
+        job["size"],
+        FileBoard(folder / "board"),
+        rendezvous=job["rendezvous"],
+        timeout=job["timeout"],
+        check=job["check"],
+    )
+    emit(phase="join")
+    comm = backend.connect(place)
+    emit.pulse(comm)
+    emit(phase="work")
+    module, _, name = job["target"].partition(":")
+    value = getattr(importlib.import_module(module), name)(comm, job["argument"])
+    comm.close()
+    return {"value": value}
+
+
+if __name__ == "__main__":
+    serve(work)

@@ -1,0 +1,102 @@
+"""Run one function on n ranks of a backend and collect what they return."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dualml.backend import backends
+from dualml.errors import TrialError, Unsupported, UserError
+from dualml.files import write_json
+from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
+
+
+def run_ranks(
+    backend: str,
+    size: int,
+    target: str,
+    argument: Any = None,
+    *,
+    device: str = "cpu",
+    threads: int = 1,
+    timeout: float = 60.0,
+    limit: float = 300.0,
+    check: bool = False,
+    rendezvous: str = "auto",
+    folder: Path | None = None,
+) -> list[Any]:
+    """Call ``function(communicator, argument)`` on every rank; the results by rank.
+
+    Args:
+        target: ``"module:function"``, importable by the ranks (threads of this process for
+            backends that have no process groups, processes otherwise).
+        argument: anything JSON can hold; the results too.
+        timeout: seconds a rank waits for another.
+        limit: seconds all of it may take.
+        check: compare the signature of every collective, see `Place`.
+        folder: for the logs and the board; a temporary one otherwise.
+
+    Raises:
+        Unsupported: the backend cannot be where it is asked to be.
+        TrialError: a rank failed; the text names it and its reason.
+    """
+    if size < 1:
+        raise UserError(f"a group needs at least one rank; received {size}")
+    info = backends()[backend]
+    if info.ranks == "threads":
+        from dualml.reference.communicator import run_threads
+
+        module, _, name = target.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        return run_threads(size, lambda comm: function(comm, argument), timeout, check)
+    with place_for(folder) as where:
+        job = {
+            "backend": backend,
+            "size": size,
+            "target": target,
+            "argument": argument,
+            "device": device,
+            "threads": threads,
+            "timeout": timeout,
+            "check": check,
+            "rendezvous": rendezvous,
+        }
+        write_json(where / "job.json", job)
+        environ = info.environ(threads)
+        launches = [
+            Launch(
+                [sys.executable, "-m", "dualml.launch.rank", str(where), str(rank)],
+                environ,
+                where / f"rank{rank}.log",
+            )
+            for rank in range(size)
+        ]
+        ended = supervise(launches, lambda rank, event: None, limit=limit, silence=limit)
+        if ended.code or ended.reason:
+            raise failure(ended, where)
+    return [ended.results[rank]["value"] for rank in range(size)]
+
+
+@contextlib.contextmanager
+def place_for(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="dualml-ranks-") as made:
+        yield Path(made)
+
+
+def failure(ended: Ended, folder: Path) -> Exception:
+    """What the rank at fault ended with, as an error of ours."""
+    told = ended.results.get(ended.rank, {})
+    if told.get("status") == "unsupported":
+        return Unsupported(str(told["reason"]))
+    why = ended.reason or told.get("reason") or died(ended.code)
+    lines = last_lines(folder / f"rank{ended.rank}.log") if not told else []
+    return TrialError("; ".join([f"rank {ended.rank}: {why}", *lines]))

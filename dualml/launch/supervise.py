@@ -1,0 +1,264 @@
+"""The owner of the ranks: starts them, listens to them, and ends them, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+GRACE_S = 2.0
+POLL_S = 0.1
+#: After the first rank that fails, the others may say why for so long: the first to end is often
+#: only the first to notice.
+PEERS_S = 1.5
+#: A process may be stopped for so long (a debugger, a snapshot of the machine).
+STOPPED_S = 3.0
+#: Errors of ranks that waited in vain for another one.
+SECONDARY = "CommunicationError"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One process to start: its command, what is added to the environment, and its log file."""
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    log: Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the ranks ended.
+
+    Attributes:
+        code: exit code of the rank at fault; 0 if all ended well.
+        reason: why the watchdog ended them, None if it did not.
+        rank: the rank at fault, the first one if there is none.
+        results: rank → what it sent last as ``{"event": "result", …}``.
+    """
+
+    code: int
+    reason: str | None = None
+    rank: int = 0
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class Rank:
+    """What is known of one process while it runs."""
+
+    process: subprocess.Popen[bytes]
+    last: float
+    pulse: tuple[int, str] = (0, "")
+    code: int | None = None
+    stopped: float | None = None
+
+
+def supervise(
+    launches: Sequence[Launch],
+    on_event: Callable[[int, dict[str, Any]], None],
+    *,
+    limit: float,
+    silence: float,
+) -> Ended:
+    """Run all ranks to their end; when one fails, the others are ended within seconds.
+
+    Args:
+        on_event: called as ``on_event(rank, event)`` with each event of a rank.
+        limit: seconds they may take, anew after every ``{"event": "trial"}`` of a rank.
+        silence: seconds a rank may go without an event.
+
+    Raises:
+        KeyboardInterrupt: after all processes and their children are gone.
+    """
+    begin = time.monotonic()
+    results: dict[int, dict[str, Any]] = {}
+    with started(launches) as (ranks, events):
+        fault: tuple[float, str | None, int] | None = None
+        while any(r.code is None for r in ranks):
+            rank, event = listen_once(events)
+            now = time.monotonic()
+            if event is not None:
+                if event.get("event") == "trial":  # of several, one after the other
+                    begin = now
+                take(rank, event, ranks[rank], results, on_event, now)
+            elif rank >= 0:  # its channel closed: it is at its end
+                ranks[rank].code, reason = finish(ranks[rank])
+                if (ranks[rank].code or reason) and fault is None:
+                    fault = (now, reason, rank)
+            if fault is None and (found := watch(ranks, begin, now, limit, silence)):
+                return Ended(-1, found[1], found[0], results)
+            if fault is not None and now - fault[0] > PEERS_S:
+                break
+        if fault is None:
+            return Ended(0, None, 0, results)
+        guilty = fault[2] if fault[1] else blame(ranks, results, fault[2])
+        return Ended(ranks[guilty].code or -1, fault[1], guilty, results)
+
+
+def listen_once(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
+    """The next event, None for a closed channel; rank −1 when nothing came."""
+    try:
+        found: tuple[int, dict[str, Any] | None] = events.get(timeout=POLL_S)
+        return found
+    except queue.Empty:
+        return -1, None
+
+
+def take(
+    rank: int,
+    event: dict[str, Any],
+    known: Rank,
+    results: dict[int, dict[str, Any]],
+    on_event: Callable[[int, dict[str, Any]], None],
+    now: float,
+) -> None:
+    """A result is kept, a pulse only counts where it moved, the rest is told."""
+    if event.get("event") == "result":
+        results[rank] = event
+    elif event.get("event") == "pulse":
+        pulse = (int(event.get("calls", 0)), str(event.get("inside", "")))
+        known.last = now if pulse[0] != known.pulse[0] else known.last
+        known.pulse = pulse
+    else:
+        known.last = now
+        on_event(rank, event)
+
+
+def finish(rank: Rank) -> tuple[int, str | None]:
+    """Exit code of a process whose channel closed."""
+    try:
+        return rank.process.wait(timeout=GRACE_S), None
+    except subprocess.TimeoutExpired:
+        return -1, "closed its channel but did not end"
+
+
+def watch(
+    ranks: Sequence[Rank], begin: float, now: float, limit: float, silence: float
+) -> tuple[int, str] | None:
+    """The rank the watchdog ends the others for, and why."""
+    live = [(number, r) for number, r in enumerate(ranks) if r.code is None]
+    for number, r in live:
+        r.stopped = (r.stopped or now) if is_stopped(r.process.pid) else None
+        if r.stopped is not None and now - r.stopped > min(STOPPED_S, silence):
+            return number, "was stopped (SIGSTOP) and not continued"
+    if live and now - begin > limit:
+        return latest(live), f"took longer than the time limit of {limit:g} s"
+    if any(now - r.last > silence for _, r in live):
+        return latest(live), f"gave no sign of life for {silence:g} s"
+    return None
+
+
+def latest(live: Sequence[tuple[int, Rank]]) -> int:
+    """Who holds the others up: fewest collectives entered, and not waiting inside one."""
+    return min(live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last))[0]
+
+
+def is_stopped(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
+def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: int) -> int:
+    """The rank that failed by itself: killed, before its own error, before one of communication."""
+
+    def order(number: int) -> tuple[int, bool]:
+        code, told = ranks[number].code, results.get(number, {})
+        if not code:
+            return 3, True
+        if number not in results:
+            return (0 if code < 0 else 1), number != first
+        return (2 if told.get("kind") == SECONDARY else 1), number != first
+
+    return min(range(len(ranks)), key=order)
+
+
+@contextlib.contextmanager
+def started(launches: Sequence[Launch]) -> Iterator[tuple[list[Rank], queue.Queue[Any]]]:
+    """Each process in a session of its own; all their groups are gone when the block is left."""
+    events: queue.Queue[Any] = queue.Queue()
+    ranks: list[Rank] = []
+    readers: list[threading.Thread] = []
+    try:
+        for number, launch in enumerate(launches):
+            with launch.log.open("ab") as output:
+                process = subprocess.Popen(
+                    launch.command,
+                    env={**os.environ, **launch.environ},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            ranks.append(Rank(process, time.monotonic()))
+            reader = threading.Thread(
+                target=listen, args=(number, process.stdout, events), daemon=True
+            )
+            reader.start()
+            readers.append(reader)
+        yield ranks, events
+    finally:
+        end([r.process for r in ranks])
+        for reader in readers:
+            reader.join(timeout=GRACE_S)
+        for r in ranks:
+            for pipe in (r.process.stdin, r.process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+
+def listen(number: int, pipe: Any, events: queue.Queue[Any]) -> None:
+    for line in pipe:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # a line cut off by the worker's death
+        if isinstance(event, dict):
+            events.put((number, event))
+    events.put((number, None))
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End all process groups together: politely, then for good."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):  # the second also for orphans of a dead leader
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, sign)
+        deadline = time.monotonic() + GRACE_S
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0.0, deadline - time.monotonic()))
+
+
+def died(code: int) -> str:
+    """Words for an exit code without a result."""
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"was ended by {name}"
+    return f"ended with exit code {code} without a result"
+
+
+def last_lines(log: Path, count: int = 5) -> list[str]:
+    """The end of a log, for the record of a failed trial."""
+    try:
+        lines = log.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip()][-count:]

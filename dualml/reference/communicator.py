@@ -1,0 +1,164 @@
+"""Ranks as threads of one process: the communicator of the referee."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualml.communicator import Communicator, How, MemoryBoard, Place
+from dualml.errors import CommunicationError
+
+POLL_S = 0.05
+
+
+class Switchboard:
+    """What the threads share: a queue for every ordered pair, and whether someone gave up."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Any, queue.Queue[Any]] = defaultdict(queue.Queue)
+        self.lock = threading.Lock()
+        self.failed = threading.Event()
+
+    def line(self, *key: Any) -> queue.Queue[Any]:
+        with self.lock:
+            return self.lines[key]
+
+
+class ThreadCommunicator(Communicator):
+    """NumPy arrays between threads. Everything is composed of messages, in the order of ranks."""
+
+    backend: ClassVar[str] = "numpy"
+
+    def __init__(
+        self, place: Place, switchboard: Switchboard, ranks: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(place, ranks)
+        self.switchboard = switchboard
+
+    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+        if primitive in ("exchange", "barrier", "subgroup"):
+            return How("native", "queues between threads")
+        if primitive == "asynchronous":
+            return How("unsupported", "a thread that waits cannot compute meanwhile")
+        return How("composed", "messages between threads, folded in rank order")
+
+    def tensor(self, array: Any) -> Any:
+        return np.array(array)
+
+    def numpy(self, x: Any) -> Any:
+        return x.copy()
+
+    def dtype(self, x: Any) -> str:
+        return str(x.dtype)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        return x.astype(dtype)
+
+    def empty_like(self, x: Any) -> Any:
+        return np.empty(x.shape, x.dtype)
+
+    def copy(self, x: Any) -> Any:
+        return np.array(x, order="C")
+
+    def combine(self, a: Any, b: Any, op: str) -> Any:
+        function = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}[op]
+        return function(a, b, out=a if isinstance(a, np.ndarray) else None)
+
+    def scale(self, x: Any, factor: float) -> Any:
+        return np.multiply(x, x.dtype.type(factor))
+
+    def slice(self, x: Any, start: int, stop: int) -> Any:
+        return x[start:stop]
+
+    def write(self, x: Any, start: int, value: Any, then: str) -> Any:
+        place = x[start : start + len(value)]
+        if then == "add":
+            place += value
+        else:
+            place[...] = value
+        return x
+
+    def synchronize(self) -> None:
+        """NumPy computes at once."""
+
+    def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
+        me = self.ranks[self.rank]
+        for peer, x in send.items():
+            self.switchboard.line(self.ranks, me, self.ranks[peer]).put(np.array(x))
+        return {
+            peer: self._take((self.ranks, self.ranks[peer], me), peer, like)
+            for peer, like in receive.items()
+        }
+
+    def _take(self, key: Any, peer: int, like: Any = None) -> Any:
+        line, waited = self.switchboard.line(*key), 0.0
+        while True:
+            try:
+                got = line.get(timeout=POLL_S)
+                break
+            except queue.Empty:
+                waited += POLL_S
+                if self.switchboard.failed.is_set():
+                    raise CommunicationError(f"rank {peer} or another one gave up") from None
+                if waited > self.place.timeout:
+                    raise CommunicationError(
+                        f"rank {self.rank} waited {self.place.timeout:g} s for rank {peer}"
+                    ) from None
+        if like is not None and (got.shape != like.shape or got.dtype != like.dtype):
+            raise CommunicationError(
+                f"rank {self.rank} expected {like.dtype} {like.shape} from rank {peer}; "
+                f"received {got.dtype} {got.shape}"
+            )
+        return got
+
+    def _native(self, primitive: str, x: Any, **options: Any) -> Any:
+        """The barrier, through rank 0."""
+        me, others = self.ranks[self.rank], [r for r in range(self.size) if r != 0]
+        if self.rank == 0:
+            for r in others:
+                self._take((self.ranks, "in", self.ranks[r]), r)
+            for r in others:
+                self.switchboard.line(self.ranks, "out", self.ranks[r]).put(None)
+        else:
+            self.switchboard.line(self.ranks, "in", me).put(None)
+            self._take((self.ranks, "out", me), 0)
+
+    def _subgroup(self, ranks: Sequence[int]) -> Communicator:
+        return ThreadCommunicator(self.place, self.switchboard, [self.ranks[r] for r in ranks])
+
+
+def run_threads(
+    size: int, work: Callable[[Communicator], Any], timeout: float = 60.0, check: bool = False
+) -> list[Any]:
+    """Call ``work(communicator)`` on every rank, each in a thread; the results by rank.
+
+    Raises:
+        what the first rank that failed raised; the others are waited for.
+    """
+    board, switchboard = MemoryBoard(), Switchboard()
+    results: list[Any] = [None] * size
+    errors: list[tuple[int, BaseException]] = []
+
+    def run(rank: int) -> None:
+        place = Place(rank, size, board, timeout=timeout, check=check)
+        try:
+            results[rank] = work(ThreadCommunicator(place, switchboard))
+        except BaseException as error:  # told to the caller below
+            errors.append((rank, error))
+            switchboard.failed.set()
+
+    threads = [
+        threading.Thread(target=run, args=(r,), name=f"rank {r}", daemon=True) for r in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0][1]
+    return results

@@ -1,0 +1,137 @@
+"""The micro-benchmark: every strategy on vectors of every size, verified, timed and counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.aggregation import strategy
+from dualml.communicator import Communicator
+from dualml.errors import TrialError
+from dualml.experiment.schema import Arm
+from dualml.files import write_json
+
+FORMAT = 1
+LEAST, MOST = 3, 60  # repetitions of one measurement
+NAME = "collectives.json"
+PERIOD = 7  # the vectors hold small whole numbers: their sums are exact in every order
+
+
+def time_collectives(
+    arm: Arm, comm: Communicator | None, folder: Path, emit: Callable[..., None]
+) -> dict[str, Any]:
+    """Measure; rank 0 leaves the rows in ``collectives.json``.
+
+    Raises:
+        TrialError: a strategy whose result is not the sum.
+    """
+    if comm is None:
+        raise TrialError("kind = collectives needs world_size >= 2: one rank sends nothing")
+    rows: list[dict[str, Any]] = []
+    jobs = [(size, name) for size in arm.sizes for name in arm.strategies]
+    for number, (size, name) in enumerate(jobs):
+        rows.append(measure(comm, name, size, arm.seconds))
+        emit(phase="collectives", done=number + 1, total=len(jobs))
+    copies = {str(size): copy_seconds(size) for size in arm.sizes}
+    if comm.rank == 0:
+        told = {"format": FORMAT, "backend": comm.backend, "device": comm.device,
+                "world_size": comm.size, "rows": rows, "copy_s": copies}  # fmt: skip
+        write_json(folder / NAME, told)
+    uses = dict.fromkeys(use for name in arm.strategies for use in strategy(name).uses)
+    how = {use: str(comm.how(use)) for use in uses}
+    return {"world_size": comm.size, "how": how, "measurements": len(rows)}
+
+
+def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[str, Any]:
+    """One strategy on one size: the time from a common start until the last rank has the sum."""
+    way, length = strategy(name), nbytes // 4
+    whole = np.arange(length, dtype=np.float32) % PERIOD
+    own = comm.tensor(whole + comm.rank)
+
+    def once() -> tuple[float, Any]:
+        x = comm.copy(own)
+        comm.barrier()
+        comm.synchronize()
+        begin = time.perf_counter()
+        found = way.sum(comm, x)
+        comm.synchronize()
+        return time.perf_counter() - begin, found
+
+    _, found = once()
+    verify(comm, name, whole, found)
+    comm.traffic.reset()
+    first, _ = once()
+    counted = comm.traffic.describe()
+    # What the barrier sent is not the strategy's; native barriers are not counted at all.
+    repeats = agreed(comm, int(np.clip(seconds / max(first, 1e-6), LEAST, MOST)))
+    wire = loopback_bytes()
+    spent = np.array([once()[0] for _ in range(repeats)])
+    after = loopback_bytes()
+    parts = comm.all_gather(comm.tensor(spent))
+    slowest = np.max([comm.numpy(part) for part in parts], axis=0)
+    low, median, high = np.percentile(slowest, [25, 50, 75])
+    moved = ("sent", "received", "bytes_sent", "bytes_received", "calls", "payload")
+    mine = np.array([counted[key] for key in moved], np.int64)
+    ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(mine))]
+    return {
+        "strategy": name,
+        "bytes": nbytes,
+        "seconds": float(median),
+        "low": float(low),
+        "high": float(high),
+        "repeats": repeats,
+        "counted": way.counted,
+        "traffic": [dict(zip(moved, map(int, r), strict=True)) for r in ranks],
+        "wire_bytes": None if wire is None or after is None else (after - wire) / repeats,
+    }
+
+
+def verify(comm: Communicator, name: str, whole: Any, found: Any) -> None:
+    """The sum over ranks, exactly; neighbours' averaging sums over the neighbours."""
+    n, got = comm.size, comm.numpy(found)
+    near = {(comm.rank + shift) % n for shift in (-1, 0, 1)}
+    if strategy(name).exact:
+        expected, slack = n * whole + n * (n - 1) / 2, 0.0
+    else:
+        expected, slack = n * (whole + sum(near) / len(near)), 1e-5 * n * (PERIOD + n)
+    wrong = np.abs(got - expected) > slack
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise TrialError(
+            f"{name} over {n} ranks is wrong: element {at} is {got[at]:g}, not {expected[at]:g}"
+        )
+
+
+def agreed(comm: Communicator, repeats: int) -> int:
+    """Rank 0's choice, on every rank."""
+    told = comm.broadcast(comm.tensor(np.array([repeats], np.int64)))
+    return int(comm.numpy(told)[0])
+
+
+def copy_seconds(nbytes: int) -> float:
+    """The machine's limit: seconds to copy so many bytes from memory to memory."""
+    source = np.ones(nbytes // 4, np.float32)
+    target = np.zeros_like(source)
+    spent = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        np.copyto(target, source)
+        spent.append(time.perf_counter() - begin)
+    return float(np.median(spent))
+
+
+def loopback_bytes() -> int | None:
+    """Bytes that went through the loopback interface so far, with all headers; Linux only."""
+    try:
+        lines = Path("/proc/net/dev").read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, colon, figures = line.partition(":")
+        if colon and name.strip() == "lo":
+            return int(figures.split()[8])
+    return None

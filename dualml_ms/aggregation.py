@@ -1,0 +1,149 @@
+"""One update in MindSpore taken apart: two compiled cells, flat gradients between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+from numpy.typing import NDArray
+
+from dualml.backend import chunks
+
+if TYPE_CHECKING:
+    from dualml_ms.training import LossCell, MindSporeTraining
+
+Array = NDArray[Any]
+Groups = tuple[tuple[int, ...], ...]
+
+
+class FlatGradient(nn.Cell):
+    """Loss, and the gradient times a factor as one tensor for each group of parameters."""
+
+    def __init__(self, loss: LossCell, parameters: ms.ParameterTuple, groups: Groups) -> None:
+        super().__init__(auto_prefix=False)
+        self.groups = groups
+        self.gradient = ops.value_and_grad(loss, None, parameters)
+
+    def construct(self, x, y, factor):
+        loss, gradients = self.gradient(x, y)
+        flat = ()
+        for group in self.groups:
+            parts = ()
+            for i in group:
+                parts += (gradients[i].reshape(-1),)
+            flat += (ops.cat(parts) * factor,)
+        return loss, flat
+
+
+class FlatUpdate(nn.Cell):
+    """The optimizer on flat gradients."""
+
+    def __init__(self, optimizer: nn.Optimizer, spans: tuple[tuple[int, int, int], ...]) -> None:
+        super().__init__(auto_prefix=False)
+        self.optimizer, self.spans = optimizer, spans
+        self.shapes = tuple(tuple(p.shape) for p in optimizer.parameters)
+
+    def construct(self, *flat):
+        gradients = ()
+        for i, (bucket, start, stop) in enumerate(self.spans):
+            gradients += (flat[bucket][start:stop].reshape(self.shapes[i]),)
+        return self.optimizer(gradients)
+
+
+class FlatParameters(nn.Cell):
+    """The parameters as one tensor for each group."""
+
+    def __init__(self, parameters: ms.ParameterTuple, groups: Groups) -> None:
+        super().__init__(auto_prefix=False)
+        self.parameters, self.groups = parameters, groups
+
+    def construct(self):
+        flat = ()
+        for group in self.groups:
+            parts = ()
+            for i in group:
+                parts += (self.parameters[i].reshape(-1),)
+            flat += (ops.cat(parts),)
+        return flat
+
+
+class FlatAssign(nn.Cell):
+    """Replace the parameters by parts of flat tensors."""
+
+    def __init__(
+        self, parameters: ms.ParameterTuple, spans: tuple[tuple[int, int, int], ...]
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        self.parameters, self.spans = parameters, spans
+        self.shapes = tuple(tuple(p.shape) for p in parameters)
+
+    def construct(self, *flat):
+        done = True
+        for i, (bucket, start, stop) in enumerate(self.spans):
+            value = flat[bucket][start:stop].reshape(self.shapes[i])
+            done = ops.depend(done, ops.assign(self.parameters[i], value))
+        return done
+
+
+class MindSporePieces:
+    """See `dualml.aggregation.pieces.Pieces`."""
+
+    def __init__(self, training: MindSporeTraining, layout: Sequence[Sequence[str]]) -> None:
+        self.training, self.layout = training, layout
+        own = training.parameters
+        self.sizes = {name: math.prod(p.shape) for name, p in own.items()}
+        position = {name: i for i, name in enumerate(own)}
+        groups = tuple(tuple(position[n] for n in names) for names in layout)
+        spans = []
+        for bucket, names in enumerate(layout):
+            stop = 0
+            for name in names:
+                start, stop = stop, stop + self.sizes[name]
+                spans.append((bucket, start, stop))
+        parameters = ms.ParameterTuple(own.values())
+        self._gradient = FlatGradient(training.mean, parameters, groups)
+        self._update = FlatUpdate(training.optimizer, tuple(spans))
+        self._parameters = FlatParameters(parameters, groups)
+        self._assign = FlatAssign(parameters, tuple(spans))
+        self.factors: dict[float, ms.Tensor] = {}
+
+    def factor(self, value: float) -> ms.Tensor:
+        """As a tensor: a Python number would be compiled into the graph."""
+        if value not in self.factors:
+            self.factors[value] = ms.Tensor(value, ms.float32)
+        return self.factors[value]
+
+    def gradient(
+        self, batch: Array, factor: float
+    ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
+        if not len(batch):
+            sums = [sum(self.sizes[n] for n in names) for names in self.layout]
+            return None, [ms.Tensor(np.zeros(n, np.float32)) for n in sums]
+        losses, total = [], []
+        for part, share in chunks(batch, self.training.chunk):
+            x, y = self.training.tensors(part)
+            loss, flat = self._gradient(x, y, self.factor(share * factor))
+            losses.append((loss, share))
+            total = [ops.add(a, b) for a, b in zip(total, flat, strict=True)] if total else flat
+        return losses, list(total)
+
+    def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
+        self._update(*gradients)
+
+    def parameters(self) -> list[ms.Tensor]:
+        return list(self._parameters())
+
+    def assign(self, parameters: Sequence[ms.Tensor]) -> None:
+        self._assign(*parameters)
+
+    def named(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:
+        own, found = self.training.parameters, {}
+        for names, tensor in zip(self.layout, tensors, strict=True):
+            ends = np.cumsum([self.sizes[n] for n in names])
+            for name, part in zip(names, np.split(tensor.asnumpy(), ends[:-1]), strict=True):
+                found[name] = part.reshape(own[name].shape).copy()
+        return {name: found[name] for name in own}
