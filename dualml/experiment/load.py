@@ -33,7 +33,8 @@ def load(
         arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
             arm where there is none.
         seeds, data: replace the file's.
-        quick: apply the file's ``[quick]`` table: the same protocol on less data.
+        quick: apply the file's ``[quick]`` table: the same protocol on less data, and without
+            ``arms`` only those that its ``select`` names.
         world_size: ranks of every arm that has several.
 
     Raises:
@@ -45,8 +46,10 @@ def load(
     if quick:
         if not isinstance(faster, dict) or not faster:
             raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
+        chosen = faster.pop("select", [])
         merge(table, faster)
         table["quick"] = True
+        arms = arms or chosen
     for text in overrides:
         override(table, text)
     if seeds:
