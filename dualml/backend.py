@@ -26,6 +26,7 @@ from dualml.optim.schedule import Schedule
 if TYPE_CHECKING:
     from dualml.aggregation.pieces import Pieces
     from dualml.communicator import Communicator, Place
+    from dualml.launch.adopted import Adopted
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -45,6 +46,7 @@ class BackendInfo:
             threads; `Backend.environment` records those that decide numbers or speed.
         ranks: what the ranks of a trial are: ``processes`` that `Backend.connect` joins into a
             group, ``threads`` of one process, or ``none``, where a trial can only have one rank.
+        adopted: what the framework's own launcher says of this process, None if it started it not.
     """
 
     name: str
@@ -53,6 +55,7 @@ class BackendInfo:
     factory: str
     environ: Callable[[int], dict[str, str]] = lambda threads: {}
     ranks: Literal["processes", "threads", "none"] = "none"
+    adopted: Callable[[], Adopted | None] = lambda: None
 
     def installed(self) -> bool:
         spec = importlib.util.find_spec(self.framework)

@@ -1,6 +1,13 @@
 """MindSpore backend of dualml. Importing this package does not import mindspore; its rooms do."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from dualml.backend import BackendInfo
+
+if TYPE_CHECKING:
+    from dualml.launch.adopted import Adopted
 
 
 def info() -> BackendInfo:
@@ -11,6 +18,11 @@ def info() -> BackendInfo:
 
         return environ(threads)
 
+    def adopted() -> Adopted | None:
+        from dualml_ms.launched import adopted
+
+        return adopted()
+
     return BackendInfo(
         name="mindspore",
         framework="mindspore",
@@ -18,4 +30,5 @@ def info() -> BackendInfo:
         factory="dualml_ms.backend:MindSporeBackend",
         environ=environ,
         ranks="processes",
+        adopted=adopted,
     )

@@ -33,7 +33,8 @@ class MindSporeBackend:
     def __init__(self, device: str = "auto", threads: int = 0) -> None:
         self.device, self.threads = resolve_device(device), threads
         ms.set_context(mode=ms.GRAPH_MODE)
-        ms.set_deterministic(True)  # no choice on a CPU, whose kernels repeat bit for bit anyway
+        if ms.get_context("deterministic") != "ON":  # once in the life of a process
+            ms.set_deterministic(True)  # no choice on a CPU, whose kernels repeat bit for bit anyway
         ms.set_seed(0)  # nothing here draws from it; a stray draw would at least repeat
 
     def environment(self) -> dict[str, str]:

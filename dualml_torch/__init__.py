@@ -1,6 +1,13 @@
 """PyTorch backend of dualml. Importing this package does not import torch; its rooms do."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from dualml.backend import BackendInfo
+
+if TYPE_CHECKING:
+    from dualml.launch.adopted import Adopted
 
 
 def info() -> BackendInfo:
@@ -11,6 +18,11 @@ def info() -> BackendInfo:
 
         return environ(threads)
 
+    def adopted() -> Adopted | None:
+        from dualml_torch.launched import adopted
+
+        return adopted()
+
     return BackendInfo(
         name="torch",
         framework="torch",
@@ -18,4 +30,5 @@ def info() -> BackendInfo:
         factory="dualml_torch.backend:TorchBackend",
         environ=environ,
         ranks="processes",
+        adopted=adopted,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 import dualml
-from dualml.cli import data, doctor, experiments, results, run
+from dualml.cli import capabilities, data, doctor, experiments, results, run, simulate
 
 app = typer.Typer(
     name="dualml",
@@ -38,5 +38,7 @@ app.command()(results.report)
 app.command()(results.parity)
 app.command("list")(experiments.list_)
 app.command()(experiments.show)
+app.command()(simulate.simulate)
 app.command()(doctor.doctor)
+app.command()(capabilities.capabilities)
 app.add_typer(data.app, name="data")

@@ -82,7 +82,7 @@ def run(
     if json:
         summary: dict[str, Any] = {"folder": str(folder.path), "exit_code": code, **folder.run}
         print_json({**summary, "parity": parity.get("comparisons", [])})
-    elif code != INTERRUPTED:
+    elif code != INTERRUPTED and folder.run["trials"]:
         print_run(folder, parity, lang or folder.run["lang"], report=not no_report)
     raise typer.Exit(code)
 

@@ -36,7 +36,7 @@ def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -
     document = compose(run, words)
     target = run.folders[0] if out is None else Path(out)
     texts = {"report.html": html(document), "report.md": markdown(document)}
-    for figure in [*document.figures, *document.distances]:
+    for figure in document.drawn:
         texts[f"figures/{figure.name}.svg"] = figure.svg
     for name, text in texts.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)

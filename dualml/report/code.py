@@ -54,6 +54,20 @@ def shared(frameworks: list[str]) -> list[Listing]:
     return [_listing(HOMES[f], f, "optim/base.py", (HOMES[f].shared,)) for f in frameworks]
 
 
+def excerpt(file: str, names: tuple[str, ...], framework: str = "") -> Listing:
+    """The functions and methods called ``names`` of ``package/path.py``, in their order there."""
+    package, _, name = file.partition("/")
+    root = _root(package)
+    if root is None or not (root / name).is_file():
+        return Listing(framework, file, "")
+    source = (root / name).read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    inside = [n for c in tree.body if isinstance(c, ast.ClassDef) for n in c.body]
+    nodes = [n for n in [*tree.body, *inside] if isinstance(n, Function) and n.name in names]
+    parts = [_lines(source, node) for node in sorted(nodes, key=lambda n: n.lineno)]
+    return Listing(framework, file, "\n\n".join(parts))
+
+
 def _listing(home: Home, framework: str, name: str, wanted: tuple[str, ...] | None) -> Listing:
     root = _root(home.package)
     parts: list[str] = []

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dualml.optim import RULES
-from dualml.report import numbers, tables
+from dualml.report import numbers, ranks, tables, verdict_tables
 from dualml.report.analysis import Topic, analyse, headline
-from dualml.report.code import HOMES, Listing, listings, shared
+from dualml.report.cells import Table
+from dualml.report.chapters import Chapter, chapters
+from dualml.report.code import HOMES, listings, shared
 from dualml.report.figures import figures
 from dualml.report.formulas import Principle, principle
 from dualml.report.model import Run
+from dualml.report.rank_code import Excerpts, rank_code
+from dualml.report.schedules import schedules
+from dualml.report.serial import serial_figures, serial_tables
 from dualml.report.settings import settings
+from dualml.report.strategies import COST, Card, cards, combining
 from dualml.report.style import Figure
-from dualml.report.tables import Table
 from dualml.report.words import Words
 
 
@@ -41,15 +46,30 @@ class Document:
     notices: Sequence[str]
     failures: Table | None
     rules: Sequence[Rule]
-    code: Mapping[str, Sequence[Listing]]
+    combining: Sequence[Card]
+    strategies: Sequence[Card]
+    cost_formula: str
+    vector: str
+    schedules: Sequence[Figure]
+    code: Sequence[Excerpts]
     settings: Sequence[Table]
     figures: Sequence[Figure]
     distances: Sequence[Figure]
     results: Sequence[Table]
+    chapters: Sequence[Chapter]
     calibration: Sequence[str]
     parity: Sequence[Table]
+    serial_distances: Sequence[Figure]
+    serial: Sequence[Table]
     topics: Sequence[Topic]
     footer: str
+
+    @property
+    def drawn(self) -> list[Figure]:
+        """Every figure of the page, once."""
+        mine = [f for c in self.chapters for f in c.figures]
+        more = (*self.distances, *self.serial_distances)
+        return [*self.schedules, *mine, *self.figures, *more]
 
 
 def compose(run: Run, words: Words) -> Document:
@@ -58,8 +78,10 @@ def compose(run: Run, words: Words) -> Document:
     drawn = list(figures(run, words))
     distances = [f for f in drawn if "-distance" in f.name]
     title = _own(run.experiment.get("title"), words) or str(run.meta.get("name") or "dualml")
-    parity = [tables.parity(run, words), tables.outcome(run, words)]
-    results = [tables.trials(run, words), tables.reached(run, words), tables.rough(run, words)]
+    parity = [verdict_tables.parity(run, words), verdict_tables.outcome(run, words)]
+    results: list[Table | None] = [tables.trials(run, words)] if ranks.training(run) else []
+    if all(ranks.size(run, arm) == 1 for arm in run.main_arms()) and run.main_arms():
+        results += [tables.reached(run, words), tables.rough(run, words)]
     return Document(
         words=words,
         title=title,
@@ -70,13 +92,21 @@ def compose(run: Run, words: Words) -> Document:
         notices=_notices(run, words),
         failures=tables.failures(run, words),
         rules=_rules(run, words),
-        code=_code(run),
+        combining=combining(run, words),
+        strategies=cards(run, words),
+        cost_formula=COST,
+        vector=_vector(run, words),
+        schedules=list(schedules(run, words)),
+        code=_code(run, words),
         settings=settings(run, words),
         figures=[f for f in drawn if f not in distances],
         distances=distances,
         results=[t for t in results if t is not None],
+        chapters=chapters(run, words),
         calibration=_calibration(run, words),
         parity=[t for t in parity if t is not None],
+        serial_distances=list(serial_figures(run, words)),
+        serial=serial_tables(run, words),
         topics=analyse(run, words),
         footer=words("page.footer", version=run.meta.get("dualml") or "–"),
     )
@@ -106,7 +136,8 @@ def _notices(run: Run, words: Words) -> list[str]:
     elif data.get("source") == "embedded" and wanted.get("name") not in (None, data.get("name")):
         notices.append(words("page.embedded", wanted=wanted["name"], name=data.get("name")))
     if run.experiment.get("quick"):
-        notices.append(words("say.caveats.quick"))
+        key = "quick_ranks" if ranks.distributed(run) else "quick"
+        notices.append(words(f"say.caveats.{key}"))
     if len(run.folders) > 1:
         notices.append(words("page.machines", n=len(run.folders)))
     return notices
@@ -115,8 +146,8 @@ def _notices(run: Run, words: Words) -> list[str]:
 def _rules(run: Run, words: Words) -> list[Rule]:
     """One per optimizer and set of options that changes its formulas, in the order of the arms."""
     seen: dict[tuple[str, Principle | None], list[str]] = {}
-    for arm, s in run.arms.items():
-        optimizer = s.get("optimizer") or {}
+    for arm in ranks.training(run):
+        optimizer = run.arms[arm].get("optimizer") or {}
         if optimizer.get("name"):
             seen.setdefault((str(optimizer["name"]), principle(optimizer)), []).append(arm)
     return [
@@ -139,13 +170,26 @@ def _variant(run: Run, name: str, arms: list[str]) -> str:
     return "adam_uncorrected" if uncorrected else name
 
 
-def _code(run: Run) -> dict[str, list[Listing]]:
-    """Optimizer → our source of it in every framework; under ``""`` what all of them share."""
+def _vector(run: Run, words: Words) -> str:
+    """S of this run's model."""
+    nbytes = ranks.vector_bytes(run)
+    if nbytes is None or not ranks.several(run):
+        return ""
+    return words("intro.vector", model=run.experiment.get("model"), n=numbers.quantity(nbytes))
+
+
+def _code(run: Run, words: Words) -> list[Excerpts]:
+    """What combines the ranks, then our source of every optimizer and what all of them share."""
+    made = rank_code(run, words)
     present = {run.framework(b) for b in run.backends}
     # The reference is always shown: it is the rule as the paper writes it.
     shown = [f for f in HOMES if f == "numpy" or f in present]
-    names = dict.fromkeys(str((s.get("optimizer") or {}).get("name")) for s in run.arms.values())
-    return {name: listings(name, shown) for name in names if name in RULES} | {"": shared(shown)}
+    rules = [run.arms[arm].get("optimizer") or {} for arm in ranks.training(run)]
+    names = dict.fromkeys(str(rule.get("name")) for rule in rules)
+    made += [Excerpts(name, listings(name, shown), True) for name in names if name in RULES]
+    if rules:
+        made.append(Excerpts(words("page.shared"), shared(shown)))
+    return made
 
 
 def _calibration(run: Run, words: Words) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dualml.report import curves, numbers, style
+from dualml.report import curves, numbers, ranks, style
 from dualml.report.model import Comparison, Run
 from dualml.report.style import Figure, Look, loss_unit, slug
 from dualml.report.sweeps import sweep_figures
@@ -26,15 +26,30 @@ def figures(run: Run, words: Words) -> Iterator[Figure]:
     for group, arms in run.groups().items():
         if not any(t.curves for t in run.trials if t.arm in arms):
             continue
-        yield from sweep_figures(run, words, look, group, arms)
-        if len(arms) <= len(style.PALETTE):
-            axes = curves.AXES if arms == run.main_arms() else ("epochs",)
-            for axis in axes:
+        alone = all(ranks.size(run, arm) == 1 for arm in arms)
+        main = set(arms) >= set(run.main_arms())
+        if alone:  # groups with several ranks have figures of their own
+            yield from sweep_figures(run, words, look, group, arms)
+        if alone and len(arms) <= len(style.PALETTE):
+            for axis in curves.AXES if main else ("epochs",):
                 yield _overview(run, words, look, group, arms, axis)
         compared = [c for c in run.comparisons or () if c.arm in arms and c.curve.get("step")]
         apart = any(c.verdict == "different" for c in compared)
-        if compared and (arms == run.main_arms() or apart):
-            yield from _distances(run, words, look, group, compared)
+        if compared and (main or apart):
+            chosen = compared if alone else _worst(compared)
+            yield from _distances(run, words, look, group, chosen)
+
+
+def _worst(compared: Sequence[Comparison], most: int = 3) -> list[Comparison]:
+    """The arms whose pairs are furthest apart: of many arms with ranks all look alike."""
+
+    def far(arm: str) -> tuple[bool, float]:
+        mine = [c for c in compared if c.arm == arm]
+        ratios = [p["ratio"] for c in mine for p in c.phases.values() if p.get("ratio")]
+        return any(c.verdict == "different" for c in mine), max(ratios, default=0.0)
+
+    arms = sorted({c.arm for c in compared}, key=lambda arm: (*far(arm), arm))[-most:]
+    return [c for c in compared if c.arm in arms]
 
 
 def _overview(
@@ -129,7 +144,10 @@ def _distances(
         alt = words(
             "alt.distance", arms=words.join(shown), pairs=words.join([_pair(*p) for p in pairs])
         )
-        yield Figure(name, text, words("figure.distance"), alt)
+        caption = words("figure.distance")
+        if any(ranks.size(run, arm) > 1 for arm in shown):
+            caption = words.sentences([words("figure.furthest", n=len(arms)), caption])
+        yield Figure(name, text, caption, alt)
 
 
 _PAIR: Any = (("#222222", "-"), ("#7A3E9D", (0, (4, 2))), ("#1B7F8C", (0, (1, 1.5))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dualml.report.code import highlight
 from dualml.report.document import Document
 from dualml.report.mathml import mathml
+from dualml.report.style import WIDTH
 
 
 def html(document: Document) -> str:
@@ -24,6 +25,7 @@ def html(document: Document) -> str:
         d=document,
         w=document.words,
         css=Markup(css),
+        full_width=WIDTH,
         # The three kinds of markup below are made by this package from escaped text.
         math=lambda latex: Markup(mathml(latex)),
         highlight=lambda text: Markup(highlight(text)),

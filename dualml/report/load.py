@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.report.model import Comparison, Curve, Run, Trial
+from dualml.report.model import Comparison, Curve, Run, Serial, Trial
+from dualml.report.parts import collectives, moments
 
 FORMAT = 1
+COSTS = ("fits", "checks", "slowdowns")
 
 
 def load(folders: Sequence[Path]) -> Run:
@@ -41,6 +43,7 @@ def _read(folder: Path) -> Run:
     comparisons = None
     if parity is not None:
         comparisons = tuple(_comparison(c) for c in parity.get("comparisons") or [])
+    costs = _json(folder / "cost.json") if (folder / "cost.json").is_file() else {}
     return Run(
         folders=(folder,),
         meta=meta,
@@ -48,6 +51,8 @@ def _read(folder: Path) -> Run:
         trials=tuple(_trial(folder, t, arms) for t in meta.get("trials") or []),
         comparisons=comparisons,
         parity_settings=(parity or {}).get("settings") or {},
+        serial=tuple(_serial(s) for s in (parity or {}).get("serial") or []),
+        cost={key: tuple(costs.get(key) or ()) for key in COSTS} if costs else {},
     )
 
 
@@ -76,6 +81,8 @@ def _trial(folder: Path, raw: Mapping[str, Any], arms: Mapping[str, Any]) -> Tri
             *("updates", "sample_gradients", "peak_memory_mb"),
         )
     }
+    set_up, place = arms.get(arm) or {}, folder / "trials" / arm / backend / f"seed{seed}"
+    size = int(raw.get("world_size") or set_up.get("world_size") or 1)
     return Trial(
         arm=arm,
         backend=backend,
@@ -84,8 +91,14 @@ def _trial(folder: Path, raw: Mapping[str, Any], arms: Mapping[str, Any]) -> Tri
         status=str(raw.get("status")),
         reason=str(raw.get("reason") or ""),
         how=raw.get("how") or {},
-        full_batch=(arms.get(arm) or {}).get("batch_size") == 0,
-        curves=_curves(folder / "trials" / arm / backend / f"seed{seed}" / "rank0.jsonl"),
+        full_batch=set_up.get("batch_size") == 0,
+        curves=_curves(place / "rank0.jsonl"),
+        world_size=size,
+        ranks=tuple(raw.get("ranks") or ()),
+        communication_share=raw.get("communication_share"),
+        staleness=raw.get("staleness"),
+        collectives=collectives(place) if set_up.get("kind") == "collectives" else None,
+        times=moments(place, size) if set_up.get("slow") else (),
         **numbers,
     )
 
@@ -129,6 +142,12 @@ def _comparison(raw: Mapping[str, Any]) -> Comparison:
     )
 
 
+def _serial(raw: Mapping[str, Any]) -> Serial:
+    backend = raw.get("backend")
+    told = _comparison({**raw, "a": backend, "b": backend, "verdict": raw.get("verdict") or ""})
+    return Serial(**vars(told), against=str(raw.get("against")))
+
+
 def _same_plan(a: Run, b: Run) -> None:
     if a.meta.get("plan_hash") == b.meta.get("plan_hash") and a.meta.get("plan_hash"):
         return
@@ -154,6 +173,8 @@ def _merge(runs: Sequence[Run]) -> Run:
     trials: list[Trial] = []
     comparisons: list[Comparison] = []
     settings: Mapping[str, Any] = {}
+    serial: list[Serial] = []
+    costs: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for run, label in zip(runs, labels, strict=True):
         shown = {n: n if count == 1 else f"{n} ({label})" for n, count in homes.items()}
         environment |= {shown.get(n, n): e for n, e in run.environment.items()}
@@ -161,6 +182,10 @@ def _merge(runs: Sequence[Run]) -> Run:
         comparisons += [
             replace(c, a=shown.get(c.a, c.a), b=shown.get(c.b, c.b)) for c in run.comparisons or ()
         ]
+        serial += [replace(s, a=shown.get(s.a, s.a), b=shown.get(s.b, s.b)) for s in run.serial]
+        for key, rows in run.cost.items():
+            named = [{**row, "backend": shown.get(row["backend"], row["backend"])} for row in rows]
+            costs[key] = (*costs.get(key, ()), *named)
         settings = settings or run.parity_settings
     known = any(run.comparisons is not None for run in runs)
     return Run(
@@ -170,6 +195,8 @@ def _merge(runs: Sequence[Run]) -> Run:
         trials=tuple(trials),
         comparisons=tuple(comparisons) if known else None,
         parity_settings=settings,
+        serial=tuple(serial),
+        cost=costs,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from dualml.report.cells import Cell, Table
 from dualml.report.document import Document
-from dualml.report.tables import Cell, Table
 
 
 def markdown(document: Document) -> str:

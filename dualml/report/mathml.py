@@ -24,8 +24,12 @@ SYMBOLS = {
     "sum": "∑",
     "cdot": "·",
     "in": "∈",
+    "lceil": "⌈",
+    "rceil": "⌉",
+    "log": "log",
+    "leftarrow": "←",
 }
-_OPERATORS = {"∇", "∑", "·", "∈"}
+_OPERATORS = {"∇", "∑", "·", "∈", "⌈", "⌉", "←"}
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)
 
 

@@ -29,6 +29,8 @@ class Trial:
 
     ``backend`` is the name shown, unique over all folders; ``framework`` is the bare one.
     Seconds, fractions and mebibytes as in ``run.json``; None where a trial did not get that far.
+    ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
+    them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
     """
 
     arm: str
@@ -48,6 +50,12 @@ class Trial:
     how: Mapping[str, Any]
     full_batch: bool
     curves: Mapping[str, Curve] = field(repr=False)
+    world_size: int = 1
+    ranks: tuple[Mapping[str, float], ...] = ()
+    communication_share: float | None = None
+    staleness: Mapping[str, Any] | None = None
+    collectives: Mapping[str, Any] | None = field(default=None, repr=False)
+    times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -80,6 +88,26 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Serial(Comparison):
+    """n workers (``arm``) against one (``against``) on one backend, which is ``a`` and ``b``.
+
+    ``verdict`` is empty where the arm follows another rule on purpose; ``reason`` says which.
+    """
+
+    against: str = ""
+
+    @property
+    def backend(self) -> str:
+        return self.a
+
+    @property
+    def worst(self) -> float | None:
+        """Largest distance over its envelope, of all phases."""
+        found = [p.get("ratio") for p in self.phases.values()]
+        return max((float(r) for r in found if r is not None), default=None)
+
+
+@dataclass(frozen=True)
 class Run:
     """One run folder, or several of the same plan taken together."""
 
@@ -89,6 +117,13 @@ class Run:
     trials: tuple[Trial, ...]
     comparisons: tuple[Comparison, ...] | None
     parity_settings: Mapping[str, Any]
+    serial: tuple[Serial, ...] = ()
+    cost: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> list[Serial]:
+        """n workers against one, where they must be equal."""
+        return [s for s in self.serial if s.verdict]
 
     @property
     def experiment(self) -> Mapping[str, Any]:
@@ -131,7 +166,12 @@ class Run:
         return dict(sorted(found.items(), key=lambda item: item[0] != "main"))
 
     def main_arms(self) -> list[str]:
-        groups = self.groups()
+        """The arms of the first group that trains."""
+        groups = {
+            name: mine
+            for name, arms in self.groups().items()
+            if (mine := [a for a in arms if self.arms[a].get("kind", "train") == "train"])
+        }
         return groups.get("main") or next(iter(groups.values()), [])
 
     def select(self, arm: str, backend: str | None = None, *, ok: bool = True) -> list[Trial]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.report import numbers
+from dualml.report import numbers, ranks
+from dualml.report.cells import Cell, Head, Table, heads, number
 from dualml.report.model import Run
-from dualml.report.tables import Cell, Head, Table, heads, number
+from dualml.report.rank_tables import rank_settings
 from dualml.report.words import Words
 
 
 def settings(run: Run, words: Words) -> list[Table]:
-    made = [_experiment(run, words), _plan(run, words), _arms(run, words), _environment(run, words)]
+    made = [_experiment(run, words), _plan(run, words), _arms(run, words)]
+    made += [*rank_settings(run, words), _environment(run, words)]
     return [table for table in made if table.rows]
 
 
@@ -62,7 +64,8 @@ def _plan(run: Run, words: Words) -> Table:
 
 def _arms(run: Run, words: Words) -> Table:
     rows = []
-    for arm, s in run.arms.items():
+    for arm in ranks.training(run):
+        s = run.arms[arm]
         rule = dict(s.get("optimizer") or {})
         made = {numbers.quantity(t.updates) for t in run.select(arm)}
         group = str(s.get("group") or "main")

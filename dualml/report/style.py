@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 
 #: Okabe & Ito 2008, "Color Universal Design": told apart under every common colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B5B5B")
+#: Colour and marker of each way to aggregate, the same in every figure.
+STRATEGIES = {
+    "all_reduce": ("#0072B2", "o"),
+    "all_gather": ("#D55E00", "s"),
+    "reduce_broadcast": ("#009E73", "^"),
+    "parameter_server": ("#CC79A7", "D"),
+    "reduce_scatter_all_gather": ("#E69F00", "v"),
+    "ring": ("#56B4E9", "P"),
+    "tree": ("#5B5B5B", "X"),
+    "halving_doubling": ("#882255", "p"),
+    "neighbour": ("#999933", "*"),
+    "parameter_server_async": ("#332288", "h"),
+}
+#: Where a rank's time goes.
+PARTS = {"compute_s": "#7A9CC6", "wait_s": "#E3B23C", "transfer_s": "#B5473C"}
 FONTS = (
     "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', 'PingFang SC', 'Microsoft YaHei', "
     "'Noto Sans CJK SC', 'Noto Sans SC', 'DejaVu Sans', sans-serif"
@@ -51,12 +66,16 @@ _RC: Any = {
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG with its caption and what it shows in words (alternative text)."""
+    """An SVG with its caption and what it shows in words (alternative text).
+
+    ``width`` in inches: narrower figures than `WIDTH` stay so, and their letters alike.
+    """
 
     name: str
     svg: str
     caption: str
     alt: str
+    width: float = WIDTH
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,9 @@ class Look:
             "alpha": stroke.alpha,
         }
 
-    def legend(self, canvas: Canvas, arms: dict[str, str], backends: Sequence[str]) -> None:
+    def legend(
+        self, canvas: Canvas, arms: dict[str, str], backends: Sequence[str], columns: int = 7
+    ) -> None:
         """Above the axes: arms (label → colour) as colours, backends as strokes, in one row."""
         from matplotlib.lines import Line2D
 
@@ -124,7 +145,7 @@ class Look:
         canvas.legend(
             handles=handles,
             loc="outside upper left",
-            ncols=min(len(handles), 7),
+            ncols=min(len(handles), columns),
             handlelength=2.6,
             columnspacing=1.6,
         )

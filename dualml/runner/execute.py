@@ -7,18 +7,21 @@ import datetime
 import itertools
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualml.backend import BackendInfo, backends, choose
 from dualml.errors import UserError
+from dualml.launch.adopted import Adopted, adopted, announce_end, follow, help_ranks
+from dualml.launch.adopted import check as check_adopted
 from dualml.runner.folder import RunFolder, check_free, in_use, read_run
 
 if TYPE_CHECKING:
     from dualml.experiment.plan import Plan
 
 INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
+ADOPTED_WAIT_S = 7200.0  # that a rank of a launcher waits for what rank 0 announces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,14 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
     Raises:
         UserError: wrong input, before anything is written.
     """
+    found = adopted()
+    if found is not None:
+        if request.resume:
+            raise UserError(f"--resume goes on without {found.launcher}: it starts its own ranks")
+        check_adopted(found, request.out, request.world_size, request.backend)
+        if found.rank != 0:
+            return assist(found, request)
+        request = replace(request, world_size=found.size, backend=found.backend)
     with contextlib.ExitStack() as held:
         if request.resume:
             refuse_settings(request)
@@ -59,11 +70,30 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
         else:
             folder, plan, infos = prepare(request)
             held.enter_context(in_use(folder.path))
-        return perform(request, folder, plan, infos)
+        if found is not None:
+            held.callback(announce_end, folder.path)
+        return perform(request, folder, plan, infos, found)
+
+
+def assist(found: Adopted, request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
+    """What the other ranks of a launcher do: their part of what rank 0 announces."""
+    path = request.out
+    assert path is not None
+    info = backends()[found.backend]
+    environ = info.environ(request.threads or 0)
+    if found.rank < 0:
+        help_ranks(found, path, environ, ADOPTED_WAIT_S)
+    else:
+        follow(found, path, environ, ADOPTED_WAIT_S)
+    return WELL, RunFolder(path, {"trials": [], "data": {}, "lang": "en"}), {}
 
 
 def perform(
-    request: Request, folder: RunFolder, plan: Plan, infos: Sequence[BackendInfo]
+    request: Request,
+    folder: RunFolder,
+    plan: Plan,
+    infos: Sequence[BackendInfo],
+    found: Adopted | None = None,
 ) -> tuple[int, RunFolder, dict[str, Any]]:
     """Run the trials that have not ended, judge and report."""
     from dualml.parity.judge import judge, worst, write
@@ -75,7 +105,7 @@ def perform(
         environs = environments(infos, folder.run["options"]["threads"], lang, request.quiet)
         with Bars(len(folder.pending()), lang, request.quiet) as bars:
             known = {info.name: info for info in infos}
-            run_trials(folder, plan, known, environs, bars)
+            run_trials(folder, plan, known, environs, bars, found)
     except KeyboardInterrupt:
         folder.write()
         told = {"en": "interrupted; continue with", "zh": "已中断；继续运行"}[lang]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dualml.aggregation.asynchronous import Asynchronous, staleness
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.parallel import DataParallel
+from dualml.aggregation.pieces import Pieces
 from dualml.aggregation.slow import Slow
 from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
@@ -23,6 +24,31 @@ from dualml.runner.checkpoint import NAME
 
 SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
 TOGETHER = 16  # updates of a stretch where the ranks must agree on it
+
+
+class Workshop:
+    """The models of one process, kept from trial to trial.
+
+    MindSpore compiles every new one, which takes longer than many a trial: those that differ only
+    in how their ranks talk share one.
+    """
+
+    def __init__(self) -> None:
+        self.trainings: dict[str, Training] = {}
+        self.taken_apart: dict[tuple[str, str], Pieces] = {}
+
+    def training(self, key: str, make: Callable[[], Training]) -> Training:
+        """The model made before under this key; whoever gets it loads weights and state."""
+        if key not in self.trainings:
+            self.trainings[key] = make()
+        return self.trainings[key]
+
+    def pieces(self, key: str, shapes: dict[str, tuple[int, ...]], limit: int) -> Pieces:
+        buckets = layout(shapes, limit)
+        name = (key, str(buckets))
+        if name not in self.taken_apart:
+            self.taken_apart[name] = self.trainings[key].pieces(buckets)
+        return self.taken_apart[name]
 
 
 class Alone:
@@ -96,15 +122,14 @@ class Group(Alone):
         self,
         backend: Backend,
         training: Training,
+        pieces: Pieces,
         folder: Path,
         comm: Communicator,
         arm: Arm,
         seed: int,
-        shapes: dict[str, tuple[int, ...]],
     ) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        settings = arm.aggregation
-        self.pieces = training.pieces(layout(shapes, settings.bucket_bytes))
+        settings, self.pieces = arm.aggregation, pieces
         slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         kind = Asynchronous if settings.strategy == ASYNCHRONOUS else DataParallel
         self.parallel = kind(backend, training, self.pieces, comm, settings, slow, seed)

@@ -15,6 +15,7 @@ from dualml.backend import BackendInfo
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.files import write_json
+from dualml.launch.adopted import Adopted, announce
 from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
 from dualml.runner.folder import RunFolder
 
@@ -43,20 +44,25 @@ def run_trials(
     infos: Mapping[str, BackendInfo],
     environs: Mapping[str, dict[str, str]],
     listen: Listener,
+    adopted: Adopted | None = None,
 ) -> None:
     """Run every trial that has not ended, recording each as it ends.
 
     Args:
         environs: backend → environment variables its workers need before the import.
         listen: called as ``listen(trial, event)``; ``{"phase": "end"}`` when a trial is over.
+        adopted: where a launcher has started the ranks, and this process is the first of them.
 
     Raises:
         KeyboardInterrupt: after the running workers are gone; their trial stays ``interrupted``.
     """
+    number = 0  # of the sessions with several ranks
     for together in groups(folder.pending(), plan):
         waiting = list(together)
         while waiting:  # after a trial that failed the others need new ranks
-            done = Session(folder, plan, infos, environs, listen).run(waiting)
+            session = Session(folder, plan, infos, environs, listen, adopted, number)
+            done = session.run(waiting)
+            number += session.size > 1
             waiting = waiting[done:]
 
 
@@ -80,7 +86,10 @@ class Session:
         infos: Mapping[str, BackendInfo],
         environs: Mapping[str, dict[str, str]],
         listen: Listener,
+        adopted: Adopted | None,
+        number: int,
     ) -> None:
+        self.adopted, self.number, self.size = adopted, number, 1
         self.folder, self.plan, self.infos = folder, plan, infos
         self.environs, self.listen = environs, listen
         self.trials: list[Trial] = []
@@ -91,11 +100,10 @@ class Session:
         self.trials = trials
         options = self.folder.run["options"]
         info = self.infos[trials[0]["backend"]]
-        size = self.plan.experiment.arms[trials[0]["arm"]].world_size
-        if size > 1 and info.ranks == "none":
+        size = self.size = self.plan.experiment.arms[trials[0]["arm"]].world_size
+        if why := self.impossible(info):
             for trial in trials:
-                reason = f"backend {info.name} has no process groups; use world_size = 1"
-                trial.update(status="unsupported", reason=reason, wall_s=0.0)
+                trial.update(status="unsupported", reason=why, wall_s=0.0)
                 self.folder.write()
                 self.listen(trial, {"phase": "end"})
             return len(trials)
@@ -103,7 +111,9 @@ class Session:
             self.prepare(trial, options)
         places = [self.folder.trial_folder(t) for t in trials]
         shutil.rmtree(places[0] / "board", ignore_errors=True)
-        processes = size if info.ranks == "processes" else 1
+        processes = size if info.ranks == "processes" and self.adopted is None else 1
+        if self.adopted is not None and size > 1:
+            announce(self.folder.path, self.number, places)
         words = [sys.executable, "-m", "dualml.runner.worker"]
         launches = [
             Launch(
@@ -128,6 +138,19 @@ class Session:
                 shutil.rmtree(place / "board", ignore_errors=True)
         return self.at
 
+    def impossible(self, info: BackendInfo) -> str | None:
+        """Why these ranks cannot be started; None where they can."""
+        there = self.adopted
+        if self.size > 1 and info.ranks == "none":
+            return f"backend {info.name} has no process groups; use world_size = 1"
+        if there is None or self.size == 1:
+            return None
+        if self.size != there.size:
+            return f"{there.launcher} started {there.size} ranks; this arm has {self.size}"
+        if there.sessions and self.number >= there.sessions:
+            return f"{there.launcher} serves its ranks once; run this arm by itself"
+        return None
+
     def prepare(self, trial: Trial, options: Mapping[str, Any]) -> None:
         place = self.folder.trial_folder(trial)
         place.mkdir(parents=True, exist_ok=True)
@@ -136,7 +159,8 @@ class Session:
         job = {key: trial[key] for key in ("arm", "backend", "seed")} | {
             "device": options["device"],
             "threads": options["threads"],
-            "rendezvous": options.get("rendezvous", "auto"),
+            "rendezvous": "env://" if self.adopted else options.get("rendezvous", "auto"),
+            "key": str(self.number),
             "check": options.get("check", False),
             "plan_hash": self.plan.hash,
             "checkpoint_every": every,

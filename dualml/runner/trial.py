@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from dualml.backend import EVALUATED_AT_ONCE, Backend, chunks
+from dualml.backend import EVALUATED_AT_ONCE, Backend, Training, chunks
 from dualml.communicator import Communicator
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
@@ -22,7 +22,7 @@ from dualml.runner.capture import PROBE, after, before
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualml.runner.draws import draw_envelope
 from dualml.runner.guards import check_final, check_finite, check_losses, check_moved
-from dualml.runner.ranks import Alone, Group
+from dualml.runner.ranks import Alone, Group, Workshop
 from dualml.runner.records import Records
 
 Arrays = dict[str, NDArray[Any]]
@@ -49,6 +49,7 @@ class Trial:
 
     Args:
         comm: the group of ranks, None where there is only this one.
+        workshop: where models of earlier trials of this process are.
         emit: told of every stretch of work: ``emit(phase=…, done=…, total=…, loss=…)``.
         checkpoint_every: seconds of training between two checkpoints.
     """
@@ -64,6 +65,7 @@ class Trial:
         emit: Callable[..., None],
         checkpoint_every: float = 10.0,
         comm: Communicator | None = None,
+        workshop: Workshop | None = None,
     ) -> None:
         self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, backend
         self.arm = plan.experiment.arms[arm]
@@ -78,22 +80,36 @@ class Trial:
         self.trace: Arrays = {}
         self.digests: dict[str, str] = {}
         self.looks: dict[str, float] = {}
-        own = backend.training(
-            plan.spec,
+        workshop = workshop or Workshop()
+        key = self.model_key()
+        own = workshop.training(key, self.make)
+        self.ranks = Alone(backend, own, folder)
+        if comm is not None:
+            limit = self.arm.aggregation.bucket_bytes
+            pieces = workshop.pieces(key, plan.spec.parameters(), limit)
+            self.ranks = Group(backend, own, pieces, folder, comm, self.arm, seed)
+        self.training = self.ranks.training
+        self.restart(dict(self.initial))
+
+    def model_key(self) -> str:
+        """What decides the model's code: arms that agree here may use one model in turn."""
+        arm, schedule = self.arm, self.arm.plan_schedule
+        constant = schedule.kind == "constant" and not schedule.warmup
+        length = 0 if constant else self.schedule.updates  # a list of rates ends with the trial
+        return str((self.rule, schedule.describe(), arm.chunk, length))
+
+    def make(self) -> Training:
+        return self.backend.training(
+            self.plan.spec,
             dict(self.initial),
             self.rule,
             self.arm.plan_schedule,
-            plan.experiment.loss,
-            samples.train_x,
-            samples.train_y,
+            self.plan.experiment.loss,
+            self.samples.train_x,
+            self.samples.train_y,
             updates=self.schedule.updates,
             chunk=self.arm.chunk,
         )
-        self.ranks = Alone(backend, own, folder)
-        if comm is not None:
-            shapes = plan.spec.parameters()
-            self.ranks = Group(backend, own, folder, comm, self.arm, seed, shapes)
-        self.training = self.ranks.training
 
     def batch(self, step: int) -> NDArray[np.int64]:
         return self.plan.batch(self.arm, self.seed, step)

@@ -69,6 +69,7 @@ def threads(
     from dualml.reference.communicator import run_threads
 
     summary: dict[str, Any] = {}
+    run.together = False  # every thread needs a model of its own
     for number, folder in enumerate(folders):
         run.emit.send({"event": "trial", "number": number})
 
@@ -99,8 +100,9 @@ def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: dict[
         listed = "; ".join(f"rank {r}: {text[:12]}" for r, text in sorted(told.items()))
         raise CommunicationError(f"the ranks have different plans: {listed}")
     place = Place(
-        rank, size, board, rendezvous=job["rendezvous"], timeout=limit, check=job["check"]
-    )
+        rank, size, board, rendezvous=job["rendezvous"], timeout=limit, key=job["key"],
+        check=job["check"],
+    )  # fmt: skip
     return backend.connect(place)
 
 
@@ -108,7 +110,10 @@ class Runner:
     """Runs trials of one plan; the samples are read once."""
 
     def __init__(self, plan: Any, emit: Emitter) -> None:
+        from dualml.runner.ranks import Workshop
+
         self.plan, self.emit = plan, emit
+        self.workshop, self.together = Workshop(), True
         self.samples: Any = None
 
     def trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
@@ -137,7 +142,7 @@ class Runner:
         emit = self.emit if comm is None or comm.rank == 0 else quiet(self.emit)
         trial = Trial(
             self.plan, job["arm"], job["seed"], backend, self.samples, folder, emit,
-            job["checkpoint_every"], comm,
+            job["checkpoint_every"], comm, self.workshop if self.together else None,
         )  # fmt: skip
         return trial.run()
 

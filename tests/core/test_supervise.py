@@ -81,15 +81,106 @@ def test_a_killed_worker_is_noticed_at_once(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("code", [
-    "say(pid=os.getpid()); os.kill(os.getpid(), signal.SIGSTOP)",
     "say(pid=os.getpid()); time.sleep(600)",
     "say(pid=os.getpid()); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
-], ids=["stopped", "hangs", "ignores SIGTERM"])  # fmt: skip
+], ids=["hangs", "ignores SIGTERM"])  # fmt: skip
 def test_a_silent_worker_is_ended(tmp_path: Path, code: str) -> None:
     ended, events, took = work(tmp_path, code, silence=1)
     assert ended.reason == "gave no sign of life for 1 s"
     assert took < 10
     assert gone(events[0]["pid"])
+
+
+def test_a_stopped_worker_is_noticed_and_ended(tmp_path: Path) -> None:
+    ended, events, took = work(
+        tmp_path, "say(pid=os.getpid()); os.kill(os.getpid(), signal.SIGSTOP)", silence=60
+    )
+    assert ended.reason == "was stopped (SIGSTOP) and not continued"
+    assert took < 10
+    assert gone(events[0]["pid"])
+
+
+def several(tmp_path: Path, *codes: str, **limits: float) -> tuple[Ended, list[int], float]:
+    """Ranks that say their process number first; how they ended, their numbers, and seconds."""
+    pids: dict[int, int] = {}
+    begin = time.monotonic()
+    ended = supervise(
+        [
+            Launch(
+                [sys.executable, "-c", HELLO + "say(pid=os.getpid())\n" + textwrap.dedent(code)],
+                {},
+                tmp_path / f"log{rank}",
+            )
+            for rank, code in enumerate(codes)
+        ],
+        lambda rank, event: pids.update({rank: event["pid"]} if "pid" in event else {}),
+        limit=limits.get("limit", 20),
+        silence=limits.get("silence", 20),
+    )
+    took = time.monotonic() - begin
+    assert all(gone(pid) for pid in pids.values())
+    return ended, [pids[rank] for rank in sorted(pids)], took
+
+
+WAIT = "time.sleep(600)"
+RESULT = "say(event='result', status='failed', kind={kind!r}, reason={kind!r}); sys.exit(1)"
+
+
+def test_all_ranks_end_well(tmp_path: Path) -> None:
+    ended, pids, _ = several(tmp_path, *["say(event='result', value=1)"] * 3)
+    assert (ended.code, ended.reason, len(pids)) == (0, None, 3)
+    assert ended.results == {r: {"event": "result", "value": 1} for r in range(3)}
+
+
+def test_the_others_end_within_seconds_of_a_killed_rank(tmp_path: Path) -> None:
+    ended, _, took = several(tmp_path, WAIT, "os.kill(os.getpid(), signal.SIGKILL)", WAIT)
+    assert (ended.rank, died(ended.code)) == (1, "was ended by SIGKILL")
+    assert took < 10
+
+
+def test_the_rank_that_failed_by_itself_is_named_not_those_that_missed_it(tmp_path: Path) -> None:
+    ended, _, took = several(
+        tmp_path,
+        RESULT.format(kind="CommunicationError"),
+        "time.sleep(0.5);" + RESULT.format(kind="ValueError"),
+        WAIT,
+    )
+    assert (ended.rank, ended.results[1]["reason"]) == (1, "ValueError")
+    assert took < 10
+
+
+def test_a_killed_rank_comes_before_the_errors_it_caused(tmp_path: Path) -> None:
+    ended, _, _ = several(
+        tmp_path,
+        RESULT.format(kind="ValueError"),
+        "time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)",
+    )
+    assert ended.rank == 1
+
+
+def test_a_stopped_rank_is_named(tmp_path: Path) -> None:
+    ended, _, took = several(tmp_path, WAIT, WAIT, "os.kill(os.getpid(), signal.SIGSTOP)")
+    assert (ended.rank, ended.reason) == (2, "was stopped (SIGSTOP) and not continued")
+    assert took < 10
+
+
+def test_the_rank_behind_the_others_is_named_when_all_are_silent(tmp_path: Path) -> None:
+    pulse = "say(event='pulse', calls={calls}, inside={inside!r}); time.sleep(600)"
+    ended, _, _ = several(
+        tmp_path,
+        pulse.format(calls=7, inside="all_reduce"),
+        pulse.format(calls=6, inside=""),
+        pulse.format(calls=7, inside="all_reduce"),
+        silence=1,
+    )
+    assert (ended.rank, ended.reason) == (1, "gave no sign of life for 1 s")
+
+
+def test_the_limit_starts_anew_with_every_trial_of_several(tmp_path: Path) -> None:
+    code = "for i in range(4): say(event='trial', number=i); time.sleep(0.6)"
+    ended, _, took = several(tmp_path, code, limit=1.5)
+    assert (ended.code, ended.reason) == (0, None)
+    assert took > 2
 
 
 def test_the_time_limit_holds_for_a_busy_worker(tmp_path: Path) -> None:

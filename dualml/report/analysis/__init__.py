@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dualml.report import ranks
 from dualml.report.analysis.base import Finding, Topic
+from dualml.report.analysis.bottleneck import bottleneck
 from dualml.report.analysis.caveats import caveats
+from dualml.report.analysis.collectives import collectives
 from dualml.report.analysis.convergence import convergence
 from dualml.report.analysis.determinism import determinism
+from dualml.report.analysis.native import native
+from dualml.report.analysis.serial import serial
 from dualml.report.analysis.smoothness import smoothness
 from dualml.report.analysis.speed import speed
 from dualml.report.analysis.sweep import sweep
+from dualml.report.analysis.training import training
 from dualml.report.analysis.verdicts import headline, verdicts
 from dualml.report.model import Run
 from dualml.report.words import Words
@@ -17,6 +23,17 @@ __all__ = ["Finding", "Topic", "analyse", "headline"]
 
 
 def analyse(run: Run, words: Words) -> list[Topic]:
-    """Topics in reading order; a topic that has nothing to go on says so in a warning."""
-    parts = (convergence, smoothness, determinism, speed, sweep, verdicts, caveats)
-    return [Topic(part.__name__, part(run, words)) for part in parts]
+    """Topics in reading order; one that has nothing to go on says so in a warning, but for the
+    topics of several ranks and those of one rank in a run with several, which are left out."""
+    alone = (convergence, smoothness, determinism, speed, sweep)
+    together = (collectives, native, training, bottleneck, serial)
+    if not ranks.distributed(run):
+        return [Topic(p.__name__, p(run, words)) for p in (*alone, verdicts, caveats)]
+    parts = list(together)
+    if run.main_arms() and all(ranks.size(run, arm) == 1 for arm in run.main_arms()):
+        parts = [*alone, *parts]
+    topics = [Topic(part.__name__, part(run, words)) for part in parts]
+    found = [t for t in topics if any(not f.warning for f in t.findings)]
+    if ranks.training(run):
+        found.append(Topic(verdicts.__name__, verdicts(run, words)))
+    return [*found, Topic(caveats.__name__, caveats(run, words))]

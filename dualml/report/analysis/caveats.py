@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from dualml.report import numbers
+from dualml.report import numbers, ranks
 from dualml.report.analysis.base import Finding, Notes
 from dualml.report.model import Run
 from dualml.report.words import Words
@@ -20,7 +18,7 @@ def caveats(run: Run, words: Words) -> list[Finding]:
         if count != "?":
             text = words("say.caveats.all") if count == "all" else count
             notes.warn("threads", backends=words.join(backends), threads=text)
-            cores = {c for b in backends if (c := _cores(run, b)) is not None}
+            cores = {c for b in backends if (c := ranks.cores(run, b)) is not None}
             if len(cores) == 1:
                 notes.warn("cores", backends=words.join(backends), cores=cores.pop())
         else:
@@ -35,7 +33,13 @@ def caveats(run: Run, words: Words) -> list[Finding]:
         if samples:
             notes.warn("subset", arm=arm, samples=numbers.quantity(samples))
     if run.experiment.get("quick"):
-        notes.warn("quick")
+        notes.warn("quick_ranks" if ranks.distributed(run) else "quick")
+    if ranks.distributed(run):
+        for backend, most, each, have in ranks.crowded(run):
+            notes.warn("crowded", backend=backend, ranks=most, threads=each, cores=have)
+        for backend in run.backends:
+            notes.warn("threaded" if run.framework(backend) == "numpy" else "loopback",
+                       backend=backend)  # fmt: skip
     if len(run.seeds) == 1:
         notes.warn("one_seed", seed=run.seeds[0])
     else:
@@ -48,9 +52,3 @@ def caveats(run: Run, words: Words) -> list[Finding]:
     if len(run.folders) > 1:
         notes.warn("folders")
     return notes
-
-
-def _cores(run: Run, backend: str) -> str | None:
-    """Usable cores, the number at the start of what the backend recorded (``2 usable, …``)."""
-    found = re.match(r"\d+", str((run.environment.get(backend) or {}).get("cores", "")))
-    return found[0] if found else None

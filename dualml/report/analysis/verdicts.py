@@ -19,14 +19,36 @@ TONES = {
 
 
 def headline(run: Run, words: Words) -> tuple[str, str]:
-    """Tone and one sentence: which arms are equal, which different."""
+    """Tone and one sentence: which arms are equal, which different, and n workers against one."""
+    tone, sentence = _frameworks(run, words)
+    compared = run.judged
+    if not compared:
+        return tone, sentence
+    order = list(TONES)
+    equal = sum(s.verdict == "equal" for s in compared)
+    told = words("headline.serial", equal=equal, n=len(compared))
+    worst = TONES[min((s.verdict for s in compared), key=_rank)]
+    if not run.comparisons:  # one backend
+        return worst, told
+    tones = [TONES[v] for v in order]
+    return min(tone, worst, key=tones.index), words.sentences([sentence, told])
+
+
+def _rank(verdict: str) -> int:
+    """0 for the worst, and for what this version does not know."""
+    order = list(TONES)
+    return order.index(verdict) if verdict in order else 0
+
+
+def _frameworks(run: Run, words: Words) -> tuple[str, str]:
     if not run.comparisons:
         return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
     worst: dict[str, str] = {}
     order = list(TONES)
-    for c in run.comparisons:
-        old = worst.get(c.arm, "equal")
-        worst[c.arm] = min(old, c.verdict, key=lambda v: order.index(v) if v in order else 0)
+    # Arms without a planned order cannot agree and are not meant to.
+    meant = [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons
+    for c in meant:
+        worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=_rank)
     parts = []
     for verdict in reversed(order):
         arms = [arm for arm in run.arms if worst.get(arm) == verdict]
@@ -76,8 +98,12 @@ def verdicts(run: Run, words: Words) -> list[Finding]:
             seed=worst.seed,
             ratio=numbers.scientific(values.get("ratio")),
         )
+    free = list(dict.fromkeys(c.arm for c in run.comparisons if c.reason == "free_order"))
+    if free:
+        notes.say("free", len(free), arms=words.join(free))
     for c in run.comparisons:
-        _say(notes, words, c)
+        if c.reason != "free_order":
+            _say(notes, words, c)
     return notes
 
 

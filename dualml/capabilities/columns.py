@@ -1,0 +1,143 @@
+"""One column for each backend and device: what its ranks found, put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dualml.backend import BackendInfo
+from dualml.errors import TrialError, Unsupported, UserError
+from dualml.launch.ranks import run_ranks
+from dualml.machine import nvidia
+
+#: Seconds a rank waits for another, and for one backend altogether.
+TIMEOUT, LIMIT = 20.0, 120.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One primitive with one type and operation: ``kind`` is that of `How`, or ``failed``."""
+
+    kind: str
+    detail: str
+
+
+@dataclass
+class Column:
+    """One backend on one device.
+
+    Attributes:
+        reason: why nothing could be tried, None where it could.
+        asked: the device was asked for, so that doing without it is a failure.
+        entries: primitive → type → operation (``""`` where there is none) → what came out.
+    """
+
+    backend: str
+    device: str
+    asked: bool = True
+    reason: str | None = None
+    seconds: float = 0.0
+    entries: dict[str, dict[str, dict[str, Entry]]] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that ran is right."""
+        if self.reason is not None:
+            return not self.asked
+        return all(entry.kind != "failed" for name in self.entries for entry in self.flat(name))
+
+    def flat(self, primitive: str) -> list[Entry]:
+        return [e for ops in self.entries[primitive].values() for e in ops.values()]
+
+    def summary(self, primitive: str) -> Entry:
+        """The cell of a table: what failed first, else what most types and operations do."""
+        entries = self.flat(primitive)
+        kinds = [entry.kind for entry in entries]
+        kind = "failed" if "failed" in kinds else max(kinds, key=kinds.count)
+        return next(entry for entry in entries if entry.kind == kind)
+
+    def differing(self, primitive: str) -> dict[str, list[str]]:
+        """Kind → types (and operations, if not all of a type) that differ from `summary`."""
+        usual, found = self.summary(primitive).kind, dict[str, list[str]]()
+        for dtype, ops in self.entries[primitive].items():
+            for kind in sorted({e.kind for e in ops.values()} - {usual}):
+                some = [op for op, entry in ops.items() if entry.kind == kind]
+                name = dtype if len(some) == len(ops) else f"{dtype} {'/'.join(some)}"
+                found.setdefault(kind, []).append(name)
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        rows = {
+            name: asdict(self.summary(name))
+            | {
+                "differing": self.differing(name),
+                "dtypes": {
+                    dtype: {op: asdict(entry) for op, entry in ops.items()}
+                    for dtype, ops in self.entries[name].items()
+                },
+            }
+            for name in self.entries
+        }
+        told = {"backend": self.backend, "device": self.device, "reason": self.reason}
+        return told | {"ok": self.ok, "seconds": round(self.seconds, 2), "primitives": rows}
+
+
+def examine(
+    chosen: Sequence[BackendInfo],
+    devices: Sequence[str] | None = None,
+    ranks: int = 2,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Column]:
+    """One column for each backend that has ranks and each device.
+
+    Args:
+        devices: words of ``--device``; None is the CPU, and the GPU where there is one.
+        progress: told what is tried next.
+
+    Raises:
+        UserError: fewer than two ranks, which have nothing to tell each other.
+    """
+    if ranks < 2:
+        raise UserError(f"--ranks must be at least 2; received {ranks}")
+    asked = devices is not None
+    columns = []
+    for info in chosen:
+        for device in devices or ["cpu", *(["gpu"] if nvidia()[0] else [])]:
+            if info.ranks == "none" or (info.ranks == "threads" and device not in ("cpu", "auto")):
+                continue
+            progress(f"{info.name} ({device})")
+            columns.append(_column(info, device, ranks, asked or device == "cpu"))
+    return columns
+
+
+def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Column:
+    column, begin = Column(info.name, device, asked), time.perf_counter()
+    try:
+        told = run_ranks(
+            info.name,
+            ranks,
+            "dualml.capabilities.probe:probe",
+            device=device,
+            timeout=TIMEOUT,
+            limit=LIMIT,
+        )
+    except (TrialError, Unsupported, UserError) as error:
+        column.reason = str(error)
+    else:
+        column.entries, column.device = merge(told), told[0]["device"]
+    column.seconds = time.perf_counter() - begin
+    return column
+
+
+def merge(told: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, Entry]]]:
+    """What the ranks found, as one: it failed where it failed on any."""
+    merged: dict[str, dict[str, dict[str, Entry]]] = {}
+    for rank, one in enumerate(told):
+        for name, dtype, op, kind, detail in one["entries"]:
+            known = merged.setdefault(name, {}).setdefault(dtype, {})
+            if kind == "failed" and known.get(op, Entry("", "")).kind != "failed":
+                known[op] = Entry(kind, f"rank {rank}: {detail}")
+            known.setdefault(op, Entry(kind, detail))
+    return merged

@@ -1,0 +1,217 @@
+"""`dualml simulate`: what an aggregation costs, for any number of ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dualml.cost.link import Link
+    from dualml.cost.predict import Prediction
+    from dualml.cost.request import Request
+
+WORDS = {
+    "en": {
+        "strategy": "strategy",
+        "title": "Seconds per update: {size}, computing {compute}, topology {topology}",
+        "constants": "α = {alpha} per message, β = {beta} per byte, γ = {gamma} per byte",
+        "between": "between nodes α = {alpha}, β = {beta}",
+        "slow": "slow rank {rank}: {how}",
+        "how": "compute ×{}|latency {}|bandwidth {}/s|jitter {}",
+        "comma": ", ",
+        "fitted": "constants of {path}",
+        "note": "* the fastest of those that give every rank the whole sum after each update",
+    },
+    "zh": {
+        "strategy": "策略",
+        "title": "每次更新的耗时：{size}，计算 {compute}，拓扑 {topology}",
+        "constants": "α = {alpha}／消息，β = {beta}／字节，γ = {gamma}／字节",
+        "between": "节点之间 α = {alpha}，β = {beta}",
+        "slow": "慢 rank {rank}：{how}",
+        "how": "计算 ×{}|延迟 {}|带宽 {}/s|抖动 {}",
+        "comma": "，",
+        "fitted": "常数取自 {path}",
+        "note": "* 每次更新后所有 rank 都得到完整总和的策略中最快的一个",
+    },
+}
+
+
+def simulate(
+    ranks: Annotated[
+        str | None,
+        typer.Option(metavar="N,N|N..N", help="How many; N..N: powers of two. Default 2,4,8."),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Repeatable; default all.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Of the vector: 4MB, 64KiB, 1000.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Size of a model in float32; default lenet."),
+    ] = None,
+    alpha: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Per message; default 50us.")
+    ] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option(metavar="RATE", help="1GB/s, 10Gbit/s; default 1GB/s.")
+    ] = None,
+    beta: Annotated[
+        str | None, typer.Option(metavar="TIME/B", help="Instead of the bandwidth: 1ns/B.")
+    ] = None,
+    gamma: Annotated[
+        str | None, typer.Option(metavar="TIME/B", help="Per byte added; default 0.")
+    ] = None,
+    fit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Constants fitted to a run, as JSON.")
+    ] = None,
+    compute: Annotated[
+        str, typer.Option(metavar="TIME", help="A rank computes before it aggregates.")
+    ] = "0s",
+    every: Annotated[int, typer.Option(help="local_sgd: updates between aggregations.")] = 10,
+    slow_rank: Annotated[
+        int | None, typer.Option(help="Which rank is slow; default 0 if one is.")
+    ] = None,
+    slow_compute: Annotated[float, typer.Option(help="Factor on its computing.")] = 1.0,
+    slow_latency: Annotated[
+        str, typer.Option(metavar="TIME", help="Added to each of its messages.")
+    ] = "0s",
+    slow_bandwidth: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Most its ports carry.")
+    ] = None,
+    jitter: Annotated[
+        str, typer.Option(metavar="TIME", help="Mean random delay of its messages.")
+    ] = "0s",
+    seed: Annotated[int, typer.Option(help="Of the random delays.")] = 0,
+    topology: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="flat, nodes:K (per node), shared:P (cores)."),
+    ] = None,
+    inter_alpha: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Between nodes; default as inside.")
+    ] = None,
+    inter_bandwidth: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Between nodes; default as inside.")
+    ] = None,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Print who sends what to whom, for one n.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    lang: Annotated[str, typer.Option(help="en or zh")] = "en",
+) -> None:
+    """Predict seconds per update of the aggregations, for any number of ranks."""
+    from dualml.cli.output import check_lang, print_json
+    from dualml.cost import options, units
+    from dualml.cost.closed import names
+    from dualml.cost.request import Request, parse_ranks, schedules
+
+    check_lang(lang)
+    chosen = tuple(dict.fromkeys(strategy or names()))
+    numbers = parse_ranks(ranks or ("4" if schedule else "2,4,8"))
+    if schedule:
+        grids = schedules(chosen, numbers, every)
+        if json:
+            print_json({"ranks": numbers[0], "schedules": grids})
+        else:
+            typer.echo("\n\n".join(f"{name}\n{grid}" for name, grid in grids.items()))
+        return
+    fits = options.fitted(fit, alpha, bandwidth, beta, gamma)
+    one = options.constants(alpha, bandwidth, beta, gamma)
+    request = Request(
+        strategies=chosen,
+        ranks=numbers,
+        nbytes=options.vector(size, model),
+        link=(lambda name: one) if fits is None else fits.link,
+        compute_s=units.seconds(compute, "--compute"),
+        slow=options.slowness(slow_rank, slow_compute, slow_latency, slow_bandwidth, jitter),
+        topology=options.placed(
+            topology or ("flat" if fits is None else fits.topology),
+            inter_alpha,
+            inter_bandwidth,
+            one,
+        ),
+        every=every,
+        seed=seed,
+    )
+    if json:
+        print_json(request.describe(lang))
+        return
+    show(request, fit, lang)
+
+
+def show(request: Request, fit: Path | None, lang: str) -> None:
+    """One row per strategy, one column per n, in as many tables as the width asks for."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from dualml.cost import units
+    from dualml.cost.compare import fastest
+
+    words, console = WORDS[lang], Console(highlight=False)
+    title = words["title"].format(
+        size=units.told_bytes(request.nbytes),
+        compute=units.told_seconds(request.compute_s),
+        topology=request.topology,
+    )
+    table = request.table()
+    best = {n: fastest({k: p.seconds for k, p in column.items()}) for n, column in table.items()}
+    told = [title, *assumptions(request, fit, lang)]
+    console.print(*told, sep="\n", markup=False, soft_wrap=True)
+
+    def cell(p: Prediction) -> str:
+        text = units.told_seconds(p.seconds)
+        return f"[bold green]{text} *[/]" if p.strategy in best[p.n] else f"{text}  "
+
+    heads = {n: f"n = {n:,}  " for n in request.ranks}
+    label = max(map(len, (*request.strategies, words["strategy"])))
+    wide = max(11, *map(len, heads.values()))
+    seconds = (p.seconds for column in table.values() for p in column.values())
+    wide = max(wide, *(len(units.told_seconds(s)) + 2 for s in seconds))
+    per = max(1, (console.width - label) // (wide + 2))
+    numbers = list(request.ranks)
+    for columns in (numbers[i : i + per] for i in range(0, len(numbers), per)):
+        shown = Table(box=None, pad_edge=False)
+        shown.add_column(words["strategy"], no_wrap=True, min_width=label)
+        for n in columns:
+            shown.add_column(heads[n], justify="right", no_wrap=True, min_width=wide)
+        for name in request.strategies:
+            shown.add_row(name, *(cell(table[n][name]) for n in columns))
+        console.print()
+        console.print(shown)
+    console.print()
+    if any(best.values()):
+        console.print(words["note"], markup=False, soft_wrap=True)
+    for text in request.sentences(table, lang):
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
+    """The constants, and what is slow."""
+    from dualml.cost.units import told_bytes, told_seconds
+
+    def constants(key: str, link: Link) -> str:
+        alpha, beta, gamma = map(told_seconds, vars(link).values())
+        return WORDS[lang][key].format(alpha=alpha, beta=beta, gamma=gamma)
+
+    words, slow = WORDS[lang], request.slow
+    found = [
+        constants("constants", request.link(request.strategies[0]))
+        if fit is None
+        else words["fitted"].format(path=fit)
+    ]
+    if request.topology.inter is not None:
+        found.append(constants("between", request.topology.inter))
+    if slow is not None:
+        rate = slow.bandwidth_bytes_per_s
+        values = (
+            f"{slow.compute:g}" if slow.compute != 1 else "",
+            told_seconds(slow.latency_s) if slow.latency_s else "",
+            told_bytes(rate) if rate is not None else "",
+            told_seconds(slow.jitter_s) if slow.jitter_s else "",
+        )
+        how = [t.format(v) for t, v in zip(words["how"].split("|"), values, strict=True) if v]
+        found.append(words["slow"].format(rank=slow.rank, how=words["comma"].join(how)))
+    return found

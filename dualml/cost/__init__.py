@@ -1,0 +1,32 @@
+"""What an aggregation costs: counted, fitted to measurements, predicted for any number of ranks."""
+
+from __future__ import annotations
+
+from dualml.cost.closed import Cost, Stage, cost, names, stages
+from dualml.cost.fits import Fits, fit_all
+from dualml.cost.link import Link
+from dualml.cost.model import Fit, Point, fit
+from dualml.cost.predict import Prediction, predict
+from dualml.cost.simulate import Simulated, Slow, simulate
+from dualml.cost.topology import FLAT, Topology
+
+__all__ = [
+    "FLAT",
+    "Cost",
+    "Fit",
+    "Fits",
+    "Link",
+    "Point",
+    "Prediction",
+    "Simulated",
+    "Slow",
+    "Stage",
+    "Topology",
+    "cost",
+    "fit",
+    "fit_all",
+    "names",
+    "predict",
+    "simulate",
+    "stages",
+]

@@ -1,0 +1,183 @@
+"""Who is faster, and from where on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dualml.cost.closed import exact
+from dualml.cost.units import told_bytes
+
+#: Pairs whose crossover a course asks for.
+PAIRS = (
+    ("ring", "tree"),
+    ("ring", "parameter_server"),
+    ("ring", "all_gather"),
+    ("halving_doubling", "ring"),
+)
+SMALLEST, LARGEST = 1000, 10**12  # bytes between which a crossover is looked for
+#: Relative difference that counts as none.
+SAME = 1e-9
+#: From here on, ties over less than a thousandth of the numbers are left out.
+NARROW = 1000
+
+
+@dataclass(frozen=True)
+class Range:
+    """From ``first`` to ``last`` this one is faster; None: both take the same time."""
+
+    first: int
+    last: int
+    winner: str | None
+
+
+def crossovers(
+    a: str, b: str, low: int, high: int, seconds: Callable[[str, int], float]
+) -> list[Range]:
+    """Ranges of whole numbers (ranks or bytes) in which the one or the other is faster.
+
+    Looks at powers of two, numbers one and a half times as large, and both ends, then halves each
+    interval in which the winner changes: a strategy that wins only between two of those is missed.
+
+    Args:
+        a, b: two names.
+        low, high: smallest and largest number.
+        seconds: of one name at one number.
+    """
+
+    def winner(x: int) -> str | None:
+        one, other = seconds(a, x), seconds(b, x)
+        if abs(one - other) <= SAME * max(one, other):
+            return None
+        return a if one < other else b
+
+    between = {m << e for e in range(high.bit_length() + 1) for m in (2, 3)}
+    points = sorted({low, high} | {x for x in between if low < x < high})
+    current = winner(low)
+    found, start, before = [], low, low
+    for x in points[1:]:
+        while winner(x) != current:
+            left, right = before, x  # current wins at left, another one at right
+            while right - left > 1:
+                middle = (left + right) // 2
+                left, right = (middle, right) if winner(middle) == current else (left, middle)
+            found.append(Range(start, left, current))
+            start = before = right
+            current = winner(right)
+        before = x
+    found.append(Range(start, high, current))
+    # Where two curves cross between whole numbers of bytes they touch for a few of them.
+    return [r for r in found if r.winner or r.first < NARROW or r.last - r.first > r.first / NARROW]
+
+
+def pairs(chosen: Sequence[str]) -> list[tuple[str, str]]:
+    """What to compare: the pair that was asked for, or the classical ones among many."""
+    if len(chosen) == 2:
+        return [(chosen[0], chosen[1])]
+    return [pair for pair in PAIRS if set(pair) <= set(chosen)]
+
+
+def fastest(column: dict[str, float]) -> list[str]:
+    """Among those that give every rank the whole sum after each update, if there are two; several
+    if they take the same time, none if all do."""
+    candidates = {name: value for name, value in column.items() if exact(name)}
+    least = min(candidates.values(), default=0.0)
+    found = [name for name, value in candidates.items() if value <= least * (1 + SAME)]
+    return found if len(found) < len(candidates) else []
+
+
+WORDS = {
+    "en": {
+        "same": "{a} and {b} take the same time {where}.",
+        "always": "{winner} is faster than {loser} {where}.",
+        "ranks.all": "for every n from {low} to {high}",
+        "ranks.one": "with n = {low}",
+        "bytes.all": "with n = {n} for every size",
+        "changes": "{a} and {b}{given}: {parts}.",
+        "given": " with n = {n}",
+        "ranks.upto": "up to n = {last} {winner} is faster",
+        "ranks.from": "from n = {first} on {winner}",
+        "bytes.upto": "below {first} {winner} is faster",
+        "bytes.from": "from {first} on {winner}",
+        "ranks.upto.same": "up to n = {last} they take the same time",
+        "ranks.from.same": "from n = {first} on they take the same time",
+        "bytes.upto.same": "below {first} they take the same time",
+        "bytes.from.same": "from {first} on they take the same time",
+        "more": "{first}; it changes {count} times in all",
+        "slow": "With n = {n} the slow rank costs {least} least (×{low:.3g}) and {most} most "
+        "(×{high:.3g}).",
+        "comma": ", ",
+    },
+    "zh": {
+        "same": "{where}，{a} 与 {b} 耗时相同。",
+        "always": "{where}，{winner} 比 {loser} 快。",
+        "ranks.all": "n 从 {low} 到 {high} 时",
+        "ranks.one": "n = {low} 时",
+        "bytes.all": "n = {n} 时，无论向量大小",
+        "changes": "{a} 与 {b}{given}：{parts}。",
+        "given": "（n = {n}）",
+        "ranks.upto": "n ≤ {last} 时 {winner} 较快",
+        "ranks.from": "从 n = {first} 起 {winner} 较快",
+        "bytes.upto": "小于 {first} 时 {winner} 较快",
+        "bytes.from": "从 {first} 起 {winner} 较快",
+        "ranks.upto.same": "n ≤ {last} 时耗时相同",
+        "ranks.from.same": "从 n = {first} 起耗时相同",
+        "bytes.upto.same": "小于 {first} 时耗时相同",
+        "bytes.from.same": "从 {first} 起耗时相同",
+        "more": "{first}；先后共变化 {count} 次",
+        "slow": "n = {n} 时，慢 rank 对 {least} 影响最小（×{low:.3g}），对 {most} 影响最大"
+        "（×{high:.3g}）。",
+        "comma": "，",
+    },
+}
+#: More changes than these are not told one by one.
+TOLD = 3
+
+
+def sentence(
+    a: str, b: str, ranges: Sequence[Range], lang: str, *, what: str = "ranks", n: int = 0
+) -> str:
+    """Where which of two is faster, in words.
+
+    Args:
+        ranges: what `crossovers` found.
+        what: ``ranks`` or ``bytes``.
+        n: the ranks, where bytes are compared.
+    """
+    words = WORDS[lang]
+    low, high = ranges[0].first, ranges[-1].last
+    if len(ranges) == 1:
+        key = "ranks.one" if what == "ranks" and low == high else f"{what}.all"
+        where = words[key].format(low=f"{low:,}", high=f"{high:,}", n=f"{n:,}")
+        winner = ranges[0].winner
+        if winner is None:
+            return words["same"].format(a=a, b=b, where=where)
+        return words["always"].format(winner=winner, loser=b if winner == a else a, where=where)
+
+    def number(x: int) -> str:
+        return told_bytes(x) if what == "bytes" else f"{x:,}"
+
+    parts = [
+        words[f"{what}.{'from' if i else 'upto'}{'' if r.winner else '.same'}"].format(
+            first=number(r.first if i else ranges[1].first),
+            last=number(r.last),
+            winner=r.winner,
+        )
+        for i, r in enumerate(ranges)
+    ]
+    told = words["comma"].join(parts[: TOLD + 1])
+    if len(parts) > TOLD + 1:
+        told = words["more"].format(first=words["comma"].join(parts[:2]), count=len(parts) - 1)
+    given = words["given"].format(n=f"{n:,}") if what == "bytes" else ""
+    return words["changes"].format(a=a, b=b, given=given, parts=told)
+
+
+def hurt(slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str) -> str | None:
+    """Which strategy suffers least and most from the slow rank; None for fewer than two."""
+    factors = {name: slowed[name] / t for name, t in healthy.items() if t > 0}
+    if len(factors) < 2:
+        return None
+    least, most = (f(factors, key=factors.__getitem__) for f in (min, max))
+    return WORDS[lang]["slow"].format(
+        n=f"{n:,}", least=least, most=most, low=factors[least], high=factors[most]
+    )

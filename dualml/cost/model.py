@@ -1,0 +1,183 @@
+"""α, β and γ from measured seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.cost.closed import ASYNCHRONOUS, EVERY, LOCAL_SGD, check, stages
+from dualml.cost.link import Link
+from dualml.cost.topology import FLAT, Topology
+from dualml.errors import UserError
+
+PARAMETERS = ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte")
+LEVEL = 0.95
+#: Columns of the design closer to parallel than this are one column.
+DEGENERATE = 1e6
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement.
+
+    Args:
+        seconds: measured, above 0.
+        steps, bytes, added: messages, bytes moved and bytes added on the critical path.
+        strategy, n, nbytes: what was measured, where it is known.
+
+    Raises:
+        UserError: seconds that are not a number above 0.
+    """
+
+    seconds: float
+    steps: float
+    bytes: float
+    added: float = 0.0
+    strategy: str = ""
+    n: int = 0
+    nbytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise UserError(f"a measured point takes more than 0 seconds; received {self.seconds}")
+
+    @classmethod
+    def of(
+        cls,
+        strategy: str,
+        n: int,
+        nbytes: int,
+        seconds: float,
+        topology: Topology = FLAT,
+        every: int = EVERY,
+    ) -> Point:
+        """The point of a strategy that took ``seconds`` per update for S = ``nbytes`` on n ranks.
+
+        On a `shared` machine the bytes of a step are those its cores move one after another.
+
+        Raises:
+            UserError: one rank, which sends nothing; the asynchronous server, whose seconds are no
+                sum of steps; or `nodes`, which has two links.
+        """
+        check(strategy, n, nbytes, every=every)
+        if n == 1 or strategy == ASYNCHRONOUS or topology.kind == "nodes":
+            raise UserError(
+                "a fit takes synchronous strategies on at least 2 ranks, flat or shared; received "
+                f"{strategy} with n = {n}, {topology}"
+            )
+        one, b, g = (Link(*(float(i == j) for j in range(3))) for i in range(3))
+        rows = stages(strategy, n, nbytes)
+        share = every if strategy == LOCAL_SGD else 1
+        steps, moved, added = (
+            sum(topology.seconds(s, n, unit) for s in rows) / share for unit in (one, b, g)
+        )
+        return cls(seconds, steps, moved, added, strategy, n, nbytes)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Fitted constants.
+
+    Attributes:
+        link: α, β, γ.
+        errors: parameter → standard error, for those that were fitted.
+        intervals: parameter → 95 % interval.
+        points: how many measurements.
+        median_error, worst_error: of |fitted − measured| / measured.
+        ranks, sizes: smallest and largest n and S among them, (0, 0) if unknown: outside of these
+            a prediction is an extrapolation.
+    """
+
+    link: Link
+    errors: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    points: int
+    median_error: float
+    worst_error: float
+    ranks: tuple[int, int] = (0, 0)
+    sizes: tuple[int, int] = (0, 0)
+
+    def describe(self) -> dict[str, Any]:
+        """JSON form; `restore` reads it back."""
+        return {**vars(self), "link": dict(vars(self.link))}
+
+    @classmethod
+    def restore(cls, text: dict[str, Any]) -> Fit:
+        pairs = {key: tuple(text[key]) for key in ("ranks", "sizes")}
+        intervals = {key: (low, high) for key, (low, high) in text["intervals"].items()}
+        return cls(**{**text, **pairs, "link": Link(**text["link"]), "intervals": intervals})
+
+
+def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:
+    """α and β, and γ if asked for, by non-negative least squares.
+
+    Residuals are relative, (α·steps + β·bytes + γ·added − seconds) / seconds, so that microseconds
+    count as much as seconds. Standard errors are those of ordinary least squares, the roots of the
+    diagonal of σ² (AᵀA)⁻¹ with σ² = residual sum of squares / (points − parameters), and the 95 %
+    intervals are Student's t with as many degrees of freedom, cut off at 0. They cover scatter, not
+    a model that is wrong: where errors run with n or S, look at ``worst_error``.
+
+    Raises:
+        UserError: fewer points than parameters + 1, or points that cannot tell the parameters
+            apart; it says what to measure.
+
+    Source: Lawson & Hanson 1995, "Solving Least Squares Problems", chapter 23 (NNLS).
+    """
+    import numpy as np
+    from scipy import optimize, special
+
+    names = PARAMETERS[: 3 if gamma else 2]
+    if len(points) < len(names) + 1:
+        raise UserError(
+            f"a fit of {len(names)} constants needs at least {len(names) + 1} points; received "
+            f"{len(points)}: measure more sizes or numbers of ranks"
+        )
+    rows = np.array([(p.steps, p.bytes, p.added)[: len(names)] for p in points], np.float64)
+    a = rows / np.array([[p.seconds] for p in points])
+    lengths = np.linalg.norm(a, axis=0)
+    _distinguish(points, a, lengths)
+    # Columns of equal length: α is a million times larger than β.
+    scaled = a / lengths
+    solution, _ = optimize.nnls(scaled, np.ones(len(points)))
+    residuals = scaled @ solution - 1
+    freedom = len(points) - len(names)
+    variance = float(residuals @ residuals) / freedom
+    spread = np.sqrt(variance * np.diag(np.linalg.inv(scaled.T @ scaled))) / lengths
+    values, reach = solution / lengths, float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * spread
+    ranks, sizes = ([getattr(p, key) for p in points] for key in ("n", "nbytes"))
+    return Fit(
+        link=Link(*map(float, values)),
+        errors={name: float(s) for name, s in zip(names, spread, strict=True)},
+        intervals={
+            name: (max(0.0, float(v - r)), float(v + r))
+            for name, v, r in zip(names, values, reach, strict=True)
+        },
+        points=len(points),
+        median_error=float(np.median(np.abs(residuals))),
+        worst_error=float(np.max(np.abs(residuals))),
+        ranks=(min(ranks), max(ranks)),
+        sizes=(min(sizes), max(sizes)),
+    )
+
+
+def _distinguish(points: Sequence[Point], a: Any, lengths: Any) -> None:
+    """Raises `UserError` if the points leave a constant open."""
+    import numpy as np
+
+    def apart(columns: int) -> bool:
+        kept = lengths[:columns]
+        return bool(kept.all() and np.linalg.cond(a[:, :columns] / kept) < DEGENERATE)
+
+    if not apart(2):
+        first = points[0]
+        raise UserError(
+            f"{len(points)} points cannot tell α from β: all have {first.bytes:g} bytes for "
+            f"{first.steps:g} messages or the same ratio; measure at least two sizes"
+        )
+    if a.shape[1] == 3 and not apart(3):
+        raise UserError(
+            f"{len(points)} points cannot tell β from γ: all add the same share of the bytes they "
+            "move; add points of all_gather or neighbour to those of ring or tree, or fit no γ"
+        )

@@ -1,0 +1,88 @@
+"""What the options of `dualml simulate` mean."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from dualml.cost import units
+from dualml.cost.fits import Fits
+from dualml.cost.link import Link
+from dualml.cost.simulate import Slow
+from dualml.cost.topology import Topology
+from dualml.errors import UserError
+from dualml.model.zoo import model as find_model
+
+#: Constants where none are given: a local network.
+ALPHA, BANDWIDTH = "50us", "1GB/s"
+
+
+def vector(size: str | None, model: str | None) -> int:
+    """Bytes of the vector that is added up."""
+    if size is not None and model is not None:
+        raise UserError("--size and --model both say how large the vector is; give one of them")
+    if size is not None:
+        return units.nbytes(size, "--size")
+    return 4 * sum(map(math.prod, find_model(model or "lenet").parameters().values()))
+
+
+def fitted(path: Path | None, *constants: str | None) -> Fits | None:
+    """The fits of a file, which leave no constant to be given."""
+    if path is None:
+        return None
+    if any(text is not None for text in constants):
+        raise UserError("--fit brings α, β and γ; leave out --alpha, --bandwidth, --beta, --gamma")
+    return Fits.read(path)
+
+
+def constants(
+    alpha: str | None, bandwidth: str | None, beta: str | None, gamma: str | None
+) -> Link:
+    """One link from what was given."""
+    if bandwidth is not None and beta is not None:
+        raise UserError("--bandwidth and --beta are one constant (β = 1 / bandwidth); give one")
+    return Link(
+        units.seconds(alpha or ALPHA, "--alpha"),
+        units.per_byte(beta, "--beta")
+        if beta is not None
+        else 1 / units.rate(bandwidth or BANDWIDTH, "--bandwidth"),
+        units.per_byte(gamma or "0", "--gamma"),
+    )
+
+
+def slowness(
+    rank: int | None, compute: float, latency: str, bandwidth: str | None, jitter: str
+) -> Slow | None:
+    """The slow rank, if there is one."""
+    found = Slow(
+        rank or 0,
+        compute,
+        units.seconds(latency, "--slow-latency"),
+        None if bandwidth is None else units.rate(bandwidth, "--slow-bandwidth"),
+        units.seconds(jitter, "--jitter"),
+    )
+    if found != Slow(rank or 0):
+        return found
+    if rank is not None:
+        raise UserError(
+            f"--slow-rank {rank}: say how it is slow with --slow-compute, --slow-latency, "
+            "--slow-bandwidth or --jitter"
+        )
+    return None
+
+
+def placed(text: str, alpha: str | None, bandwidth: str | None, inside: Link) -> Topology:
+    """The topology with the link between its nodes."""
+    found = Topology.parse(text)
+    if alpha is None and bandwidth is None:
+        return found
+    if found.kind != "nodes":
+        raise UserError(f"--inter-alpha and --inter-bandwidth need nodes:K; received {text!r}")
+    between = Link(
+        inside.alpha_s if alpha is None else units.seconds(alpha, "--inter-alpha"),
+        inside.beta_s_per_byte
+        if bandwidth is None
+        else 1 / units.rate(bandwidth, "--inter-bandwidth"),
+        inside.gamma_s_per_byte,
+    )
+    return Topology.parse(text, between)

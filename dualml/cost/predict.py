@@ -1,0 +1,248 @@
+"""Seconds of one update: by events for a few ranks, by closed forms for many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dualml.aggregation import strategy as find
+from dualml.cost.closed import ALIKE, ASYNCHRONOUS, EVERY, LOCAL_SGD, Stage, check, stages
+from dualml.cost.link import Link
+from dualml.cost.simulate import Simulated, Slowness, check_slow, simulate, throttle
+from dualml.cost.topology import FLAT, Topology
+from dualml.errors import UserError
+
+#: Ranks up to which every message is simulated.
+EVENTS = 64
+#: Messages to simulate in all when delays are drawn, and the limits of how often.
+BUDGET, FEWEST, MOST = 20_000, 4, 200
+#: Means of the larger of two exponential delays, and of two sums of two: the ports work at once.
+BOTH, BOTH_TWICE = 1.5, 2.75
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One update of one strategy.
+
+    Attributes:
+        seconds: until the last rank has finished computing and aggregating.
+        compute_s: of a rank that is not slow.
+        how: ``events`` or ``closed``.
+        ranks: the split of each rank's time, where events were simulated; for local_sgd that of
+            one whole round of k updates.
+    """
+
+    strategy: str
+    n: int
+    nbytes: int
+    seconds: float
+    compute_s: float
+    how: Literal["events", "closed"]
+    ranks: Simulated | None = None
+
+
+def predict(
+    strategy: str,
+    n: int,
+    nbytes: int,
+    link: Link,
+    compute_s: float = 0.0,
+    *,
+    slow: Slowness | None = None,
+    topology: Topology = FLAT,
+    width: int = 1,
+    every: int = EVERY,
+    seed: int = 0,
+    events: int = EVENTS,
+) -> Prediction:
+    """Seconds of one update: compute, then aggregate.
+
+    Without a slow rank, events and closed forms give the same number for `flat` and `shared`. For
+    `nodes` the closed forms take each step as long as its busiest port, which is close. A slow rank
+    is taken to delay every step it takes part in: exact for the ring, mostly somewhat too long for
+    the others, and rough for `nodes`. Jitter: the mean over drawn delays, or a closed form of it.
+
+    local_sgd computes ``every`` updates, then aggregates by ring; the seconds are divided by
+    ``every``. parameter_server_async is priced by the bounds of operational analysis (Denning &
+    Buzen 1978, "The Operational Analysis of Queueing Network Models", section 6): n updates take as
+    long as the workers need without queues, or as the server needs for n, whichever is longer.
+
+    Args:
+        strategy: its name.
+        n: ranks.
+        nbytes: S, the bytes of the vector.
+        link: α, β, γ; inside a node, for `nodes`.
+        compute_s: seconds a rank computes before it aggregates, on a core of its own.
+        slow: a rank that is slow.
+        topology: what messages share.
+        width: bytes of an element, which is never cut in two.
+        every: updates between two aggregations of local_sgd.
+        seed: of the jitter's draws, the same for every strategy.
+        events: ranks up to which every message is simulated.
+
+    Raises:
+        UserError: an unknown strategy, n < 1, a slow rank that does not exist, compute_s < 0.
+    """
+    check(strategy, n, nbytes, width, every)
+    if not compute_s >= 0:
+        raise UserError(f"a rank computes 0 seconds or more; received {compute_s}")
+    if slow is not None:
+        check_slow(slow, n)
+    computing = compute_s * topology.slowdown(n)
+    share = every if strategy == LOCAL_SGD else 1
+    name = "ring" if strategy == LOCAL_SGD else strategy
+
+    def told(
+        seconds: float, how: Literal["events", "closed"], ranks: Simulated | None = None
+    ) -> Prediction:
+        return Prediction(strategy, n, nbytes, seconds / share, computing, how, ranks)
+
+    if strategy == ASYNCHRONOUS:
+        return told(_asynchronous(n, nbytes, link, computing, slow, topology), "closed")
+    start = [computing * share] * n
+    if slow is not None:
+        start[slow.rank] *= slow.compute
+    if n > events:
+        rows = stages(name, n, nbytes, width)
+        return told(_closed(ALIKE.get(name, name), n, rows, link, start, slow, topology), "closed")
+    schedule = find(name).schedule(n)
+    draws = 1
+    if slow is not None and slow.jitter_s:
+        messages = max(1, sum(map(len, schedule.steps)))
+        draws = min(MOST, max(FEWEST, BUDGET // messages))
+
+    def once(number: int) -> Simulated:
+        noise = None
+        if draws > 1:
+            from dualml.seeds import generator
+
+            noise = generator(seed, "jitter", number)
+        return simulate(
+            schedule,
+            nbytes,
+            link,
+            start=start,
+            slow=slow,
+            topology=topology,
+            width=width,
+            draws=noise,
+        )
+
+    runs = [once(number) for number in range(draws)]
+    return told(sum(run.seconds for run in runs) / draws, "events", _mean(runs))
+
+
+def _mean(runs: Sequence[Simulated]) -> Simulated:
+    """Rank by rank."""
+    if len(runs) == 1:
+        return runs[0]
+    fields = ("finish", "compute", "transfer", "wait")
+    return Simulated(
+        *(
+            tuple(sum(v) / len(runs) for v in zip(*(getattr(r, f) for r in runs), strict=True))
+            for f in fields
+        )
+    )
+
+
+def _closed(
+    name: str,
+    n: int,
+    rows: Sequence[Stage],
+    link: Link,
+    start: Sequence[float],
+    slow: Slowness | None,
+    topology: Topology,
+) -> float:
+    """Until the last rank has finished: the stages one after the other, and what the slow rank adds
+    to those it takes part in."""
+    times = [topology.seconds(s, n, link) for s in rows]
+    if slow is None or n == 1:
+        return max(start) + sum(times)
+    r = slow.rank
+    first = start[r - 1]  # of a rank that is not slow
+    late = max(0.0, start[r] - first)
+
+    def extra(stage: Stage, jitter: float = 1.0) -> float:
+        """Of one message of the slow rank."""
+        size = stage.bytes / stage.messages
+        return slow.latency_s + jitter * slow.jitter_s + throttle(slow, size, link)
+
+    if name == "tree":
+        return first + _tree(n, r, late, times, extra(rows[0]))
+    if name == "parameter_server":
+        return first + _server(n, r, late, times, extra(rows[0]), rows, link, topology)
+    if name == "neighbour":
+        factor = BOTH_TWICE / 2 if rows[0].messages == 2 else BOTH
+        return first + late + sum(times) + rows[0].messages * extra(rows[0], factor)
+    total, p = sum(times), 1 << (n.bit_length() - 1)
+    for stage, seconds in zip(rows, times, strict=True):
+        outside = stage.kind in ("in", "out")
+        if outside and n - p <= r < p:
+            # It waits while others hand over their vectors: so much later it may begin.
+            late = max(0.0, late - seconds) if stage.kind == "in" else late
+        elif outside:
+            total += extra(stage)
+        elif stage.kind != "swap" or r < p:
+            total += stage.times * extra(stage, BOTH)
+    return first + late + total
+
+
+def _tree(n: int, r: int, late: float, times: Sequence[float], extra: float) -> float:
+    """Up and down again: the longer of the way past the slow rank and the way without it."""
+    k = len(times) // 2
+    up, down = list(times[:k]), list(times[k:])[::-1]
+    level = (r & -r).bit_length() - 1 if r else k  # the step in which r sends to its parent
+    children = [j for j in range(level) if r + (1 << j) < n]
+
+    def way(steps: Sequence[float]) -> float:
+        mine = sum(steps[j] + extra for j in children)
+        return mine + (steps[level] + extra + sum(steps[level + 1 :]) if r else 0.0)
+
+    return max(sum(up), late + way(up)) + max(sum(down), way(down))
+
+
+def _server(
+    n: int,
+    r: int,
+    late: float,
+    times: Sequence[float],
+    extra: float,
+    rows: Sequence[Stage],
+    link: Link,
+    topology: Topology,
+) -> float:
+    """A slow server slows every message; a slow worker only its own, which may come last."""
+    m, (push, pull) = n - 1, times
+    if r == 0:
+        return late + push + pull + 2 * m * extra
+    moving = topology.seconds(rows[0], n, Link(link.alpha_s, link.beta_s_per_byte))
+    last = max(moving * (m - 1) / m, late + extra) + moving / m
+    return last + (push - moving) + max(pull, pull * r / m + extra)
+
+
+def _asynchronous(
+    n: int,
+    nbytes: int,
+    link: Link,
+    computing: float,
+    slow: Slowness | None,
+    topology: Topology,
+) -> float:
+    """Mean seconds of n updates, by bounds."""
+    if n == 1:
+        return computing * (slow.compute if slow else 1.0)
+    far = topology.inter if topology.kind == "nodes" and n > topology.count else None
+    wire = far or link
+    message = wire.seconds(1, nbytes)
+    adding = link.gamma_s_per_byte * nbytes
+    cycles = [computing + 2 * message + adding] * n
+    if slow is not None:
+        delay = slow.latency_s + slow.jitter_s + throttle(slow, nbytes, wire)
+        cycles[slow.rank] = computing * slow.compute + 2 * (message + delay) + adding
+    free = n / sum(1 / c for c in cycles) if min(cycles) > 0 else 0.0
+    served = n * (message + adding)
+    if topology.kind == "shared":  # the cores move every byte in and out
+        served = max(served, n * (2 * wire.seconds(0, nbytes) + adding) / topology.count)
+    return max(free, served)

@@ -1,0 +1,184 @@
+"""What `dualml simulate` is asked for, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dualml.aggregation import STRATEGIES
+from dualml.aggregation import strategy as find
+from dualml.cost.closed import ASYNCHRONOUS, EVERY, LOCAL_SGD, check, cost
+from dualml.cost.compare import (
+    LARGEST,
+    SMALLEST,
+    crossovers,
+    fastest,
+    hurt,
+    pairs,
+    sentence,
+)
+from dualml.cost.link import Link
+from dualml.cost.predict import EVENTS, Prediction, predict
+from dualml.cost.simulate import Slow, check_slow
+from dualml.cost.topology import FLAT, Topology
+from dualml.errors import UserError
+
+#: Schedules of more ranks are not printed.
+PRINTED = 64
+MOST_RANKS = 10**6
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question to the model.
+
+    Attributes:
+        strategies, ranks: rows and columns of the table.
+        nbytes: S, the bytes of the vector.
+        link: strategy → its constants.
+        compute_s, slow, topology, every, seed: as in `predict`.
+    """
+
+    strategies: tuple[str, ...]
+    ranks: tuple[int, ...]
+    nbytes: int
+    link: Callable[[str], Link]
+    compute_s: float = 0.0
+    slow: Slow | None = None
+    topology: Topology = FLAT
+    every: int = EVERY
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.strategies:
+            check(name, min(self.ranks), self.nbytes, every=self.every)
+        if self.slow is not None:
+            check_slow(self.slow, min(self.ranks))
+
+    def predict(self, name: str, n: int) -> Prediction:
+        return predict(
+            name,
+            n,
+            self.nbytes,
+            self.link(name),
+            self.compute_s,
+            slow=self.slow,
+            topology=self.topology,
+            every=self.every,
+            seed=self.seed,
+        )
+
+    def quick(self, name: str, n: int, nbytes: int) -> float:
+        """Seconds for a search over many n or sizes: events only where the table shows them, unless
+        closed forms are exact or delays would have to be drawn many times."""
+        plain = self.slow is None and self.topology.kind == "flat"
+        drawn = self.slow is not None and self.slow.jitter_s > 0
+        return predict(
+            name,
+            n,
+            nbytes,
+            self.link(name),
+            self.compute_s,
+            slow=self.slow,
+            topology=self.topology,
+            every=self.every,
+            events=0 if plain or drawn or nbytes != self.nbytes else EVENTS,
+        ).seconds
+
+    def table(self) -> dict[int, dict[str, Prediction]]:
+        """n → strategy → prediction."""
+        return {n: {name: self.predict(name, n) for name in self.strategies} for n in self.ranks}
+
+    def sentences(self, table: dict[int, dict[str, Prediction]], lang: str) -> list[str]:
+        """What the numbers say: crossovers over n, over the size, and whom the slow rank hurts."""
+        low, high = max(2, min(self.ranks)), max(self.ranks)
+        found = []
+        for a, b in pairs(self.strategies) if low <= high else ():
+            over_n = crossovers(a, b, low, high, lambda s, n: self.quick(s, n, self.nbytes))
+            found.append(sentence(a, b, over_n, lang))
+            over_bytes = crossovers(
+                a, b, SMALLEST, LARGEST, lambda s, size: self.quick(s, high, size)
+            )
+            if len(over_bytes) > 1:
+                found.append(sentence(a, b, over_bytes, lang, what="bytes", n=high))
+        if self.slow is not None:
+            well = replace(self, slow=None)
+            slowed = {name: p.seconds for name, p in table[high].items()}
+            healthy = {name: well.predict(name, high).seconds for name in self.strategies}
+            found.append(hurt(slowed, healthy, high, lang) or "")
+        return [text for text in found if text]
+
+    def describe(self, lang: str) -> dict[str, Any]:
+        """The answer as JSON."""
+        table = self.table()
+        return {
+            "bytes": self.nbytes,
+            "compute_s": self.compute_s,
+            "topology": str(self.topology),
+            "slow": None if self.slow is None else vars(self.slow),
+            "links": {name: vars(self.link(name)) for name in self.strategies},
+            "predictions": [
+                {
+                    "strategy": name,
+                    "ranks": n,
+                    "seconds": p.seconds,
+                    "how": p.how,
+                    "cost": vars(cost(name, n, self.nbytes, every=self.every)),
+                    "rank_seconds": None if p.ranks is None else vars(p.ranks),
+                }
+                for n, column in table.items()
+                for name, p in column.items()
+            ],
+            "fastest": {
+                str(n): fastest({name: p.seconds for name, p in column.items()})
+                for n, column in table.items()
+            },
+            "sentences": self.sentences(table, lang),
+        }
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """``2,4,8``, ``2..100000`` (both ends and the powers of two between), or both together.
+
+    Raises:
+        UserError: not numbers, one below 1, or more than a million ranks.
+    """
+    how = "write 2,4,8 or 2..100000, numbers from 1"
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dots, high = (word.strip() for word in part.partition(".."))
+        ends = [low, high] if dots else [low]
+        if not all(word.isdecimal() for word in ends):
+            raise UserError(f"ranks {text!r}: {how}")
+        numbers = [int(word) for word in ends]
+        if numbers[0] < 1 or numbers != sorted(numbers):
+            raise UserError(f"ranks {text!r}: {how}")
+        if numbers[-1] > MOST_RANKS:
+            raise UserError(f"ranks {text!r}: at most {MOST_RANKS:,}")
+        powers = (1 << i for i in range(numbers[-1].bit_length()))
+        found |= {*numbers, *(p for p in powers if numbers[0] < p < numbers[-1])}
+    return tuple(sorted(found))
+
+
+def schedules(strategies: Sequence[str], ranks: Sequence[int], every: int) -> dict[str, str]:
+    """Strategy → its grid for one n.
+
+    Raises:
+        UserError: several n, or one above 64.
+    """
+    if len(ranks) != 1 or not 1 <= ranks[0] <= PRINTED:
+        raise UserError(
+            f"a schedule is printed for one n up to {PRINTED}, as in --schedule --ranks 4; "
+            f"received {', '.join(map(str, ranks))}"
+        )
+    found = {}
+    for name in strategies:
+        check(name, ranks[0])
+        if name == LOCAL_SGD:
+            found[name] = f"ring, every {every} updates"
+        elif name == ASYNCHRONOUS or name not in STRATEGIES:
+            found[name] = "no steps: each worker pushes to the server and pulls when it is ready"
+        else:
+            found[name] = find(name).schedule(ranks[0]).grid()
+    return found

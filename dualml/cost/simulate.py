@@ -1,0 +1,235 @@
+"""The event simulation: any schedule, message by message, with a clock for each rank.
+
+A message of b bytes takes α + β·b. In a step a rank sends its messages one after the other, the
+next rank to the right first, and receives one at a time in the order in which they leave; it can do
+both at once. It leaves the step when all are sent and received and what is to be added is added
+(γ per byte), and waits for nobody else. Every time is a maximum or a sum of earlier ones, so with
+`flat` and `shared` no rank becomes faster when another one becomes slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.cost.link import Link
+from dualml.cost.topology import FLAT, Topology
+from dualml.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Slowness(Protocol):
+    """Anything that says which rank is slow, and how: `Slow`, or what slows a real run."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def compute(self) -> float: ...
+    @property
+    def latency_s(self) -> float: ...
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None: ...
+    @property
+    def jitter_s(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Slow:
+    """One slow rank.
+
+    Args:
+        rank: which.
+        compute: factor on its computing time.
+        latency_s: seconds added to each message it sends or receives.
+        bandwidth_bytes_per_s: bytes per second its ports carry at most; None: as the link.
+        jitter_s: mean of an exponentially distributed delay added to each of its messages.
+    """
+
+    rank: int = 0
+    compute: float = 1.0
+    latency_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    jitter_s: float = 0.0
+
+
+def check_slow(slow: Slowness, n: int) -> None:
+    """Raises `UserError` for a rank that does not exist or a number that cannot be."""
+    if not 0 <= slow.rank < n:
+        raise UserError(f"slow rank {slow.rank}: with n = {n}, ranks go from 0 to {n - 1}")
+    if slow.compute <= 0 or slow.latency_s < 0 or slow.jitter_s < 0:
+        raise UserError(
+            "a slow rank has a compute factor above 0, a latency and a jitter from 0; received "
+            f"compute={slow.compute}, latency_s={slow.latency_s}, jitter_s={slow.jitter_s}"
+        )
+    rate = slow.bandwidth_bytes_per_s
+    if rate is not None and rate <= 0:
+        raise UserError(f"the bandwidth of a slow rank must be above 0; received {rate}")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One aggregation; a value in seconds for each rank.
+
+    Attributes:
+        finish: when the rank holds its result.
+        compute: before its first message.
+        transfer: at least one of its ports busy, or adding.
+        wait: the rest, until it finishes.
+    """
+
+    finish: tuple[float, ...]
+    compute: tuple[float, ...]
+    transfer: tuple[float, ...]
+    wait: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """When the last rank finishes."""
+        return max(self.finish)
+
+
+def simulate(
+    schedule: Schedule,
+    nbytes: int,
+    link: Link,
+    *,
+    start: Sequence[float] | None = None,
+    slow: Slowness | None = None,
+    topology: Topology = FLAT,
+    width: int = 1,
+    draws: np.random.Generator | None = None,
+) -> Simulated:
+    """Carry out a schedule on paper.
+
+    Args:
+        schedule: who sends what to whom.
+        nbytes: S, the bytes of the vector.
+        link: α, β, γ; inside a node, for `nodes`.
+        start: seconds each rank computes before it takes part; default 0.
+        slow: a rank whose messages are slowed; its computing is the caller's matter (``start``).
+        topology: what messages share.
+        width: bytes of an element, which is never cut in two.
+        draws: for the jitter; without it every delay is its mean.
+
+    Raises:
+        UserError: a start for another number of ranks, or a slow rank that cannot be.
+    """
+    n = schedule.ranks
+    compute = [0.0] * n if start is None else [float(t) for t in start]
+    if len(compute) != n:
+        raise UserError(f"start times for {len(compute)} ranks; the schedule has {n}")
+    if slow is not None:
+        check_slow(slow, n)
+    run = _Run(schedule, nbytes, link, slow, topology, width, draws, compute)
+    for step in schedule.steps:
+        run.step(step)
+    finish, busy = run.clock, run.busy
+    wait = [max(0.0, f - c - b) for f, c, b in zip(finish, compute, busy, strict=True)]
+    return Simulated(tuple(finish), tuple(compute), tuple(busy), tuple(wait))
+
+
+class _Run:
+    """The clocks and ports of one simulation."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        nbytes: int,
+        link: Link,
+        slow: Slowness | None,
+        topology: Topology,
+        width: int,
+        draws: np.random.Generator | None,
+        start: Sequence[float],
+    ) -> None:
+        self.schedule, self.length, self.width = schedule, nbytes // width, width
+        self.link, self.slow, self.topology, self.draws = link, slow, topology, draws
+        self.clock = list(start)
+        self.busy = [0.0] * len(start)
+        self.free: dict[tuple[str, int], float] = {}  # ports → when they are free again
+
+    def step(self, step: Sequence[Transfer]) -> None:
+        n, clock, free = self.schedule.ranks, self.clock, self.free
+        sizes = [self._bytes(t) for t in step]
+        moving, adding = self._crowding(step, sizes)
+        leaving = sorted(
+            range(len(step)),
+            key=lambda i: (clock[step[i].source], (step[i].target - step[i].source) % n),
+        )
+        sent: dict[int, float] = {}
+        got: dict[int, float] = {}
+        out_s: dict[int, float] = {}
+        in_s: dict[int, float] = {}
+        added: dict[int, float] = {}
+        arriving: list[tuple[float, int, float]] = []
+        for i in leaving:
+            a, b = step[i].source, step[i].target
+            link = self.topology.link(a, b, self.link)
+            plain = link.alpha_s + link.beta_s_per_byte * sizes[i] * moving
+            out = plain + self._extra(a, sizes[i], link)
+            port = self._port("out", a, b)
+            at = max(clock[a], free.get(port, 0.0))
+            free[port] = sent[a] = at + out
+            out_s[a] = out_s.get(a, 0.0) + out
+            # The receiver's port is held only for the time the message would take without the
+            # sender's slowness: meanwhile it takes what others send.
+            arriving.append((max(at + out - plain, clock[b]), i, plain))
+        for at, i, plain in sorted(arriving):
+            a, b = step[i].source, step[i].target
+            link = self.topology.link(a, b, self.link)
+            took = plain + self._extra(b, sizes[i], link)
+            port = self._port("in", b, a)
+            free[port] = done = max(at, free.get(port, 0.0)) + took
+            got[b] = max(got.get(b, 0.0), done)
+            in_s[b] = in_s.get(b, 0.0) + took
+            if step[i].then == "add":
+                add = self.link.gamma_s_per_byte * sizes[i] * adding
+                added[b] = added.get(b, 0.0) + add
+        for r in {*sent, *got}:
+            clock[r] = max(sent.get(r, 0.0), got.get(r, 0.0)) + added.get(r, 0.0)
+            self.busy[r] += max(out_s.get(r, 0.0), in_s.get(r, 0.0)) + added.get(r, 0.0)
+
+    def _bytes(self, t: Transfer) -> int:
+        a, b = self.schedule.span(t, self.length)
+        return (b - a) * self.width
+
+    def _port(self, way: str, rank: int, peer: int) -> tuple[str, int]:
+        if self.topology.across(rank, peer):
+            return f"node {way}", rank // self.topology.count
+        return way, rank
+
+    def _extra(self, rank: int, nbytes: int, link: Link) -> float:
+        """Seconds that the slowness of ``rank`` adds to one of its messages."""
+        slow = self.slow
+        if slow is None or rank != slow.rank:
+            return 0.0
+        jitter = slow.jitter_s * (1.0 if self.draws is None else self.draws.standard_exponential())
+        return slow.latency_s + jitter + throttle(slow, nbytes, link)
+
+    def _crowding(self, step: Sequence[Transfer], sizes: Sequence[int]) -> tuple[float, float]:
+        """Factors on moving and on adding in this step, on a shared machine."""
+        if self.topology.kind != "shared":
+            return 1.0, 1.0
+        out: dict[int, int] = {}
+        into: dict[int, int] = {}
+        add: dict[int, int] = {}
+        for t, size in zip(step, sizes, strict=True):
+            out[t.source] = out.get(t.source, 0) + size
+            into[t.target] = into.get(t.target, 0) + size
+            if t.then == "add":
+                add[t.target] = add.get(t.target, 0) + size
+        most = max([*out.values(), *into.values()], default=0)
+        return (
+            self.topology.crowding(most, sum(sizes)),
+            self.topology.crowding(max(add.values(), default=0), sum(add.values())),
+        )
+
+
+def throttle(slow: Slowness, nbytes: float, link: Link) -> float:
+    """Seconds that a lower bandwidth adds to a message."""
+    rate = slow.bandwidth_bytes_per_s
+    return 0.0 if rate is None else nbytes * max(0.0, 1 / rate - link.beta_s_per_byte)

@@ -1,0 +1,140 @@
+"""Where the ranks stand: what their messages share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from dualml.cost.closed import Stage
+from dualml.cost.link import Link
+from dualml.errors import UserError
+
+HOW = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P cores)"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """How ranks are connected.
+
+    Args:
+        kind: ``flat``: a full-duplex link of its own for each rank. ``nodes``: ranks of one node
+            use the link between themselves, and share the node's one full-duplex port for messages
+            to other nodes. ``shared``: all ranks on one machine, where moving and adding bytes
+            costs processor time and there are ``count`` cores for it.
+        count: ranks of a node, or cores.
+        inter: for ``nodes``, the link between nodes; None: the same constants as inside.
+
+    Raises:
+        UserError: a kind or a count that cannot be.
+    """
+
+    kind: Literal["flat", "nodes", "shared"] = "flat"
+    count: int = 1
+    inter: Link | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("flat", "nodes", "shared") or self.count < 1:
+            raise UserError(f"topology {self}: {HOW}, K and P from 1")
+
+    @classmethod
+    def parse(cls, text: str, inter: Link | None = None) -> Topology:
+        """``flat``, ``nodes:8`` or ``shared:2``.
+
+        Raises:
+            UserError: anything else.
+        """
+        kind, colon, count = text.partition(":")
+        if text == "flat":
+            return cls()
+        if kind not in ("nodes", "shared") or not colon or not count.isdecimal() or int(count) < 1:
+            raise UserError(f"topology {text!r}: {HOW}")
+        return cls("nodes", int(count), inter) if kind == "nodes" else cls("shared", int(count))
+
+    def __str__(self) -> str:
+        return "flat" if self.kind == "flat" else f"{self.kind}:{self.count}"
+
+    def slowdown(self, n: int) -> float:
+        """Factor on computing: on a shared machine n ranks take turns on its cores."""
+        return max(1.0, n / self.count) if self.kind == "shared" else 1.0
+
+    def crowding(self, busiest: float, total: float) -> float:
+        """Factor on a step's bytes: no faster than the cores move the bytes of all ranks."""
+        if self.kind != "shared" or not busiest:
+            return 1.0
+        return max(1.0, total / (self.count * busiest))
+
+    def across(self, a: int, b: int) -> bool:
+        """Two ranks on different nodes."""
+        return self.kind == "nodes" and a // self.count != b // self.count
+
+    def link(self, a: int, b: int, link: Link) -> Link:
+        """The link from one rank to another."""
+        return self.inter if self.inter is not None and self.across(a, b) else link
+
+    def seconds(self, stage: Stage, n: int, link: Link) -> float:
+        """Closed form of one stage with all its repetitions, all ranks starting it together."""
+        added = link.gamma_s_per_byte * stage.added
+        if self.kind == "nodes":
+            return self._nodes(stage, n, link) + stage.times * added
+        moved = link.beta_s_per_byte * stage.bytes * self.crowding(stage.bytes, stage.total)
+        everywhere = stage.total if stage.added else 0
+        added *= self.crowding(stage.added, everywhere)
+        return stage.times * (link.alpha_s * stage.messages + moved + added)
+
+    def _nodes(self, stage: Stage, n: int, link: Link) -> float:
+        import numpy as np
+
+        inter = self.inter or link
+        b = stage.bytes / stage.messages
+        w_in, w_out = (x.alpha_s + x.beta_s_per_byte * b for x in (link, inter))
+        if stage.kind == "shift" and stage.distance == 0:  # one step for each distance
+            s = np.arange(1, n)
+            # Of the K ranks of a node, min(s, n − s, K, n − K) send to another one s ranks on.
+            leave = np.minimum(np.minimum(s, n - s), max(0, min(self.count, n - self.count)))
+            stay = np.where(leave < self.count, w_in, 0.0)
+            return float(np.maximum(leave * w_out, stay).sum())
+        inside, between = loads(stage.kind, stage.distance, n, self.count)
+        return stage.times * max(inside * w_in, between * w_out)
+
+
+#: Every rank with a full-duplex link of its own.
+FLAT = Topology()
+
+
+@lru_cache(maxsize=4096)
+def loads(kind: str, distance: int, n: int, count: int) -> tuple[int, int]:
+    """Most messages of one step at a rank's port inside its node, and at a node's port."""
+    import numpy as np
+
+    def most(ports: Any) -> int:
+        return int(np.bincount(ports).max()) if len(ports) else 0
+
+    a, b = pairs(kind, distance, n)
+    leave = a // count != b // count
+    inside = max(most(a[~leave]), most(b[~leave]))
+    return inside, max(most(a[leave] // count), most(b[leave] // count))
+
+
+def pairs(kind: str, d: int, n: int) -> tuple[Any, Any]:
+    """Sources and targets of one step (`Stage.kind`, distance d), as two arrays."""
+    import numpy as np
+
+    every = np.arange(n)
+    if kind == "shift":
+        return every, (every + d) % n
+    if kind == "swap":
+        among = every[: 1 << (n.bit_length() - 1)]
+        return among, among ^ d
+    if kind == "both":
+        right = (every + 1) % n
+        return (every, right) if n == 2 else (np.r_[every, right], np.r_[right, every])
+    if kind in ("push", "pull"):
+        upper, lower = every[1:], np.zeros(n - 1, int)
+    elif kind in ("up", "down"):
+        upper = np.arange(d, n, 2 * d)
+        lower = upper - d
+    else:
+        upper = np.arange(d, n)
+        lower = upper - d
+    return (upper, lower) if kind in ("push", "up", "in") else (lower, upper)

@@ -1,0 +1,101 @@
+"""Sizes, times and rates as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from dualml.errors import UserError
+
+#: How many make a second; dividing by them rounds once, so 50us is the number 5e-5.
+PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
+BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+BITS = {"bit": 1 / 8, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "tbit": 125e9}
+
+
+def _split(text: str, what: str, how: str) -> tuple[float, str]:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(\S*)\s*", text)
+    if not found:
+        raise UserError(f"{what} {text!r}: write {how}")
+    return float(found[1]), found[2]
+
+
+def seconds(text: str, what: str = "time") -> float:
+    """``50us``, ``20ms``, ``1.5s``; 0 needs no unit.
+
+    Raises:
+        UserError: anything else.
+    """
+    how = "a number with ns, us, ms or s, as in 50us"
+    value, unit = _split(text, what, how)
+    if unit not in PER_SECOND and not (unit == "" and value == 0):
+        raise UserError(f"{what} {text!r}: write {how}")
+    return value / PER_SECOND.get(unit, 1.0)
+
+
+def nbytes(text: str, what: str = "size") -> int:
+    """``4MB``, ``64KiB``, ``1000``: whole bytes.
+
+    Raises:
+        UserError: anything else.
+    """
+    how = "bytes, or a number with KB, MB, GB (1000) or KiB, MiB, GiB (1024), as in 4MB"
+    value, unit = _split(text, what, how)
+    if unit.lower() not in BYTES:
+        raise UserError(f"{what} {text!r}: write {how}")
+    return round(value * BYTES[unit.lower()])
+
+
+def rate(text: str, what: str = "bandwidth") -> float:
+    """``1GB/s``, ``10Gbit/s``: bytes per second, above 0.
+
+    Raises:
+        UserError: anything else.
+    """
+    how = "a number above 0 with MB/s, GB/s, Mbit/s or Gbit/s, as in 1GB/s"
+    value, unit = _split(text, what, how)
+    known = {**BITS, **{name: float(size) for name, size in BYTES.items() if name}}
+    name = unit.lower().removesuffix("/s")
+    if name not in known or not unit.lower().endswith("/s") or value <= 0:
+        raise UserError(f"{what} {text!r}: write {how}")
+    return value * known[name]
+
+
+def per_byte(text: str, what: str = "beta") -> float:
+    """``1ns/B``: seconds per byte; 0 needs no unit.
+
+    Raises:
+        UserError: anything else.
+    """
+    try:
+        return seconds(re.sub(r"/[bB]$", "", text.strip()), what)
+    except UserError:
+        raise UserError(f"{what} {text!r}: write seconds per byte, as in 1ns/B") from None
+
+
+def told_seconds(value: float) -> str:
+    """Three significant digits: ``12.3 µs``, ``4.56 ms``, ``1.23 s``.
+
+    >>> told_seconds(0.00123)
+    '1.23 ms'
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= 0.9995 * size:
+            return f"{_digits(value / size)} {unit}"
+    return f"{_digits(value / 1e-9)} ns" if value else "0 s"
+
+
+def told_bytes(value: float) -> str:
+    """``207.6 kB``, ``4 MB``."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value:g} B"
+
+
+def _digits(x: float) -> str:
+    return f"{x:,.0f}" if x >= 99.95 else f"{x:#.3g}"

@@ -1,0 +1,237 @@
+"""What an arm does with its ranks: strategy, handicap, the arms it is to be held against."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from dualml.report import numbers
+from dualml.report.model import Run, Trial
+from dualml.report.words import Words
+
+ASYNCHRONOUS = "parameter_server_async"
+#: What an experiment file leaves out.
+AGGREGATION: Mapping[str, Any] = {
+    "strategy": "all_reduce",
+    "of": "gradients",
+    "reduce": "weighted",
+    "every": 1,
+    "bucket_bytes": 25 * 2**20,
+    "compress": "none",
+    "fraction": 0.01,
+    "arrival": "planned",
+}
+SLOW: Mapping[str, Any] = {
+    "rank": 0,
+    "compute": 1.0,
+    "latency_s": 0.0,
+    "bandwidth_bytes_per_s": None,
+    "jitter_s": 0.0,
+    "since": 1,
+}
+#: The kinds of handicap in the order of figures, and the key of `SLOW` that sets each.
+HANDICAPS = {
+    "compute": "compute",
+    "latency": "latency_s",
+    "bandwidth": "bandwidth_bytes_per_s",
+    "jitter": "jitter_s",
+}
+
+
+def distributed(run: Run) -> bool:
+    """Whether any arm has several ranks or measures collectives."""
+    return any(size(run, arm) > 1 or not trains(run, arm) for arm in run.arms)
+
+
+def trains(run: Run, arm: str) -> bool:
+    return bool(run.arms[arm].get("kind", "train") == "train")
+
+
+def size(run: Run, arm: str) -> int:
+    return int(run.arms[arm].get("world_size") or 1)
+
+
+def training(run: Run) -> list[str]:
+    return [arm for arm in run.arms if trains(run, arm)]
+
+
+def several(run: Run) -> list[str]:
+    """Training arms with more than one rank."""
+    return [arm for arm in training(run) if size(run, arm) > 1]
+
+
+def measured(run: Run) -> list[Trial]:
+    """Successful trials of collectives, by arm and backend."""
+    return [
+        t
+        for arm in run.arms
+        for backend in run.backends
+        for t in run.select(arm, backend)
+        if t.collectives and t.collectives["rows"]
+    ]
+
+
+def aggregation(run: Run, arm: str) -> dict[str, Any]:
+    """How the arm's ranks combine what they find, with what the file leaves out."""
+    return {**AGGREGATION, **(run.arms[arm].get("aggregation") or {})}
+
+
+def strategy(run: Run, arm: str) -> str:
+    return str(aggregation(run, arm)["strategy"])
+
+
+def strategies(run: Run) -> list[str]:
+    """Every strategy that trained or was measured, in the order of tables."""
+    from dualml.aggregation import STRATEGIES
+
+    used = {strategy(run, arm) for arm in several(run)}
+    for arm in run.arms:
+        used |= set(run.arms[arm].get("strategies") or ())
+    known = [*STRATEGIES, ASYNCHRONOUS]
+    return [name for name in known if name in used] + sorted(used - set(known))
+
+
+def exact(name: str) -> bool:
+    """Every rank ends with the sum over all of them."""
+    from dualml.aggregation import STRATEGIES
+
+    return name in STRATEGIES and STRATEGIES[name].exact
+
+
+def slow(run: Run, arm: str) -> dict[str, Any] | None:
+    found = run.arms[arm].get("slow")
+    return {**SLOW, **found} if found else None
+
+
+def handicap(run: Run, arm: str) -> str:
+    """The kind of the arm's handicap, or nothing."""
+    set_up = slow(run, arm)
+    if set_up is None:
+        return ""
+    return next((k for k, key in HANDICAPS.items() if set_up[key] not in (SLOW[key], None)), "")
+
+
+def told_slow(run: Run, arm: str, words: Words) -> str:
+    """``rank 1: compute × 4, from update 50 on``."""
+    s = slow(run, arm)
+    if s is None:
+        return numbers.NONE
+    parts = []
+    for kind, key in HANDICAPS.items():
+        if s[key] not in (SLOW[key], None):
+            amount = {
+                "compute": f"{s[key]:g}",
+                "bandwidth": numbers.quantity(s[key] / 1e6),
+            }.get(kind, numbers.quantity(s[key] * 1e3))
+            parts.append(words(f"handicap.{kind}", amount=amount))
+    if s["since"] > 1:
+        parts.append(words("handicap.since", step=s["since"]))
+    return words("handicap.rank", rank=s["rank"], what=words("list.comma").join(parts))
+
+
+def _text(settings: Mapping[str, Any], *without: str) -> str:
+    kept = {k: v for k, v in settings.items() if k not in without}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
+def _key(run: Run, arm: str, *without: str) -> str:
+    whole = {"world_size": 1, **run.arms[arm], "aggregation": aggregation(run, arm)}
+    inner = [name.split(".")[1] for name in without if name.startswith("aggregation.")]
+    whole["aggregation"] = {k: v for k, v in whole["aggregation"].items() if k not in inner}
+    if "lr" in without:
+        whole["optimizer"] = {k: v for k, v in whole["optimizer"].items() if k != "lr"}
+    return _text(whole, "group", *without)
+
+
+def base_of(run: Run, arm: str) -> str | None:
+    """The same arm without its handicap."""
+    mine = _key(run, arm, "slow")
+    for other in several(run):
+        if other != arm and not run.arms[other].get("slow") and _key(run, other, "slow") == mine:
+            return other
+    return None
+
+
+def like(run: Run, arm: str, *without: str, **wanted: Any) -> str | None:
+    """Another arm that differs only in what ``without`` names (``aggregation.reduce``, ``lr``,
+    ``slow``) and whose aggregation is as ``wanted``."""
+    mine = _key(run, arm, *without)
+    for other in several(run):
+        have = aggregation(run, other)
+        fits = all(have[k] == v for k, v in wanted.items())
+        if other != arm and fits and _key(run, other, *without) == mine and run.select(other):
+            return other
+    return None
+
+
+def step_seconds(trial: Trial) -> float | None:
+    """Training seconds per update (per global batch)."""
+    if trial.train_s and trial.updates:
+        return trial.train_s / trial.updates
+    return None
+
+
+def mean_step(run: Run, arm: str, backend: str) -> float | None:
+    """Median over the seeds."""
+    found = [s for t in run.select(arm, backend) if (s := step_seconds(t)) is not None]
+    return median(found) if found else None
+
+
+def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
+    """Rank by rank, mean over the seeds: seconds of computing, waiting, transferring."""
+    trials = [t for t in run.select(arm, backend) if t.ranks]
+    if not trials:
+        return []
+    keys = ("compute_s", "wait_s", "transfer_s", "step_s")
+    return [
+        {k: sum(float(t.ranks[r][k]) for t in trials) / len(trials) for k in keys}
+        for r in range(min(len(t.ranks) for t in trials))
+    ]
+
+
+def average(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Mean over the ranks."""
+    return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
+
+
+def share(run: Run, arm: str, backend: str) -> float | None:
+    return numbers.mean([t.communication_share for t in run.select(arm, backend)])
+
+
+def cores(run: Run, backend: str) -> int | None:
+    """Usable cores: the number at the start of what the backend recorded (``2 usable, …``)."""
+    found = re.match(r"\d+", str((run.environment.get(backend) or {}).get("cores", "")))
+    return int(found[0]) if found else None
+
+
+def crowded(run: Run) -> list[tuple[str, int, int, int]]:
+    """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
+    found = []
+    most: dict[str, int] = {}
+    for t in run.trials:
+        if t.ok:
+            most[t.backend] = max(most.get(t.backend, 1), t.world_size)
+    for backend in run.backends:
+        told = str((run.environment.get(backend) or {}).get("threads", ""))
+        have, ranks = cores(run, backend), most.get(backend, 1)
+        threads = int(told) if told.isdecimal() else have
+        if ranks > 1 and have is not None and threads is not None and ranks * threads > have:
+            found.append((backend, ranks, threads, have))
+    return found
+
+
+def vector_bytes(run: Run) -> int | None:
+    """S: bytes of the model's parameters in float32; None for a model that is not known here."""
+    import math
+
+    from dualml.errors import UserError
+    from dualml.model.zoo import model
+
+    try:
+        spec = model(str(run.experiment.get("model")))
+    except UserError:
+        return None
+    return 4 * sum(math.prod(shape) for shape in spec.parameters().values())

@@ -1,0 +1,139 @@
+"""n workers against one: the verdicts as a table, the distances as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.report import curves, numbers, ranks, style
+from dualml.report.cells import Cell, Head, Table, heads, number, verdict
+from dualml.report.model import Run, Serial
+from dualml.report.style import Figure
+from dualml.report.verdict_tables import divergence, phase, phases_of
+from dualml.report.words import Words
+
+
+def serial_tables(run: Run, words: Words) -> list[Table]:
+    made = [_verdicts(run, words), _others(run, words)]
+    return [table for table in made if table.rows]
+
+
+def _verdicts(run: Run, words: Words) -> Table:
+    compared = run.judged
+    phases, margin = phases_of(compared), float(run.parity_settings.get("margin") or 1)
+    rows = [
+        [
+            Cell(s.arm, "code"),
+            number(str(s.seed)),
+            Cell(s.backend),
+            Cell(s.against, "code"),
+            verdict(s, words),
+            number(numbers.scientific(s.worst)),
+            number(numbers.quantity(s.steps)),
+            *(phase(s.phases.get(p), margin) for p in phases),
+            Cell(divergence(s.first_divergence, words)),
+        ]
+        for s in compared
+    ]
+    unit = words("unit.phase")
+    head = [
+        *heads(words, "arm", "seed", "backend", "against", "verdict", "ratio:relative"),
+        *heads(words, "steps:count"),
+        *(Head(words.either(f"phase.{p}", p), unit, True) for p in phases),
+        *heads(words, "first"),
+    ]
+    return Table("serial", words("table.serial"), head, rows)
+
+
+def _others(run: Run, words: Words) -> Table:
+    """Arms that follow another rule on purpose, each once."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for s in run.serial:
+        if not s.verdict:
+            mine = found.setdefault((s.arm, s.against, s.reason), [])
+            if s.backend not in mine:
+                mine.append(s.backend)
+    rows = [
+        [
+            Cell(arm, "code"),
+            Cell(against, "code"),
+            Cell(words.either(f"rule.{reason}", reason)),
+            Cell(", ".join(backends)),
+        ]
+        for (arm, against, reason), backends in found.items()
+    ]
+    head = heads(words, "arm", "against", "other_rule", "backend")
+    return Table("other-rules", words("table.other_rules"), head, rows)
+
+
+def serial_figures(run: Run, words: Words) -> Iterator[Figure]:
+    """The loss of n workers against that of one: distance and limit, a panel for each backend."""
+    compared = [s for s in run.judged if s.curve.get("step")]
+    if not compared:
+        return
+    shown = [b for b in run.backends if any(s.backend == b for s in compared)]
+    settings = run.parity_settings
+    margin, floor = float(settings.get("margin") or 1), float(settings.get("floor") or 0)
+    name = "serial-distance"
+    sizes = sorted({ranks.size(run, s.arm) for s in compared if s.arm in run.arms})
+    strokes = dict(zip(sizes, ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))), strict=False))
+    with style.canvas(style.WIDTH, 4.0) as made:
+        grid = made.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        lowest = _lowest(compared, margin, floor)
+        for axes, backend in zip(grid, shown, strict=True):
+            mine = [s for s in compared if s.backend == backend]
+            _limit(axes, mine, margin, floor, lowest)
+            for s in mine:
+                n, strategy = ranks.size(run, s.arm), ranks.strategy(run, s.arm)
+                color = style.STRATEGIES.get(strategy, ("#000000", "."))[0]
+                distance = np.array([v or 0.0 for v in s.curve["loss"]], dtype=float)
+                x, y = curves.thin(np.asarray(s.curve["step"], dtype=float), distance)
+                axes.plot(x, np.maximum(y, lowest), color=color, linewidth=1.1,
+                          linestyle=strokes.get(n, "-"))  # fmt: skip
+            axes.set_yscale("log")
+            axes.set_ylim(bottom=lowest)
+            axes.set_title(backend)
+            axes.set_xlabel(words("axis.updates"))
+        grid[0].set_ylabel(words("axis.distance"))
+        _legend(made, run, compared, strokes, words)
+        text = style.svg(made, name)
+    worst = max((r for s in compared if (r := s.worst) is not None), default=None)
+    alt = words("alt.serial", n=len(compared), ratio=numbers.scientific(worst))
+    yield Figure(name, text, words("figure.serial"), alt)
+
+
+def _lowest(compared: Sequence[Serial], margin: float, floor: float) -> float:
+    seen = [float(v) for s in compared for v in s.curve["loss"] if v and v > 1e-10]
+    return min([*seen, margin * floor or 1e-9]) / 3
+
+
+def _limit(axes: Any, mine: Sequence[Serial], margin: float, floor: float, lowest: float) -> None:
+    """The smallest limit of equality at each update."""
+    n = min(len(s.curve["step"]) for s in mine)
+    envelopes = np.array([[v or 0.0 for v in s.curve["envelope"][:n]] for s in mine])
+    top = margin * np.maximum(envelopes.min(axis=0), floor)
+    x = np.asarray(mine[0].curve["step"][:n], dtype=float)
+    axes.fill_between(x, lowest, top, color="#222222", alpha=0.07, linewidth=0)
+    axes.plot(x, top, color="#222222", linewidth=0.9, alpha=0.6)
+
+
+def _legend(
+    made: Any, run: Run, compared: Sequence[Serial], strokes: dict[int, Any], words: Words
+) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    used = {ranks.strategy(run, s.arm) for s in compared}
+    handles: list[Any] = [
+        Line2D([], [], color=color, linewidth=4, label=name)
+        for name, (color, _) in style.STRATEGIES.items()
+        if name in used
+    ]
+    handles += [
+        Line2D([], [], color=style.INK, linestyle=stroke, label=words("figure.ranks", n=n))
+        for n, stroke in strokes.items()
+    ]
+    handles.append(Patch(color="#222222", alpha=0.12, label=words("figure.envelope")))
+    made.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=2.2)

@@ -1,0 +1,245 @@
+"""How a rank joins MindSpore's cluster on the CPU, and leaves it.
+
+The best way is a key-value store in rank 0 (0.1 s). The functions for it are not public: where they
+are missing, rank 0 starts the documented scheduler process instead (2 to 6 s).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import mindspore as ms
+import mindspore.mint.distributed as md
+import numpy as np
+from mindspore import communication
+from mindspore.mint.distributed import distributed as private
+
+from dualml import machine
+from dualml.communicator import Place
+from dualml.communicator.board import exchange_notes
+from dualml.errors import CommunicationError, Unsupported, UserError
+from dualml_ms.rendezvous import (
+    LOOPBACK,
+    Scheduler,
+    address_of,
+    attempt,
+    end,
+    first_line,
+    open_store,
+    start_scheduler,
+    store_functions,
+    variables,
+)
+
+
+class Membership:
+    """This process in the cluster.
+
+    Attributes:
+        way: ``alone``, ``store``, ``scheduler`` or ``env``.
+        broken: a collective failed; nobody is waited for any more.
+    """
+
+    def __init__(
+        self, way: str, size: int, store: Any = None, scheduler: Scheduler | None = None
+    ) -> None:
+        self.way, self.size, self.scheduler = way, size, scheduler
+        self.broken = False
+        self._store = store  # kept alive: the server of rank 0 lives in it
+        self._groups: dict[tuple[int, ...], str] = {}
+        self._left = False
+
+    def group(self, ranks: Sequence[int]) -> str | None:
+        """MindSpore's name for these world ranks, None for a rank alone; members only call it."""
+        chosen = tuple(ranks)
+        if len(chosen) == 1:
+            return None
+        if len(chosen) == self.size:
+            return md.new_group()
+        if chosen not in self._groups:  # a second group of the same ranks is an error
+            if not (name := md.new_group(list(chosen))):
+                raise CommunicationError(f"MindSpore could not make a group of ranks {chosen}")
+            self._groups[chosen] = name
+        return self._groups[chosen]
+
+    def leave(self, place: Place) -> None:
+        """Wait on the board until every rank is done: a rank that ends takes its queues along."""
+        if self._left:
+            return
+        self._left = True
+        try:
+            if self.broken:  # the others need not wait for this rank
+                place.board.post(f"leave.{place.key}.{place.rank}", "broken")
+            elif self.size > 1:
+                meet(place, "leave", "done")
+        finally:
+            end(self.scheduler)
+
+
+def join(place: Place, device: str = "cpu") -> Membership:
+    """Bring this process into the cluster of all ranks, within about ``place.timeout`` seconds.
+
+    Raises:
+        CommunicationError: ranks missing, by number; a port in use; a cluster that does not form.
+        UserError: a rendezvous this backend does not have, or one that disagrees with ``place``.
+        Unsupported: a device other than the CPU.
+    """
+    if machine.parse_device(device)[0] not in ("auto", "cpu") or (
+        ms.get_context("device_target") != "CPU"
+    ):
+        raise Unsupported(f"MindSpore's ranks talk on the CPU only here; device {device} asked for")
+    scheme, _, address = place.rendezvous.partition("://")
+    if scheme == "file":
+        raise UserError("MindSpore has no rendezvous by file; use auto, tcp://host:port or env://")
+    host, port = address_of(address) if scheme == "tcp" else (LOOPBACK, 0)
+    if scheme == "env":
+        check_environment(place)
+    # Else operators are queued: a message could still change after `send`, errors would come up
+    # somewhere else, and the threads of the queue spin.
+    ms.runtime.launch_blocking()
+    if place.size == 1:
+        return Membership("alone", 1)
+    # Read when the cluster forms and by every collective; the default is 30 s.
+    os.environ["MS_CPU_COMM_OP_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
+    ways = meet(place, "join", "store" if store_functions() else "scheduler")
+    with impatient():
+        if scheme == "env":
+            member = by_environment(place)
+        else:
+            way = "store" if set(ways.values()) == {"store"} else "scheduler"
+            member = by_address(place, way, host, port)
+        with formed(place):
+            # Connections are made by the first collective: made here, they are part of joining.
+            one = ms.Tensor.from_numpy(np.ones(1, np.float32))
+            md.all_reduce(one)
+            if one.asnumpy()[0] != place.size:
+                raise RuntimeError(f"{place.size} ranks added up to {one.asnumpy()[0]:g}")
+    if wrong := [note for note in meet(place, "formed", "").values() if note]:
+        raise CommunicationError("; ".join(wrong))
+    return member
+
+
+def by_address(place: Place, way: str, host: str, port: int) -> Membership:
+    """Rank 0 opens a port and tells which; the others read it from the board."""
+    key = f"address.{place.key}"
+    store = scheduler = None
+    if place.rank == 0:
+        try:
+            if way == "store":
+                try:
+                    store, port = attempt(lambda p: open_store(place, host, p), host, port)
+                except (TypeError, AttributeError):  # another signature: not the version we know
+                    way = "scheduler"
+            if way == "scheduler":
+                scheduler, port = attempt(lambda p: start_scheduler(place, host, p), host, port)
+        except CommunicationError as error:
+            place.board.post(key, f"failed {error}")
+            raise
+        place.board.post(key, f"{way} {port}")
+    way, _, told = wait_note(place, key).partition(" ")
+    if way == "failed":
+        raise CommunicationError(told)
+    try:
+        with formed(place):
+            if way == "store":
+                store = store or open_store(place, host, int(told))
+                form = store_functions()[1]
+                form("mccl", timedelta(seconds=place.timeout), place.size, place.rank, store)
+            else:
+                os.environ.update(variables(place, "MS_WORKER", host, int(told)))
+                communication.init()
+            name_world(place)
+    except CommunicationError:
+        end(scheduler)
+        raise
+    return Membership(way, place.size, store, scheduler)
+
+
+def check_environment(place: Place) -> None:
+    """Refuse ``env://`` where ``msrun`` prepared nothing, or something for other ranks."""
+    told = {name: os.environ.get(name, "") for name in ("MS_ROLE", "MS_WORKER_NUM")}
+    if told != {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": str(place.size)}:
+        raise UserError(
+            f"rendezvous env:// needs what msrun sets: MS_ROLE=MS_WORKER, "
+            f"MS_WORKER_NUM={place.size}; received: {told}"
+        )
+
+
+def by_environment(place: Place) -> Membership:
+    """The cluster that ``msrun`` prepared for this process."""
+    os.environ.setdefault("MS_TOPO_TIMEOUT", str(max(1, math.ceil(place.timeout))))
+    with formed(place):
+        communication.init()
+        found = communication.get_rank(), communication.get_group_size()
+        name_world(place)
+    if found != (place.rank, place.size):
+        raise UserError(
+            f"msrun calls this rank {found[0]} of {found[1]}; told: {place.rank} of {place.size}"
+        )
+    return Membership("env", place.size)
+
+
+def name_world(place: Place) -> None:
+    """`send` of 2.10 asks for the world by the name it has on another device, and fails."""
+    for cache, value in (("_GROUP_RANK_CACHE", place.rank), ("_GROUP_SIZE_CACHE", place.size)):
+        getattr(private, cache, {})["hccl_world_group"] = value
+
+
+@contextmanager
+def formed(place: Place) -> Iterator[None]:
+    """Tell the others, and whom this rank heard nothing from, where the framework gives up."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError) as error:
+        reason = f"rank {place.rank} could not join: {first_line(error)}"
+        place.board.post(f"formed.{place.key}.{place.rank}", reason)
+        notes = {r: place.board.read(f"formed.{place.key}.{r}") for r in range(place.size)}
+        silent = [str(r) for r, note in notes.items() if note is None]
+        told = f"; nothing heard from rank {', '.join(silent)}" if silent else ""
+        raise CommunicationError(reason + told) from error
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Cut short the seconds MindSpore sleeps between its attempts to join: a signal wakes it."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getitimer(signal.ITIMER_REAL)[0]:  # the timer is somebody else's
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def meet(place: Place, what: str, note: str) -> dict[int, str]:
+    """Every rank's note, or the ranks that posted none in time."""
+    everyone = range(place.size)
+    found = exchange_notes(
+        place.board, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what
+    )
+    return dict(found)
+
+
+def wait_note(place: Place, key: str) -> str:
+    """Rank 0's note."""
+    end_ = time.monotonic() + place.timeout
+    while (note := place.board.read(key)) is None:
+        if time.monotonic() > end_:
+            raise CommunicationError(
+                f"rank {place.rank} waited {place.timeout:g} s for the address; missing: rank 0"
+            )
+        time.sleep(0.005)
+    return note

@@ -1,0 +1,126 @@
+"""What rank 0 opens for the others to find: a key-value store, or MindSpore's scheduler."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from mindspore.communication import management
+from mindspore.mint.distributed import distributed as private
+
+from dualml.communicator import Place
+from dualml.errors import CommunicationError, UserError
+
+Scheduler = subprocess.Popen[bytes]
+LOOPBACK = "127.0.0.1"
+ATTEMPTS = 5
+#: Ends with whoever holds the other end of its standard input, however that ended. Two processes:
+#: the scheduler's `init` holds the interpreter, and would stay for half a minute.
+SCHEDULER = """
+import subprocess, sys
+code = "import mindspore as ms; ms.set_device('CPU'); ms.communication.init()"
+child = subprocess.Popen([sys.executable, "-P", "-c", code], stdin=subprocess.DEVNULL)
+try:
+    sys.stdin.read()
+finally:
+    child.kill()
+"""
+
+
+def store_functions() -> tuple[Any, Any] | None:
+    """The store and the function that joins by it, where this MindSpore has both."""
+    found = getattr(private, "TCPStore", None), getattr(management, "_init_with_store", None)
+    return None if None in found else found
+
+
+def open_store(place: Place, host: str, port: int) -> Any:
+    """Rank 0's server, which listens on ``host`` alone, or a client of it."""
+    return store_functions()[0](
+        host_name=host,
+        port=port,
+        world_size=place.size,
+        is_master=place.rank == 0,
+        timeout=timedelta(seconds=place.timeout),
+        wait_for_workers=False,  # so that the port is told once it is open, and not before
+    )
+
+
+def start_scheduler(place: Place, host: str, port: int) -> Scheduler:
+    """Start the scheduler's process; it ends by `end`, or when this process does."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))  # asked here: its own complaint would take seconds to arrive
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", SCHEDULER],
+        env={**os.environ, **variables(place, "MS_SCHED", host, port)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def variables(place: Place, role: str, host: str, port: int) -> dict[str, str]:
+    """What a process of the scheduler's cluster finds in its environment."""
+    return {
+        "MS_ROLE": role,
+        "MS_WORKER_NUM": str(place.size),
+        "MS_SCHED_HOST": host,
+        "MS_SCHED_PORT": str(port),
+        "MS_WORKER_IP": host,
+        "MS_NODE_ID": str(place.rank) if role == "MS_WORKER" else "sched",
+        "MS_TOPO_TIMEOUT": str(max(1, math.ceil(place.timeout))),  # the default is 30 min
+        "MS_RETRY_INTERVAL_LOWER": "1",
+        "MS_RETRY_INTERVAL_UPPER": "1",
+    }
+
+
+def attempt(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]:
+    """What ``make`` makes at this port, or at a free one that nobody else takes meanwhile."""
+    reason = ""
+    for _ in range(1 if port else ATTEMPTS):
+        chosen = port or free_port(host)
+        try:
+            return make(chosen), chosen
+        except (RuntimeError, OSError) as error:
+            reason = first_line(error)
+    raise CommunicationError(f"rank 0 cannot open port {chosen} of {host}, is it in use? {reason}")
+
+
+def free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """``host:port`` as an IPv4 address, which is all MindSpore takes, and a number."""
+    host, _, port = text.rpartition(":")
+    try:
+        return socket.gethostbyname(host), int(port)
+    except (ValueError, OSError):
+        raise UserError(f"rendezvous tcp://{text}: use tcp://host:port") from None
+
+
+def end(scheduler: Scheduler | None) -> None:
+    """End rank 0's scheduler, which would stay for half a minute."""
+    if scheduler is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(scheduler.pid, signal.SIGKILL)
+        scheduler.wait()
+        if scheduler.stdin:
+            scheduler.stdin.close()
+
+
+def first_line(error: BaseException) -> str:
+    """MindSpore's own words, without its frames of dashes."""
+    lines = [line.strip(" -.:") for line in str(error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__)

@@ -1,0 +1,15 @@
+"""Whether ``torchrun`` has started this process. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import os
+
+from dualml.launch.adopted import Adopted
+
+
+def adopted() -> Adopted | None:
+    """What ``torchrun`` says of this process in its environment."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return Adopted("torchrun", "torch", rank, size)

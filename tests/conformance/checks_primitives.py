@@ -1,0 +1,164 @@
+"""One check for each primitive: all shapes, operations and roots of one type against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from contributions import SHAPES, Wrong, altered, given, ops_of, reduced, values
+
+from dualml.communicator import Communicator
+from dualml.communicator.base import parts_of
+
+
+def roots(comm: Communicator) -> tuple[int, int]:
+    return 0, comm.size - 1
+
+
+def check_all_reduce(comm: Communicator, dtype: str) -> None:
+    wrong = Wrong()
+    for seed, (shape, how) in enumerate(SHAPES):
+        for op in ops_of(dtype):
+            x, arrays = given(comm, shape, dtype, how, seed)
+            want, bound = reduced(arrays, op)
+            what = f"{op} {shape} {how}"
+            wrong.same(comm.numpy(comm.all_reduce(x, op)), want, what, bound)
+            wrong.same(comm.numpy(x), arrays[comm.rank], f"{what}: the argument")
+            wrong.same(comm.numpy(comm.all_reduce(x, op, inplace=True)), want, what, bound)
+    wrong.done()
+
+
+def check_reduce(comm: Communicator, dtype: str) -> None:
+    wrong = Wrong()
+    for seed, (shape, how) in enumerate(SHAPES):
+        for op in ops_of(dtype):
+            for root in roots(comm):
+                x, arrays = given(comm, shape, dtype, how, seed)
+                want, bound = reduced(arrays, op)
+                what = f"{op} {shape} {how} to {root}"
+                found = comm.reduce(x, root, op)
+                if comm.rank == root:
+                    wrong.same(comm.numpy(found), want, what, bound)
+                wrong.true((found is None) == (comm.rank != root), f"{what}: None elsewhere")
+                wrong.same(comm.numpy(x), arrays[comm.rank], f"{what}: the argument")
+    wrong.done()
+
+
+def check_broadcast(comm: Communicator, dtype: str) -> None:
+    wrong = Wrong()
+    for seed, (shape, how) in enumerate(SHAPES):
+        for root in roots(comm):
+            for inplace in (False, True):
+                x, arrays = given(comm, shape, dtype, how, seed)
+                what = f"{shape} {how} from {root}, inplace={inplace}"
+                found = comm.broadcast(x, root, inplace=inplace)
+                wrong.same(comm.numpy(found), arrays[root], what)
+                if not inplace:
+                    wrong.same(comm.numpy(x), arrays[comm.rank], f"{what}: the argument")
+    wrong.done()
+
+
+def check_gather(comm: Communicator, dtype: str) -> None:
+    wrong = Wrong()
+    for seed, (shape, how) in enumerate(SHAPES):
+        for root in roots(comm):
+            x, arrays = given(comm, shape, dtype, how, seed)
+            found, what = comm.gather(x, root), f"{shape} {how} to {root}"
+            wrong.true((found is None) == (comm.rank != root), f"{what}: None elsewhere")
+            for r, part in enumerate(found or ()):
+                wrong.same(comm.numpy(part), arrays[r], f"{what}: part {r}")
+            wrong.same(comm.numpy(x), arrays[comm.rank], f"{what}: the argument")
+    wrong.done()
+
+
+def check_all_gather(comm: Communicator, dtype: str) -> None:
+    wrong = Wrong()
+    for seed, (shape, how) in enumerate(SHAPES):
+        x, arrays = given(comm, shape, dtype, how, seed)
+        found = comm.all_gather(x)
+        wrong.true(len(found) == comm.size, f"{len(found)} parts")
+        for r, part in enumerate(found):
+            wrong.same(comm.numpy(part), arrays[r], f"{shape} {how}: part {r}")
+        wrong.same(comm.numpy(x), arrays[comm.rank], f"{shape} {how}: the argument")
+    wrong.done()
+
+
+def check_scatter(comm: Communicator, dtype: str) -> None:
+    wrong = Wrong()
+    for seed, (shape, how) in enumerate(SHAPES):
+        for root in roots(comm):
+            like, arrays = given(comm, shape, dtype, how, seed)
+            parts = [
+                altered(comm.tensor(values(r, shape, dtype, seed)), how) for r in range(comm.size)
+            ]
+            found, what = (
+                comm.scatter(parts if comm.rank == root else None, like, root),
+                f"{shape} {how} from {root}",
+            )
+            wrong.same(comm.numpy(found), arrays[comm.rank], what)
+            for r, part in enumerate(parts):
+                wrong.same(comm.numpy(part), arrays[r], f"{what}: argument {r}")
+    wrong.done()
+
+
+def check_reduce_scatter(comm: Communicator, dtype: str) -> None:
+    """Also where the parts are unequal or empty."""
+    wrong, n = Wrong(), comm.size
+    cases = [((length,), "") for length in (0, 1, n - 1, n, 2 * n + 1, 16)] + [((14,), "strided")]
+    for seed, (shape, how) in enumerate(cases):
+        for op in ops_of(dtype):
+            x, arrays = given(comm, shape, dtype, how, seed)
+            want, bound = reduced(arrays, op)
+            sizes = parts_of(len(want), n)
+            start = sum(sizes[: comm.rank])
+            what = f"{op} {shape} {how}"
+            found = comm.numpy(comm.reduce_scatter(x, op))
+            wrong.same(found, want[start : start + sizes[comm.rank]], what, bound)
+            wrong.same(comm.numpy(x), arrays[comm.rank], f"{what}: the argument")
+    wrong.done()
+
+
+def check_all_to_all(comm: Communicator, dtype: str) -> None:
+    wrong, n = Wrong(), comm.size
+    for seed, (shape, how) in enumerate(SHAPES):
+
+        def array(source: int, target: int, shape: Any = shape, seed: int = seed) -> np.ndarray:
+            return values(10 * source + target, shape, dtype, seed)
+
+        parts = [altered(comm.tensor(array(comm.rank, r)), how) for r in range(n)]
+        found = comm.all_to_all(parts)
+        for r in range(n):
+            want = altered(array(r, comm.rank), how)
+            wrong.same(comm.numpy(found[r]), want, f"{shape} {how}: from {r}")
+            want = altered(array(comm.rank, r), how)
+            wrong.same(comm.numpy(parts[r]), want, f"{shape} {how}: argument {r}")
+    wrong.done()
+
+
+def check_exchange(comm: Communicator, dtype: str) -> None:
+    """Around a ring, between all pairs, in one direction only, and with a shape for each pair."""
+    wrong, n, me = Wrong(), comm.size, comm.rank
+
+    def swap(pairs: list[tuple[int, int]], shape: Callable[[int, int], Any], what: str) -> None:
+        def array(a: int, b: int) -> np.ndarray:
+            return values(10 * a + b, shape(a, b), dtype)
+
+        send = {b: comm.tensor(array(a, b)) for a, b in pairs if a == me}
+        buffers = {a: comm.empty_like(comm.tensor(array(a, b))) for a, b in pairs if b == me}
+        found = comm.exchange(send, buffers)
+        wrong.true(sorted(found) == sorted(buffers), f"{what}: from {sorted(found)}")
+        for a, x in found.items():
+            wrong.same(comm.numpy(x), array(a, me), f"{what}: from {a}")
+        for b, x in send.items():
+            wrong.same(comm.numpy(x), array(me, b), f"{what}: argument for {b}")
+
+    every = [(a, b) for a in range(n) for b in range(n) if a != b]
+    for shape in ((), (0,), (7,), (2, 0, 3), (3, 5)):
+        swap([(r, (r + 1) % n) for r in range(n)], lambda a, b, s=shape: s, f"ring {shape}")
+    swap(every, lambda a, b: (7,), "all pairs")
+    swap([(0, n - 1)], lambda a, b: (3, 5), "one way")
+    swap([(n - 1, 0)], lambda a, b: (3, 5), "the other way")
+    swap(every, lambda a, b: (a + 1, 2 * b + 1), "a shape for each pair")
+    swap([], lambda a, b: (), "nobody")
+    wrong.done()

@@ -1,0 +1,94 @@
+"""What every communicator must do, as checks that run on each rank of a group.
+
+A check gathers what is wrong instead of stopping at the first: a rank that left in the middle would
+leave the others waiting. `run_all` runs them one after the other in one group of processes and
+returns what each found; `test_communicator.py` turns that into one test for each.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import checks_claims
+import checks_groups
+import checks_primitives
+from checks_claims import disagreements
+
+from dualml.aggregation import STRATEGIES
+from dualml.communicator import DTYPES, Communicator
+from dualml.communicator.board import exchange_notes
+from dualml.errors import CommunicationError
+
+__all__ = ["CHECKS", "disagreements", "run_all"]
+
+Check = Callable[[Communicator], None]
+PRIMITIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "gather",
+    "all_gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "exchange",
+)
+
+
+def _checks() -> dict[str, Check]:
+    found: dict[str, Check] = {
+        "arithmetic": checks_claims.check_arithmetic,
+        "refusals": checks_claims.check_refusals,
+        "how": checks_claims.check_how,
+        "barrier": checks_groups.check_barrier,
+        "asynchronous": checks_groups.check_asynchronous,
+        "large_messages": checks_groups.check_large_messages,
+        "order_of_messages": checks_groups.check_order_of_messages,
+        "subgroup": checks_groups.check_subgroup,
+    }
+    for name in PRIMITIVES:
+        for dtype in DTYPES:
+            check = getattr(checks_primitives, f"check_{name}")
+            found[f"{name}-{dtype}"] = partial(check, dtype=dtype)
+    for name, kind in STRATEGIES.items():
+        # The neighbours' mean is no sum of integers.
+        for dtype in ("float32", "int64") if kind.exact else ("float32",):
+            check = checks_claims.check_strategy
+            found[f"strategy-{name}-{dtype}"] = partial(check, name=name, dtype=dtype)
+    return found
+
+
+#: Name → check, in the order they run.
+CHECKS = _checks()
+
+
+def run_all(comm: Communicator, argument: Any = None) -> dict[str, str]:
+    """Every check, or those that ``argument`` names: what this rank found wrong, "" if nothing.
+
+    Where a rank could not finish, the group may be beyond use: the rest is not run.
+    """
+    told: dict[str, str] = {}
+    for number, name in enumerate(argument or CHECKS):
+        try:
+            CHECKS[name](comm)
+            told[name] = ""
+        except AssertionError as error:
+            told[name] = str(error) or "an assertion failed"
+        except BaseException:
+            told[name] = traceback.format_exc()
+        place = comm.place
+        note = "lost" if told[name].startswith("Traceback") else ""
+        limit = place.timeout + 10  # the others may be waiting for this rank inside the check
+        try:
+            notes = exchange_notes(
+                place.board, f"after{number}", place.rank, range(place.size), note, limit, name
+            )
+        except CommunicationError as error:
+            notes = {place.rank: str(error)}
+        if any(notes.values()):
+            rest = list(argument or CHECKS)[number + 1 :]
+            return told | dict.fromkeys(rest, f"not run: the group did not survive {name}")
+    return told

@@ -1,0 +1,77 @@
+"""What each rank contributes, known to all of them, and the comparison the checks rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.communicator import OPS, Communicator
+
+FOLD = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+#: (shape as it is made, what is done to it): the last two are not contiguous.
+SHAPES = [
+    *(((), ""), ((0,), ""), ((1,), ""), ((7,), ""), ((3, 5), ""), ((2, 0, 3), "")),
+    *(((5, 3), "transposed"), ((14,), "strided")),
+]
+
+
+class Wrong(list[str]):
+    """What a check found; raises at its end."""
+
+    def same(self, found: Any, want: np.ndarray, what: str, bound: float = 0.0) -> None:
+        """``bound``: largest difference allowed between two entries."""
+        if found.dtype != want.dtype or found.shape != want.shape:
+            kinds = f"{found.dtype}{found.shape} instead of {want.dtype}{want.shape}"
+            self.append(f"{what}: {kinds}")
+        elif found.size:
+            off = np.abs(found.astype(np.float64) - want.astype(np.float64)).max()
+            if not off <= bound:
+                self.append(f"{what}: off by {off:g} > {bound:g}; {found!r:.300}; {want!r:.300}")
+
+    def true(self, fact: bool, what: str) -> None:
+        if not fact:
+            self.append(what)
+
+    def done(self) -> None:
+        assert not self, "\n".join(self[:5])
+
+
+def values(rank: int, shape: Sequence[int], dtype: str, seed: int = 0) -> np.ndarray:
+    """What ``rank`` contributes, known to every rank; integers whose products stay small."""
+    rng = np.random.default_rng([seed, rank, *shape])
+    if dtype.startswith("int"):
+        return np.asarray(rng.integers(-4, 5, shape), dtype)
+    return np.asarray(rng.normal(size=shape), dtype)
+
+
+def altered(x: Any, how: str) -> Any:
+    """The tensor or array as `SHAPES` wants it."""
+    if how == "transposed":
+        return x.T
+    return x[::2] if how == "strided" else x
+
+
+def given(comm: Communicator, shape: Sequence[int], dtype: str, how: str, seed: int) -> Any:
+    """This rank's tensor, and every rank's array."""
+    arrays = [altered(values(r, shape, dtype, seed), how) for r in range(comm.size)]
+    return altered(comm.tensor(values(comm.rank, shape, dtype, seed)), how), arrays
+
+
+def reduced(arrays: Sequence[np.ndarray], op: str) -> tuple[np.ndarray, float]:
+    """The reduction, computed in float64 where it is a float, and how far another order of the
+    same operations may be from it."""
+    dtype, n = arrays[0].dtype, len(arrays)
+    if dtype.kind == "i" or op in ("max", "min"):
+        return np.asarray(FOLD[op].reduce(np.stack(arrays)), dtype), 0.0
+    wide = np.stack(arrays).astype(np.float64)
+    total = FOLD[op].reduce(wide)
+    largest = FOLD[op].reduce(np.abs(wide)).max(initial=0)
+    if op == "mean":
+        total, largest = total / n, largest / n
+    return np.asarray(total, dtype), float(2 * n * np.finfo(dtype).eps * largest)
+
+
+def ops_of(dtype: str) -> list[str]:
+    return [op for op in OPS if op != "mean" or dtype.startswith("float")]

@@ -1,0 +1,164 @@
+"""Data parallel training on the ranks of any backend, and the same rules written out in NumPy.
+
+`train` runs on every rank (see `dualml.launch.ranks`); `expected` is what must come out, computed by
+loops that share nothing with the code under test but the model's gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualml.aggregation.asynchronous import Asynchronous
+from dualml.aggregation.buckets import layout
+from dualml.aggregation.parallel import DataParallel
+from dualml.backend import backends
+from dualml.experiment.schema import ASYNCHRONOUS, Aggregation
+from dualml.model import initial_weights, model
+from dualml.optim import Schedule, rule_from
+from dualml.reference.model import Model
+from dualml.seeds import generator
+
+LR, STEPS, SAMPLES = 0.1, 6, 40
+SPEC = model("softmax")
+Weights = dict[str, np.ndarray]
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    draw = generator(0, "conformance", "parallel")
+    x = draw.normal(size=(SAMPLES, *SPEC.input_shape)).astype(np.float32)
+    return x, draw.integers(0, 10, SAMPLES)
+
+
+def batches(sizes: list[int]) -> list[np.ndarray]:
+    """Global batches of these sizes, over and over."""
+    draw = generator(0, "conformance", "batches")
+    return [draw.permutation(SAMPLES)[: sizes[i % len(sizes)]] for i in range(STEPS)]
+
+
+def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every case of ``argument``: its losses, final weights, and who was served when."""
+    backend = backends()[comm.backend].create("cpu", 1)
+    x, y = data()
+    found = []
+    rule, weights = rule_from({"name": "sgd", "lr": LR}), initial_weights(SPEC, 0)
+    training = backend.training(
+        SPEC, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS * comm.size
+    )
+    made: dict[int, Any] = {}  # once for all cases: MindSpore compiles every new cell
+    for case in argument["cases"]:
+        settings = Aggregation(**case["aggregation"])
+        limit = settings.bucket_bytes
+        if limit not in made:
+            made[limit] = training.pieces(layout(SPEC.parameters(), limit))
+        pieces = made[limit]
+        kind = Asynchronous if settings.strategy == ASYNCHRONOUS else DataParallel
+        parallel = kind(backend, training, pieces, comm, settings)
+        parallel.load(weights, rule.init(start()), 0)
+        lazy = [parallel.step(b, t) for t, b in enumerate(batches(case["sizes"]), start=1)]
+        found.append(
+            {
+                "losses": parallel.read(lazy).tolist(),
+                "weights": {n: w.ravel().tolist() for n, w in parallel.weights().items()},
+                "served": getattr(parallel, "served", []),
+            }
+        )
+        comm.barrier()
+    return found
+
+
+def gradient(weights: Weights, part: np.ndarray) -> tuple[float, Weights]:
+    x, y = data()
+    if not len(part):
+        return 0.0, {name: np.zeros_like(w) for name, w in weights.items()}
+    return Model(SPEC, weights).loss_and_gradients(x[part], y[part], "cross_entropy")
+
+
+def add(weights: Weights, gradients: Weights, factor: float) -> Weights:
+    return {name: w + factor * gradients[name] for name, w in weights.items()}
+
+
+def start() -> Weights:
+    return {name: w.astype(np.float64) for name, w in initial_weights(SPEC, 0).items()}
+
+
+def parts(batch: np.ndarray, n: int) -> list[np.ndarray]:
+    return np.array_split(batch, n)
+
+
+def single(sizes: list[int]) -> tuple[list[float], Weights]:
+    """One worker with the whole batch."""
+    w, losses = start(), []
+    for batch in batches(sizes):
+        loss, g = gradient(w, batch)
+        losses.append(loss)
+        w = add(w, g, -LR)
+    return losses, w
+
+
+def combined(sizes: list[int], n: int, reduce: str) -> tuple[list[float], Weights]:
+    """The sum or the plain mean of the ranks' mean gradients."""
+    w, losses = start(), []
+    for batch in batches(sizes):
+        told = [(len(p), *gradient(w, p)) for p in parts(batch, n)]
+        losses.append(sum(k * loss for k, loss, _ in told) / len(batch))
+        for _, _, g in told:
+            w = add(w, g, -LR / (n if reduce == "mean" else 1))
+    return losses, w
+
+
+def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Weights]:
+    """Every rank's parameters, after local updates and averaging."""
+    mine = [start() for _ in range(n)]
+    mixing = np.full((n, n), 1 / n)
+    if neighbours:
+        mixing = np.zeros((n, n))
+        for r in range(n):
+            near = {(r - 1) % n, r, (r + 1) % n}
+            mixing[r, list(near)] = 1 / len(near)
+    for t, batch in enumerate(batches(sizes), start=1):
+        mine = [add(w, gradient(w, p)[1], -LR) for w, p in zip(mine, parts(batch, n), strict=True)]
+        if t % every == 0:
+            mine = [
+                {name: sum(mixing[r, q] * mine[q][name] for q in range(n)) for name in mine[r]}
+                for r in range(n)
+            ]
+    return mine
+
+
+def served(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, list[int]]:
+    """The server's parameters after these (step, rank, …) updates, and their staleness."""
+    server, version, told = start(), 0, []
+    held = [(server, 0)] * n
+    all_batches = batches(sizes)
+    for step, rank, *_ in order:
+        batch = all_batches[step - 1]
+        part = parts(batch, n)[rank]
+        w, since = held[rank]
+        told.append(version - since)
+        server = add(server, gradient(w, part)[1], -LR * len(part) / len(batch))
+        version += 1
+        held[rank] = (server, version)
+    return server, told
+
+
+def top(sizes: list[int], n: int, fraction: float) -> Weights:
+    """Top-k with error feedback over all parameters as one vector."""
+    w = start()
+    kept = [np.zeros(sum(v.size for v in w.values())) for _ in range(n)]
+    k = int(np.ceil(fraction * len(kept[0])))
+    for batch in batches(sizes):
+        total = np.zeros_like(kept[0])
+        for r, part in enumerate(parts(batch, n)):
+            share = len(part) / len(batch)
+            flat = np.concatenate([g.ravel() for g in gradient(w, part)[1].values()])
+            p = kept[r] + share * flat
+            largest = np.argsort(-np.abs(p), kind="stable")[:k]
+            total[largest] += p[largest]
+            p[largest] = 0
+            kept[r] = p
+        ends = np.cumsum([v.size for v in w.values()])[:-1]
+        split = np.split(total, ends)
+        w = {name: v - LR * g.reshape(v.shape) for (name, v), g in zip(w.items(), split, strict=True)}
+    return w

@@ -1,0 +1,145 @@
+"""n workers give what one gives, or exactly what the inexact rule says, on every backend."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import parallel
+from conformance.backends import require
+
+from dualml.aggregation import STRATEGIES
+from dualml.aggregation.asynchronous import staleness
+from dualml.backend import backends
+from dualml.errors import CommunicationError
+from dualml.launch.ranks import run_ranks
+
+EXACT = [name for name, kind in STRATEGIES.items() if kind.exact]
+#: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, of 1 most ranks have nothing.
+SIZES = [8, 7, 1]
+
+
+def case(sizes: list[int] = SIZES, **aggregation: Any) -> dict[str, Any]:
+    return {"sizes": sizes, "aggregation": aggregation}
+
+
+CASES = {
+    **{f"exact {name}": case(strategy=name) for name in EXACT},
+    **{f"one by one {name}": case(strategy=name, bucket_bytes=0) for name in ("ring", "all_reduce")},
+    "mean": case(reduce="mean"),
+    "sum": case(reduce="sum"),
+    "parameters": case(of="parameters"),
+    "parameters ring": case(of="parameters", strategy="ring"),
+    "local": case([8], of="parameters", reduce="mean", every=3),
+    "neighbour": case([8], of="parameters", strategy="neighbour"),
+    "planned": case(strategy="parameter_server_async"),
+    "free": case(strategy="parameter_server_async", arrival="free"),
+    "topk": case(compress="topk", fraction=0.05),
+    "fp16": case(compress="fp16", strategy="ring"),
+}
+
+
+@pytest.fixture(scope="module", params=list(backends()))
+def name(request: pytest.FixtureRequest) -> str:
+    require(request.param)
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ran(name: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Every case on one group of ranks: case → what each rank found."""
+    n = request.param
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)  # of the ranks, which import this folder as a package
+        found = run_ranks(
+            name, n, "conformance.parallel:train", {"cases": list(CASES.values())}, timeout=30
+        )
+    ranks = {title: [r[i] for r in found] for i, title in enumerate(CASES)}
+    return {"n": n, "tolerance": 1e-12 if name == "numpy" else 2e-6, **ranks}
+
+
+def assert_weights(rank: dict[str, Any], expected: parallel.Weights, tolerance: float) -> None:
+    assert rank["weights"].keys() == expected.keys()
+    for key, want in expected.items():
+        got = np.array(rank["weights"][key])
+        assert np.abs(got - want.ravel()).max() <= tolerance * max(1.0, np.abs(want).max()), key
+
+
+def test_the_helper_can_fail() -> None:
+    w = parallel.start()
+    rank = {"weights": {k: (v + 1e-3).ravel().tolist() for k, v in w.items()}}
+    with pytest.raises(AssertionError):
+        assert_weights(rank, w, 1e-6)
+
+
+@pytest.mark.parametrize("title", [t for t in CASES if t.startswith(("exact", "one by one", "par"))])
+def test_n_workers_are_one(ran: dict[str, Any], title: str) -> None:
+    """Also where the batch does not divide by n, and where a rank has no sample."""
+    losses, weights = parallel.single(SIZES)
+    for rank in ran[title]:
+        assert_weights(rank, weights, ran["tolerance"])
+        np.testing.assert_allclose(rank["losses"], losses, rtol=ran["tolerance"] * 10)
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_other_reductions_do_what_they_say(ran: dict[str, Any], reduce: str) -> None:
+    losses, weights = parallel.combined(SIZES, ran["n"], reduce)
+    other = parallel.single(SIZES)[1]
+    for rank in ran[reduce]:
+        assert_weights(rank, weights, ran["tolerance"])
+        np.testing.assert_allclose(rank["losses"], losses, rtol=ran["tolerance"] * 10)
+        with pytest.raises(AssertionError):  # and that is not the gradient of the batch
+            assert_weights(rank, other, ran["tolerance"])
+
+
+@pytest.mark.parametrize(("title", "every"), [("local", 3), ("neighbour", 1)])
+def test_averaging_parameters(ran: dict[str, Any], title: str, every: int) -> None:
+    expected = parallel.averaged([8], ran["n"], every, title == "neighbour")
+    for rank, weights in zip(ran[title], expected, strict=True):
+        assert_weights(rank, weights, ran["tolerance"])
+
+
+@pytest.mark.parametrize("title", ["planned", "free"])
+def test_the_asynchronous_server_replayed(ran: dict[str, Any], title: str) -> None:
+    """The float64 loop follows the order that was served; staleness is what it finds, too."""
+    order, n = ran[title][0]["served"], ran["n"]
+    assert sorted((s, r) for s, r, _ in order) == [
+        (s, r) for s in range(1, parallel.STEPS + 1) for r in range(n)
+    ]
+    weights, stale = parallel.served(SIZES, n, order)
+    assert [told for _, _, told in order] == stale
+    assert_weights(ran[title][0], weights, ran["tolerance"])
+    assert staleness([tuple(o) for o in order], n)["max"] == max(stale)
+
+
+def test_top_k_with_error_feedback(ran: dict[str, Any]) -> None:
+    for rank in ran["topk"]:
+        assert_weights(rank, parallel.top(SIZES, ran["n"], 0.05), ran["tolerance"])
+
+
+def test_half_precision_is_near_and_not_equal(ran: dict[str, Any]) -> None:
+    _, weights = parallel.single(SIZES)
+    for rank in ran["fp16"]:
+        assert_weights(rank, weights, 2e-3)
+        with pytest.raises(AssertionError):
+            assert_weights(rank, weights, 2e-6)
+
+
+def test_no_rank_is_left_behind(ran: dict[str, Any]) -> None:
+    """All ranks hold the same parameters after every exact case."""
+    for title in CASES:
+        if title.startswith(("exact", "mean", "sum")):
+            first = ran[title][0]["weights"]
+            for rank in ran[title][1:]:
+                assert_weights(rank, {k: np.array(v) for k, v in first.items()}, ran["tolerance"])
+
+
+def test_communication_error_is_a_trial_error() -> None:
+    """So that a trial that could not communicate fails with one line."""
+    from dualml.errors import TrialError
+
+    assert issubclass(CommunicationError, TrialError)

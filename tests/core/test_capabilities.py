@@ -1,0 +1,161 @@
+"""`dualml capabilities` on the threads of the referee: what is right, and what must be noticed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from command import dualml, strict
+
+from dualml.backend import backends
+from dualml.capabilities import Column, Entry, columns, examine, probe
+from dualml.cli.capabilities import WORDS, cell
+from dualml.communicator import DTYPES, PRIMITIVES, How
+from dualml.errors import TrialError, Unsupported, UserError
+from dualml.reference.communicator import ThreadCommunicator
+
+
+def column(**options: Any) -> Column:
+    (found,) = examine([backends()["numpy"]], ["cpu"], **options)
+    return found
+
+
+def test_json() -> None:
+    done = dualml("capabilities", "--backend", "numpy", "--ranks", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    told = strict(done.stdout)
+    assert (told["ranks"], told["ok"]) == (3, True)
+    (found,) = told["columns"]
+    assert (found["backend"], found["device"], found["reason"]) == ("numpy", "cpu", None)
+    assert list(found["primitives"]) == list(PRIMITIVES)
+    assert found["primitives"]["all_reduce"]["kind"] == "composed"
+    assert found["primitives"]["exchange"]["kind"] == "native"
+    assert found["primitives"]["asynchronous"]["kind"] == "unsupported"
+    ops = found["primitives"]["reduce"]["dtypes"]
+    assert set(ops) == set(DTYPES)
+    assert set(ops["float64"]) == {"sum", "mean", "max", "min", "prod"}
+    assert set(ops["int32"]) == {"sum", "max", "min", "prod"}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], ["primitive", "composed: messages between", "all that ran is right"]),
+        (["--lang", "zh"], ["原语", "组合实现", "所有运行结果均正确"]),
+        (["--dtypes"], ["int64: composed sum max min prod", "float16: native"]),
+    ],
+)
+def test_table(words: list[str], shown: list[str]) -> None:
+    wide = {"COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
+    done = dualml("capabilities", "--backend", "numpy", *words, env=wide)
+    assert done.returncode == 0, done.stderr
+    for text in (*PRIMITIVES, *shown):
+        assert text in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--ranks", 1], ["--device", "abacus"], ["--backend", "abacus"], ["--lang", "la"]],
+    ids=lambda words: words[0],
+)
+def test_wrong_usage(words: list[object]) -> None:
+    done = dualml("capabilities", "--backend", "numpy", *words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+# What is not right is noticed.
+
+
+def test_a_wrong_result_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ThreadCommunicator.all_reduce
+
+    def wrong(self: Any, x: Any, op: str = "sum", **options: Any) -> Any:
+        found = right(self, x, op, **options)
+        return found + 1 if op == "max" and self.rank == 1 and x.dtype == np.int32 else found
+
+    monkeypatch.setattr(ThreadCommunicator, "all_reduce", wrong)
+    found = column()
+    assert not found.ok
+    entries = found.entries["all_reduce"]
+    assert entries["int32"]["max"].detail.startswith("rank 1: wrong result: [")
+    assert entries["int32"]["sum"].kind == entries["int64"]["max"].kind == "composed"
+    assert found.summary("all_reduce").kind == "failed"
+    assert found.summary("reduce").kind == "composed"
+
+
+def test_a_wrong_claim_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = ThreadCommunicator.how
+
+    def modest(self: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+        told = truth(self, primitive, dtype, op)
+        return How("unsupported", "no") if primitive == "gather" else told
+
+    monkeypatch.setattr(ThreadCommunicator, "how", modest)
+    assert column().summary("gather") == Entry("unsupported", "no")
+
+    monkeypatch.setattr(ThreadCommunicator, "how", truth)
+    real = probe.attempt
+    monkeypatch.setattr(probe, "attempt", lambda *args: real(*args[:-1], "native"))
+    told = column().summary("scatter")
+    assert told.kind == "failed"
+    assert "said to be native, but made of messages" in told.detail
+
+
+def test_a_rank_that_raises_ends_it_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ThreadCommunicator.gather
+
+    def wrong(self: Any, x: Any, root: int = 0) -> Any:
+        if self.rank == 0 and x.dtype == np.int32:
+            raise RuntimeError("no gather today\nmore of it")
+        return right(self, x, root)
+
+    monkeypatch.setattr(ThreadCommunicator, "gather", wrong)
+    monkeypatch.setattr(columns, "TIMEOUT", 1.0)
+    found = column()
+    entries = found.entries
+    assert entries["gather"]["int32"][""].detail == "rank 0: RuntimeError: no gather today"
+    assert entries["gather"]["float64"][""].kind == "composed"
+    assert entries["all_gather"]["float16"][""].detail.startswith("rank 0: not tried after gather")
+    assert not found.ok
+
+
+@pytest.mark.parametrize("error", [Unsupported("2 ranks, 1 GPUs"), TrialError("rank 0: it fell")])
+def test_a_backend_that_cannot_start(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(columns, "run_ranks", fail)
+    found = column()
+    assert (found.reason, found.ok) == (str(error), False)
+    assert json.dumps(found.describe())
+    assert str(error) in cell(found, "reduce", WORDS["en"], False)
+    found.asked = False  # a GPU that was only looked for
+    assert found.ok
+    assert cell(found, "reduce", WORDS["en"], False).startswith("[yellow]unsupported[/]")
+
+
+def test_one_rank_has_nobody_to_talk_to() -> None:
+    with pytest.raises(UserError, match="at least 2"):
+        examine([], None, ranks=1)
+
+
+def test_what_differs_is_listed_by_kind() -> None:
+    native, composed = Entry("native", "n"), Entry("composed", "c")
+    mixed = Column("b", "cpu")
+    mixed.entries["reduce"] = {
+        "float32": {"sum": native, "prod": native},
+        "int32": {"sum": native, "prod": composed},
+        "int64": {"sum": composed, "prod": composed},
+        "float64": {"sum": native, "prod": native},
+    }
+    assert mixed.summary("reduce") == native
+    assert mixed.differing("reduce") == {"composed": ["int32 prod", "int64"]}
+    text = cell(mixed, "reduce", WORDS["en"], False)
+    assert text.splitlines()[1] == "[cyan]composed[/]: int32 prod, int64 (c)"
+
+
+def test_both_languages_have_the_same_words() -> None:
+    assert set(WORDS["en"]) == set(WORDS["zh"])

@@ -1,0 +1,216 @@
+"""Closed forms are what schedules say and what ranks count."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualml.aggregation import STRATEGIES, strategy
+from dualml.cost import FLAT, Cost, Link, Point, Topology, cost, fit, fit_all, names, stages
+from dualml.cost.fits import Fits
+from dualml.cost.model import PARAMETERS, Fit
+from dualml.errors import UserError
+from dualml.files import read_json, write_json
+from dualml.reference.communicator import run_threads
+
+SCHEDULED = [name for name in names() if name not in ("local_sgd", "parameter_server_async")]
+COUNTED = [name for name in SCHEDULED if STRATEGIES[name].counted]
+WIDTH = 4
+#: Lengths that do and do not divide evenly, one shorter than the number of ranks.
+LENGTHS = (3, 1003, 5040)
+
+
+def from_schedule(name: str, n: int, length: int) -> dict[str, float]:
+    schedule = strategy(name).schedule(n)
+    sent = [schedule.sent(r, length) for r in range(n)]
+    received = [schedule.received(r, length) for r in range(n)]
+    return {
+        "sent": max(m for m, _ in sent),
+        "received": max(m for m, _ in received),
+        "bytes_sent": max(e for _, e in sent) * WIDTH,
+        "bytes_received": max(e for _, e in received) * WIDTH,
+        "mean_messages": sum(m for m, _ in sent) / n,
+        "mean_bytes": sum(e for _, e in sent) * WIDTH / n,
+        "total_messages": sum(m for m, _ in sent),
+        "total_bytes": sum(e for _, e in sent) * WIDTH,
+    }
+
+
+def told(found: Cost) -> dict[str, float]:
+    return {k: v for k, v in vars(found).items() if k not in ("steps", "bytes", "added")}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_the_closed_form_is_what_the_schedule_says(name: str) -> None:
+    for n, length in itertools.product(range(1, 18), LENGTHS):
+        assert told(cost(name, n, length * WIDTH, WIDTH)) == from_schedule(name, n, length)
+
+
+def test_the_comparison_notices_one_message_less() -> None:
+    ring = from_schedule("ring", 5, 1003)
+    assert told(cost("ring", 5, 4012, WIDTH)) == ring
+    assert told(replace(cost("ring", 5, 4012, WIDTH), sent=7)) != ring
+    assert told(cost("ring", 5, 4012)) != ring  # bytes may be cut where elements may not
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_closed_form_is_what_ranks_count(name: str) -> None:
+    def work(comm: object) -> dict[str, int]:
+        strategy(name).sum(comm, np.ones(1003, np.float32))  # type: ignore[arg-type]
+        return comm.traffic.describe()  # type: ignore[attr-defined,no-any-return]
+
+    for n in (1, 2, 3, 4, 5, 6, 8):
+        counted, expected = run_threads(n, work), cost(name, n, 4012, 4)
+        for key in ("sent", "received", "bytes_sent", "bytes_received"):
+            assert max(rank[key] for rank in counted) == getattr(expected, key)
+        assert sum(rank["bytes_sent"] for rank in counted) == expected.total_bytes
+        assert sum(rank["sent"] for rank in counted) == expected.total_messages
+
+
+def test_textbook_values() -> None:
+    size = 4_000_000
+    ring, tree = cost("ring", 8, size), cost("tree", 8, size)
+    assert (ring.steps, ring.bytes, ring.added) == (14, 2 * 7 * size // 8, 7 * size // 8)
+    assert (tree.steps, tree.bytes, tree.added) == (6, 6 * size, 3 * size)
+    halving = cost("halving_doubling", 8, size)
+    assert (halving.steps, halving.bytes, halving.added) == (6, ring.bytes, ring.added)
+    odd = cost("halving_doubling", 9, size)
+    assert (odd.steps, odd.bytes) == (8, halving.bytes + 2 * size)
+    server = cost("parameter_server", 8, size)
+    assert (server.steps, server.bytes, server.mean_bytes) == (14, 14 * size, 14 * size / 8)
+    assert cost("local_sgd", 8, size, every=7).bytes == ring.bytes / 7
+    asynchronous = cost("parameter_server_async", 8, size)
+    assert (asynchronous.bytes_received, asynchronous.total_bytes) == (8 * size, 16 * size)
+
+
+@given(n=st.integers(1, 100_000), size=st.integers(0, 10**10))
+@settings(max_examples=60, deadline=None)
+def test_any_number_of_ranks(n: int, size: int) -> None:
+    """No all-reduce moves fewer bytes than the ring, and none of them fewer than 2 (n − 1) S."""
+    for name in SCHEDULED:
+        found = cost(name, n, size)
+        assert len(stages(name, n, size)) <= 36
+        assert found.bytes_sent >= found.mean_bytes >= 0
+        assert found.bytes + 1e-9 >= found.mean_bytes
+        if STRATEGIES[name].exact:
+            assert found.total_bytes >= 2 * (n - 1) * size or name == "all_gather"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("rign", 4, 8), "did you mean 'ring'"),
+        (("ring", 0, 8), "at least 1 rank; received n = 0"),
+        (("ring", 4, 10, 4), "whole number of elements"),
+        (("local_sgd", 4, 8, 1, 0), "every k ≥ 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple[object, ...], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        cost(*arguments)  # type: ignore[arg-type]
+
+
+TRUE = Link(4e-5, 8e-10, 3e-10)
+SIZES = (1_000, 40_000, 40_000, 1_000_000, 8_000_000)
+
+
+def measured(
+    link: Link, chosen: tuple[str, ...], noise: float, seed: int = 0, topology: Topology = FLAT
+) -> list[Point]:
+    """Points a machine with these constants would give, each off by some per cent."""
+    draw = np.random.default_rng(seed)
+    points = []
+    for name in chosen:
+        for n in (2, 4, 8):
+            for size in SIZES:
+                clean = sum(topology.seconds(s, n, link) for s in stages(name, n, size))
+                seconds = clean * float(np.exp(noise * draw.standard_normal()))
+                points.append(Point.of(name, n, size, seconds, topology))
+    return points
+
+
+def inside(found: Fit, link: Link) -> list[bool]:
+    pairs = ((found.intervals[name], getattr(link, name)) for name in found.intervals)
+    return [low <= value <= high for (low, high), value in pairs]
+
+
+@pytest.mark.parametrize("topology", [FLAT, Topology("shared", 2)], ids=str)
+def test_a_fit_recovers_the_constants(topology: Topology) -> None:
+    link = Link(TRUE.alpha_s, TRUE.beta_s_per_byte)
+    exact = fit(measured(link, ("ring", "tree"), 0, topology=topology))
+    assert exact.link.alpha_s == pytest.approx(link.alpha_s, rel=1e-9)
+    assert exact.link.beta_s_per_byte == pytest.approx(link.beta_s_per_byte, rel=1e-9)
+    assert exact.worst_error < 1e-9
+    assert (exact.points, exact.ranks, exact.sizes) == (30, (2, 8), (1_000, 8_000_000))
+
+
+def test_95_per_cent_intervals_hold_the_truth_about_as_often() -> None:
+    hits = [
+        inside(fit(measured(TRUE, ("ring", "tree", "all_gather"), 0.03, s), gamma=True), TRUE)
+        for s in range(100)
+    ]
+    for share in np.mean(hits, axis=0):
+        assert 0.88 <= share <= 1.0
+    assert len(hits[0]) == len(PARAMETERS)
+    other = Link(TRUE.alpha_s * 1.5, TRUE.beta_s_per_byte * 1.5)
+    assert not any(inside(fit(measured(TRUE, ("ring", "tree"), 0.03)), other))
+
+
+def test_a_constant_that_would_be_negative_is_zero() -> None:
+    points = [Point(1e-9 * b + 1e-7, s, b) for s, b in ((9, 1e6), (5, 2e6), (1, 3e6))]
+    found = fit(points)
+    assert found.link.alpha_s >= 0
+    falling = [Point(1e-9 * b - 1e-5 * s, s, b) for s, b in ((9, 1e6), (5, 2e6), (1, 3e6))]
+    assert fit(falling).link.alpha_s == 0
+    assert fit(falling).intervals["alpha_s"][0] == 0
+
+
+def test_points_that_cannot_tell_are_refused() -> None:
+    ring = measured(TRUE, ("ring",), 0)
+    with pytest.raises(UserError, match="at least 3 points; received 2"):
+        fit(ring[:2])
+    with pytest.raises(UserError, match="measure at least two sizes"):
+        fit([ring[0]] * 5)
+    with pytest.raises(UserError, match="add points of all_gather or neighbour"):
+        fit(ring, gamma=True)
+    with pytest.raises(UserError, match="cannot tell α from β"):
+        fit([Point(1.0, 3, 0), Point(1.1, 3, 0), Point(2.0, 6, 0)])
+    for seconds in (0.0, -1.0, float("nan")):
+        with pytest.raises(UserError, match="more than 0 seconds"):
+            Point.of("ring", 2, 1000, seconds)
+    for name, n, topology in (
+        ("ring", 1, FLAT),
+        ("parameter_server_async", 2, FLAT),
+        ("ring", 2, Topology("nodes", 2)),
+    ):
+        with pytest.raises(UserError, match="synchronous strategies on at least 2 ranks"):
+            Point.of(name, n, 1000, 1.0, topology)
+
+
+def test_fits_are_written_and_read(tmp_path: object) -> None:
+    fast = Link(1e-5, 1e-10)
+    points = measured(TRUE, ("ring", "tree"), 0.02) + measured(fast, ("all_reduce",), 0.02)
+    lone = Point.of("all_gather", 2, 1000, 1e-3)
+    found = fit_all([*points, lone])
+    path = tmp_path / "fits.json"  # type: ignore[operator]
+    write_json(path, found.describe())
+    assert Fits.read(path) == found
+    assert list(found.skipped) == ["all_gather"]
+    assert found.link("all_reduce").alpha_s == pytest.approx(fast.alpha_s, rel=0.1)
+    assert found.link("local_sgd") == found.link("all_reduce")
+    assert found.link("ring").alpha_s == pytest.approx(TRUE.alpha_s, rel=0.1)
+    assert found.point_to_point is not None
+    assert found.link("neighbour") == found.point_to_point.link
+    with pytest.raises(UserError, match="no fit for tree"):
+        Fits(strategies={"ring": found.point_to_point}).link("tree")
+    write_json(path, {**read_json(path), "format": 2})
+    with pytest.raises(UserError, match="format 2"):
+        Fits.read(path)
+    path.write_text("{")
+    with pytest.raises(UserError, match="not a file of fits"):
+        Fits.read(path)
