@@ -58,7 +58,8 @@ def _crowded(run: Run, words: Words, name: str) -> list[str]:
     """Beside every time: the ranks had to share cores."""
     if name == "staleness":
         return []
-    return [
-        words("page.crowded", backend=backend, ranks=n, threads=threads, cores=have)
+    items = [
+        words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
         for backend, n, threads, have in ranks.crowded(run)
     ]
+    return [words("page.crowded", values=words.semicolons(items))] if items else []

@@ -70,8 +70,7 @@ def wire_ratio(m: Measured, strategy: str, size: int) -> float | None:
     """Bytes on the wire over those of the closed form."""
     row, told = m.rows.get((strategy, size)), closed(m, strategy, size)
     wire = row.get("wire_bytes") if row else None
-    # Threads of one process send nothing through the interface.
-    if not numbers.known(wire) or told is None or not told[2] or wire < 0.5 * told[2]:
+    if m.threads or not numbers.known(wire) or told is None or not told[2]:
         return None
     return float(wire) / told[2]
 

@@ -20,12 +20,14 @@ class Measured:
     Attributes:
         rows: (strategy, bytes) → the row of ``collectives.json``; of several seeds the medians.
         copies: bytes → seconds to copy them in memory.
+        threads: the ranks are threads of one process, which send nothing over any interface.
     """
 
     backend: str
     n: int
     rows: Mapping[tuple[str, int], Mapping[str, Any]]
     copies: Mapping[int, float]
+    threads: bool = False
 
     @property
     def strategies(self) -> list[str]:
@@ -68,6 +70,7 @@ def _together(backend: str, n: int, trials: Sequence[Trial]) -> Measured:
         n,
         {k: {**v[0], **{key: median(r[key] for r in v) for key in taken}} for k, v in rows.items()},
         {size: median(v) for size, v in copies.items()},
+        trials[0].framework == "numpy",
     )
 
 

@@ -26,7 +26,7 @@ FILES: dict[str, tuple[str, tuple[str, ...]]] = {
 #: Framework → its communicator and what of it is short and instructive.
 COMMUNICATORS = {
     "torch": ("dualml_torch/communicator.py", ("_exchange", "_all_reduce_now")),
-    "mindspore": ("dualml_ms/communicator.py", ("_exchange", "_native", "_all_reduce_now")),
+    "mindspore": ("dualml_ms/communicator.py", ("_exchange", "_all_reduce_native")),
 }
 MOST_LINES = 90  # of a communicator's methods; of longer ones the first alone is shown
 

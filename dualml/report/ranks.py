@@ -83,15 +83,24 @@ def strategy(run: Run, arm: str) -> str:
     return str(aggregation(run, arm)["strategy"])
 
 
-def strategies(run: Run) -> list[str]:
-    """Every strategy that trained or was measured, in the order of tables."""
+def plain(run: Run, arm: str) -> bool:
+    """Nothing about its aggregation but the strategy was chosen."""
+    told = {**aggregation(run, arm), "strategy": AGGREGATION["strategy"]}
+    return told == dict(AGGREGATION) and strategy(run, arm) in _known()
+
+
+def _known() -> list[str]:
     from dualml.aggregation import STRATEGIES
 
+    return [*STRATEGIES, ASYNCHRONOUS]
+
+
+def strategies(run: Run) -> list[str]:
+    """Every strategy that trained or was measured, in the order of tables."""
     used = {strategy(run, arm) for arm in several(run)}
     for arm in run.arms:
         used |= set(run.arms[arm].get("strategies") or ())
-    known = [*STRATEGIES, ASYNCHRONOUS]
-    return [name for name in known if name in used] + sorted(used - set(known))
+    return [name for name in _known() if name in used] + sorted(used - set(_known()))
 
 
 def exact(name: str) -> bool:

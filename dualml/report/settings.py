@@ -63,34 +63,47 @@ def _plan(run: Run, words: Words) -> Table:
 
 
 def _arms(run: Run, words: Words) -> Table:
+    if ranks.distributed(run):
+        return _alike(run, words)
     rows = []
     for arm in ranks.training(run):
-        s = run.arms[arm]
-        rule = dict(s.get("optimizer") or {})
-        made = {numbers.quantity(t.updates) for t in run.select(arm)}
-        group = str(s.get("group") or "main")
-        rows.append(
-            [
-                Cell(arm, "code"),
-                Cell(words.either(f"group.{group}", group)),
-                Cell(str(rule.pop("name", numbers.NONE)), "code"),
-                number(_plain(rule.pop("lr", None))),
-                number(_batch(s.get("batch_size"), words)),
-                number(numbers.quantity(s.get("epochs")) if not s.get("updates") else numbers.NONE),
-                number(" / ".join(sorted(made)) or numbers.NONE),
-                number(_samples(run, s, words)),
-                Cell(_schedule(s.get("schedule") or {}), "code"),
-                Cell(", ".join(f"{k}={_plain(v)}" for k, v in rule.items()), "code"),
-            ]
-        )
-    head = heads(
-        words,
-        *("arm", "group", "optimizer", "lr:1", "batch_size:samples", "epochs:epochs"),
-        *("updates:count",),
-    )
-    samples = Head(words("setting.train"), words("unit.count"), True)
-    head = [*head, samples, *heads(words, "schedule", "hyper")]
+        group = str(run.arms[arm].get("group") or "main")
+        told = Cell(words.either(f"group.{group}", group))
+        rows.append([Cell(arm, "code"), told, *_hyper(run, arm, words)])
+    head = [*heads(words, "arm", "group"), *_hyper_heads(words)]
     return Table("arms", words("table.arms"), head, rows)
+
+
+def _alike(run: Run, words: Words) -> Table:
+    """Arms with ranks differ elsewhere: those with the same hyperparameters share a row."""
+    found: dict[tuple[Cell, ...], list[str]] = {}
+    for arm in ranks.training(run):
+        found.setdefault(tuple(_hyper(run, arm, words)), []).append(arm)
+    rows = [[*cells, Cell(", ".join(arms), "code")] for cells, arms in found.items()]
+    head = [*_hyper_heads(words), *heads(words, "arms")]
+    return Table("arms", words("table.arms"), head, rows)
+
+
+def _hyper(run: Run, arm: str, words: Words) -> list[Cell]:
+    s = run.arms[arm]
+    rule = dict(s.get("optimizer") or {})
+    made = {numbers.quantity(t.updates) for t in run.select(arm)}
+    return [
+        Cell(str(rule.pop("name", numbers.NONE)), "code"),
+        number(_plain(rule.pop("lr", None))),
+        number(_batch(s.get("batch_size"), words)),
+        number(numbers.quantity(s.get("epochs")) if not s.get("updates") else numbers.NONE),
+        number(" / ".join(sorted(made)) or numbers.NONE),
+        number(_samples(run, s, words)),
+        Cell(_schedule(s.get("schedule") or {}), "code"),
+        Cell(", ".join(f"{k}={_plain(v)}" for k, v in rule.items()), "code"),
+    ]
+
+
+def _hyper_heads(words: Words) -> list[Head]:
+    first = heads(words, "optimizer", "lr:1", "batch_size:samples", "epochs:epochs")
+    samples = Head(words("setting.train"), words("unit.count"), True)
+    return [*first, *heads(words, "updates:count"), samples, *heads(words, "schedule", "hyper")]
 
 
 def _plain(value: Any) -> str:

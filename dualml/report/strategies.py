@@ -52,7 +52,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "neighbour": (r"m = 2", r"b = 2 S", r"T = 2 ( \alpha + S \beta )"),
     ranks.ASYNCHRONOUS: (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )"),
 }
-COST = r"T = m \, \alpha + b \, \beta"
+COST = r"T = p \, \alpha + q \, \beta"
 
 
 @dataclass(frozen=True)

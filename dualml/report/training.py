@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dualml.report import curves, ranks, style
+from dualml.report.analysis.base import frameworks
 from dualml.report.model import Run
 from dualml.report.style import Figure, Look, loss_unit, slug
 from dualml.report.words import Words
@@ -23,9 +24,17 @@ def training_figures(run: Run, words: Words) -> Iterator[Figure]:
             continue
         healthy += [a for a in mine if ranks.size(run, a) > 1]
         if any(t.curves for a in mine for t in run.select(a)):
-            yield _curves(run, words, look, group, mine)
+            yield _curves(run, words, look, group, [*_alone(run, mine), *mine])
     if any(ranks.parts(run, a, b) for a in healthy for b in run.backends):
         yield _shares(run, words, healthy)
+
+
+def _alone(run: Run, arms: Sequence[str]) -> list[str]:
+    """The arm with one rank that a group without one is held against."""
+    if any(ranks.size(run, a) == 1 for a in arms):
+        return []
+    against = [s.against for s in run.serial if s.arm in arms and s.against in run.arms]
+    return [a for a in dict.fromkeys(against) if run.select(a)]
 
 
 def _bottleneck(run: Run, arms: Sequence[str]) -> bool:
@@ -33,20 +42,15 @@ def _bottleneck(run: Run, arms: Sequence[str]) -> bool:
 
 
 def lines(run: Run, arms: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Arm → colour and label: by strategy where each has its own, else by arm."""
-    with_ranks = [a for a in arms if ranks.size(run, a) > 1]
-    names = {a: ranks.strategy(run, a) for a in with_ranks}
-    by_size: dict[int, list[str]] = {}
-    for a in with_ranks:
-        by_size.setdefault(ranks.size(run, a), []).append(names[a])
-    unique = all(len(set(mine)) == len(mine) for mine in by_size.values())
-    told: dict[str, tuple[str, str]] = {a: ("#111111", a) for a in arms if ranks.size(run, a) == 1}
+    """Arm → colour and label: by strategy where arms differ in nothing else, else by arm."""
+    told = {a: ("#111111", a) for a in arms if ranks.size(run, a) == 1}
     palette = [c for c, _ in style.STRATEGIES.values()]
+    with_ranks = [a for a in arms if ranks.size(run, a) > 1]
+    plain = all(ranks.plain(run, a) for a in with_ranks)
     for k, a in enumerate(with_ranks):
-        if unique:
-            told[a] = (style.STRATEGIES.get(names[a], ("#000000", "."))[0], names[a])
-        else:
-            told[a] = (palette[k % MOST_LINES], a)
+        name = ranks.strategy(run, a)
+        color = palette[k % MOST_LINES]
+        told[a] = (style.STRATEGIES[name][0], name) if plain else (color, a)
     return told
 
 
@@ -56,14 +60,16 @@ def _curves(run: Run, words: Words, look: Look, group: str, arms: Sequence[str])
     told = lines(run, arms)
     alone = [a for a in arms if ranks.size(run, a) == 1]
     sizes = sorted({ranks.size(run, a) for a in arms} - {1})
+    timed = frameworks(run)
     with style.canvas(style.WIDTH, 0.9 + 2.9 * len(sizes)) as made:
         grid = made.subplots(len(sizes), 2, sharey=True, squeeze=False)
         for row, n in zip(grid, sizes, strict=True):
             shown = [*alone, *(a for a in arms if ranks.size(run, a) == n)]
             for axes, axis in zip(row, ("updates", "seconds"), strict=True):
                 seen: list[float] = []
-                for arm in shown:
-                    seen += _draw(axes, run, look, arm, told[arm][0], axis)
+                for backend in look.order(timed if axis == "seconds" else run.backends):
+                    for arm in shown:
+                        seen += _draw(axes, run, look, arm, backend, told[arm][0], axis)
                 style.log_if_wide(axes, seen)
                 axes.set_xlim(left=0)
             row[0].set_title(words("figure.ranks", n=n))
@@ -74,20 +80,20 @@ def _curves(run: Run, words: Words, look: Look, group: str, arms: Sequence[str])
         look.legend(made, colors, run.backends, 4 if len(colors) > 5 else 5)
         text = style.svg(made, name)
     title = words("figure.training", group=words.either(f"group.{group}", group))
-    notes = [title, words("figure.smoothed"), words("figure.interpolated")]
+    notes = [title, words("figure.mean_line"), words("figure.interpolated")]
     alt = words("alt.training", title=title, finals=_finals(run, arms))
     return Figure(name, text, words.sentences(notes), alt)
 
 
-def _draw(axes: Any, run: Run, look: Look, arm: str, color: str, axis: str) -> list[float]:
-    seen: list[float] = []
-    for backend in look.order(run.backends):
-        line = curves.line(run.select(arm, backend), "loss", axis)
-        if line is not None:
-            x, mean = curves.thin(line.x, line.mean)
-            axes.plot(x, mean, **look.line(arm, backend, color))
-            seen += [float(v) for v in mean]
-    return seen
+def _draw(
+    axes: Any, run: Run, look: Look, arm: str, backend: str, color: str, axis: str
+) -> list[float]:
+    line = curves.line(run.select(arm, backend), "loss", axis)
+    if line is None:
+        return []
+    x, mean = curves.thin(line.x, line.mean)
+    axes.plot(x, mean, **look.line(arm, backend, color))
+    return [float(v) for v in mean]
 
 
 def _finals(run: Run, arms: Sequence[str]) -> str:

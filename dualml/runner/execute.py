@@ -97,6 +97,7 @@ def perform(
 ) -> tuple[int, RunFolder, dict[str, Any]]:
     """Run the trials that have not ended, judge and report."""
     from dualml.parity.judge import judge, worst, write
+    from dualml.runner.costs import write_costs
     from dualml.runner.progress import Bars
     from dualml.runner.run import run_trials
 
@@ -111,6 +112,7 @@ def perform(
         told = {"en": "interrupted; continue with", "zh": "已中断；继续运行"}[lang]
         print(f"dualml: {told}: dualml run --resume {folder.path}", file=sys.stderr)
         return INTERRUPTED, folder, {}
+    write_costs(folder, plan)
     parity = judge(folder.path)
     write(folder.path, parity)
     if request.report:
@@ -163,6 +165,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     options: dict[str, Any] = {"device": device, "threads": request.threads or default_threads()}
     if any(arm.world_size > 1 for arm in experiment.arms.values()):
         options |= {"rendezvous": request.rendezvous, "check": request.check}
+        options["threads_asked"] = bool(request.threads)
     names = [info.name for info in infos]
     return RunFolder.create(out, plan, names, request.lang or "en", options), plan, infos
 

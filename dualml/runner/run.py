@@ -98,7 +98,7 @@ class Session:
     def run(self, trials: list[Trial]) -> int:
         """How many of the trials have ended, well or not: at least one."""
         self.trials = trials
-        options = self.folder.run["options"]
+        options = dict(self.folder.run["options"])
         info = self.infos[trials[0]["backend"]]
         size = self.size = self.plan.experiment.arms[trials[0]["arm"]].world_size
         if why := self.impossible(info):
@@ -107,6 +107,11 @@ class Session:
                 self.folder.write()
                 self.listen(trial, {"phase": "end"})
             return len(trials)
+        environ = self.environs[info.name]
+        if size > 1 and info.ranks == "processes" and not options.get("threads_asked"):
+            # The ranks share what one rank would have: the same cores for one worker and for n.
+            options["threads"] = max(1, options["threads"] // size)
+            environ = info.environ(options["threads"])
         for trial in trials:
             self.prepare(trial, options)
         places = [self.folder.trial_folder(t) for t in trials]
@@ -118,7 +123,7 @@ class Session:
         launches = [
             Launch(
                 [*words, str(rank), *map(str, places)],
-                self.environs[info.name],
+                environ,
                 places[0] / f"rank{rank}.log",
             )
             for rank in range(processes)
@@ -197,8 +202,10 @@ class Session:
         size = self.plan.experiment.arms[trial["arm"]].world_size
         if size > 1:
             trial["world_size"] = size
+            trial["threads"] = result["environment"].get("threads")
             trial.update(ranks_of(self.folder.trial_folder(trial), self.plan, trial))
-        self.folder.run["environment"][trial["backend"]] = result["environment"]
+        if size == 1 or trial["backend"] not in self.folder.run["environment"]:
+            self.folder.run["environment"][trial["backend"]] = result["environment"]
         self.end()
 
     def fail(self, ended: Ended) -> None:

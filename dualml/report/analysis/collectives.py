@@ -21,7 +21,9 @@ def collectives(run: Run, words: Words) -> list[Finding]:
     for m in found:
         _fastest(notes, words, m)
         _crossover(notes, run, m)
-    for a, b in combinations(dict.fromkeys(m.backend for m in found), 2):
+    # Threads that hand over pointers are no framework to compare with.
+    backends = dict.fromkeys(m.backend for m in found if not m.threads)
+    for a, b in combinations(backends, 2):
         _backends(notes, words, found, a, b)
     _bytes(notes, words, found)
     _fits(notes, run, words)

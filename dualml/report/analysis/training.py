@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from dualml.report import numbers, ranks
-from dualml.report.analysis.base import Finding, Notes
+from dualml.report.analysis.base import Finding, Notes, frameworks
 from dualml.report.model import Run
 from dualml.report.words import Words
 
@@ -18,7 +18,7 @@ def training(run: Run, words: Words) -> list[Finding]:
     for backend in run.backends:
         for n in sorted({ranks.size(run, arm) for arm in ranks.several(run)}):
             _strategies(notes, run, words, backend, n)
-    for a, b in combinations(run.backends, 2):
+    for a, b in combinations(frameworks(run), 2):
         _backends(notes, run, a, b)
     for arm in ranks.several(run):
         if not run.select(arm) or ranks.slow(run, arm):
@@ -74,7 +74,7 @@ def _strategies(notes: Notes, run: Run, words: Words, backend: str, n: int) -> N
         if ranks.size(run, a) == n
         and not ranks.slow(run, a)
         and ranks.exact(ranks.strategy(run, a))
-        and {**ranks.aggregation(run, a), "strategy": "all_reduce"} == dict(ranks.AGGREGATION)
+        and ranks.plain(run, a)
     ]
     longest = max((t.updates or 0 for a in arms for t in run.select(a, backend)), default=0)
     steps = {
