@@ -9,8 +9,7 @@ from dualml.launch.adopted import Adopted
 
 #: What ``msrun`` would have its scheduler do; it starts the ranks' own command in that role, too.
 SCHEDULER = (
-    "import mindspore as ms; ms.set_device('CPU'); "
-    "from mindspore.communication import init; init()"
+    "import mindspore as ms; ms.set_device('CPU'); from mindspore.communication import init; init()"
 )
 
 

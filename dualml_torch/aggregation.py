@@ -1,4 +1,4 @@
-"""One update in PyTorch taken apart: every gradient is a view into its bucket, nothing is copied."""
+"""One update in PyTorch taken apart: every gradient is a view into its bucket."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Asynchronous(DataParallel):
             else:
                 time.sleep(POLL_S)
 
-    # --- looking -----------------------------------------------------------------------------------
+    # --- looking ------------------------------------------------------------------------------
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         if self.free and self.comm.rank == 0:

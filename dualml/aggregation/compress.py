@@ -33,9 +33,9 @@ def sum_half(strategy: Strategy, comm: Communicator, x: Tensor) -> Tensor:
 class TopK:
     """The largest entries of each rank, and a memory of what was not sent (error feedback).
 
-    Each rank adds what it kept back to its new gradient, p = g + e, sends the ⌈fraction · d⌉ entries
-    of p largest in magnitude (of equal ones the first) and keeps the rest, e = p − sent. Everyone
-    adds up what everyone sent.
+    Each rank adds what it kept back to its new gradient, p = g + e, sends the ⌈fraction · d⌉
+    entries of p largest in magnitude (of equal ones the first) and keeps the rest, e = p − sent.
+    Everyone adds up what everyone sent.
 
     Source: Stich, Cordonnier & Jaggi 2018, "Sparsified SGD with Memory", NeurIPS, algorithm 1.
 

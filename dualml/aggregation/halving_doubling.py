@@ -14,10 +14,10 @@ from dualml.communicator.base import Communicator
 class HalvingDoubling(Strategy):
     """Reduce-scatter by recursive halving, all-gather by recursive doubling (Rabenseifner).
 
-    Among p = 2^k ranks, partners at distance p / 2, p / 4, …, 1 swap halves of what they still hold
-    and add; then they swap back in the opposite order. 2 log₂ p messages and 2 (p − 1) / p · S bytes
-    per rank. If n is no power of two, each of the n − p ranks beyond p first hands its vector to
-    one below p, and gets the sum at the end.
+    Among p = 2^k ranks, partners at distance p / 2, p / 4, …, 1 swap halves of what they still
+    hold and add; then they swap back in the opposite order. 2 log₂ p messages and 2 (p − 1) / p ·
+    S bytes per rank. If n is no power of two, each of the n − p ranks beyond p first hands its
+    vector to one below p, and gets the sum at the end.
 
     Source: Thakur, Rabenseifner & Gropp 2005, section 4.5.
     """
@@ -33,7 +33,7 @@ class HalvingDoubling(Strategy):
         p = 1 << (n.bit_length() - 1)
         extra = range(p, n)
         halving: list[tuple[Transfer, ...]] = []
-        held = {r: (0, p) for r in range(p)}  # chunks a rank is still responsible for
+        held = dict.fromkeys(range(p), (0, p))  # chunks a rank is still responsible for
         distance = p // 2
         while distance:
             step = []

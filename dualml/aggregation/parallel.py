@@ -121,7 +121,7 @@ class DataParallel:
         s = self.settings
         return s.of == "parameters" and (s.every > 1 or not self.strategy.exact)
 
-    # --- looking -----------------------------------------------------------------------------------
+    # --- looking ------------------------------------------------------------------------------
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Mean losses of the global batches: every rank's, weighted, in the order of ranks."""
@@ -131,7 +131,8 @@ class DataParallel:
             losses[there] = self.backend.read([lazy[i][0] for i in there])
         shares = np.array([share for _, share in lazy])
         parts = self.comm.all_gather(self.comm.tensor(losses * shares))
-        return np.sum([self.comm.numpy(part) for part in parts], axis=0)
+        total: Array = np.sum([self.comm.numpy(part) for part in parts], axis=0)
+        return total
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         """Activations of this rank's model, and the gradient as the ranks combine it.

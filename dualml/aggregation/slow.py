@@ -52,8 +52,8 @@ class Slow:
             out = [schedule.span(t, nbytes) for t in transfers if t.source == rank]
             into = [schedule.span(t, nbytes) for t in transfers if t.target == rank]
             if out or into:
-                moved = (sum(b - a for a, b in spans) for spans in (out, into))
-                total += self.transferring(rank, *moved, step)
+                sent, received = (sum(b - a for a, b in spans) for spans in (out, into))
+                total += self.transferring(rank, sent, received, step)
         return total
 
 

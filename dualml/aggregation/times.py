@@ -19,8 +19,8 @@ PARTS = ("begin", "arrive", "end", "done")
 class Times:
     """Moments of every update of one rank, in seconds of the machine's monotonic clock.
 
-    ``begin``, ``arrive`` at the aggregation, its ``end``, and ``done`` with the update. The clock is
-    the same for all processes of one machine, so the moments of its ranks can be compared.
+    ``begin``, ``arrive`` at the aggregation, its ``end``, and ``done`` with the update. The clock
+    is the same for all processes of one machine, so the moments of its ranks can be compared.
     """
 
     begin: list[float] = field(default_factory=list)

@@ -130,7 +130,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
-        """``sum``, ``max``, ``min`` or ``prod`` of two tensors; may overwrite ``a``, never ``b``."""
+        """``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never ``b``."""
 
     @abstractmethod
     def scale(self, x: Tensor, factor: float) -> Tensor:
@@ -172,7 +172,7 @@ class Communicator(ABC):
         """Begin a native collective and return what waits for its result."""
         raise NotImplementedError(primitive)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - threads have nothing to leave
         """Leave the group."""
 
     # --- the collectives -----------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Communicator(ABC):
             return self._run("broadcast", own, root=root)
         others = [r for r in range(self.size) if r != root]
         if self.rank == root:
-            self._send_receive({r: own for r in others}, {})
+            self._send_receive(dict.fromkeys(others, own), {})
             return own
         return self._send_receive({}, {root: own})[root]
 
@@ -337,7 +337,7 @@ class Communicator(ABC):
         mine = self.copy(x)
         others = [r for r in range(self.size) if r != self.rank]
         got = self._send_receive(
-            {r: mine for r in others}, {r: self.empty_like(mine) for r in others}
+            dict.fromkeys(others, mine), {r: self.empty_like(mine) for r in others}
         )
         return [mine if r == self.rank else got[r] for r in range(self.size)]
 
@@ -378,7 +378,8 @@ class Communicator(ABC):
         t.bytes_sent, t.bytes_received = t.bytes_sent + out, t.bytes_received + into
         if self.delay is not None and (send or receive):
             time.sleep(self.delay(out, into))
-        return self._timed("exchange", lambda: self._exchange(send, receive))
+        got: dict[int, Tensor] = self._timed("exchange", lambda: self._exchange(send, receive))
+        return got
 
     def _run(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
         return self._timed(primitive, lambda: self._native(primitive, x, **options))
@@ -413,7 +414,7 @@ class Communicator(ABC):
     def nbytes(self, x: Tensor) -> int:
         """Bytes of a tensor."""
         widths = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
-        return math.prod(x.shape) * widths[self.dtype(x)]
+        return int(math.prod(x.shape)) * widths[self.dtype(x)]
 
     def _enter(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:
         """Refuse what cannot be meant; in checking mode compare with what the others ask for."""

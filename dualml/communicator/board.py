@@ -1,8 +1,8 @@
 """The board: small notes between ranks that need no working process group.
 
 Ranks post what they are about to do (join, broadcast, finish) and read what the others posted. It
-serves to find one another, to agree on a plan before the frameworks are asked to communicate, and to
-say which rank is missing or doing something else, where a collective could only hang.
+serves to find one another, to agree on a plan before the frameworks are asked to communicate, and
+to say which rank is missing or doing something else, where a collective could only hang.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ class Traffic:
     """Messages and bytes of one rank since the last `reset`.
 
     Point-to-point messages are counted as they are made. A native collective is one call whose
-    messages the framework does not show: ``calls`` and ``payload`` (bytes handed to it) are counted,
-    messages and bytes are not.
+    messages the framework does not show: ``calls`` and ``payload`` (bytes handed to it) are
+    counted, messages and bytes are not.
 
     Attributes:
         sent, received: messages.

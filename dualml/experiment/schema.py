@@ -72,7 +72,9 @@ class Aggregation(Strict):
             raise UserError(f"every = {self.every} needs of = parameters: gradients are combined "
                             "before every update")  # fmt: skip
         if parameters and self.compress != "none":
-            raise UserError(f"compress = {self.compress} is for gradients; leave out of = parameters")
+            raise UserError(
+                f"compress = {self.compress} is for gradients; leave out of = parameters"
+            )
         if self.strategy == "neighbour" and not parameters:
             raise UserError("neighbour averages parameters; set of = parameters")
         if self.strategy == ASYNCHRONOUS and (parameters or self.compress != "none"):

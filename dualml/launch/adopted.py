@@ -1,8 +1,8 @@
 """Processes that the framework's own launcher has started: ``torchrun``, ``msrun``.
 
 There every rank is a ``dualml run`` of its own, with the same arguments. Rank 0 does what the only
-process does otherwise: it makes the run folder, records and reports. The others wait for what rank 0
-announces in the folder, and run their rank of it.
+process does otherwise: it makes the run folder, records and reports. The others wait for what rank
+0 announces in the folder, and run their rank of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
@@ -99,8 +98,8 @@ def awaited(path: Path, wait: float) -> list[str] | None:
         if time.monotonic() > end:
             raise UserError(f"rank 0 announced nothing in {path.parent} for {wait:g} s")
         time.sleep(POLL_S)
-    told: dict[str, Any] = read_json(path)
-    return told["places"]
+    places: list[str] | None = read_json(path)["places"]
+    return places
 
 
 def help_ranks(found: Adopted, folder: Path, environ: Mapping[str, str], wait: float) -> None:
@@ -127,4 +126,3 @@ def announce_end(folder: Path) -> None:
     while (folder / ANNOUNCED / f"{number}.json").exists():
         number += 1
     announce(folder, number, None)
-

@@ -88,9 +88,7 @@ def serial(
                 found.append({**here, "verdict": None, "reason": why})
             elif backend in others:
                 envelopes = [t.envelope for t in (*mine.values(), *others.values()) if t.envelope]
-                judged = compare(
-                    others[backend], trajectory, experiment.parity.margin, envelopes
-                )
+                judged = compare(others[backend], trajectory, experiment.parity.margin, envelopes)
                 found.append({**here, **judged})
     return found
 

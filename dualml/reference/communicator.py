@@ -66,7 +66,9 @@ class ThreadCommunicator(Communicator):
         return np.array(x, order="C")
 
     def combine(self, a: Any, b: Any, op: str) -> Any:
-        function = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}[op]
+        function: Any = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}[
+            op
+        ]
         return function(a, b, out=a if isinstance(a, np.ndarray) else None)
 
     def scale(self, x: Any, factor: float) -> Any:

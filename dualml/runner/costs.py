@@ -47,7 +47,7 @@ def write_costs(folder: RunFolder, plan: Plan) -> dict[str, Any] | None:
         "fits": [
             {"backend": backend, "world_size": n, "strategy": name, "fit": one.describe()}
             for (backend, n), found in fits.items()
-            for name, one in {None: found.point_to_point, **found.strategies}.items()
+            for name, one in [(None, found.point_to_point), *found.strategies.items()]
             if one is not None
         ],
         "checks": checks(measured, fits, topology),

@@ -24,8 +24,13 @@ PHASES = {
         "envelope": "rounding envelope",
         "collectives": "timing collectives",
     },
-    "zh": {"start": "启动", "compile": "编译", "train": "训练", "envelope": "舍入包络",
-           "collectives": "通信计时"},
+    "zh": {
+        "start": "启动",
+        "compile": "编译",
+        "train": "训练",
+        "envelope": "舍入包络",
+        "collectives": "通信计时",
+    },
 }
 TRIALS = {"en": "trials", "zh": "试验"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +136,7 @@ class Group(Alone):
         self.settings, self.every = settings, settings.every
         self.free = kind is Asynchronous and settings.arrival == "free"
         self.told: dict[str, Any] = {}
-        super().__init__(backend, self.parallel, folder)
+        super().__init__(backend, cast(Training, self.parallel), folder)
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         return self.parallel.read(lazy)

@@ -1,7 +1,7 @@
 """Data parallel training on the ranks of any backend, and the same rules written out in NumPy.
 
-`train` runs on every rank (see `dualml.launch.ranks`); `expected` is what must come out, computed by
-loops that share nothing with the code under test but the model's gradient.
+`train` runs on every rank (see `dualml.launch.ranks`); `expected` is what must come out, computed
+by loops that share nothing with the code under test but the model's gradient.
 """
 
 from __future__ import annotations
@@ -129,17 +129,16 @@ def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Wei
 
 def served(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, list[int]]:
     """The server's parameters after these (step, rank, …) updates, and their staleness."""
-    server, version, told = start(), 0, []
+    server, told = start(), []
     held = [(server, 0)] * n
     all_batches = batches(sizes)
-    for step, rank, *_ in order:
+    for version, (step, rank, *_) in enumerate(order):
         batch = all_batches[step - 1]
         part = parts(batch, n)[rank]
         w, since = held[rank]
         told.append(version - since)
         server = add(server, gradient(w, part)[1], -LR * len(part) / len(batch))
-        version += 1
-        held[rank] = (server, version)
+        held[rank] = (server, version + 1)
     return server, told
 
 
@@ -160,5 +159,7 @@ def top(sizes: list[int], n: int, fraction: float) -> Weights:
             kept[r] = p
         ends = np.cumsum([v.size for v in w.values()])[:-1]
         split = np.split(total, ends)
-        w = {name: v - LR * g.reshape(v.shape) for (name, v), g in zip(w.items(), split, strict=True)}
+        w = {
+            name: v - LR * g.reshape(v.shape) for (name, v), g in zip(w.items(), split, strict=True)
+        }
     return w

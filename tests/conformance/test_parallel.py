@@ -28,7 +28,9 @@ def case(sizes: list[int] = SIZES, **aggregation: Any) -> dict[str, Any]:
 
 CASES = {
     **{f"exact {name}": case(strategy=name) for name in EXACT},
-    **{f"one by one {name}": case(strategy=name, bucket_bytes=0) for name in ("ring", "all_reduce")},
+    **{
+        f"one by one {name}": case(strategy=name, bucket_bytes=0) for name in ("ring", "all_reduce")
+    },
     "mean": case(reduce="mean"),
     "sum": case(reduce="sum"),
     "parameters": case(of="parameters"),
@@ -76,7 +78,9 @@ def test_the_helper_can_fail() -> None:
         assert_weights(rank, w, 1e-6)
 
 
-@pytest.mark.parametrize("title", [t for t in CASES if t.startswith(("exact", "one by one", "par"))])
+@pytest.mark.parametrize(
+    "title", [t for t in CASES if t.startswith(("exact", "one by one", "par"))]
+)
 def test_n_workers_are_one(ran: dict[str, Any], title: str) -> None:
     """Also where the batch does not divide by n, and where a rank has no sample."""
     losses, weights = parallel.single(SIZES)
