@@ -34,9 +34,7 @@ class MindSporeBackend:
         self.device, self.threads = resolve_device(device), threads
         ms.set_context(mode=ms.GRAPH_MODE)
         if ms.get_context("deterministic") != "ON":  # once in the life of a process
-            ms.set_deterministic(
-                True
-            )  # no choice on a CPU, whose kernels repeat bit for bit anyway
+            ms.set_deterministic(True)  # kernels on a CPU repeat bit for bit anyway
         ms.set_seed(0)  # nothing here draws from it; a stray draw would at least repeat
 
     def environment(self) -> dict[str, str]:

@@ -57,7 +57,8 @@ class ThreadCommunicator(Communicator):
         return str(x.dtype)
 
     def cast(self, x: Any, dtype: str) -> Any:
-        return x.astype(dtype)
+        with np.errstate(over="ignore"):
+            return x.astype(dtype)
 
     def empty_like(self, x: Any) -> Any:
         return np.empty(x.shape, x.dtype)
@@ -66,9 +67,8 @@ class ThreadCommunicator(Communicator):
         return np.array(x, order="C")
 
     def combine(self, a: Any, b: Any, op: str) -> Any:
-        function: Any = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}[
-            op
-        ]
+        functions = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+        function: Any = functions[op]
         return function(a, b, out=a if isinstance(a, np.ndarray) else None)
 
     def scale(self, x: Any, factor: float) -> Any:
@@ -80,7 +80,8 @@ class ThreadCommunicator(Communicator):
     def write(self, x: Any, start: int, value: Any, then: str) -> Any:
         place = x[start : start + len(value)]
         if then == "add":
-            place += value
+            with np.errstate(over="ignore"):  # of float16: told by whoever asked for it
+                place += value
         else:
             place[...] = value
         return x

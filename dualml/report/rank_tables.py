@@ -110,6 +110,12 @@ def _serial_cell(s: Serial | None, words: Words) -> Cell:
     return Cell(f"{SIGNS[tone]} {text}", tone=tone)
 
 
+def _beside_slow(run: Run, arm: str) -> bool:
+    """A slow arm or one of its group: the table of slowdowns has them."""
+    group = run.arms[arm].get("group")
+    return any(ranks.slow(run, a) and run.arms[a].get("group") == group for a in run.arms)
+
+
 def training_table(run: Run, words: Words) -> Table | None:
     """An arm and backend in each row: time of an update, what it learned, against one worker."""
     judged: dict[tuple[str, str], Serial] = {}
@@ -119,6 +125,8 @@ def training_table(run: Run, words: Words) -> Table | None:
             judged[s.arm, s.backend] = s  # of several seeds the worst
     rows = []
     for arm in ranks.training(run):
+        if _beside_slow(run, arm):
+            continue
         for backend in run.backends:
             trials = run.select(arm, backend)
             if not trials:

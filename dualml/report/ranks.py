@@ -232,6 +232,12 @@ def crowded(run: Run) -> list[tuple[str, int, int, int]]:
     return found
 
 
+def frameworks(run: Run) -> list[str]:
+    """The backends whose speed is of interest: the NumPy reference only if little else is there."""
+    others = [b for b in run.backends if run.framework(b) != "numpy"]
+    return others if len(others) > 1 else run.backends
+
+
 def vector_bytes(run: Run) -> int | None:
     """S: bytes of the model's parameters in float32; None for a model that is not known here."""
     import math

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,28 +24,35 @@ def serial_tables(run: Run, words: Words) -> list[Table]:
 def _verdicts(run: Run, words: Words) -> Table:
     compared = run.judged
     phases, margin = phases_of(compared), float(run.parity_settings.get("margin") or 1)
+    several, apart = len(run.seeds) > 1, any(s.first_divergence for s in compared)
     rows = [
         [
             Cell(s.arm, "code"),
-            number(str(s.seed)),
+            *([number(str(s.seed))] if several else []),
             Cell(s.backend),
             Cell(s.against, "code"),
-            verdict(s, words),
+            _verdict(s, words),
             number(numbers.scientific(s.worst)),
             number(numbers.quantity(s.steps)),
             *(phase(s.phases.get(p), margin) for p in phases),
-            Cell(divergence(s.first_divergence, words)),
+            *([Cell(divergence(s.first_divergence, words))] if apart else []),
         ]
         for s in compared
     ]
     unit = words("unit.phase")
     head = [
-        *heads(words, "arm", "seed", "backend", "against", "verdict", "ratio:relative"),
-        *heads(words, "steps:count"),
+        *heads(words, "arm", *(["seed"] if several else []), "backend", "against", "verdict"),
+        *heads(words, "ratio:relative", "steps:count"),
         *(Head(words.either(f"phase.{p}", p), unit, True) for p in phases),
-        *heads(words, "first"),
+        *(heads(words, "first") if apart else []),
     ]
     return Table("serial", words("table.serial"), head, rows)
+
+
+def _verdict(s: Serial, words: Words) -> Cell:
+    """The plain reason goes without saying."""
+    told = verdict(s, words)
+    return replace(told, note="") if s.reason == "inside_envelope" else told
 
 
 def _others(run: Run, words: Words) -> Table:
@@ -94,6 +102,7 @@ def serial_figures(run: Run, words: Words) -> Iterator[Figure]:
                           linestyle=strokes.get(n, "-"))  # fmt: skip
             axes.set_yscale("log")
             axes.set_ylim(bottom=lowest)
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.set_title(backend)
             axes.set_xlabel(words("axis.updates"))
         grid[0].set_ylabel(words("axis.distance"))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dualml.report import curves, ranks, style
-from dualml.report.analysis.base import frameworks
 from dualml.report.model import Run
 from dualml.report.style import Figure, Look, loss_unit, slug
 from dualml.report.words import Words
@@ -60,7 +59,7 @@ def _curves(run: Run, words: Words, look: Look, group: str, arms: Sequence[str])
     told = lines(run, arms)
     alone = [a for a in arms if ranks.size(run, a) == 1]
     sizes = sorted({ranks.size(run, a) for a in arms} - {1})
-    timed = frameworks(run)
+    timed = ranks.frameworks(run)
     with style.canvas(style.WIDTH, 0.9 + 2.9 * len(sizes)) as made:
         grid = made.subplots(len(sizes), 2, sharey=True, squeeze=False)
         for row, n in zip(grid, sizes, strict=True):

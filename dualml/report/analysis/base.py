@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.report.model import Run
+from dualml.report.ranks import frameworks as frameworks
 from dualml.report.words import Words
 
 
@@ -45,12 +46,6 @@ class Notes(list[Finding]):
         make = self.words
         text = make(full, **values) if n is None else make.plural(full, n, **values)
         self.append(Finding(full, text, warning))
-
-
-def frameworks(run: Run) -> list[str]:
-    """The backends whose speed is of interest: the NumPy reference only if little else is there."""
-    others = [b for b in run.backends if run.framework(b) != "numpy"]
-    return others if len(others) > 1 else run.backends
 
 
 def ran(run: Run, arms: list[str]) -> list[str]:

@@ -63,11 +63,7 @@ def _composed(notes: Notes, run: Run, known: dict[str, dict[str, list[str]]]) ->
     found = measured(run)
     for m in found:
         for other in found:
-            # Threads that hand over pointers are no framework to compare with.
-            if m.n != other.n or "numpy" in (
-                run.framework(m.backend),
-                run.framework(other.backend),
-            ):
+            if m.n != other.n or m.threads or other.threads:
                 continue
             for name in m.strategies:
                 uses = STRATEGIES[name].uses if name in STRATEGIES else ()

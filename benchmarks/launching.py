@@ -1,0 +1,146 @@
+"""How long two ranks take to start, with dualml's launcher and with the framework's.
+
+python benchmarks/launching.py --backend torch|mindspore [--quick]      prints rows as JSON
+
+The same three things are asked of both, from the command to the mark each rank leaves: import the
+framework, join, add up one number. The command's own interpreter counts for both. ``torchrun`` is
+also timed to its end; ``msrun`` waits for its scheduler long after the ranks have ended, and is ended
+here when they have left their marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ranks import FOLDER, on_ranks
+from timing import Row, ratio, take_turns
+
+SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
+SECTIONS = {"torch": "start-up of two ranks, torch", "mindspore": "start-up of two ranks, mindspore"}
+LAUNCHERS = {"torch": "torchrun", "mindspore": "msrun"}
+
+
+def ours(backend: str, marks: Path) -> list[str]:
+    return [sys.executable, __file__, "--backend", backend, "--ranks", str(marks)]
+
+
+def theirs(backend: str, marks: Path) -> list[str]:
+    """The framework's launcher, as its manual has it; rendezvous on a port that is free now."""
+    name = LAUNCHERS[backend]
+    program = shutil.which(name, path=sysconfig.get_path("scripts")) or name
+    script = [str(FOLDER / f"minimal_{backend}.py"), str(marks)]
+    port = str(free_port())
+    if backend == "torch":
+        return [program, f"--nproc-per-node={SIZE}", f"--master-port={port}", *script]
+    sizes = [f"--worker_num={SIZE}", f"--local_worker_num={SIZE}", "--join=True"]
+    return [program, *sizes, f"--master_port={port}", f"--log_dir={marks / 'logs'}", *script]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def once(make: Callable[[Path], list[str]], to_end: bool) -> Callable[[], float]:
+    """One round: seconds from the command to the last rank's mark, or to the command's end.
+
+    Raises:
+        RuntimeError: no marks within `LIMIT_S`, or a command that failed before.
+    """
+
+    def run() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            marks, log = Path(folder), Path(folder, "log")
+            wanted = [marks / str(rank) for rank in range(SIZE)]
+            command = make(marks)
+            with log.open("wb") as output:
+                begin = time.perf_counter()
+                process = subprocess.Popen(
+                    command, stdout=output, stderr=output, cwd=folder, start_new_session=True
+                )
+                try:
+                    while not all(mark.exists() for mark in wanted):
+                        late = time.perf_counter() - begin > LIMIT_S
+                        if late or process.poll() not in (None, 0):
+                            said = log.read_text("utf-8", errors="replace")[-400:]
+                            raise RuntimeError(f"{command[0]} started no ranks: {said}")
+                        time.sleep(POLL_S)
+                    if to_end:
+                        process.wait(LIMIT_S)
+                    return time.perf_counter() - begin
+                finally:
+                    end_all(process)
+
+    return run
+
+
+def end_all(process: subprocess.Popen[bytes]) -> None:
+    """The command and whatever it started, scheduler included."""
+    import psutil
+
+    started = []
+    with contextlib.suppress(psutil.Error):
+        started = psutil.Process(process.pid).children(recursive=True)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for child in started:  # those in sessions of their own
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    process.wait()
+    psutil.wait_procs(started, timeout=5)
+
+
+def rows(backend: str, rounds: int) -> list[Row]:
+    ways = {"first": False, "end": True} if backend == "torch" else {"first": False}
+    variants = {
+        f"{who} {name}": once(lambda marks, make=make: make(backend, marks), to_end)
+        for name, to_end in ways.items()
+        for who, make in (("ours", ours), ("theirs", theirs))
+    }
+    times = take_turns(variants, rounds, warm_up=1)
+    what = {"first": "until the first sum is there", "end": "until all has ended"}
+    return [
+        Row(
+            section=SECTIONS[backend],
+            what=what[name],
+            against=LAUNCHERS[backend],
+            ours=statistics.median(times[f"ours {name}"]),
+            other=statistics.median(times[f"theirs {name}"]),
+            unit="s",
+            ratio=ratio(times[f"ours {name}"], times[f"theirs {name}"]),
+            target=1.0,
+        )
+        for name in ways
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=LAUNCHERS, required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--ranks", type=Path, metavar="FOLDER", help="only start them: our command")
+    asked = parser.parse_args()
+    if asked.ranks:
+        on_ranks(asked.backend, SIZE, "minimal:once", {"marks": str(asked.ranks)})
+        return
+    made = rows(asked.backend, rounds=5 if asked.quick else 15)
+    print(json.dumps([r.describe() for r in made]))
+
+
+if __name__ == "__main__":
+    main()

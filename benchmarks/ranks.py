@@ -1,0 +1,56 @@
+"""What the benchmarks of several ranks share: who starts them, a common start, the slowest counts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timing import Times
+
+FOLDER = Path(__file__).resolve().parent
+LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes
+
+
+def on_ranks(backend: str, size: int, target: str, argument: Mapping[str, Any]) -> Any:
+    """What ``module:function`` of this folder returns on each of ``size`` ranks of one thread.
+
+    Args:
+        argument: handed to the function after the communicator.
+    """
+    from dualml.launch.ranks import run_ranks
+
+    paths = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
+    return run_ranks(backend, size, target, dict(argument), threads=1, limit=LIMIT_S)
+
+
+def slowest(ranks: Sequence[Times]) -> Times:
+    """Times of the group: in each round those of the rank that took longest.
+
+    Raises:
+        ValueError: ranks that did not run the same rounds of the same variants.
+    """
+    first = ranks[0]
+    if any({k: len(v) for k, v in r.items()} != {k: len(v) for k, v in first.items()} for r in ranks):
+        raise ValueError("the ranks did not run the same rounds of the same variants")
+    return {name: [max(each) for each in zip(*(r[name] for r in ranks))] for name in first}
+
+
+def paced(comm: Any, call: Callable[[], object], repeats: int = 1) -> Callable[[], float]:
+    """One round of ``call`` on all ranks: milliseconds of one call, from a common start.
+
+    Args:
+        repeats: calls of a round; those after the first start when this rank is done with the last.
+    """
+
+    def once() -> float:
+        comm.barrier()
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        return (time.perf_counter() - begin) * 1e3 / repeats
+
+    return once

@@ -1,0 +1,249 @@
+"""The strategies as data: what they send, and the helpers around them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualml.aggregation import STRATEGIES, Ring, Schedule, Transfer, strategy
+from dualml.aggregation.asynchronous import staleness
+from dualml.aggregation.buckets import layout
+from dualml.aggregation.compress import TopK, sum_half
+from dualml.aggregation.exact import inexact, single_of
+from dualml.aggregation.slow import Slow
+from dualml.aggregation.times import Times, read_times, share, split
+from dualml.communicator.base import parts_of
+from dualml.errors import TrialError, UserError
+from dualml.experiment.schema import Arm
+from dualml.reference.communicator import run_threads
+
+COUNTED = [name for name, kind in STRATEGIES.items() if kind.counted]
+
+
+def carried_out(schedule: Schedule, vectors: np.ndarray) -> np.ndarray:
+    """A schedule on (ranks, length), literally: everything of a step is sent before it is used."""
+    state = vectors.astype(float)
+    for step in schedule.steps:
+        sent = [(t, state[t.source, slice(*schedule.span(t, state.shape[1]))].copy()) for t in step]
+        for t, part in sent:
+            place = slice(*schedule.span(t, state.shape[1]))
+            state[t.target, place] = part + (state[t.target, place] if t.then == "add" else 0)
+    return state
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from([n for n, k in STRATEGIES.items() if k.exact]),
+    n=st.integers(1, 17),
+    length=st.integers(0, 40),
+)
+def test_every_schedule_leaves_the_sum_on_every_rank(name: str, n: int, length: int) -> None:
+    schedule = strategy(name).schedule(n)
+    schedule.check()
+    vectors = np.arange(n * length, dtype=float).reshape(n, length)
+    state = carried_out(schedule, vectors)
+    if name == "all_gather":  # its one step is shown as messages of the vectors themselves
+        return
+    np.testing.assert_allclose(state, np.tile(vectors.sum(axis=0), (n, 1)))
+
+
+def test_a_broken_schedule_is_seen() -> None:
+    whole = Ring().schedule(4)
+    short = replace(whole, steps=whole.steps[:-1])
+    vectors = np.arange(16.0).reshape(4, 4)
+    assert not np.allclose(carried_out(short, vectors), vectors.sum(axis=0))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("length", [0, 1, 7, 64, 1001])
+def test_the_ring_sends_what_the_paper_says(n: int, length: int) -> None:
+    """2 (n − 1) messages and, where n divides the length, 2 (n − 1) / n · S bytes per rank."""
+    for rank in range(n):
+        messages, elements = Ring().schedule(n).sent(rank, length)
+        assert messages == 2 * (n - 1)
+        assert abs(elements - 2 * (n - 1) / n * length) <= 2 * (n - 1)
+        if length % n == 0:
+            assert elements * n == 2 * (n - 1) * length
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_ranks_count_is_what_the_schedule_says(name: str, n: int) -> None:
+    schedule, length = strategy(name).schedule(n), 101
+
+    def work(comm):
+        strategy(name).sum(comm, np.ones(length))
+        return comm.traffic
+
+    for rank, traffic in enumerate(run_threads(n, work)):
+        assert (traffic.sent, traffic.bytes_sent // 8) == schedule.sent(rank, length)
+        assert (traffic.received, traffic.bytes_received // 8) == schedule.received(rank, length)
+        assert traffic.calls == 0
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16])
+def test_halving_doubling_has_the_bytes_of_the_ring_in_logarithmic_steps(n: int) -> None:
+    messages, elements = strategy("halving_doubling").schedule(n).sent(0, 16 * n)
+    assert messages == 2 * math.log2(n)
+    assert elements == Ring().schedule(n).sent(0, 16 * n)[1]
+
+
+def test_the_grid_says_who_sends_what_to_whom() -> None:
+    assert Ring().schedule(3).grid().splitlines() == [
+        "rank 0 | 0→1+  2→1+  1→1=  0→1=",
+        "rank 1 | 1→2+  0→2+  2→2=  1→2=",
+        "rank 2 | 2→0+  1→0+  0→0=  2→0=",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [
+    Transfer(0, 0, 0, 0, "add"), Transfer(0, 2, 0, 0, "add"), Transfer(0, 1, 0, 1, "put"),
+])  # fmt: skip
+def test_impossible_messages_are_refused(wrong: Transfer) -> None:
+    with pytest.raises(ValueError, match="step 1"):
+        Schedule(2, 1, ((wrong,),)).check()
+
+
+def test_two_chunks_in_one_place_are_refused() -> None:
+    step = (Transfer(0, 2, 0, 0, "put"), Transfer(1, 2, 0, 0, "put"))
+    with pytest.raises(ValueError, match="one place"):
+        Schedule(3, 1, (step,)).check()
+
+
+def test_an_unknown_strategy_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'ring'"):
+        strategy("rong")
+
+
+@given(st.lists(st.integers(0, 300), max_size=12), st.integers(0, 800))
+def test_buckets_hold_every_tensor_once_and_keep_to_their_size(
+    lengths: list[int], limit: int
+) -> None:
+    shapes = {f"t{i}": (length,) for i, length in enumerate(lengths)}
+    buckets = layout(shapes, limit)
+    assert [name for bucket in buckets for name in bucket] == list(shapes)
+    for bucket in buckets:
+        size = sum(4 * shapes[name][0] for name in bucket)
+        assert size <= limit or len(bucket) == 1
+    for one, other in pairwise(buckets):  # none could have held more
+        first = 4 * shapes[other[0]][0]
+        assert not limit or sum(4 * shapes[name][0] for name in one) + first > limit
+
+
+@given(st.integers(0, 1000), st.integers(1, 17))
+def test_parts_are_nearly_equal_and_complete(length: int, n: int) -> None:
+    sizes = parts_of(length, n)
+    assert sum(sizes) == length
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == [len(p) for p in np.array_split(np.arange(length), n)]
+
+
+def test_top_k_loses_nothing_it_only_delays() -> None:
+    """What was sent so far and what is kept are together what there was."""
+    draw = np.random.default_rng(0)
+    gradients = draw.normal(size=(5, 3, 40))  # steps, ranks, entries
+
+    def work(comm):
+        top, sent = TopK(0.1), []
+        for step in range(5):
+            sent.append(top.sum(comm, gradients[step, comm.rank].copy(), "b"))
+        return np.sum(sent, axis=0), top.kept["b"], [np.count_nonzero(s) for s in sent]
+
+    found = run_threads(3, work)
+    total = found[0][0] + sum(kept for _, kept, _ in found)
+    np.testing.assert_allclose(total, gradients.sum(axis=(0, 1)), rtol=1e-12)
+    assert max(found[0][2]) <= 3 * 4  # four of forty entries from each of three ranks
+
+
+def test_top_k_prefers_the_first_of_equals() -> None:
+    [sent] = run_threads(1, lambda comm: TopK(0.5).sum(comm, np.array([1.0, -1, 1, 1]), "b"))
+    assert sent.tolist() == [1, -1, 0, 0]
+
+
+def test_half_precision_says_what_overflows() -> None:
+    with pytest.raises(TrialError, match="65504"):
+        run_threads(2, lambda comm: sum_half(Ring(), comm, np.full(4, 40000.0)))
+
+
+def test_a_slow_node_is_slow_only_where_and_when_it_is_said() -> None:
+    slow = Slow(rank=1, compute=4, latency_s=0.01, bandwidth_bytes_per_s=1e6, since=5)
+    assert slow.computing(1, 0.2, 5, seed=0) == pytest.approx(0.6)
+    assert slow.computing(1, 0.2, 4, seed=0) == slow.computing(0, 0.2, 5, seed=0) == 0
+    assert slow.transferring(1, 2000, 5000, 5) == pytest.approx(0.015)
+    # Its 2 (n − 1) steps of the ring, each with the latency and a fourth of 4000 bytes.
+    delay = slow.schedule_delay(Ring().schedule(4), 1, 4000, 5)
+    assert delay == pytest.approx(6 * (0.01 + 0.001))
+    assert slow.schedule_delay(Ring().schedule(4), 0, 4000, 5) == 0
+
+
+def test_jitter_is_drawn_from_the_seed() -> None:
+    slow = Slow(rank=0, jitter_s=0.01)
+    drawn = [slow.computing(0, 1.0, step, seed=3) for step in range(1, 400)]
+    assert drawn == [slow.computing(0, 1.0, step, seed=3) for step in range(1, 400)]
+    assert np.mean(drawn) == pytest.approx(0.01, rel=0.2)
+
+
+def test_time_is_split_into_computing_waiting_and_transferring(tmp_path: Path) -> None:
+    for rank, arrive in enumerate((1.0, 3.0)):
+        times = Times()
+        times.add(0.0, arrive, 4.0, 4.5)
+        times.write(tmp_path / f"{rank}.npz")
+    ranks = [read_times(tmp_path / f"{rank}.npz") for rank in range(2)]
+    first, second = split(ranks)
+    assert first == {"compute_s": 1.5, "wait_s": 2.0, "transfer_s": 1.0, "step_s": 4.5}
+    assert second == {"compute_s": 3.5, "wait_s": 0.0, "transfer_s": 1.0, "step_s": 4.5}
+    assert share([first, second]) == pytest.approx(4 / 9)
+    alone = split(ranks, peers=[[0], [1]])  # who waits for nobody does not wait
+    assert [told["wait_s"] for told in alone] == [0, 0]
+
+
+def test_times_that_are_none_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(b"no archive")
+    with pytest.raises(UserError, match="no readable times"):
+        read_times(tmp_path / "x.npz")
+
+
+def test_staleness_counts_every_rank() -> None:
+    told = staleness([(1, 0, 0), (1, 1, 2), (2, 1, 4)], 3)
+    assert told == {"mean": 2.0, "max": 4, "ranks": [0.0, 3.0, 0.0]}
+
+
+def arm(**more: object) -> Arm:
+    return Arm(**{"optimizer": {"name": "sgd", "lr": 0.1}, "world_size": 4, **more})
+
+
+@pytest.mark.parametrize(("more", "why"), [
+    ({}, None),
+    ({"batch_size": 50}, None),
+    ({"aggregation": {"of": "parameters"}}, None),
+    ({"aggregation": {"of": "parameters", "every": 2}}, "local_updates"),
+    ({"aggregation": {"of": "parameters"},
+      "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}, "local_state"),
+    ({"aggregation": {"strategy": "neighbour", "of": "parameters"}}, "neighbours"),
+    ({"aggregation": {"strategy": "parameter_server_async"}}, "asynchronous"),
+    ({"aggregation": {"compress": "fp16"}}, "compressed"),
+    ({"aggregation": {"reduce": "sum"}}, "sum"),
+    ({"aggregation": {"reduce": "mean"}}, None),
+    ({"aggregation": {"reduce": "mean"}, "batch_size": 50}, "uneven"),
+])  # fmt: skip
+def test_which_arms_must_follow_a_single_worker(more: dict, why: str | None) -> None:
+    assert inexact(arm(**more), 1600) == why
+
+
+def test_a_mean_is_exact_only_if_the_last_batch_divides_too() -> None:
+    mean = arm(aggregation={"reduce": "mean"}, batch_size=64)
+    assert inexact(mean, 64 * 3 + 32) is None
+    assert inexact(mean, 64 * 3 + 2) == "uneven"
+
+
+def test_the_single_worker_of_an_arm_does_the_same() -> None:
+    arms = {"other": arm(world_size=1, batch_size=10), "one": arm(world_size=1), "four": arm()}
+    assert single_of("four", arms) == "one"
+    assert single_of("four", {"four": arm(), "other": arms["other"]}) is None
