@@ -31,6 +31,8 @@ from timing import Row, ratio, take_turns
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
 SECTIONS = {"torch": "start-up of two ranks, torch", "mindspore": "start-up of two ranks, mindspore"}
+#: msrun starts its ranks with the ``python`` it finds.
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 LAUNCHERS = {"torch": "torchrun", "mindspore": "msrun"}
 
 
@@ -71,7 +73,12 @@ def once(make: Callable[[Path], list[str]], to_end: bool) -> Callable[[], float]
             with log.open("wb") as output:
                 begin = time.perf_counter()
                 process = subprocess.Popen(
-                    command, stdout=output, stderr=output, cwd=folder, start_new_session=True
+                    command,
+                    stdout=output,
+                    stderr=output,
+                    cwd=folder,
+                    env={**os.environ, "PATH": PATH},
+                    start_new_session=True,
                 )
                 try:
                     while not all(mark.exists() for mark in wanted):

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -110,11 +110,12 @@ def join(place: Place, device: str = "cpu") -> Membership:
     # Read when the cluster forms and by every collective; the default is 30 s.
     os.environ["MS_CPU_COMM_OP_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
     ways = meet(place, "join", "store" if store_functions() else "scheduler")
-    with impatient():
+    way = "store" if set(ways.values()) == {"store"} else "scheduler"
+    # With a scheduler the sleeps are what gives a slower rank its time: attempts are counted.
+    with impatient() if way == "store" and scheme != "env" else nullcontext():
         if scheme == "env":
             member = by_environment(place)
         else:
-            way = "store" if set(ways.values()) == {"store"} else "scheduler"
             member = by_address(place, way, host, port)
         with formed(place):
             # Connections are made by the first collective: made here, they are part of joining.
@@ -175,7 +176,10 @@ def check_environment(place: Place) -> None:
 
 def by_environment(place: Place) -> Membership:
     """The cluster that ``msrun`` prepared for this process."""
-    os.environ.setdefault("MS_TOPO_TIMEOUT", str(max(1, math.ceil(place.timeout))))
+    # msrun's own are 30 min for all to come, and 3 to 5 s between two attempts.
+    os.environ["MS_TOPO_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
+    for name in ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER"):
+        os.environ.setdefault(name, "1")
     with formed(place):
         communication.init()
         found = communication.get_rank(), communication.get_group_size()

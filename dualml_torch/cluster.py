@@ -195,8 +195,6 @@ def _file(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, 
     else:
         path = Path()
     if place.rank == 0:
-        if not path.parent.is_dir():
-            raise UserError(f"rendezvous {place.rendezvous}: {path.parent} is not a folder")
         path.unlink(missing_ok=True)  # what a run that died left there
         told["store"] = str(path)
     return (lambda host: dist.FileStore(host["store"], place.size)), False
@@ -204,13 +202,8 @@ def _file(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, 
 
 def _tcp(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:
     url = urlsplit(place.rendezvous)
-    try:
-        host, port = url.hostname, url.port
-    except ValueError:
-        host = port = None
-    if not host or not port:
-        raise UserError(f"rendezvous {place.rendezvous!r} names no port; use tcp://host:29500")
-    return _server(host, port, place, place.rank == 0), place.rank == 0
+    hosts = place.rank == 0
+    return _server(str(url.hostname), int(url.port or 0), place, hosts), hosts
 
 
 def _env(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:

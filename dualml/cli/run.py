@@ -34,6 +34,21 @@ def run(
     world_size: Annotated[
         int | None, typer.Option(help="Ranks of every arm that has several.")
     ] = None,
+    rendezvous: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="How ranks find one another: auto (the default), file:///path, tcp://host:port "
+            "or, under torchrun or msrun, env://.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Compare order, shapes and types of all collectives between the ranks; slow.",
+        ),
+    ] = False,
     device: Annotated[
         str | None, typer.Option(help="auto (the default), cpu, cuda[:i], gpu or ascend.")
     ] = None,
@@ -53,12 +68,15 @@ def run(
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.cli.output import check_lang, print_json, print_run
+    from dualml.communicator.place import check_rendezvous
     from dualml.errors import UserError
     from dualml.experiment.schema import MOST_RANKS
     from dualml.runner.execute import INTERRUPTED, Request, execute
 
     if world_size is not None and not 1 <= world_size <= MOST_RANKS:
         raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {world_size}")
+    if rendezvous is not None:
+        check_rendezvous(rendezvous)
     if lang is not None:
         check_lang(lang)
     code, folder, parity = execute(
@@ -77,6 +95,8 @@ def run(
             lang=lang,
             report=not no_report,
             world_size=world_size,
+            rendezvous=rendezvous,
+            check=check,
         )
     )
     if json:

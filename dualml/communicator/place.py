@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from dualml.communicator.board import Board
 from dualml.errors import UserError
 
 RENDEZVOUS = ("file", "tcp", "env")
+
+
+def check_rendezvous(text: str) -> None:
+    """Raises `UserError` for a rendezvous that no backend can mean."""
+    scheme, separator, rest = text.partition("://")
+    if text != "auto" and not (scheme in RENDEZVOUS and separator):
+        raise UserError(f"rendezvous {text!r}: use auto, file:///path, tcp://host:port or env://")
+    if scheme == "file":
+        path = Path(rest)
+        if not path.is_absolute() or path.is_dir():
+            raise UserError(f"rendezvous {text} names no file; use file:///path/to/file")
+        if not path.parent.is_dir():
+            raise UserError(f"rendezvous {text}: {path.parent} is not a folder")
+    if scheme == "tcp":
+        try:
+            host, port = urlsplit(text).hostname, urlsplit(text).port
+        except ValueError:
+            host = port = None
+        if not host or not port:
+            raise UserError(
+                f"rendezvous {text} names no port from 1 to 65535; use tcp://host:port"
+            )
 
 
 @dataclass(frozen=True)
@@ -36,8 +60,4 @@ class Place:
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
             raise UserError(f"rank {self.rank} of {self.size}: ranks go from 0 to size - 1")
-        scheme = self.rendezvous.partition(":")[0]
-        if scheme not in ("auto", *RENDEZVOUS):
-            raise UserError(
-                f"rendezvous {self.rendezvous!r}: use auto, file:///path, tcp://host:port or env://"
-            )
+        check_rendezvous(self.rendezvous)

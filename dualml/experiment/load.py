@@ -31,7 +31,7 @@ def load(
         lab: a name (``lab1``) or a path to a TOML file.
         overrides: ``KEY=VALUE`` with a dotted key of the file and a TOML value.
         arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
-            arm where there is none.
+            arm where there is none. An arm with several world sizes names all it expands to.
         seeds, data: replace the file's.
         quick: apply the file's ``[quick]`` table: the same protocol on less data, and without
             ``arms`` only those that its ``select`` names.
@@ -64,8 +64,10 @@ def load(
         if loc[:1] == ["arms"] and len(loc) > 1:
             loc[1] = origins.get(loc[1], loc[1])
         origin = blame(loc, path, overrides, bool(seeds))
+        if world_size is not None and "world_size" in explain(error):
+            origin = f"--world-size {world_size}"
         raise UserError(f"{origin}: {explain(error)}") from None
-    return select(experiment, arms)
+    return select(experiment, arms, origins)
 
 
 def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
@@ -93,8 +95,11 @@ def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, st
         if not sizes:
             raise UserError(f"arms.{name}.world_size is an empty list; name at least one size")
         for size in sizes:
-            made[f"{name}-n{size}"] = {**arm, "world_size": size}
-            origins[f"{name}-n{size}"] = name
+            one = f"{name}-n{size}"
+            if one in arms or one in made:
+                raise UserError(f"arms.{name}.world_size = {sizes}: there are two arms {one}")
+            made[one] = {**arm, "world_size": size}
+            origins[one] = name
     if world_size is not None and world_size > 1 and not several:
         raise UserError(
             f"--world-size {world_size}: no arm of {table.get('name')} has more than one rank"
@@ -202,9 +207,11 @@ def known_keys(parents: Sequence[str]) -> list[str]:
     return list(getattr(here, "model_fields", {}))
 
 
-def select(experiment: Experiment, chosen: Sequence[str]) -> Experiment:
-    """Keep the arms (or groups of arms) named."""
-    arms = experiment.arms
+def select(
+    experiment: Experiment, chosen: Sequence[str], origins: Mapping[str, str] | None = None
+) -> Experiment:
+    """Keep the arms named, those of the groups named, and those made of an arm named."""
+    arms, origins = experiment.arms, origins or {}
     if not chosen:
         chosen = ["main"] if "main" in experiment.groups() else ["all"]
     keep: dict[str, None] = {}
@@ -212,9 +219,9 @@ def select(experiment: Experiment, chosen: Sequence[str]) -> Experiment:
         if word in arms:
             keep[word] = None
             continue
-        members = [n for n, arm in arms.items() if word in ("all", arm.group)]
+        members = [n for n, arm in arms.items() if word in ("all", arm.group, origins.get(n))]
         if not members:
-            known = [*arms, *experiment.groups(), "all"]
+            known = [*arms, *experiment.groups(), *origins.values(), "all"]
             raise UserError(f"{experiment.name} has no arm {word!r}{nearest(word, known)}")
         keep.update(dict.fromkeys(members))
     return experiment.model_copy(update={"arms": {n: arms[n] for n in arms if n in keep}})

@@ -115,7 +115,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     """Compute the plan.
 
     Raises:
-        UserError: a model that does not fit the images.
+        UserError: a model that does not fit the images, ranks that do not fit the data.
     """
     spec = model(experiment.model)
     shape = (1, *data.train_x.shape[1:])
@@ -133,10 +133,11 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
             weights[f"seed{seed}/{name}"] = w
-        for arm in experiment.arms.values():
+        for name, arm in experiment.arms.items():
             key = f"seed{seed}/pool{arm.samples}"
             if key not in order:
                 order[key] = subset(n, arm.samples, seed, "pool", arm.samples)
+            check_ranks(name, arm, len(order[key]))
             epochs = epochs_needed(arm, len(order[key]))
             check_length(arm, len(order[key]), epochs)
             for epoch in range(epochs):
@@ -177,6 +178,17 @@ def epochs_needed(arm: Arm, n: int) -> int:
         return 0
     per_epoch = math.ceil(n / arm.batch_size)
     return math.ceil((arm.updates or max(1, round(arm.epochs * per_epoch))) / per_epoch)
+
+
+def check_ranks(name: str, arm: Arm, n: int) -> None:
+    """Raises `UserError` for a number of ranks that the arm has no use for."""
+    ranks = arm.world_size
+    if arm.kind == "train" and ranks > n:
+        raise UserError(f"arms.{name}: {ranks} ranks share {n} training samples; use at most {n}")
+    if arm.kind == "collectives" and ranks == 1:
+        raise UserError(f"arms.{name}: kind = collectives needs world_size >= 2; received 1")
+    if arm.slow is not None and ranks == 1:
+        raise UserError(f"arms.{name}: slow holds up other ranks; with world_size = 1 there are none")
 
 
 def check_length(arm: Arm, n: int, epochs: int) -> None:

@@ -53,7 +53,13 @@ def adopted() -> Adopted | None:
     return None
 
 
-def check(found: Adopted, out: Path | None, world_size: int | None, backend: str | None) -> None:
+def check(
+    found: Adopted,
+    out: Path | None,
+    world_size: int | None,
+    backend: str | None,
+    rendezvous: str | None = None,
+) -> None:
     """Raises `UserError` for options that do not fit the launcher."""
     told = f"started by {found.launcher} with {found.size} ranks"
     if out is None:
@@ -62,6 +68,8 @@ def check(found: Adopted, out: Path | None, world_size: int | None, backend: str
         raise UserError(f"{told}: --world-size {world_size} is another number of ranks")
     if backend not in (None, found.backend):
         raise UserError(f"{told}: it serves --backend {found.backend} only; received {backend}")
+    if rendezvous not in (None, "auto", "env://"):
+        raise UserError(f"{told}: its ranks have a rendezvous; leave out --rendezvous {rendezvous}")
 
 
 def announce(folder: Path, number: int, places: Sequence[Path] | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dualml.report import ranks
+from dualml.report.analysis.caveats import crowded_items
 from dualml.report.bottleneck import bottleneck_figures
 from dualml.report.cells import Table
 from dualml.report.collective_tables import collective_tables
@@ -58,8 +59,5 @@ def _crowded(run: Run, words: Words, name: str) -> list[str]:
     """Beside every time: the ranks had to share cores."""
     if name == "staleness":
         return []
-    items = [
-        words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
-        for backend, n, threads, have in ranks.crowded(run)
-    ]
+    items = crowded_items(run, words)
     return [words("page.crowded", values=words.semicolons(items))] if items else []

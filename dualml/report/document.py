@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dualml.optim import RULES
-from dualml.report import numbers, ranks, tables, verdict_tables
+from dualml.report import machine, numbers, ranks, tables, verdict_tables
 from dualml.report.analysis import Topic, analyse, headline
 from dualml.report.cells import Table
 from dualml.report.chapters import Chapter, chapters
@@ -18,7 +18,7 @@ from dualml.report.rank_code import Excerpts, rank_code
 from dualml.report.schedules import schedules
 from dualml.report.serial import serial_figures, serial_tables
 from dualml.report.settings import settings
-from dualml.report.strategies import COST, Card, cards, combining
+from dualml.report.strategies import COST, Card, cards, combining, short
 from dualml.report.style import Figure
 from dualml.report.words import Words
 
@@ -153,7 +153,7 @@ def _rules(run: Run, words: Words) -> list[Rule]:
     return [
         Rule(
             name=name,
-            arms=arms,
+            arms=short(arms, words) if ranks.distributed(run) else arms,
             principle=known,
             explanation=words.either(f"symbols.{_variant(run, name, arms)}", ""),
         )
@@ -172,7 +172,7 @@ def _variant(run: Run, name: str, arms: list[str]) -> str:
 
 def _vector(run: Run, words: Words) -> str:
     """S of this run's model."""
-    nbytes = ranks.vector_bytes(run)
+    nbytes = machine.vector_bytes(run)
     if nbytes is None or not ranks.several(run):
         return ""
     return words("intro.vector", model=run.experiment.get("model"), n=numbers.quantity(nbytes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from dualml.report import numbers, ranks
@@ -107,8 +108,6 @@ def checks(run: Run) -> list[Mapping[str, Any]]:
 
 def check_table(run: Run, words: Words) -> Table | None:
     """Measured against predicted, by backend, ranks and strategy: the largest size, and all."""
-    from statistics import median
-
     grouped: dict[tuple[str, int, int, str], list[Mapping[str, Any]]] = {}
     for c in checks(run):
         key = (str(c["backend"]), int(c["world_size"]), int(c.get("from_world_size") or 0))
@@ -140,26 +139,27 @@ def check_table(run: Run, words: Words) -> Table | None:
     return Table("checks", words("table.checks"), head, rows)
 
 
-def slowdown(run: Run, arm: str, backend: str) -> Mapping[str, Any] | None:
-    """What ``cost.json`` says of a slow arm: measured and predicted factor on the step time."""
-    for s in run.cost.get("slowdowns") or ():
-        if s.get("arm") == arm and s.get("backend") == backend:
-            return s
-    return None
+def slowdown(run: Run, arm: str, backend: str, key: str) -> float | None:
+    """What ``cost.json`` says of a slow arm: the factor on the time of an update, ``measured`` or
+    ``predicted``; the median over the seeds."""
+    found = [
+        float(s[key])
+        for s in run.cost.get("slowdowns") or ()
+        if s.get("arm") == arm and s.get("backend") == backend and numbers.known(s.get(key))
+    ]
+    return median(found) if found else None
 
 
 def predicted_slowdown(run: Run, arm: str, backend: str) -> float | None:
-    found = slowdown(run, arm, backend)
-    value = found.get("predicted") if found else None
-    return float(value) if numbers.known(value) else None
+    return slowdown(run, arm, backend, "predicted")
 
 
 def measured_slowdown(run: Run, arm: str, backend: str) -> float | None:
-    """The file's, or else the ratio of the training times per update."""
-    found = slowdown(run, arm, backend)
-    if found and numbers.known(found.get("measured")):
-        return float(found["measured"])
+    """The file's, or else the ratio of the ranks' mean times of an update."""
+    told = slowdown(run, arm, backend, "measured")
+    if told is not None:
+        return told
     base = ranks.base_of(run, arm)
-    mine = ranks.mean_step(run, arm, backend)
-    theirs = ranks.mean_step(run, base, backend) if base else None
+    mine = ranks.update_seconds(run, arm, backend)
+    theirs = ranks.update_seconds(run, base, backend) if base else None
     return mine / theirs if mine and theirs else None

@@ -52,7 +52,7 @@ def _read(folder: Path) -> Run:
         comparisons=comparisons,
         parity_settings=(parity or {}).get("settings") or {},
         serial=tuple(_serial(s) for s in (parity or {}).get("serial") or []),
-        cost={key: tuple(costs.get(key) or ()) for key in COSTS} if costs else {},
+        cost={key: tuple(_costs(costs, key)) for key in COSTS} if costs else {},
     )
 
 
@@ -140,6 +140,12 @@ def _comparison(raw: Mapping[str, Any]) -> Comparison:
         curve=raw.get("curve") or {},
         outcome=raw.get("outcome") or {},
     )
+
+
+def _costs(costs: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Rows of ``cost.json``, each with what the messages were taken to share."""
+    shared = {"topology": costs.get("topology") or "flat"}
+    return [{**shared, **row, "backend": str(row.get("backend"))} for row in costs.get(key) or ()]
 
 
 def _serial(raw: Mapping[str, Any]) -> Serial:

@@ -162,8 +162,8 @@ def slow_table(run: Run, words: Words) -> Table | None:
     for arm in slow_arms(run):
         for backend in run.backends:
             base = ranks.base_of(run, arm)
-            before = ranks.mean_step(run, base, backend) if base else None
-            after = ranks.mean_step(run, arm, backend)
+            before = ranks.update_seconds(run, base, backend) if base else None
+            after = ranks.update_seconds(run, arm, backend)
             if before is None or after is None:
                 continue
             rows.append(

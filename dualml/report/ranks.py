@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from statistics import median
 from typing import Any
@@ -156,11 +155,14 @@ def _key(run: Run, arm: str, *without: str) -> str:
 
 
 def base_of(run: Run, arm: str) -> str | None:
-    """The same arm without its handicap."""
-    mine = _key(run, arm, "slow")
-    for other in several(run):
-        if other != arm and not run.arms[other].get("slow") and _key(run, other, "slow") == mine:
-            return other
+    """The same arm without its handicap; where there is none, one that trained for longer or
+    shorter."""
+    for more in ((), ("epochs", "updates")):
+        mine = _key(run, arm, "slow", *more)
+        for other in several(run):
+            plain = other != arm and not run.arms[other].get("slow")
+            if plain and _key(run, other, "slow", *more) == mine:
+                return other
     return None
 
 
@@ -206,47 +208,21 @@ def average(rows: list[dict[str, float]]) -> dict[str, float]:
     return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
 
 
+def update_seconds(run: Run, arm: str, backend: str) -> float | None:
+    """Mean over the ranks; of a handicap that sets in later the updates from then on."""
+    first = int((slow(run, arm) or SLOW)["since"]) - 1
+    spent = [r["done"] - r["begin"] for t in run.select(arm, backend) for r in t.times]
+    if first and spent and all(len(s) > first for s in spent):
+        return sum(float(s[first:].mean()) for s in spent) / len(spent)
+    rows = parts(run, arm, backend)
+    return average(rows)["step_s"] if rows else None
+
+
 def share(run: Run, arm: str, backend: str) -> float | None:
     return numbers.mean([t.communication_share for t in run.select(arm, backend)])
-
-
-def cores(run: Run, backend: str) -> int | None:
-    """Usable cores: the number at the start of what the backend recorded (``2 usable, …``)."""
-    found = re.match(r"\d+", str((run.environment.get(backend) or {}).get("cores", "")))
-    return int(found[0]) if found else None
-
-
-def crowded(run: Run) -> list[tuple[str, int, int, int]]:
-    """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
-    found = []
-    most: dict[str, int] = {}
-    for t in run.trials:
-        if t.ok:
-            most[t.backend] = max(most.get(t.backend, 1), t.world_size)
-    for backend in run.backends:
-        told = str((run.environment.get(backend) or {}).get("threads", ""))
-        have, ranks = cores(run, backend), most.get(backend, 1)
-        threads = int(told) if told.isdecimal() else have
-        if ranks > 1 and have is not None and threads is not None and ranks * threads > have:
-            found.append((backend, ranks, threads, have))
-    return found
 
 
 def frameworks(run: Run) -> list[str]:
     """The backends whose speed is of interest: the NumPy reference only if little else is there."""
     others = [b for b in run.backends if run.framework(b) != "numpy"]
     return others if len(others) > 1 else run.backends
-
-
-def vector_bytes(run: Run) -> int | None:
-    """S: bytes of the model's parameters in float32; None for a model that is not known here."""
-    import math
-
-    from dualml.errors import UserError
-    from dualml.model.zoo import model
-
-    try:
-        spec = model(str(run.experiment.get("model")))
-    except UserError:
-        return None
-    return 4 * sum(math.prod(shape) for shape in spec.parameters().values())

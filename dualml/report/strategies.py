@@ -73,10 +73,22 @@ def combining(run: Run, words: Words) -> list[Card]:
     for arm in ranks.several(run):
         used.setdefault(way(run, arm), []).append(arm)
     return [
-        Card(words(f"combine.{key}.name"), used[key], formulas, words(f"combine.{key}.does"))
+        Card(
+            words(f"combine.{key}.name"),
+            short(used[key], words),
+            formulas,
+            words(f"combine.{key}.does"),
+        )
         for key, formulas in COMBINE.items()
         if key in used
     ]
+
+
+def short(arms: Sequence[str], words: Words, most: int = 12) -> list[str]:
+    """The first ones of many arms, and how many more there are."""
+    if len(arms) <= most + 1:
+        return list(arms)
+    return [*arms[:most], words.count("more", len(arms) - most)]
 
 
 def way(run: Run, arm: str) -> str:
@@ -100,7 +112,7 @@ def cards(run: Run, words: Words) -> list[Card]:
         made.append(
             Card(
                 name=name,
-                arms=arms,
+                arms=short(arms, words),
                 formulas=CLOSED.get(name, ()),
                 explanation=words.either(f"strategy.{name}", ""),
                 counts=[counts(name, n, words) for n in _sizes(run, arms)],

@@ -79,7 +79,8 @@ def _curves(run: Run, words: Words, look: Look, group: str, arms: Sequence[str])
         look.legend(made, colors, run.backends, 4 if len(colors) > 5 else 5)
         text = style.svg(made, name)
     title = words("figure.training", group=words.either(f"group.{group}", group))
-    notes = [title, words("figure.mean_line"), words("figure.interpolated")]
+    black = [words("figure.one_rank")] if alone else []
+    notes = [title, *black, words("figure.mean_line"), words("figure.interpolated")]
     alt = words("alt.training", title=title, finals=_finals(run, arms))
     return Figure(name, text, words.sentences(notes), alt)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dualml.report import numbers
+from dualml.report import numbers, ranks
 from dualml.report.analysis.base import named
 from dualml.report.cells import Cell, Head, Table, heads, number, percent, verdict
 from dualml.report.model import Comparison, Run
@@ -24,6 +24,8 @@ def parity(run: Run, words: Words) -> Table | None:
     if not run.comparisons:
         return None
     phases = phases_of(run.comparisons)
+    # In a run with ranks the table is long enough without a column of nothing.
+    apart = any(c.first_divergence for c in run.comparisons) or not ranks.distributed(run)
     rows, margin = [], float(run.parity_settings.get("margin") or 1)
     for c in run.comparisons:
         rows.append(
@@ -34,14 +36,14 @@ def parity(run: Run, words: Words) -> Table | None:
                 verdict(c, words),
                 number(numbers.quantity(c.steps)),
                 *(phase(c.phases.get(p), margin) for p in phases),
-                Cell(divergence(c.first_divergence, words)),
+                *([Cell(divergence(c.first_divergence, words))] if apart else []),
             ]
         )
     unit = words("unit.phase")
     head = [
         *heads(words, "arm", "seed", "pair", "verdict", "steps:count"),
         *(Head(words.either(f"phase.{p}", p), unit, True) for p in phases),
-        *heads(words, "first"),
+        *(heads(words, "first") if apart else []),
     ]
     return Table("parity", words("table.parity"), head, rows)
 

@@ -43,7 +43,7 @@ class Request:
     report: bool = True
     quiet: bool = False
     world_size: int | None = None
-    rendezvous: str = "auto"
+    rendezvous: str | None = None
     check: bool = False
 
 
@@ -57,10 +57,14 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
     if found is not None:
         if request.resume:
             raise UserError(f"--resume goes on without {found.launcher}: it starts its own ranks")
-        check_adopted(found, request.out, request.world_size, request.backend)
+        check_adopted(
+            found, request.out, request.world_size, request.backend, request.rendezvous
+        )
         if found.rank != 0:
             return assist(found, request)
         request = replace(request, world_size=found.size, backend=found.backend)
+    elif (request.rendezvous or "").startswith("env:"):
+        raise UserError("--rendezvous env:// is for ranks that torchrun or msrun starts; leave it out")
     with contextlib.ExitStack() as held:
         if request.resume:
             refuse_settings(request)
@@ -157,6 +161,10 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         quick=request.quick,
         world_size=request.world_size,
     )
+    if max(arm.world_size for arm in experiment.arms.values()) == 1:
+        for option, value in (("--rendezvous", request.rendezvous), ("--check", request.check)):
+            if value:
+                raise UserError(f"{option}: no arm of {experiment.name} that runs has several ranks")
     device = request.device or "auto"
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
@@ -164,7 +172,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit))
     options: dict[str, Any] = {"device": device, "threads": request.threads or default_threads()}
     if any(arm.world_size > 1 for arm in experiment.arms.values()):
-        options |= {"rendezvous": request.rendezvous, "check": request.check}
+        options |= {"rendezvous": request.rendezvous or "auto", "check": request.check}
         options["threads_asked"] = bool(request.threads)
     names = [info.name for info in infos]
     return RunFolder.create(out, plan, names, request.lang or "en", options), plan, infos
@@ -191,6 +199,8 @@ def refuse_settings(request: Request) -> None:
         "--device": request.device,
         "--threads": request.threads,
         "--world-size": request.world_size,
+        "--rendezvous": request.rendezvous,
+        "--check": request.check,
     }
     for option, value in given.items():
         if value not in (None, False, (), []):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
     if size == 1:
         return run.trial(folders[0], info.create(job["device"], job["threads"]), None)
     if info.ranks == "threads":
-        return threads(run, folders, size, lambda: info.create(job["device"], job["threads"]))
+        make = partial(info.create, job["device"], job["threads"])
+        return threads(run, folders, size, make, job["check"])
     backend = info.create(job["device"], job["threads"])
     comm = join(folders[0], backend, rank, size, plan, job)
     emit.pulse(comm)
@@ -63,7 +65,7 @@ def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
 
 
 def threads(
-    run: Runner, folders: list[Path], size: int, create: Callable[[], Any]
+    run: Runner, folders: list[Path], size: int, create: Callable[[], Any], check: bool
 ) -> dict[str, Any]:
     """All ranks as threads of this process."""
     from dualml.reference.communicator import run_threads
@@ -77,7 +79,7 @@ def threads(
             return run.trial(folder, create(), comm)
 
         limit = run.plan.experiment.limits.collective
-        summary = run_threads(size, work, limit)[0]
+        summary = run_threads(size, work, limit, check)[0]
         run.emit.send({"event": "settled", "number": number, **summary})
     return summary
 

@@ -29,11 +29,11 @@ def analyse(run: Run, words: Words) -> list[Topic]:
     together = (collectives, native, training, bottleneck, serial)
     if not ranks.distributed(run):
         return [Topic(p.__name__, p(run, words)) for p in (*alone, verdicts, caveats)]
-    parts = list(together)
+    found = [Topic(p.__name__, p(run, words)) for p in together]
     if run.main_arms() and all(ranks.size(run, arm) == 1 for arm in run.main_arms()):
-        parts = [*alone, *parts]
-    topics = [Topic(part.__name__, part(run, words)) for part in parts]
-    found = [t for t in topics if any(not f.warning for f in t.findings)]
+        more = [Topic(p.__name__, p(run, words)) for p in alone]
+        found = [*(t for t in more if any(not f.warning for f in t.findings)), *found]
+    found = [t for t in found if t.findings]
     if ranks.training(run):
         found.append(Topic(verdicts.__name__, verdicts(run, words)))
     return [*found, Topic(caveats.__name__, caveats(run, words))]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from dualml.report import numbers, ranks
+from dualml.report import machine, numbers, ranks
 from dualml.report.analysis.base import Finding, Notes
 from dualml.report.model import Run
 from dualml.report.words import Words
+
+
+def crowded_items(run: Run, words: Words) -> list[str]:
+    """The backends whose ranks had to share cores, with the numbers."""
+    return [
+        words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
+        for backend, n, threads, have in machine.crowded(run)
+    ]
 
 
 def caveats(run: Run, words: Words) -> list[Finding]:
@@ -18,7 +26,7 @@ def caveats(run: Run, words: Words) -> list[Finding]:
         if count != "?":
             text = words("say.caveats.all") if count == "all" else count
             notes.warn("threads", backends=words.join(backends), threads=text)
-            cores = {c for b in backends if (c := ranks.cores(run, b)) is not None}
+            cores = {c for b in backends if (c := machine.cores(run, b)) is not None}
             if len(cores) == 1:
                 notes.warn("cores", backends=words.join(backends), cores=cores.pop())
         else:
@@ -35,11 +43,16 @@ def caveats(run: Run, words: Words) -> list[Finding]:
     if run.experiment.get("quick"):
         notes.warn("quick_ranks" if ranks.distributed(run) else "quick")
     if ranks.distributed(run):
-        for backend, most, each, have in ranks.crowded(run):
-            notes.warn("crowded", backend=backend, ranks=most, threads=each, cores=have)
-        for backend in run.backends:
-            notes.warn("threaded" if run.framework(backend) == "numpy" else "loopback",
-                       backend=backend)  # fmt: skip
+        items = crowded_items(run, words)
+        if items:
+            notes.warn("crowded", values=words.semicolons(items))
+        threaded = [b for b in run.backends if run.framework(b) == "numpy"]
+        for key, backends in (
+            ("loopback", [b for b in run.backends if b not in threaded]),
+            ("threaded", threaded),
+        ):
+            if backends:
+                notes.warn(key, backends=words.join(backends))
     if len(run.seeds) == 1:
         notes.warn("one_seed", seed=run.seeds[0])
     else:

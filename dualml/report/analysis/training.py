@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 from statistics import median
@@ -76,14 +77,18 @@ def _strategies(notes: Notes, run: Run, words: Words, backend: str, n: int) -> N
         and ranks.exact(ranks.strategy(run, a))
         and ranks.plain(run, a)
     ]
-    longest = max((t.updates or 0 for a in arms for t in run.select(a, backend)), default=0)
+    # Of arms of different lengths those of the length that most have.
+    lengths = Counter(t.updates for a in arms for t in run.select(a, backend))
+    usual = lengths.most_common(1)[0][0] if lengths else None
     steps = {
         a: s
         for a in arms
         if (s := ranks.mean_step(run, a, backend))
-        and all(t.updates == longest for t in run.select(a, backend))
+        and all(t.updates == usual for t in run.select(a, backend))
     }
-    if len(steps) < 2:
+    first = {ranks.strategy(run, a): a for a in reversed(steps)}  # one arm of each strategy
+    steps = {a: s for a, s in steps.items() if a in first.values()}
+    if len(set(steps.values())) < 2:
         return
     fast, slow = min(steps, key=lambda a: steps[a]), max(steps, key=lambda a: steps[a])
     notes.say(

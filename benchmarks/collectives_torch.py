@@ -1,0 +1,53 @@
+"""What one rank does to time collectives in PyTorch; started by communication.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ranks import paced
+from timing import Times, take_turns
+
+from dualml.aggregation import strategy
+from dualml.model import model
+
+MANY = [10_486] * 100  # 100 equal tensors, 4 MB
+
+
+def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
+    """Bytes → times of our all-reduce, of gloo's called by hand, of our ring, and of a copy."""
+    reduce, ring = strategy("all_reduce"), strategy("ring")
+    found = {}
+    for nbytes, repeats in argument["sizes"]:
+        x = torch.zeros(nbytes // 4).fill_(0)  # written to: its pages are there
+        y = torch.empty_like(x).fill_(0)
+        calls: dict[str, Callable[[], Any]] = {
+            "ours": lambda x=x: reduce.sum(comm, x),
+            "native": lambda x=x: dist.all_reduce(x),
+            "ring": lambda x=x: ring.sum(comm, x),
+            "copy": lambda x=x, y=y: y.copy_(x),
+        }
+        chosen = {name: calls[name] for name in argument["names"]}
+        found[str(nbytes)] = turns(comm, chosen, argument["rounds"], repeats)
+    return found
+
+
+def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
+    """Model → times of its gradients summed as one flat bucket, and tensor by tensor."""
+    reduce, found = strategy("all_reduce"), {}
+    lenet = [shape for shape in model("lenet").parameters().values()]
+    for name, shapes in {"lenet": lenet, "many": [(n,) for n in MANY]}.items():
+        tensors = [torch.zeros(shape) for shape in shapes]
+        flat = torch.zeros(sum(t.numel() for t in tensors))
+        calls: dict[str, Callable[[], Any]] = {
+            "bucket": lambda flat=flat: reduce.sum(comm, flat),
+            "each": lambda tensors=tensors: [comm.all_reduce(t, inplace=True) for t in tensors],
+        }
+        found[name] = turns(comm, calls, argument["rounds"], argument["repeats"])
+    return found
+
+
+def turns(comm: Any, calls: dict[str, Callable[[], Any]], rounds: int, repeats: int) -> Times:
+    return take_turns({n: paced(comm, call, repeats) for n, call in calls.items()}, rounds)

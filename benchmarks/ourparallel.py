@@ -1,0 +1,67 @@
+"""dualml's data-parallel update as a trial runs it, for either framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from workload import dataset
+
+from dualml.aggregation.buckets import layout
+from dualml.aggregation.parallel import DataParallel
+from dualml.backend import backends
+from dualml.data import normalised
+from dualml.experiment.schema import Aggregation
+from dualml.model import initial_weights, model
+from dualml.optim import Schedule, rule_from
+from dualml.runner.ranks import TOGETHER
+
+BATCH, LR = 64, 0.05
+#: Updates of a round: the losses of so many are read together, in a trial as in the other loops.
+STEPS = 2 * TOGETHER
+
+
+def samples() -> tuple[Any, Any]:
+    """Normalised training images and labels."""
+    data = dataset()
+    return normalised(data.train_x, data.mean, data.std), data.train_y
+
+
+class Order:
+    """Global batches of one permutation after another, the same on every rank."""
+
+    def __init__(self, length: int) -> None:
+        self.draw, self.length = np.random.default_rng(0), length
+        self.order, self.at = self.draw.permutation(length), 0
+
+    def __call__(self) -> Any:
+        if self.at + BATCH > self.length:
+            self.order, self.at = self.draw.permutation(self.length), 0
+        self.at += BATCH
+        return self.order[self.at - BATCH : self.at]
+
+
+class OurParallel:
+    """LeNet, SGD, all-reduce of gradients in one bucket; losses read as often as in a trial."""
+
+    def __init__(self, comm: Any, x: Any, y: Any) -> None:
+        backend = backends()[comm.backend].create("cpu", 1)
+        spec, rule = model("lenet"), rule_from({"name": "sgd", "lr": LR})
+        weights = initial_weights(spec, 0)
+        training = backend.training(
+            spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS
+        )
+        pieces = training.pieces(layout(spec.parameters()))
+        self.parallel = DataParallel(backend, training, pieces, comm, Aggregation())
+        self.parallel.load(
+            weights, rule.init({name: w.astype(np.float64) for name, w in weights.items()}), 0
+        )
+        self.next, self.step = Order(len(y)), 0
+
+    def __call__(self) -> None:
+        for _ in range(STEPS // TOGETHER):
+            lazy = []
+            for _ in range(TOGETHER):
+                self.step += 1
+                lazy.append(self.parallel.step(self.next(), self.step))
+            self.parallel.read(lazy)

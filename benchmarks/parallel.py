@@ -1,0 +1,64 @@
+"""An update of data-parallel training on two ranks against loops written by hand.
+
+    python benchmarks/parallel.py --backend torch|mindspore [--quick]     prints rows as JSON
+
+LeNet, SGD, 64 samples an update shared by two ranks of one thread each. All loops take turns in the
+same two ranks; a round's time is that of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from ranks import on_ranks, slowest
+from timing import Row, fastest, row
+
+SIZE = 2
+SECTIONS = {
+    "torch": "data-parallel training on two ranks, torch",
+    "mindspore": "data-parallel training on two ranks, mindspore",
+}
+WHAT = "LeNet, sgd, all_reduce"
+BY_HAND = {
+    "torch": {
+        "fused": "DistributedDataParallel, fused SGD",
+        "foreach": "DistributedDataParallel, foreach SGD",
+    },
+    "mindspore": {
+        "each": "one compiled cell, ops.AllReduce per parameter",
+        "flat": "one compiled cell, ops.AllReduce, flat",
+    },
+}
+
+
+def rows(backend: str, rounds: int) -> list[Row]:
+    times = slowest(on_ranks(backend, SIZE, f"parallel_{backend}:train", {"rounds": rounds}))
+    by_hand = BY_HAND[backend]
+    best = fastest(times, list(by_hand))
+    target = {"torch": 1.05, "mindspore": None}[backend]
+    return [
+        row(
+            SECTIONS[backend],
+            WHAT,
+            by_hand[name],
+            times,
+            "ours",
+            name,
+            target=target if name == best else None,
+        )
+        for name in sorted(by_hand, key=lambda name: name != best)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=SECTIONS, required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    asked = parser.parse_args()
+    made = rows(asked.backend, rounds=9 if asked.quick else 31)
+    print(json.dumps([r.describe() for r in made]))
+
+
+if __name__ == "__main__":
+    main()

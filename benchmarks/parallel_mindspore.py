@@ -1,0 +1,87 @@
+"""Data-parallel training in MindSpore, dualml's and by hand; started by parallel.py on every rank."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from handwritten_mindspore import lenet
+from mindspore import nn, ops
+from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
+from ranks import paced
+from timing import Times, take_turns
+
+
+class EachStep(nn.Cell):
+    """Forward, backward, one ``ops.AllReduce`` per gradient and the update, as one graph."""
+
+    def __init__(self, comm: Any) -> None:
+        super().__init__()
+        self.loss = nn.WithLossCell(lenet(), nn.CrossEntropyLoss())
+        self.optimizer = nn.SGD(self.loss.trainable_params(), LR)
+        self.gradient = ops.value_and_grad(self.loss, None, self.optimizer.parameters)
+        self.reduce = ops.AllReduce(ops.ReduceOp.SUM, comm.group)
+        self.share = 1 / comm.size
+
+    def combine(self, gradients: Any) -> Any:
+        found = ()
+        for gradient in gradients:
+            found += (self.reduce(gradient) * self.share,)
+        return found
+
+    def construct(self, x: ms.Tensor, y: ms.Tensor) -> ms.Tensor:
+        loss, gradients = self.gradient(x, y)
+        return ops.depend(loss, self.optimizer(self.combine(gradients)))
+
+
+class FlatStep(EachStep):
+    """The same with all gradients in one ``ops.AllReduce``."""
+
+    def __init__(self, comm: Any) -> None:
+        super().__init__(comm)
+        self.shapes = tuple(tuple(p.shape) for p in self.optimizer.parameters)
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
+        self.spans = tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+    def combine(self, gradients: Any) -> Any:
+        parts = ()
+        for gradient in gradients:
+            parts += (gradient.reshape(-1),)
+        flat = self.reduce(ops.cat(parts)) * self.share
+        found = ()
+        for i, (start, stop) in enumerate(self.spans):
+            found += (flat[start:stop].reshape(self.shapes[i]),)
+        return found
+
+
+class HandWritten:
+    """The loop an expert writes around such a cell: data in memory, losses read at the end."""
+
+    def __init__(self, comm: Any, x: np.ndarray, y: np.ndarray, step: nn.Cell) -> None:
+        self.x, self.y, self.step = x, y.astype(np.int32), step
+        self.next = Order(len(y))
+        self.mine = slice(comm.rank * BATCH // comm.size, (comm.rank + 1) * BATCH // comm.size)
+
+    def __call__(self) -> None:
+        losses = []
+        for _ in range(STEPS):
+            batch = self.next()[self.mine]
+            x = ms.Tensor.from_numpy(self.x[batch])
+            losses.append(self.step(x, ms.Tensor.from_numpy(self.y[batch])))
+        for loss in losses:
+            loss.asnumpy()
+
+
+def train(comm: Any, argument: dict[str, Any]) -> Times:
+    """Milliseconds of an update, by variant."""
+    x, y = samples()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    calls = {
+        "ours": OurParallel(comm, x, y),
+        "each": HandWritten(comm, x, y, EachStep(comm)),
+        "flat": HandWritten(comm, x, y, FlatStep(comm)),
+    }
+    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    return {name: [t / STEPS for t in found] for name, found in times.items()}

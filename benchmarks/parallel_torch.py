@@ -1,0 +1,60 @@
+"""Data-parallel training in PyTorch, dualml's and by hand; started by parallel.py on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from handwritten_torch import lenet
+from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
+from ranks import paced
+from timing import Times, take_turns
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+
+class HandWritten:
+    """The loop an expert writes: `DistributedDataParallel` at its fastest, data in memory.
+
+    Args:
+        how: ``fused=True`` or ``foreach=True`` of `torch.optim.SGD`.
+    """
+
+    def __init__(self, comm: Any, x: torch.Tensor, y: torch.Tensor, **how: bool) -> None:
+        self.x, self.y, n = x, y, comm.size
+        self.net = DistributedDataParallel(
+            lenet(), broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
+        )
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=LR, **how)
+        self.next = Order(len(y))
+        self.mine = slice(comm.rank * BATCH // n, (comm.rank + 1) * BATCH // n)
+
+    def __call__(self) -> None:
+        # The trial's choice of deterministic algorithms is its own cost, not that of this loop.
+        torch.use_deterministic_algorithms(False)
+        losses = []
+        for _ in range(STEPS):
+            batch = torch.from_numpy(self.next()[self.mine])
+            loss = functional.cross_entropy(
+                self.net(self.x.index_select(0, batch)), self.y.index_select(0, batch)
+            )
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimizer.step()
+            losses.append(loss.detach())
+        torch.stack(losses).tolist()
+        torch.use_deterministic_algorithms(True)
+
+
+def train(comm: Any, argument: dict[str, Any]) -> Times:
+    """Milliseconds of an update, by variant."""
+    x, y = samples()
+    own = torch.from_numpy(x), torch.from_numpy(y)
+    torch.manual_seed(0)  # the same initial weights on every rank
+    calls = {
+        "ours": OurParallel(comm, x, y),
+        "fused": HandWritten(comm, *own, fused=True),
+        "foreach": HandWritten(comm, *own, foreach=True),
+    }
+    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    return {name: [t / STEPS for t in found] for name, found in times.items()}

@@ -1,0 +1,42 @@
+"""What the ranks of a run had to share, and how long the vector is that they combine."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from dualml.report.model import Run
+
+
+def cores(run: Run, backend: str) -> int | None:
+    """Usable cores: the number at the start of what the backend recorded (``2 usable, …``)."""
+    found = re.match(r"\d+", str((run.environment.get(backend) or {}).get("cores", "")))
+    return int(found[0]) if found else None
+
+
+def crowded(run: Run) -> list[tuple[str, int, int, int]]:
+    """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
+    found = []
+    most: dict[str, int] = {}
+    for t in run.trials:
+        if t.ok:
+            most[t.backend] = max(most.get(t.backend, 1), t.world_size)
+    for backend in run.backends:
+        told = str((run.environment.get(backend) or {}).get("threads", ""))
+        have, ranks = cores(run, backend), most.get(backend, 1)
+        threads = int(told) if told.isdecimal() else have
+        if ranks > 1 and have is not None and threads is not None and ranks * threads > have:
+            found.append((backend, ranks, threads, have))
+    return found
+
+
+def vector_bytes(run: Run) -> int | None:
+    """S: bytes of the model's parameters in float32; None for a model that is not known here."""
+    from dualml.errors import UserError
+    from dualml.model.zoo import model
+
+    try:
+        spec = model(str(run.experiment.get("model")))
+    except UserError:
+        return None
+    return 4 * sum(math.prod(shape) for shape in spec.parameters().values())
