@@ -48,10 +48,6 @@ class Asynchronous(DataParallel):
     def free(self) -> bool:
         return self.settings.arrival == "free"
 
-    @property
-    def diverges(self) -> bool:
-        return False  # the server's parameters are what counts
-
     def step(self, batch: Array, step: int) -> tuple[Any, float]:
         self.now = step
         part, share, factor = self.deal(batch)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.aggregation import AllReduce, strategy
+from dualml.aggregation import strategy
 from dualml.aggregation.compress import TopK, sum_half
 from dualml.aggregation.pieces import Pieces, Tensor
 from dualml.aggregation.slow import Slow, pause
@@ -62,20 +62,11 @@ class DataParallel:
         part, share, factor = self.deal(batch)
         begin = time.perf_counter()
         loss, gradients = self.pieces.gradient(part, factor)
-        of_parameters = self.settings.of == "parameters"
-        if of_parameters:
-            self.pieces.update(gradients, step)
         self.handicap(time.perf_counter() - begin)
         arrive = time.perf_counter()
-        if not of_parameters:
-            gradients = [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
-            end = time.perf_counter()
-            self.pieces.update(gradients, step)
-        elif step % self.settings.every == 0:
-            self.average(share)
-            end = time.perf_counter()
-        else:
-            end = arrive
+        gradients = [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
+        end = time.perf_counter()
+        self.pieces.update(gradients, step)
         self.times.add(begin, arrive, end, time.perf_counter())
         return loss, share
 
@@ -85,10 +76,11 @@ class DataParallel:
         sizes = parts_of(len(batch), n)
         first = sum(sizes[:rank])
         share = sizes[rank] / len(batch)
-        if self.settings.of == "parameters":
-            return batch[first : first + sizes[rank]], share, 1.0
-        factor = {"weighted": share, "mean": 1 / n, "sum": 1.0}[self.settings.reduce]
-        return batch[first : first + sizes[rank]], share, factor
+        return batch[first : first + sizes[rank]], share, self.factor(share)
+
+    def factor(self, share: float) -> float:
+        """What this rank's mean gradient is multiplied with before all are added up."""
+        return {"weighted": share, "mean": 1 / self.comm.size, "sum": 1.0}[self.settings.reduce]
 
     def sum(self, x: Tensor, bucket: str) -> Tensor:
         """The strategy's sum over the ranks, compressed as the settings say."""
@@ -102,24 +94,9 @@ class DataParallel:
             return sum_half(self.strategy, comm, x)
         return self.strategy.sum(comm, x)
 
-    def average(self, share: float) -> None:
-        """Replace the parameters by their average over the ranks (or the neighbours)."""
-        weighted = self.settings.reduce == "weighted" and self.strategy.exact
-        factor = share if weighted else 1 / self.comm.size
-        own = self.pieces.parameters()
-        # A strategy that is not exact sums over some ranks only, and weighs its own tensor alike.
-        parts = [self.sum(self.comm.scale(p, factor), f"bucket{i}") for i, p in enumerate(own)]
-        self.pieces.assign(parts)
-
     def handicap(self, seconds: float) -> None:
         if self.slow is not None:
             pause(self.slow.computing(self.comm.rank, seconds, self.now, self.seed))
-
-    @property
-    def diverges(self) -> bool:
-        """Whether the ranks hold different parameters between two updates."""
-        s = self.settings
-        return s.of == "parameters" and (s.every > 1 or not self.strategy.exact)
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -135,25 +112,15 @@ class DataParallel:
         return total
 
     def trace(self, batch: Array, probe: Array) -> Trace:
-        """Activations of this rank's model, and the gradient as the ranks combine it.
-
-        Where they combine parameters it is the exact gradient of the batch while the parameters
-        agree, and this rank's own where they do not.
-        """
-        part, share, factor = self.deal(batch)
-        combined = self.settings.of == "gradients"
-        own = factor if combined else 1.0 if self.diverges else share
-        _, gradients = self.pieces.gradient(part, own)
-        if combined:
-            kept = None if self.top is None else {k: v.copy() for k, v in self.top.kept.items()}
-            gradients = [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
-            if self.top is not None and kept is not None:
-                self.top.kept = kept  # a look changes nothing
-        elif not self.diverges:
-            gradients = [AllReduce().sum(self.comm, g) for g in gradients]
-        named = self.pieces.named(gradients)
+        """Activations of this rank's model, and the gradient as the ranks combine it."""
+        part, _, factor = self.deal(batch)
+        _, gradients = self.pieces.gradient(part, factor)
+        kept = None if self.top is None else {k: v.copy() for k, v in self.top.kept.items()}
+        gradients = [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
+        if self.top is not None and kept is not None:
+            self.top.kept = kept  # a look changes nothing
         digest, activations = self.training.look(batch, probe)
-        return Trace(digest, activations, 0.0, dict(named))
+        return Trace(digest, activations, 0.0, dict(self.pieces.named(gradients)))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         return self.training.look(batch, probe)
@@ -163,11 +130,7 @@ class DataParallel:
 
     def consensus(self) -> list[Tensor] | None:
         """The mean of all ranks' parameters where they differ, else None; all ranks call it."""
-        if not self.diverges:
-            return None
-        factor = 1 / self.comm.size
-        parts = [self.comm.scale(p, factor) for p in self.pieces.parameters()]
-        return [AllReduce().sum(self.comm, p) for p in parts]
+        return None
 
     def weights(self) -> Arrays:
         return self.training.weights()

@@ -57,14 +57,14 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
     if found is not None:
         if request.resume:
             raise UserError(f"--resume goes on without {found.launcher}: it starts its own ranks")
-        check_adopted(
-            found, request.out, request.world_size, request.backend, request.rendezvous
-        )
+        check_adopted(found, request.out, request.world_size, request.backend, request.rendezvous)
         if found.rank != 0:
             return assist(found, request)
         request = replace(request, world_size=found.size, backend=found.backend)
     elif (request.rendezvous or "").startswith("env:"):
-        raise UserError("--rendezvous env:// is for ranks that torchrun or msrun starts; leave it out")
+        raise UserError(
+            "--rendezvous env:// is for ranks that torchrun or msrun starts; leave it out"
+        )
     with contextlib.ExitStack() as held:
         if request.resume:
             refuse_settings(request)
@@ -164,7 +164,9 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     if max(arm.world_size for arm in experiment.arms.values()) == 1:
         for option, value in (("--rendezvous", request.rendezvous), ("--check", request.check)):
             if value:
-                raise UserError(f"{option}: no arm of {experiment.name} that runs has several ranks")
+                raise UserError(
+                    f"{option}: no arm of {experiment.name} that runs has several ranks"
+                )
     device = request.device or "auto"
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from dualml.aggregation.asynchronous import Asynchronous, staleness
 from dualml.aggregation.buckets import layout
-from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.pieces import Pieces
+from dualml.aggregation.scheme import scheme
 from dualml.aggregation.slow import Slow
 from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
 from dualml.communicator.base import parts_of
-from dualml.experiment.schema import ASYNCHRONOUS, Arm
+from dualml.experiment.schema import Arm
 from dualml.parity.envelope import shuffled
 from dualml.runner.checkpoint import NAME
 
@@ -131,7 +131,7 @@ class Group(Alone):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         settings, self.pieces = arm.aggregation, pieces
         slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
-        kind = Asynchronous if settings.strategy == ASYNCHRONOUS else DataParallel
+        kind = scheme(settings)
         self.parallel = kind(backend, training, self.pieces, comm, settings, slow, seed)
         self.settings, self.every = settings, settings.every
         self.free = kind is Asynchronous and settings.arrival == "free"

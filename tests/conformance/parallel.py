@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from dualml.aggregation.asynchronous import Asynchronous
 from dualml.aggregation.buckets import layout
-from dualml.aggregation.parallel import DataParallel
+from dualml.aggregation.scheme import scheme
 from dualml.backend import backends
-from dualml.experiment.schema import ASYNCHRONOUS, Aggregation
+from dualml.experiment.schema import Aggregation
 from dualml.model import initial_weights, model
 from dualml.optim import Schedule, rule_from
 from dualml.reference.model import Model
@@ -53,8 +52,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         if limit not in made:
             made[limit] = training.pieces(layout(SPEC.parameters(), limit))
         pieces = made[limit]
-        kind = Asynchronous if settings.strategy == ASYNCHRONOUS else DataParallel
-        parallel = kind(backend, training, pieces, comm, settings)
+        parallel = scheme(settings)(backend, training, pieces, comm, settings)
         parallel.load(weights, rule.init(start()), 0)
         lazy = [parallel.step(b, t) for t, b in enumerate(batches(case["sizes"]), start=1)]
         found.append(

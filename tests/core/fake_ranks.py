@@ -225,10 +225,10 @@ def _costs(arms: dict, backends: Sequence[str]) -> dict[str, Any]:
         sizes = [s["world_size"] for s in arms.values() if s.get("kind")]
         for n in sizes:
             points = [
-                Point.of(r["strategy"], n, r["bytes"] * k, seconds(backend, r["strategy"], n, r["bytes"] * k))
-                for r in rows(backend, n)
-                for k in (1, 4)
-            ]  # fmt: skip
+                Point.of(name, n, size, seconds(backend, name, n, size))
+                for name in STRATEGIES
+                for size in (*SIZES, 4 * SIZES[0], 4 * SIZES[1])
+            ]
             found = fit_all(points)
             named = {None: found.point_to_point, **found.strategies}
             fits += [

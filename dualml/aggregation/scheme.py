@@ -1,0 +1,15 @@
+"""Which way of training in parallel an arm asks for."""
+
+from __future__ import annotations
+
+from dualml.aggregation.asynchronous import Asynchronous
+from dualml.aggregation.local_sgd import LocalSGD
+from dualml.aggregation.parallel import DataParallel
+from dualml.experiment.schema import ASYNCHRONOUS, Aggregation
+
+
+def scheme(settings: Aggregation) -> type[DataParallel]:
+    """Gradients added up, parameters averaged, or a server that nobody waits for."""
+    if settings.strategy == ASYNCHRONOUS:
+        return Asynchronous
+    return LocalSGD if settings.of == "parameters" else DataParallel
