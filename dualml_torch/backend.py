@@ -66,7 +66,9 @@ class TorchBackend:
     def connect(self, place: Place) -> Communicator:
         from dualml_torch.communicator import connect
 
-        return connect(place, self.device)
+        comm = connect(place, self.device)
+        self.device = torch.device(comm.device)  # with several ranks each has a GPU of its own
+        return comm
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -385,19 +385,27 @@ class Communicator(ABC):
         return self._timed(primitive, lambda: self._native(primitive, x, **options))
 
     def _timed(self, name: str, call: Callable[[], Tensor]) -> Tensor:
-        """The call, between two synchronisations of the device, on the clock of `traffic`."""
-        if self.device != "cpu":
-            self.synchronize()
+        """The call, on the clock of `traffic`."""
         self.calls, self.inside = self.calls + 1, name
-        begin = time.perf_counter()
+        elapsed = self.stopwatch()
         try:
-            found = call()
-            if self.device != "cpu":
-                self.synchronize()
+            return call()
         finally:
             self.inside = ""
-            self.traffic.seconds += time.perf_counter() - begin
-        return found
+            self.traffic.seconds += elapsed()
+
+    def stopwatch(self) -> Callable[[], float]:
+        """Starts a clock; what it returns stops it and tells the seconds, the device's included."""
+        if self.device != "cpu":
+            self.synchronize()
+        begin = time.perf_counter()
+
+        def elapsed() -> float:
+            if self.device != "cpu":
+                self.synchronize()
+            return time.perf_counter() - begin
+
+        return elapsed
 
     def _count(self, x: Tensor | None, calls: int = 1) -> None:
         self.traffic.calls += calls

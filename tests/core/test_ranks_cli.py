@@ -62,7 +62,7 @@ OF = f"{STAR}aggregation.of=parameters"
     (["--world-size", "0"], "--world-size must be from 1 to 256; received 0"),
     (["--world-size", "-1"], "--world-size must be from 1 to 256; received -1"),
     (["--world-size", "300"], "--world-size must be from 1 to 256; received 300"),
-    (["--world-size", "abc"], "abc"),
+    (["--world-size", "abc"], "'--world-size': Input should be a valid integer"),
     (["--world-size", "4", "LAB1"], "--world-size 4: no arm of lab1 has more than one rank"),
     (["--world-size", "31", "--arm", "star"], "31 ranks share 30 training samples; use at most 30"),
     (["--arm", "star", "--set", f"{STAR}samples=7", "--world-size", "8"],
@@ -130,8 +130,7 @@ def test_an_arm_with_several_sizes_is_all_it_expands_to(lab: Path) -> None:
 
 def test_an_arm_may_not_have_the_name_of_one_that_is_made(lab: Path) -> None:
     with pytest.raises(UserError, match="two arms ring-n2"):
-        load(str(lab), overrides=["arms.ring.world_size=2", "arms.ring-n2.batch_size=4"][:0]
-             + ["arms.ring.world_size=[2, 3, 2]"])  # fmt: skip
+        load(str(lab), overrides=["arms.ring.world_size=[2, 3, 2]"])
     lab.write_text(TOML.replace("[arms.star]", "[arms.ring-n3]"))
     with pytest.raises(UserError, match="two arms ring-n3"):
         load(str(lab))
@@ -190,4 +189,3 @@ def test_a_launcher_and_options_that_do_not_fit(
     )  # fmt: skip
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
     assert message in done.stderr
-    assert "run" in done.stderr.split(":")[1] or "--resume" in done.stderr

@@ -1,0 +1,139 @@
+"""Runs with several ranks, watched from outside: their processes, their moments, what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+MARK = "DUALML_TEST_MARK"
+
+
+class Run:
+    """A process (``dualml run …``, a launcher) and everything it starts, found by a mark that all
+    of them inherit: also what was started in a session of its own, or has lost its parent."""
+
+    def __init__(
+        self, command: Sequence[object], cwd: Path, env: dict[str, str] | None = None
+    ) -> None:
+        self.mark = uuid.uuid4().hex
+        self.ports: set[int] = set()
+        cwd.mkdir(exist_ok=True)
+        self.output = cwd / f"output-{self.mark[:8]}"
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                [str(word) for word in command],
+                env={**os.environ, MARK: self.mark, **(env or {})},
+                cwd=cwd,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def everything(self) -> list[psutil.Process]:
+        """All living processes with the mark."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                marked = process.environ().get(MARK) == self.mark
+                if marked and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def rank(self, number: int) -> psutil.Process | None:
+        """The worker of a rank."""
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            name = "dualml.runner.worker"
+            if name in words and words[words.index(name) + 1] == str(number):
+                return process
+        return None
+
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 90) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.005)
+        return found
+
+    def note_ports(self) -> None:
+        """Remember the ports that listen now."""
+        for process in self.everything():
+            try:
+                self.ports |= {
+                    c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"
+                }
+            except psutil.Error:
+                continue
+
+    def end(self, seconds: float = 120) -> int:
+        """Its exit code; nothing it started may be left a moment later."""
+        try:
+            code = self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.sweep()
+            raise
+        self.nothing_left()
+        return code
+
+    def nothing_left(self, seconds: float = 5) -> None:
+        deadline = time.monotonic() + seconds
+        while left := self.everything():
+            if time.monotonic() > deadline:
+                told = [(p.pid, p.cmdline()) for p in left]
+                self.sweep()
+                raise AssertionError(f"still there: {told}")
+            time.sleep(0.05)
+        listening = {c.laddr.port for c in psutil.net_connections("tcp") if c.status == "LISTEN"}
+        assert not listening & self.ports
+
+    def sweep(self) -> None:
+        """End whatever is left, so that one failure is one failure."""
+        for process in self.everything():
+            try:
+                process.send_signal(signal.SIGKILL)
+            except psutil.Error:
+                continue
+
+    def text(self) -> str:
+        return self.output.read_text("utf-8", errors="replace")
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sweep()
+        self.process.wait(timeout=10)
+
+
+def dualml(*words: object) -> list[str]:
+    return [sys.executable, "-m", "dualml", *map(str, words)]
+
+
+def trials(out: Path) -> dict[str, dict[str, Any]]:
+    """Arm → its trial, as run.json has it; nothing where there is none yet."""
+    try:
+        told = json.loads((out / "run.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return {trial["arm"]: trial for trial in told["trials"]}
+
+
+def losses(out: Path, arm: str, backend: str) -> list[float]:
+    lines = (out / "trials" / arm / backend / "seed0/rank0.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return [r["value"] for r in records if r["metric"] == "loss"]
