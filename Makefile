@@ -7,17 +7,19 @@ VENV ?= .venv
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
 	$$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
-OUT ?= runs/lab1-$(shell date +%Y%m%d-%H%M%S)
+OUT ?= runs/$(firstword $(filter lab%,$(MAKECMDGOALS)) lab1)-$(shell date +%Y%m%d-%H%M%S)
 OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 
-.PHONY: help lab1 test test-fast lint types bench clean
+.PHONY: help lab1 lab2 test test-fast lint types bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 lab1: $(VENV)/.all  ## run Lab 1 on PyTorch and MindSpore and write its report (ARGS="--quick")
-	@$(VENV)/bin/dualml run lab1 --backend both --out '$(OUT)' $(ARGS); code=$$?; \
+lab2: $(VENV)/.all  ## the same for Lab 2, collectives and several ranks; half an hour without --quick
+lab1 lab2:
+	@$(VENV)/bin/dualml run $@ --backend both --out '$(OUT)' $(ARGS); code=$$?; \
 	if [ -f '$(OUT)/report.html' ]; then echo "report: $(OUT)/report.html"; fi; exit $$code
 
 test: $(VENV)/.tox  ## the whole test matrix (tox), each framework alone and both together

@@ -37,7 +37,7 @@ def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
 def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     """Model → times of its gradients summed as one flat bucket, and tensor by tensor."""
     reduce, found = strategy("all_reduce"), {}
-    lenet = [shape for shape in model("lenet").parameters().values()]
+    lenet = list(model("lenet").parameters().values())
     for name, shapes in {"lenet": lenet, "many": [(n,) for n in MANY]}.items():
         tensors = [torch.zeros(shape) for shape in shapes]
         flat = torch.zeros(sum(t.numel() for t in tensors))

@@ -50,7 +50,9 @@ def torch_rows(rounds: int) -> list[Row]:
 
 def mindspore_rows(rounds: int) -> list[Row]:
     section, found = SECTIONS["mindspore"], []
-    told = on_ranks("mindspore", 2, "collectives_mindspore:models", {"rounds": rounds, "repeats": 5})
+    told = on_ranks(
+        "mindspore", 2, "collectives_mindspore:models", {"rounds": rounds, "repeats": 5}
+    )
     for name in told[0]:
         times = slowest([rank[name] for rank in told])
         what = f"all_reduce, 2 ranks, {MODELS[name]}"

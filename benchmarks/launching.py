@@ -30,7 +30,10 @@ from ranks import FOLDER, on_ranks
 from timing import Row, ratio, take_turns
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
-SECTIONS = {"torch": "start-up of two ranks, torch", "mindspore": "start-up of two ranks, mindspore"}
+SECTIONS = {
+    "torch": "start-up of two ranks, torch",
+    "mindspore": "start-up of two ranks, mindspore",
+}
 #: msrun starts its ranks with the ``python`` it finds.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 LAUNCHERS = {"torch": "torchrun", "mindspore": "msrun"}
@@ -58,42 +61,47 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def once(make: Callable[[Path], list[str]], to_end: bool) -> Callable[[], float]:
-    """One round: seconds from the command to the last rank's mark, or to the command's end.
+def once(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callable[[], float]:
+    """One round: seconds from the command to the last rank's mark.
+
+    Args:
+        ends: takes the seconds to the command's end; None ends it when the marks are there.
 
     Raises:
         RuntimeError: no marks within `LIMIT_S`, or a command that failed before.
     """
 
     def run() -> float:
-        with tempfile.TemporaryDirectory() as folder:
-            marks, log = Path(folder), Path(folder, "log")
-            wanted = [marks / str(rank) for rank in range(SIZE)]
-            command = make(marks)
-            with log.open("wb") as output:
-                begin = time.perf_counter()
-                process = subprocess.Popen(
-                    command,
-                    stdout=output,
-                    stderr=output,
-                    cwd=folder,
-                    env={**os.environ, "PATH": PATH},
-                    start_new_session=True,
-                )
-                try:
-                    while not all(mark.exists() for mark in wanted):
-                        late = time.perf_counter() - begin > LIMIT_S
-                        if late or process.poll() not in (None, 0):
-                            said = log.read_text("utf-8", errors="replace")[-400:]
-                            raise RuntimeError(f"{command[0]} started no ranks: {said}")
-                        time.sleep(POLL_S)
-                    if to_end:
-                        process.wait(LIMIT_S)
-                    return time.perf_counter() - begin
-                finally:
-                    end_all(process)
+        with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("wb") as log:
+            marks = Path(folder)
+            begin = time.perf_counter()
+            process = subprocess.Popen(
+                make(marks),
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env={**os.environ, "PATH": PATH},
+                start_new_session=True,
+            )
+            try:
+                wait_for(marks, process, begin + LIMIT_S)
+                spent = time.perf_counter() - begin
+                if ends is not None:
+                    process.wait(LIMIT_S)
+                    ends.append(time.perf_counter() - begin)
+                return spent
+            finally:
+                end_all(process)
 
     return run
+
+
+def wait_for(marks: Path, process: subprocess.Popen[bytes], deadline: float) -> None:
+    while not all((marks / str(rank)).exists() for rank in range(SIZE)):
+        if time.perf_counter() > deadline or process.poll() not in (None, 0):
+            said = (marks / "log").read_text("utf-8", errors="replace")[-400:]
+            raise RuntimeError(f"{process.args[0]} started no ranks: {said}")
+        time.sleep(POLL_S)
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
@@ -113,26 +121,30 @@ def end_all(process: subprocess.Popen[bytes]) -> None:
 
 
 def rows(backend: str, rounds: int) -> list[Row]:
-    ways = {"first": False, "end": True} if backend == "torch" else {"first": False}
+    ends: dict[str, list[float]] = {"ours": [], "theirs": []}
     variants = {
-        f"{who} {name}": once(lambda marks, make=make: make(backend, marks), to_end)
-        for name, to_end in ways.items()
-        for who, make in (("ours", ours), ("theirs", theirs))
+        name: once(lambda marks, make=make: make(backend, marks), to_end)
+        for name, make, to_end in (
+            ("ours", ours, ends["ours"] if backend == "torch" else None),
+            ("theirs", theirs, ends["theirs"] if backend == "torch" else None),
+        )
     }
-    times = take_turns(variants, rounds, warm_up=1)
-    what = {"first": "until the first sum is there", "end": "until all has ended"}
+    found = {"until the first sum is there": take_turns(variants, rounds, warm_up=1)}
+    if backend == "torch":
+        kept = {name: spent[-rounds:] for name, spent in ends.items()}  # without the warm-up
+        found["until all has ended"] = kept
     return [
         Row(
             section=SECTIONS[backend],
-            what=what[name],
+            what=what,
             against=LAUNCHERS[backend],
-            ours=statistics.median(times[f"ours {name}"]),
-            other=statistics.median(times[f"theirs {name}"]),
+            ours=statistics.median(times["ours"]),
+            other=statistics.median(times["theirs"]),
             unit="s",
-            ratio=ratio(times[f"ours {name}"], times[f"theirs {name}"]),
+            ratio=ratio(times["ours"], times["theirs"]),
             target=1.0,
         )
-        for name in ways
+        for what, times in found.items()
     ]
 
 
@@ -145,7 +157,8 @@ def main() -> None:
     if asked.ranks:
         on_ranks(asked.backend, SIZE, "minimal:once", {"marks": str(asked.ranks)})
         return
-    made = rows(asked.backend, rounds=5 if asked.quick else 15)
+    few = 3 if asked.backend == "mindspore" else 5  # msrun takes up to 20 s
+    made = rows(asked.backend, rounds=few if asked.quick else 2 * few + 1)
     print(json.dumps([r.describe() for r in made]))
 
 

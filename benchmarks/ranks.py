@@ -34,7 +34,9 @@ def slowest(ranks: Sequence[Times]) -> Times:
         ValueError: ranks that did not run the same rounds of the same variants.
     """
     first = ranks[0]
-    if any({k: len(v) for k, v in r.items()} != {k: len(v) for k, v in first.items()} for r in ranks):
+    if any(
+        {k: len(v) for k, v in r.items()} != {k: len(v) for k, v in first.items()} for r in ranks
+    ):
         raise ValueError("the ranks did not run the same rounds of the same variants")
     return {name: [max(each) for each in zip(*(r[name] for r in ranks))] for name in first}
 

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,13 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("memory.py", ["--backend", "torch"], "torch"),
         ("memory.py", ["--backend", "mindspore"], "mindspore"),
     ],
+    **{
+        name: [(f"{name}.py", ["--backend", b], b) for b in ("torch", "mindspore")]
+        for name in ("communication", "parallel", "launching")
+    },
 }
+#: Programs of two ranks and more: they get the cores of two.
+OF_RANKS, RANKS = ("communication.py", "parallel.py", "launching.py"), 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
 LIMIT_S = 1800  # of one program; the longest takes some minutes
 
@@ -59,14 +66,17 @@ def measure(file: str, arguments: list[str], backend: str | None, threads: int) 
     return found
 
 
-def confine(cores: int) -> None:
-    """Bind this process and its children to so many cores, where the system can."""
-    # First, on all cores: MindSpore's choice of instructions, measured once per machine and kept.
+def prepare(threads: int) -> None:
+    """On all cores: MindSpore's choice of instructions, measured once per machine and kept."""
     for info in backends().values():
         if info.installed():
-            info.environ(cores)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
+            info.environ(threads)
+
+
+def confine(cores: int, usable: Sequence[int]) -> None:
+    """Bind this process and its children to so many of the usable cores, where the system can."""
+    if usable:
+        os.sched_setaffinity(0, usable[-cores:])
 
 
 def main() -> None:
@@ -79,7 +89,8 @@ def main() -> None:
         "--markdown", type=Path, action="append", default=[], metavar="FILE", help="repeatable"
     )
     asked = parser.parse_args()
-    confine(asked.threads)
+    prepare(asked.threads)
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     width = None if sys.stdout.isatty() else 140
     console, failed, rows = Console(stderr=asked.json, width=width), False, []
     for section in asked.only or SECTIONS:
@@ -88,6 +99,7 @@ def main() -> None:
             if backend and not backends()[backend].installed():
                 console.print(f"{name}: left out, {backend} is not installed", highlight=False)
                 continue
+            confine(asked.threads * (RANKS if file in OF_RANKS else 1), usable)
             quick = ["--quick"] if asked.quick and file not in WITHOUT_QUICK else []
             try:
                 with console.status(name):
@@ -95,6 +107,7 @@ def main() -> None:
             except RuntimeError as error:
                 failed = True
                 console.print(f"{error}", style="red", markup=False)
+    confine(len(usable), usable)
     facts = machine(asked.threads)
     if asked.json:
         print(json.dumps({"machine": facts, "rows": rows}, indent=1, allow_nan=False))

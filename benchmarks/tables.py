@@ -47,6 +47,23 @@ CHINESE = {
     "运行时包装来调用，比融合内核的一次 C++ 调用多约 10 µs；更新本身比这还短",
     "both wait for the memory: a tie, which moves by some hundredths from run to run": "两者都在"
     "等待内存：平局，比值每次运行变动百分之几",
+    "collectives, torch": "集合通信，torch",
+    "collectives, mindspore": "集合通信，mindspore",
+    "data-parallel training on two ranks, torch": "两个进程的数据并行训练，torch",
+    "data-parallel training on two ranks, mindspore": "两个进程的数据并行训练，mindspore",
+    "start-up of two ranks, torch": "两个进程的启动，torch",
+    "start-up of two ranks, mindspore": "两个进程的启动，mindspore",
+    "copy in memory": "内存复制",
+    "tensor by tensor": "逐个张量",
+    "ops.AllReduce per parameter": "每个参数一次 ops.AllReduce",
+    "ops.AllReduce, flat": "ops.AllReduce，合并为一个张量",
+    "one compiled cell, ops.AllReduce per parameter": "整步编译，每个参数一次 ops.AllReduce",
+    "one compiled cell, ops.AllReduce, flat": "整步编译，ops.AllReduce 合并为一个张量",
+    "DistributedDataParallel, fused SGD": "DistributedDataParallel，SGD（fused）",
+    "DistributedDataParallel, foreach SGD": "DistributedDataParallel，SGD（foreach）",
+    "LeNet, sgd, all_reduce": "LeNet，sgd，all_reduce",
+    "until the first sum is there": "到得出第一个和为止",
+    "until all has ended": "到全部结束为止",
     "torch: worker of a trial": "torch：一次试验的工作进程",
     "mindspore: worker of a trial": "mindspore：一次试验的工作进程",
 }
@@ -57,6 +74,13 @@ PHRASES = {
     ", momentum ": "，动量 ",
     ", LeNet, 52 thousand": "，LeNet，5.2 万参数",
     ", MLP, 10 million": "，MLP，1000 万参数",
+    ", MLP, 235 thousand": "，MLP，23.5 万参数",
+    ", 100 tensors, 4 MB": "，100 个张量，4 MB",
+    "one bucket, ": "合并为一个桶，",
+    "ring, ": "环形，",
+    "all_reduce, ": "all_reduce，",
+    " ranks, ": " 个进程，",
+    " ranks": " 个进程",
     ", eager": "，即时执行",
     ", compiled": "，编译",
     "mnist, ": "mnist，",
@@ -74,7 +98,10 @@ def machine(threads: int) -> list[str]:
     for name in ("dualml", "numpy", "torch", "mindspore"):
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
-    lines += [f"versions: {', '.join(versions)}", f"threads and cores used: {threads}"]
+    lines += [
+        f"versions: {', '.join(versions)}",
+        f"threads and cores used: {threads}; by each of several ranks, as many",
+    ]
     if hasattr(os, "getloadavg"):
         lines.append(f"load average over the last 15 minutes: {os.getloadavg()[2]:.1f}")
     return lines

@@ -7,10 +7,18 @@ import sys
 
 from dualml.launch.adopted import Adopted
 
-#: What ``msrun`` would have its scheduler do; it starts the ranks' own command in that role, too.
-SCHEDULER = (
-    "import mindspore as ms; ms.set_device('CPU'); from mindspore.communication import init; init()"
-)
+#: The scheduler, which the ranks find one another by; ``msrun`` starts the ranks' own command for it.
+#: Ends with whoever holds the other end of its standard input, however that ended. Two processes:
+#: the scheduler's `init` holds the interpreter, and would stay for half a minute.
+SCHEDULER = """
+import subprocess, sys
+code = "import mindspore as ms; ms.set_device('CPU'); ms.communication.init()"
+child = subprocess.Popen([sys.executable, "-P", "-c", code], stdin=subprocess.DEVNULL)
+try:
+    sys.stdin.read()
+finally:
+    child.kill()
+"""
 
 
 def adopted() -> Adopted | None:
@@ -23,4 +31,4 @@ def adopted() -> Adopted | None:
         return None
     rank = -1 if role == "MS_SCHED" else int(os.environ["RANK_ID"])
     size = int(os.environ["MS_WORKER_NUM"])
-    return Adopted("msrun", "mindspore", rank, size, 1, (sys.executable, "-c", SCHEDULER))
+    return Adopted("msrun", "mindspore", rank, size, 1, (sys.executable, "-P", "-c", SCHEDULER))

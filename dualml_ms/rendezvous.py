@@ -18,21 +18,11 @@ from mindspore.mint.distributed import distributed as private
 
 from dualml.communicator import Place
 from dualml.errors import CommunicationError, UserError
+from dualml_ms.launched import SCHEDULER
 
 Scheduler = subprocess.Popen[bytes]
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = 5
-#: Ends with whoever holds the other end of its standard input, however that ended. Two processes:
-#: the scheduler's `init` holds the interpreter, and would stay for half a minute.
-SCHEDULER = """
-import subprocess, sys
-code = "import mindspore as ms; ms.set_device('CPU'); ms.communication.init()"
-child = subprocess.Popen([sys.executable, "-P", "-c", code], stdin=subprocess.DEVNULL)
-try:
-    sys.stdin.read()
-finally:
-    child.kill()
-"""
 
 
 def store_functions() -> tuple[Any, Any] | None:

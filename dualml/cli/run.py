@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +100,9 @@ def run(
             check=check,
         )
     )
+    if code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(sign, signal.SIG_IGN)
     if json:
         summary: dict[str, Any] = {"folder": str(folder.path), "exit_code": code, **folder.run}
         print_json({**summary, "parity": parity.get("comparisons", [])})

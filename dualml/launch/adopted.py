@@ -7,13 +7,16 @@ process does otherwise: it makes the run folder, records and reports. The others
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
@@ -21,6 +24,8 @@ from dualml.launch.supervise import Launch, supervise
 from dualml.launch.supervise import end as end_all
 
 ANNOUNCED, POLL_S = ".sessions", 0.1
+#: A rank may take so long to leave a group that rank 0 has left.
+LEAVE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,27 @@ def follow(found: Adopted, folder: Path, environ: Mapping[str, str], wait: float
         words = [sys.executable, "-m", "dualml.runner.worker", str(found.rank)]
         log = folders[0] / f"rank{found.rank}.log"
         launch = Launch([*words, *map(str, folders)], environ, log)
-        supervise([launch], lambda rank, event: None, limit=wait, silence=wait)
         number += 1
+        # Where rank 0 has gone on, who still waits for its old rank waits in vain.
+        gone_on = partial(older, folder / ANNOUNCED / f"{number}.json", LEAVE_S)
+        supervise([launch], lambda rank, event: None, limit=wait, silence=wait, over=gone_on)
+
+
+def older(path: Path, seconds: float) -> bool:
+    """Whether a file is there, and has been for so long."""
+    try:
+        return time.time() - path.stat().st_mtime > seconds
+    except FileNotFoundError:
+        return False
+
+
+def check_fresh(folder: Path) -> None:
+    """Raises `UserError` for a folder with announcements older than this process's launcher."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        if older(folder / ANNOUNCED, time.time() - psutil.Process(os.getppid()).create_time()):
+            raise UserError(f"{folder} is not empty; choose another --out")
 
 
 def awaited(path: Path, wait: float) -> list[str] | None:
@@ -111,13 +135,17 @@ def awaited(path: Path, wait: float) -> list[str] | None:
 
 
 def help_ranks(found: Adopted, folder: Path, environ: Mapping[str, str], wait: float) -> None:
-    """What a process that only helps does: its helper, until rank 0 announces the end."""
+    """What a process that only helps does: its helper, until rank 0 announces the end, or until
+    the ranks are gone: the launcher waits for this process. The helper ends with its input."""
     process = subprocess.Popen(
-        list(found.helper), env={**os.environ, **environ}, start_new_session=True
+        list(found.helper),
+        env={**os.environ, **environ},
+        stdin=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
-        number, end = 0, time.monotonic() + wait
-        while process.poll() is None and time.monotonic() < end:
+        number, end, ranks = 0, time.monotonic() + wait, dict[int, Any]()
+        while process.poll() is None and time.monotonic() < end and still_there(ranks):
             path = folder / ANNOUNCED / f"{number}.json"
             if path.exists():
                 if read_json(path)["places"] is None:
@@ -126,6 +154,32 @@ def help_ranks(found: Adopted, folder: Path, environ: Mapping[str, str], wait: f
             time.sleep(POLL_S)
     finally:
         end_all([process])
+
+
+def still_there(ranks: dict[int, Any]) -> bool:
+    """Whether a rank of this launcher is alive, or none has come yet.
+
+    Args:
+        ranks: those seen so far; the launcher starts the same command for all of them.
+    """
+    import psutil
+
+    me = psutil.Process()
+    with contextlib.suppress(psutil.Error):
+        for other in psutil.Process(os.getppid()).children():
+            if other != me and other.pid not in ranks and other.cmdline() == me.cmdline():
+                ranks[other.pid] = other
+    return not ranks or any(lives(rank) for rank in ranks.values())
+
+
+def lives(process: Any) -> bool:
+    """Whether a process has not ended, even if nobody has asked for its exit code."""
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def announce_end(folder: Path) -> None:

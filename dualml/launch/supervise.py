@@ -69,6 +69,7 @@ def supervise(
     *,
     limit: float,
     silence: float,
+    over: Callable[[], bool] = lambda: False,
 ) -> Ended:
     """Run all ranks to their end; when one fails, the others are ended within seconds.
 
@@ -76,6 +77,7 @@ def supervise(
         on_event: called as ``on_event(rank, event)`` with each event of a rank.
         limit: seconds they may take, anew after every ``{"event": "trial"}`` of a rank.
         silence: seconds a rank may go without an event.
+        over: whether nobody needs them any more; then they are ended, and that is well.
 
     Raises:
         KeyboardInterrupt: after all processes and their children are gone.
@@ -97,7 +99,7 @@ def supervise(
                     fault = (now, reason, rank)
             if fault is None and (found := watch(ranks, begin, now, limit, silence)):
                 return Ended(-1, found[1], found[0], results)
-            if fault is not None and now - fault[0] > PEERS_S:
+            if (fault is not None and now - fault[0] > PEERS_S) or over():
                 break
         if fault is None:
             return Ended(0, None, 0, results)

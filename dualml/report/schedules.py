@@ -86,7 +86,8 @@ def _figure(schedule: Schedule, names: list[str], words: Words) -> Figure:
 
 def _arrow(axes: Axes, column: int, t: Any, named: bool) -> None:
     """From the sender's line to the receiver's, across the column of the step."""
-    start, end = (column + 0.12, t.source), (column + 0.88, t.target)
+    first = 0.12 if not named else 0.2 + 0.05 * (len(t.name) - 1)
+    start, end = (column + first, t.source), (column + 0.9, t.target)
     color = THEN[t.then]
     axes.annotate(
         "",
@@ -96,15 +97,18 @@ def _arrow(axes: Axes, column: int, t: Any, named: bool) -> None:
                     "shrinkB": 1, "mutation_scale": 9},
     )  # fmt: skip
     axes.plot(*start, "o", color=color, markersize=3, zorder=3)
-    if named:
+    if named:  # left of the dot, where no arrow passes
         axes.annotate(
             t.name,
             start,
-            xytext=(3, 5 if t.target > t.source else -5),
+            xytext=(-3.5, 0),
             textcoords="offset points",
             fontsize=7.5,
             color=color,
+            ha="right",
             va="center",
+            bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "linewidth": 0},
+            zorder=4,
         )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dualml.report import curves, numbers, ranks, style
-from dualml.report.cells import Cell, Head, Table, heads, number, verdict
+from dualml.report.cells import Cell, Head, Table, heads, number
 from dualml.report.model import Run, Serial
 from dualml.report.style import Figure
-from dualml.report.verdict_tables import divergence, phase, phases_of
+from dualml.report.verdict_tables import divergence, phase, phases_of, short_verdict
 from dualml.report.words import Words
 
 
@@ -31,7 +30,7 @@ def _verdicts(run: Run, words: Words) -> Table:
             *([number(str(s.seed))] if several else []),
             Cell(s.backend),
             Cell(s.against, "code"),
-            _verdict(s, words),
+            short_verdict(s, words),
             number(numbers.scientific(s.worst)),
             number(numbers.quantity(s.steps)),
             *(phase(s.phases.get(p), margin) for p in phases),
@@ -47,12 +46,6 @@ def _verdicts(run: Run, words: Words) -> Table:
         *(heads(words, "first") if apart else []),
     ]
     return Table("serial", words("table.serial"), head, rows)
-
-
-def _verdict(s: Serial, words: Words) -> Cell:
-    """The plain reason goes without saying."""
-    told = verdict(s, words)
-    return replace(told, note="") if s.reason == "inside_envelope" else told
 
 
 def _others(run: Run, words: Words) -> Table:

@@ -174,7 +174,7 @@ def svg(made: Canvas, name: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # matplotlib's own, equal in all figures
-    text = re.sub(r'<path id="[a-z0-9]+_\d+"', "<path", text)
+    text = re.sub(r'<g id="[^"]*"/>\s*', "", text)
     text = re.sub(r"'DejaVu Sans'(, sans-serif)?", FONTS.replace("'", "&quot;"), text)
     return re.sub(r' (?:d|x|y|transform)="[^"]*"', _shorten, text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dualml.report import numbers, ranks
@@ -25,7 +26,8 @@ def parity(run: Run, words: Words) -> Table | None:
         return None
     phases = phases_of(run.comparisons)
     # In a run with ranks the table is long enough without a column of nothing.
-    apart = any(c.first_divergence for c in run.comparisons) or not ranks.distributed(run)
+    several = ranks.distributed(run)
+    apart = any(c.first_divergence for c in run.comparisons) or not several
     rows, margin = [], float(run.parity_settings.get("margin") or 1)
     for c in run.comparisons:
         rows.append(
@@ -33,7 +35,7 @@ def parity(run: Run, words: Words) -> Table | None:
                 Cell(c.arm, "code"),
                 number(str(c.seed)),
                 Cell(f"{c.a} – {c.b}"),
-                verdict(c, words),
+                short_verdict(c, words) if several else verdict(c, words),
                 number(numbers.quantity(c.steps)),
                 *(phase(c.phases.get(p), margin) for p in phases),
                 *([Cell(divergence(c.first_divergence, words))] if apart else []),
@@ -46,6 +48,12 @@ def parity(run: Run, words: Words) -> Table | None:
         *(heads(words, "first") if apart else []),
     ]
     return Table("parity", words("table.parity"), head, rows)
+
+
+def short_verdict(c: Comparison, words: Words) -> Cell:
+    """In long tables the plain reason goes without saying."""
+    told = verdict(c, words)
+    return replace(told, note="") if c.reason == "inside_envelope" else told
 
 
 def phase(found: Mapping[str, Any] | None, margin: float) -> Cell:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from dualml.backend import BackendInfo, backends, choose
 from dualml.errors import UserError
-from dualml.launch.adopted import Adopted, adopted, announce_end, follow, help_ranks
+from dualml.launch.adopted import (
+    Adopted,
+    adopted,
+    announce_end,
+    check_fresh,
+    follow,
+    help_ranks,
+)
 from dualml.launch.adopted import check as check_adopted
 from dualml.runner.folder import RunFolder, check_free, in_use, read_run
 
@@ -83,6 +90,7 @@ def assist(found: Adopted, request: Request) -> tuple[int, RunFolder, dict[str, 
     """What the other ranks of a launcher do: their part of what rank 0 announces."""
     path = request.out
     assert path is not None
+    check_fresh(path)
     info = backends()[found.backend]
     environ = info.environ(request.threads or 0)
     if found.rank < 0:

@@ -67,7 +67,7 @@ class Run:
         while not (found := condition()):
             assert self.process.poll() is None, self.text()
             assert time.monotonic() < deadline, self.text()
-            time.sleep(0.005)
+            time.sleep(0.03)
         return found
 
     def note_ports(self) -> None:

@@ -50,16 +50,24 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_the_pages_exist_in_both_languages() -> None:
-    for page in ("README", "docs/data", "docs/parity", "docs/benchmarks"):
+    for page in (
+        *("README", "docs/data", "docs/parity", "docs/benchmarks", "docs/cost", "docs/ranks"),
+        "docs/run-folder",
+    ):
         assert (ROOT / f"{page}.md").exists()
         assert (ROOT / f"{page}.zh.md").exists()
-    assert {p.name for p in ROOT.glob("experiments/lab1.*.md")} == {"lab1.en.md", "lab1.zh.md"}
+    for lab in ROOT.glob("experiments/*.toml"):
+        pages = {p.name for p in ROOT.glob(f"experiments/{lab.stem}.*.md")}
+        assert pages == {f"{lab.stem}.en.md", f"{lab.stem}.zh.md"}
 
 
 def test_every_command_of_the_readme_exists() -> None:
     words = [sys.executable, "-m", "dualml", "--help"]
     told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
     shown = set(re.findall(r"dualml ([a-z]+)", (ROOT / "README.md").read_text("utf-8")))
-    for command in ("run", "report", "parity", "list", "show", "data", "doctor"):
+    for command in (
+        *("run", "report", "parity", "list", "show", "data", "doctor"),
+        *("capabilities", "simulate"),
+    ):
         assert command in shown
         assert re.search(rf"\b{command}\b", told), command
