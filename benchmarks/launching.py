@@ -4,8 +4,8 @@ python benchmarks/launching.py --backend torch|mindspore [--quick]      prints r
 
 The same three things are asked of both, from the command to the mark each rank leaves: import the
 framework, join, add up one number. The command's own interpreter counts for both. ``torchrun`` is
-also timed to its end; ``msrun`` waits for its scheduler long after the ranks have ended, and is ended
-here when they have left their marks.
+also timed to its end; ``msrun`` waits for its scheduler long after the ranks have ended, and is
+ended here when they have left their marks.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ from ranks import FOLDER, on_ranks
 from timing import Row, ratio, take_turns
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
-SECTIONS = {
-    "torch": "start-up of two ranks, torch",
-    "mindspore": "start-up of two ranks, mindspore",
-}
+SECTIONS = {b: f"start-up of two ranks, {b}" for b in ("torch", "mindspore")}
 #: msrun starts its ranks with the ``python`` it finds.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 LAUNCHERS = {"torch": "torchrun", "mindspore": "msrun"}

@@ -35,10 +35,10 @@ WORDS = {
             "bytes",
             "measured",
             "predicted",
-            "measured / predicted",
+            "ratio",
         ],
-        "median": "{backend}, n = {n}: predicted from n = {least}; measured / predicted {median:.2f} "
-        "in the median of {count} measurements, {low:.2f} to {high:.2f} in the middle half.",
+        "median": "{backend}, n = {n}, predicted from n = {least}: measured / predicted "
+        "{median:.2f} (median of {count} measurements; {low:.2f} to {high:.2f} in the middle half).",
         "colon": ": ",
     },
     "zh": {
@@ -47,7 +47,7 @@ WORDS = {
         "unsupported": "不支持",
         "failed": "失败",
         "primitive": "原语",
-        "head": ["后端", "n", "策略", "字节", "实测", "预测", "实测 / 预测"],
+        "head": ["后端", "n", "策略", "字节", "实测", "预测", "比值"],
         "median": "{backend}，n = {n}：由 n = {least} 预测；{count} 次测量的实测 / 预测，中位数 "
         "{median:.2f}，中间一半为 {low:.2f} 至 {high:.2f}。",
         "colon": "：",
@@ -86,15 +86,14 @@ def capability(column: Record, primitive: str, words: Record) -> str:
 
 def predictions(told: Record, lang: str) -> str:
     """A line for each backend and number of ranks over all measurements, then chosen ones."""
-    words, groups = WORDS[lang], {}
+    words = WORDS[lang]
+    groups: dict[tuple[str, int], list[Record]] = {}
     for check in told["checks"]:
         groups.setdefault((check["backend"], check["world_size"]), []).append(check)
     lines = []
     for (backend, n), checks in groups.items():
         shares = [c["measured_s"] / c["predicted_s"] for c in checks]
-        low, median, high = shares * 3
-        if len(shares) > 1:
-            low, median, high = statistics.quantiles(shares, n=4, method="inclusive")
+        low, median, high = quartiles(shares)
         least = checks[0]["from_world_size"]
         facts = {"backend": backend, "n": n, "least": least, "count": len(shares)}
         lines.append("- " + words["median"].format(**facts, low=low, median=median, high=high))
@@ -114,6 +113,13 @@ def predictions(told: Record, lang: str) -> str:
     ]
     align = ["---", "--:", "---"] + ["--:"] * 4
     return "\n".join(lines) + "\n\n" + table(words["head"], align, rows)
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, median, high
 
 
 def size(nbytes: int) -> str:

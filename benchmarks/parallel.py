@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=SECTIONS, required=True)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     asked = parser.parse_args()
-    made = rows(asked.backend, rounds=9 if asked.quick else 31)
+    made = rows(asked.backend, rounds=15 if asked.quick else 61)
     print(json.dumps([r.describe() for r in made]))
 
 

@@ -1,4 +1,4 @@
-"""Data-parallel training in PyTorch, dualml's and by hand; started by parallel.py on every rank."""
+"""Data-parallel training in PyTorch, dualml's and by hand; parallel.py starts it on each rank."""
 
 from __future__ import annotations
 

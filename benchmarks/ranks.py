@@ -1,4 +1,4 @@
-"""What the benchmarks of several ranks share: who starts them, a common start, the slowest counts."""
+"""What the benchmarks of several ranks share: a common start, and the slowest rank counts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,10 @@ def slowest(ranks: Sequence[Times]) -> Times:
     Raises:
         ValueError: ranks that did not run the same rounds of the same variants.
     """
-    first = ranks[0]
-    if any(
-        {k: len(v) for k, v in r.items()} != {k: len(v) for k, v in first.items()} for r in ranks
-    ):
+    rounds = {name: len(spent) for name, spent in ranks[0].items()}
+    if any({name: len(spent) for name, spent in rank.items()} != rounds for rank in ranks):
         raise ValueError("the ranks did not run the same rounds of the same variants")
-    return {name: [max(each) for each in zip(*(r[name] for r in ranks))] for name in first}
+    return {n: [max(e) for e in zip(*(r[n] for r in ranks), strict=True)] for n in rounds}
 
 
 def paced(comm: Any, call: Callable[[], object], repeats: int = 1) -> Callable[[], float]:

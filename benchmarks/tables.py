@@ -100,7 +100,7 @@ def machine(threads: int) -> list[str]:
             versions.append(f"{name} {version(name)}")
     lines += [
         f"versions: {', '.join(versions)}",
-        f"threads and cores used: {threads}; by each of several ranks, as many",
+        f"threads and cores used: {threads} a process",
     ]
     if hasattr(os, "getloadavg"):
         lines.append(f"load average over the last 15 minutes: {os.getloadavg()[2]:.1f}")
@@ -113,7 +113,8 @@ def cells(record: Record, lang: str = "en") -> list[str]:
     unit, other = record["unit"], record["other"]
     outcome = words[record["met"]] if record["met"] is not None else ""
     if ratio and record["met"] is None:
-        outcome = f"{1 / ratio['median']:.2f}{words['faster']}"
+        times = 1 / ratio["median"]
+        outcome = (f"{times:.2f}" if times >= 0.1 else f"{times:.1g}") + words["faster"]
     limit = record["target"]
     return [
         say(record["what"], lang),

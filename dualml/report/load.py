@@ -94,6 +94,7 @@ def _trial(folder: Path, raw: Mapping[str, Any], arms: Mapping[str, Any]) -> Tri
         full_batch=set_up.get("batch_size") == 0,
         curves=_curves(place / "rank0.jsonl"),
         world_size=size,
+        threads=int(told) if (told := str(raw.get("threads", ""))).isdecimal() else None,
         ranks=tuple(raw.get("ranks") or ()),
         communication_share=raw.get("communication_share"),
         staleness=raw.get("staleness"),

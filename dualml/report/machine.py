@@ -17,16 +17,17 @@ def cores(run: Run, backend: str) -> int | None:
 def crowded(run: Run) -> list[tuple[str, int, int, int]]:
     """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
     found = []
-    most: dict[str, int] = {}
-    for t in run.trials:
-        if t.ok:
-            most[t.backend] = max(most.get(t.backend, 1), t.world_size)
     for backend in run.backends:
         told = str((run.environment.get(backend) or {}).get("threads", ""))
-        have, ranks = cores(run, backend), most.get(backend, 1)
-        threads = int(told) if told.isdecimal() else have
-        if ranks > 1 and have is not None and threads is not None and ranks * threads > have:
-            found.append((backend, ranks, threads, have))
+        have = cores(run, backend)
+        if have is None:
+            continue
+        usual = int(told) if told.isdecimal() else have
+        several = [t for t in run.trials if t.backend == backend and t.ok and t.world_size > 1]
+        used = [(t.world_size * (t.threads or usual), t.world_size) for t in several]
+        if used and max(used)[0] > have:
+            busiest, ranks = max(used)
+            found.append((backend, ranks, busiest // ranks, have))
     return found
 
 

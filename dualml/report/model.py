@@ -29,6 +29,7 @@ class Trial:
 
     ``backend`` is the name shown, unique over all folders; ``framework`` is the bare one.
     Seconds, fractions and mebibytes as in ``run.json``; None where a trial did not get that far.
+    ``threads`` of each rank, where they were recorded for the trial itself.
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
     """
@@ -51,6 +52,7 @@ class Trial:
     full_batch: bool
     curves: Mapping[str, Curve] = field(repr=False)
     world_size: int = 1
+    threads: int | None = None
     ranks: tuple[Mapping[str, float], ...] = ()
     communication_share: float | None = None
     staleness: Mapping[str, Any] | None = None

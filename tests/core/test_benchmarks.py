@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +16,35 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-@pytest.fixture(scope="module")
-def timing() -> Any:
-    """`benchmarks/timing.py`, which is a script's neighbour and in no package."""
-    spec = importlib.util.spec_from_file_location("timing", FOLDER / "timing.py")
+@contextlib.contextmanager
+def loaded(name: str) -> Iterator[Any]:
+    """A module of `benchmarks`, which is a script's neighbour and in no package."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["timing"] = module  # its dataclasses look themselves up there
+    sys.modules[name] = module  # its dataclasses look themselves up there
     spec.loader.exec_module(module)
     yield module
-    del sys.modules["timing"]
+    del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def timing() -> Iterator[Any]:
+    with loaded("timing") as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def ranks(timing: Any) -> Iterator[Any]:
+    with loaded("ranks") as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Any]:
+    with loaded("pages") as module:
+        yield module
 
 
 def test_a_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians(timing: Any) -> None:
@@ -79,3 +100,88 @@ def test_a_target_is_met_by_the_median_and_a_row_without_one_only_reports(timing
         section="s", what="w", against="a", ours=0.3, other=None, unit="s", ratio=None, target=0.25
     )
     assert limit.met is False
+
+
+def test_the_slowest_rank_of_each_round_counts(ranks: Any) -> None:
+    told = [{"a": [1.0, 5.0], "b": [2.0, 2.0]}, {"a": [3.0, 4.0], "b": [1.0, 9.0]}]
+    assert ranks.slowest(told) == {"a": [3.0, 5.0], "b": [2.0, 9.0]}
+    for odd in ({"a": [1.0], "b": [2.0, 2.0]}, {"a": [1.0, 5.0]}):
+        with pytest.raises(ValueError, match="the same rounds"):
+            ranks.slowest([told[0], odd])
+
+
+def test_a_round_starts_together_and_is_the_mean_of_its_calls(ranks: Any) -> None:
+    seen: list[str] = []
+
+    class Group:
+        def barrier(self) -> None:
+            seen.append("barrier")
+
+    once = ranks.paced(Group(), lambda: seen.append("call"), repeats=3)
+    assert once() > 0
+    assert seen == ["barrier", "call", "call", "call"]
+
+
+def checks(nbytes: int, strategy: str = "ring", **times: float) -> dict[str, Any]:
+    group = {"backend": "torch", "world_size": 4, "from_world_size": 2}
+    return {**group, "strategy": strategy, "bytes": nbytes, **times}
+
+
+def test_the_summary_counts_measurements_that_have_no_row(pages: Any) -> None:
+    told = {
+        "checks": [
+            checks(2**20, measured_s=0.002, predicted_s=0.001),
+            checks(2**18, measured_s=0.003, predicted_s=0.001),
+            checks(2**20, "halving_doubling", measured_s=0.004, predicted_s=0.001),
+        ]
+    }
+    text = pages.predictions(told, "en")
+    assert "torch, n = 4, predicted from n = 2: measured / predicted 3.00 (median of 3" in text
+    rows = [line for line in text.splitlines() if line.startswith("| torch")]
+    assert rows == ["| torch | 4 | `ring` | 1 MB | 2 ms | 1 ms | 2.00 |"]
+    assert "3.00" in pages.predictions(told, "zh")
+
+
+def test_capabilities_name_the_types_that_differ_and_backends_that_are_not_there(
+    pages: Any,
+) -> None:
+    reduce = {"kind": "native", "detail": "a|b", "differing": {"composed": ["float64"]}}
+    columns = [
+        {"backend": "x", "device": "cpu", "reason": None, "primitives": {"all_reduce": reduce}},
+        {"backend": "y", "device": "cuda", "reason": "no GPU"},
+    ]
+    told = {"ranks": 2, "ok": True, "columns": columns}
+    line = pages.capabilities(told, "en").splitlines()[2]
+    assert line == r"| `all_reduce` | native: a\|b; composed: float64 | unsupported: no GPU |"
+    assert "原生：" in pages.capabilities(told, "zh")
+
+
+@pytest.mark.parametrize("name", ["capabilities", "predictions"])
+def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> None:
+    for path in pages.PAGES:
+        page = path.read_text("utf-8")
+        made = pages.put(page, name, "one\n")
+        assert f"<!-- {name}: begin -->\none\n<!-- {name}: end -->" in made
+        assert pages.put(made, name, "one\n") == made
+        assert len(made.split("<!-- results: begin -->")) == 2
+    with pytest.raises(ValueError, match="no marks"):
+        pages.put("a page", name, "one\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "all_reduce, 2 ranks, 64 MB",
+        "ring, 4 ranks, 16 MB",
+        "one bucket, 2 ranks, 100 tensors, 4 MB",
+        "all_reduce, 2 ranks, MLP, 235 thousand",
+        "one compiled cell, ops.AllReduce, flat",
+        "start-up of two ranks, mindspore",
+        "until the first sum is there",
+    ],
+)
+def test_rows_of_several_ranks_have_chinese_words(text: str) -> None:
+    with loaded("tables") as tables:
+        said = tables.say(text, "zh")
+    assert said != text
+    assert not re.search(r"ranks|thousand|bucket|tensors|, ", said)
