@@ -20,7 +20,7 @@ def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     """Bytes → times of our all-reduce, of gloo's called by hand, of our ring, and of a copy."""
     reduce, ring = strategy("all_reduce"), strategy("ring")
     found = {}
-    for nbytes, repeats in argument["sizes"]:
+    for nbytes, repeats, names in argument["sizes"]:
         x = torch.zeros(nbytes // 4).fill_(0)  # written to: its pages are there
         y = torch.empty_like(x).fill_(0)
         calls: dict[str, Callable[[], Any]] = {
@@ -29,7 +29,7 @@ def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
             "ring": lambda x=x: ring.sum(comm, x),
             "copy": lambda x=x, y=y: y.copy_(x),
         }
-        chosen = {name: calls[name] for name in argument["names"]}
+        chosen = {name: calls[name] for name in names}
         found[str(nbytes)] = turns(comm, chosen, argument["rounds"], repeats)
     return found
 

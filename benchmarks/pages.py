@@ -38,7 +38,8 @@ WORDS = {
             "ratio",
         ],
         "median": "{backend}, n = {n}, predicted from n = {least}: measured / predicted "
-        "{median:.2f} (median of {count} measurements; {low:.2f} to {high:.2f} in the middle half).",
+        "{median:.2f} (median of {count} measurements; {low:.2f} to {high:.2f} in the middle "
+        "half).",
         "colon": ": ",
     },
     "zh": {

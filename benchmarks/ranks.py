@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from timing import Times
+from timing import Row, Times
 
 FOLDER = Path(__file__).resolve().parent
 LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes
@@ -37,6 +38,13 @@ def slowest(ranks: Sequence[Times]) -> Times:
     if any({name: len(spent) for name, spent in rank.items()} != rounds for rank in ranks):
         raise ValueError("the ranks did not run the same rounds of the same variants")
     return {n: [max(e) for e in zip(*(r[n] for r in ranks), strict=True)] for n in rounds}
+
+
+def tie(made: Row, why: str) -> Row:
+    """The row with ``why`` as the reason of a missed target, where a quarter of its rounds and more
+    are below one: beyond that, it is no tie."""
+    tied = made.met is False and made.ratio is not None and made.ratio.low < 1
+    return replace(made, note=why) if tied else made
 
 
 def paced(comm: Any, call: Callable[[], object], repeats: int = 1) -> Callable[[], float]:

@@ -62,6 +62,10 @@ CHINESE = {
     "DistributedDataParallel, fused SGD": "DistributedDataParallel，SGD（fused）",
     "DistributedDataParallel, foreach SGD": "DistributedDataParallel，SGD（foreach）",
     "LeNet, sgd, all_reduce": "LeNet，sgd，all_reduce",
+    "a tie: the communicator adds 6 µs to a call, rounds differ by a fifth and more": "平局：通信器"
+    "使每次调用多 6 µs，而各轮之间相差五分之一以上",
+    "a tie: both use 5.0 ms of processor time an update; the rest is waiting for one another": "平"
+    "局：两者每次更新都用 5.0 ms 处理器时间；其余是互相等待",
     "until the first sum is there": "到得出第一个和为止",
     "until all has ended": "到全部结束为止",
     "torch: worker of a trial": "torch：一次试验的工作进程",

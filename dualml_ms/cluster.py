@@ -113,10 +113,8 @@ def join(place: Place, device: str = "cpu") -> Membership:
     way = "store" if set(ways.values()) == {"store"} else "scheduler"
     # With a scheduler the sleeps are what gives a slower rank its time: attempts are counted.
     with impatient() if way == "store" and scheme != "env" else nullcontext():
-        if scheme == "env":
-            member = by_environment(place)
-        else:
-            member = by_address(place, way, host, port)
+        env = scheme == "env"
+        member = by_environment(place) if env else by_address(place, way, host, port)
         with formed(place):
             # Connections are made by the first collective: made here, they are part of joining.
             one = ms.Tensor.from_numpy(np.ones(1, np.float32))

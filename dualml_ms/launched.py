@@ -7,7 +7,7 @@ import sys
 
 from dualml.launch.adopted import Adopted
 
-#: The scheduler, which the ranks find one another by; ``msrun`` starts the ranks' own command for it.
+#: The scheduler, by which ranks find one another; ``msrun`` starts the ranks' own command for it.
 #: Ends with whoever holds the other end of its standard input, however that ended. Two processes:
 #: the scheduler's `init` holds the interpreter, and would stay for half a minute.
 SCHEDULER = """

@@ -29,9 +29,7 @@ def check_rendezvous(text: str) -> None:
         except ValueError:
             host = port = None
         if not host or not port:
-            raise UserError(
-                f"rendezvous {text} names no port from 1 to 65535; use tcp://host:port"
-            )
+            raise UserError(f"rendezvous {text} names no port from 1 to 65535; use tcp://host:port")
 
 
 @dataclass(frozen=True)

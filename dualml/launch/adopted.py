@@ -20,12 +20,14 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
-from dualml.launch.supervise import Launch, supervise
+from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, Launch, supervise
 from dualml.launch.supervise import end as end_all
 
 ANNOUNCED, POLL_S = ".sessions", 0.1
 #: A rank may take so long to leave a group that rank 0 has left.
 LEAVE_S = 5.0
+#: The launcher starts the ranks within so many seconds of the process that only helps them.
+COME_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,44 @@ def follow(found: Adopted, folder: Path, environ: Mapping[str, str], wait: float
         words = [sys.executable, "-m", "dualml.runner.worker", str(found.rank)]
         log = folders[0] / f"rank{found.rank}.log"
         launch = Launch([*words, *map(str, folders)], environ, log)
-        number += 1
         # Where rank 0 has gone on, who still waits for its old rank waits in vain.
-        gone_on = partial(older, folder / ANNOUNCED / f"{number}.json", LEAVE_S)
-        supervise([launch], lambda rank, event: None, limit=wait, silence=wait, over=gone_on)
+        gone_on = partial(older, folder / ANNOUNCED / f"{number + 1}.json", LEAVE_S)
+        ended = supervise(
+            [launch], lambda rank, event: None, limit=wait, silence=wait, over=gone_on
+        )
+        if ended.code or ended.reason:
+            note = {"code": ended.code, "reason": ended.reason, "result": ended.results.get(0)}
+            write_json(folder / ANNOUNCED / f"{number}.rank{found.rank}.json", note)
+        number += 1
+
+
+def fallen(folder: Path, number: int) -> Ended | None:
+    """What the other ranks told of a session that failed for them: one that fell by itself, else,
+    some time later, one that missed another."""
+    secondary = None
+    for path in sorted((folder / ANNOUNCED).glob(f"{number}.rank*.json")):
+        told, rank = read_json(path), int(path.stem.partition(".rank")[2])
+        result = told["result"]
+        ended = Ended(told["code"], told["reason"], rank, {rank: result} if result else {})
+        if told["reason"] or not missed(ended):
+            return ended
+        secondary = ended if older(path, PEERS_S) else secondary
+    return secondary
+
+
+def missed(ended: Ended) -> bool:
+    """Whether the rank at fault only says that it waited in vain for another."""
+    return ended.results.get(ended.rank, {}).get("kind") == SECONDARY
+
+
+def at_fault(ended: Ended, folder: Path, number: int) -> Ended:
+    """How the ranks of a session ended, from how rank 0 did and what the others told."""
+    if (ended.code or ended.reason) and not missed(ended):
+        return ended
+    end = time.monotonic() + (PEERS_S if ended.code else 0)
+    while (other := fallen(folder, number)) is None and time.monotonic() < end:
+        time.sleep(POLL_S)
+    return ended if other is None or (missed(other) and ended.code) else other
 
 
 def older(path: Path, seconds: float) -> bool:
@@ -165,6 +201,8 @@ def still_there(ranks: dict[int, Any]) -> bool:
     import psutil
 
     me = psutil.Process()
+    if not ranks and time.time() - me.create_time() > COME_S:
+        return False
     with contextlib.suppress(psutil.Error):
         for other in psutil.Process(os.getppid()).children():
             if other != me and other.pid not in ranks and other.cmdline() == me.cmdline():

@@ -15,7 +15,7 @@ from dualml.backend import BackendInfo
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.files import write_json
-from dualml.launch.adopted import Adopted, announce
+from dualml.launch.adopted import Adopted, announce, at_fault, fallen
 from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
 from dualml.runner.folder import RunFolder
 
@@ -131,7 +131,11 @@ class Session:
         limits = self.plan.experiment.limits
         self.start(0)
         try:
-            ended = supervise(launches, self.hear, limit=limits.trial, silence=limits.silence)
+            ended = supervise(
+                launches, self.hear, limit=limits.trial, silence=limits.silence, over=self.over
+            )
+            if self.adopted is not None and size > 1:
+                ended = at_fault(ended, self.folder.path, self.number)
             if size == 1 and not ended.reason and not ended.code and ended.results:
                 self.settle(ended.results[0])
             elif self.at < len(trials):
@@ -142,6 +146,12 @@ class Session:
             for place in places:
                 shutil.rmtree(place / "board", ignore_errors=True)
         return self.at
+
+    def over(self) -> bool:
+        """Whether a rank that a launcher started has told of its end."""
+        if self.adopted is None or self.size == 1:
+            return False
+        return fallen(self.folder.path, self.number) is not None
 
     def impossible(self, info: BackendInfo) -> str | None:
         """Why these ranks cannot be started; None where they can."""

@@ -122,6 +122,16 @@ def test_a_round_starts_together_and_is_the_mean_of_its_calls(ranks: Any) -> Non
     assert seen == ["barrier", "call", "call", "call"]
 
 
+def test_a_missed_target_is_a_tie_only_where_rounds_fall_on_both_sides(
+    timing: Any, ranks: Any
+) -> None:
+    for ours, told in (([0.9, 0.9, 1.2, 1.2, 1.2], "why"), ([1.1, 1.2, 1.3, 1.2, 1.2], "")):
+        times = {"a": ours, "b": [1.0] * 5}
+        made = timing.row("s", "w", "a", times, "a", "b", target=1.05)
+        assert made.met is False
+        assert ranks.tie(made, "why").note == told
+
+
 def checks(nbytes: int, strategy: str = "ring", **times: float) -> dict[str, Any]:
     group = {"backend": "torch", "world_size": 4, "from_world_size": 2}
     return {**group, "strategy": strategy, "bytes": nbytes, **times}

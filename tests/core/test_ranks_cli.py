@@ -161,7 +161,7 @@ def test_a_rank_that_never_comes_is_named_in_time(tmp_path: Path) -> None:
 
     board = FileBoard(tmp_path / "board")
     board.post("plan.2", "the plan")
-    with pytest.raises(CommunicationError, match=r"rank 0 waited 0.2 s .* missing: ranks 1, 3 of 4"):
+    with pytest.raises(CommunicationError, match=r"rank 0 waited 0.2 s .*: ranks 1, 3 of 4"):
         exchange_notes(board, "plan", 0, range(4), "the plan", 0.2, "the 4 ranks to start")
 
 

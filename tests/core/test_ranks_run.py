@@ -229,3 +229,18 @@ def test_the_loopback_counter_counts() -> None:
     assert before is not None
     assert after is not None
     assert after - before >= 100_000
+
+
+def test_ranks_with_other_initial_weights_are_named() -> None:
+    """What rank 0 broadcasts is what every rank must have planned."""
+    from dualml.errors import CommunicationError
+    from dualml.reference.communicator import run_threads
+    from dualml.runner.worker import agree_on_weights
+
+    def work(comm: Any, wrong: int) -> None:
+        w = np.arange(6, dtype=np.float32) + (comm.rank == wrong)
+        agree_on_weights(comm, {"fc.weight": w}, "test")
+
+    run_threads(3, lambda comm: work(comm, -1))
+    with pytest.raises(CommunicationError, match="differ from rank 0's on rank 2"):
+        run_threads(3, lambda comm: work(comm, 2))
