@@ -35,7 +35,9 @@ class TorchBackend:
         if threads:
             torch.set_num_threads(threads)
         torch.manual_seed(0)  # nothing here draws from it; a stray draw would at least repeat
-        torch.use_deterministic_algorithms(True)
+        # The flag of use_deterministic_algorithms(True), which would also import the compiler: a
+        # second for every rank. What compiles here sets the compiler's own (optim/compiled.py).
+        torch.set_deterministic_debug_mode("error")
         # It would fill every new tensor with NaN first; nothing here reads what it did not write.
         torch.utils.deterministic.fill_uninitialized_memory = False
 

@@ -65,6 +65,9 @@ def _compile(
     flat: List,
 ) -> Callable[..., Any]:
     from torch._inductor import compile as fuse
+    from torch._inductor import config
+
+    config.deterministic = torch.are_deterministic_algorithms_enabled()
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def run(numbers: Tensor, *flat: Tensor) -> tuple[()]:

@@ -48,15 +48,21 @@ def lab(folder: Path, arms: list[str], size: int = 2, updates: int = 200, limits
 
 
 #: Arm → the signal, the rank that gets it, and when: before the ranks have met, in the middle of
-#: the updates, or when these are done. An arm without is left in peace.
+#: the updates, or when these are done. An arm without is left in peace. Between them the backends
+#: have every pair of signal and moment.
 MISFORTUNES = {
-    "start-kill-1": (signal.SIGKILL, 1, "start"),
-    "start-stop-0": (signal.SIGSTOP, 0, "start"),
-    "train-kill-0": (signal.SIGKILL, 0, "train"),
-    "peace": None,
-    "train-stop-1": (signal.SIGSTOP, 1, "train"),
-    "end-stop-0": (signal.SIGSTOP, 0, "end"),
-    "end-kill-1": (signal.SIGKILL, 1, "end"),
+    "torch": {
+        "start-kill-1": (signal.SIGKILL, 1, "start"),
+        "train-stop-1": (signal.SIGSTOP, 1, "train"),
+        "peace": None,
+        "end-kill-0": (signal.SIGKILL, 0, "end"),
+    },
+    "mindspore": {
+        "start-stop-0": (signal.SIGSTOP, 0, "start"),
+        "train-kill-1": (signal.SIGKILL, 1, "train"),
+        "peace": None,
+        "end-stop-1": (signal.SIGSTOP, 1, "end"),
+    },
 }
 WORDS = {signal.SIGKILL: "was ended by SIGKILL", signal.SIGSTOP: "was stopped (SIGSTOP)"}
 
@@ -69,8 +75,8 @@ def test_a_rank_that_is_killed_or_stopped_fails_its_trial_alone(
     out = tmp_path / "out"
     words = ["--backend", backend, "--out", out, "--no-report"]
     took = {}
-    with Run(dualml("run", lab(tmp_path, list(MISFORTUNES)), *words), tmp_path) as run:
-        for arm, misfortune in MISFORTUNES.items():
+    with Run(dualml("run", lab(tmp_path, list(MISFORTUNES[backend])), *words), tmp_path) as run:
+        for arm, misfortune in MISFORTUNES[backend].items():
             place = out / "trials" / arm / backend / "seed0"
             if misfortune is None:
                 run.wait_for(lambda arm=arm: trials(out)[arm]["status"] == "ok")
@@ -150,7 +156,7 @@ def test_the_rank_at_fault_is_named_not_those_that_waited_for_it(
     path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
     env = {"PYTHONPATH": path, "DUALML_TEST_FAULTS": "errs:2=raise,hangs:1=hang,strays:1=plan"}
     out = tmp_path / "out"
-    file = lab(tmp_path, ["errs", "hangs", "strays", "fine"], 3, 30, ", silence = 12")
+    file = lab(tmp_path, ["errs", "hangs", "strays"], 3, 30, ", silence = 12")
     words = ["--backend", backend, "--out", out, "--no-report"]
     with Run(dualml("run", file, *words), tmp_path, env) as run:
         assert run.end(200) == 1, run.text()
@@ -158,13 +164,10 @@ def test_the_rank_at_fault_is_named_not_those_that_waited_for_it(
     assert told["errs"] == ("failed", "rank 2: ValueError: a planted error")
     assert told["hangs"] == ("failed", "rank 1 gave no sign of life for 12 s")
     assert told["strays"][1].startswith("rank 1: the plan's hash is "), told
-    assert told["fine"] == ("ok", None)
     place = out / "trials/errs" / backend / "seed0"
     assert any("a planted error" in line for line in trials(out)["errs"]["log"])
     assert "a planted error" in (place / "rank2.log").read_text()
     assert all((place / f"rank{rank}.log").exists() for rank in range(3))
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
-        assert again.end() == 0, again.text()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_ranks_go_with_their_owner_and_the_run_goes_on(
     require(backend)
     out = tmp_path / "out"
     records = out / "trials/only" / backend / "seed0/rank0.jsonl"
-    file = lab(tmp_path, ["only"], updates=3000)
+    file = lab(tmp_path, ["only"], updates=1500)
     words = ["--backend", backend, "--out", out, "--no-report"]
     with Run(dualml("run", file, *words), tmp_path) as run:
         run.wait_for(lambda: size_of(records) > 3000)
@@ -207,4 +210,4 @@ def test_ranks_go_with_their_owner_and_the_run_goes_on(
         assert last.end() == 0, last.text()
     assert trials(out)["only"]["status"] == "ok"
     lines = [json.loads(line) for line in records.read_text().splitlines()]
-    assert [r["step"] for r in lines if r["metric"] == "loss"] == list(range(1, 3001))
+    assert [r["step"] for r in lines if r["metric"] == "loss"] == list(range(1, 1501))
