@@ -41,9 +41,14 @@ def end_with_parent() -> None:
         os._exit(70)
 
     threading.Thread(target=wait, daemon=True).start()
+    on_death_of_parent(signal.SIGKILL)
+
+
+def on_death_of_parent(number: signal.Signals) -> None:
+    """Have the system send this signal when the parent dies, however it does; Linux only."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 class Emitter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from dualml.launch.adopted import (
     help_ranks,
 )
 from dualml.launch.adopted import check as check_adopted
+from dualml.launch.child import on_death_of_parent
 from dualml.runner.folder import RunFolder, check_free, in_use, read_run
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
     """
     found = adopted()
     if found is not None:
+        on_death_of_parent(signal.SIGTERM)  # a launcher that is killed takes nobody with it
         if request.resume:
             raise UserError(f"--resume goes on without {found.launcher}: it starts its own ranks")
         check_adopted(found, request.out, request.world_size, request.backend, request.rendezvous)

@@ -111,7 +111,7 @@ def test_a_run_leaves_canonical_names_and_finite_weights(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 @pytest.mark.parametrize(("sign", "words"), [
-    (signal.SIGKILL, "was ended by SIGKILL"), (signal.SIGSTOP, "no sign of life"),
+    (signal.SIGKILL, "was ended by SIGKILL"), (signal.SIGSTOP, "was stopped (SIGSTOP)"),
 ], ids=["killed", "stopped"])  # fmt: skip
 def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
     name: str, sign: signal.Signals, words: str, tmp_path: Path
