@@ -42,7 +42,6 @@ class Asynchronous(DataParallel):
         self.fetched = [0] * self.comm.size  # number of the update after which a rank got its own
         self.steps = [0] * self.comm.size  # global batches a rank has delivered its part of
         self.mine: list[Tensor] = []  # the parameters that rank 0 works with, stale as all others'
-        self.generation = 0
 
     @property
     def free(self) -> bool:
@@ -89,7 +88,7 @@ class Asynchronous(DataParallel):
 
     def key(self, rank: int) -> str:
         """Where a worker announces its gradient."""
-        return f"ready.{self.comm.place.key}.{self.generation}.{rank}"
+        return f"ready.{self.comm.place.key}.{self.comm.generation}.{rank}"
 
     # --- the server ------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class Asynchronous(DataParallel):
         self.steps = [int(v) for v in counts.get("steps", [0] * n)]
         self.before = step * n - len(self.served)
         if step == 0:
-            self.generation += 1
+            self.comm.generation += 1
             self.times.clear()
             self.served, self.before = [], 0
 

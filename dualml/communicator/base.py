@@ -93,6 +93,8 @@ class Communicator(ABC):
         self.rank, self.size = self.ranks.index(place.rank), len(self.ranks)
         self.traffic = Traffic()
         self._sequence = 0
+        #: Tells notes on the board apart that are made anew from time to time, by all ranks alike.
+        self.generation = 0
         self.calls, self.inside = 0, ""
         #: Seconds to wait before an exchange of so many bytes sent and received: a slow node.
         self.delay: Callable[[int, int], float] | None = None

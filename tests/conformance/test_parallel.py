@@ -38,6 +38,7 @@ CASES = {
     "neighbour": case([8], of="parameters", strategy="neighbour"),
     "planned": case(strategy="parameter_server_async"),
     "free": case(strategy="parameter_server_async", arrival="free"),
+    "free again": case(strategy="parameter_server_async", arrival="free"),
     "topk": case(compress="topk", fraction=0.05),
     "fp16": case(compress="fp16", strategy="ring"),
 }
@@ -106,7 +107,7 @@ def test_averaging_parameters(ran: dict[str, Any], title: str, every: int) -> No
         assert_weights(rank, weights, ran["tolerance"])
 
 
-@pytest.mark.parametrize("title", ["planned", "free"])
+@pytest.mark.parametrize("title", ["planned", "free", "free again"])
 def test_the_asynchronous_server_replayed(ran: dict[str, Any], title: str) -> None:
     """The float64 loop follows the order that was served; staleness is what it finds, too."""
     order, n = ran[title][0]["served"], ran["n"]
