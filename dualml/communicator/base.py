@@ -421,6 +421,10 @@ class Communicator(ABC):
             self._scratch[name] = self.empty_like(like)
         return self._scratch[name]
 
+    def forget_scratch(self) -> None:
+        """Give the buffers of `scratch` back."""
+        self._scratch.clear()
+
     def nbytes(self, x: Tensor) -> int:
         """Bytes of a tensor."""
         widths = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}

@@ -35,6 +35,7 @@ def time_collectives(
     jobs = [(size, name) for size in arm.sizes for name in arm.strategies]
     for number, (size, name) in enumerate(jobs):
         rows.append(measure(comm, name, size, arm.seconds))
+        comm.forget_scratch()  # of every size there would be some
         emit(phase="collectives", done=number + 1, total=len(jobs))
     copies = {str(size): copy_seconds(size) for size in arm.sizes}
     if comm.rank == 0:
