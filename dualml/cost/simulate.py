@@ -169,7 +169,8 @@ class _Run:
         for i in leaving:
             a, b = step[i].source, step[i].target
             link = self.topology.link(a, b, self.link)
-            plain = link.alpha_s + link.beta_s_per_byte * sizes[i] * moving
+            waiting = link.alpha_s * self.topology.slowdown(n)
+            plain = waiting + link.beta_s_per_byte * sizes[i] * moving
             out = plain + self._extra(a, sizes[i], link)
             port = self._port("out", a, b)
             at = max(clock[a], free.get(port, 0.0))

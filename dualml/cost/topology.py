@@ -55,7 +55,8 @@ class Topology:
         return "flat" if self.kind == "flat" else f"{self.kind}:{self.count}"
 
     def slowdown(self, n: int) -> float:
-        """Factor on computing: on a shared machine n ranks take turns on its cores."""
+        """Factor on computing and on latencies: on a shared machine n ranks take turns on its
+        cores, and a message waits until its receiver has its turn."""
         return max(1.0, n / self.count) if self.kind == "shared" else 1.0
 
     def crowding(self, busiest: float, total: float) -> float:
@@ -80,7 +81,8 @@ class Topology:
         moved = link.beta_s_per_byte * stage.bytes * self.crowding(stage.bytes, stage.total)
         everywhere = stage.total if stage.added else 0
         added *= self.crowding(stage.added, everywhere)
-        return stage.times * (link.alpha_s * stage.messages + moved + added)
+        waiting = link.alpha_s * stage.messages * self.slowdown(n)
+        return stage.times * (waiting + moved + added)
 
     def _nodes(self, stage: Stage, n: int, link: Link) -> float:
         import numpy as np
