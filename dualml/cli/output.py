@@ -15,6 +15,8 @@ COLOURS = {
     "different": "red",
     "not comparable": "yellow",
 }
+#: Columns of the verdicts that are never broken.
+WHOLE = ("arm", "pair", "verdict")
 
 
 def check_lang(lang: str) -> None:
@@ -54,10 +56,14 @@ def print_verdicts(parity: dict[str, Any], lang: str = "en") -> None:
     words, console = Words(lang), Console()
     if not parity.get("comparisons"):
         console.print(words("headline.empty"), highlight=False)
+        print_serial(parity, words, console)
         return
     table = Table(box=None, pad_edge=False)
     for column in ("arm", "seed", "pair", "verdict", "steps", "ratio", "reason"):
-        table.add_column(words(f"column.{column}"), overflow="fold", no_wrap=column == "pair")
+        width = 20 if column == "reason" else None  # a phrase, not one word a line
+        table.add_column(
+            words(f"column.{column}"), overflow="fold", no_wrap=column in WHOLE, min_width=width
+        )
     for c in parity["comparisons"]:
         ratio, verdict = c["evidence"].get("worst_ratio"), c["verdict"]
         table.add_row(
@@ -70,6 +76,22 @@ def print_verdicts(parity: dict[str, Any], lang: str = "en") -> None:
             evidence(c, words),
         )
     console.print(table)
+    print_serial(parity, words, console)
+
+
+def print_serial(parity: dict[str, Any], words: Any, console: Any) -> None:
+    """How many arms with several ranks are what one rank computes, and which are not."""
+    judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
+    if not judged:
+        return
+    equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
+    console.print(words("headline.serial", equal=equal, n=len(judged)), highlight=False)
+    for c in judged:
+        if c["verdict"] != "equal":
+            verdict = words("verdict." + c["verdict"].replace(" ", "_"))
+            told = f"[{COLOURS[c['verdict']]}]{verdict}[/] {evidence(c, words)}"
+            place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
+            console.print(f"{place}: {told}", highlight=False, soft_wrap=True)
 
 
 def evidence(c: dict[str, Any], words: Any) -> str:
