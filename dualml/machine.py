@@ -142,6 +142,16 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in told.items() if value}
 
 
+def recorded_cores(told: Mapping[str, str]) -> int | None:
+    """Usable cores, from what `environment` recorded; None where it did not.
+
+    >>> recorded_cores({"cores": "2 usable, 2 physical, 4 logical"})
+    2
+    """
+    count = str(told.get("cores", "")).partition(" ")[0]
+    return int(count) if count.isdecimal() else None
+
+
 def cpu_model() -> str:
     """The processor's name as the system tells it."""
     try:

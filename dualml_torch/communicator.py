@@ -13,9 +13,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dualml.communicator import Communicator, How, Place
-from dualml.communicator.base import parts_of
+from dualml.communicator.parts import parts_of
 from dualml.errors import CommunicationError
-from dualml_torch.cluster import Membership, first, join, leave, new_group
+from dualml_torch.cluster import Membership, join, leave, new_group
+from dualml_torch.rendezvous import first
 
 DTYPES = {
     torch.float16: "float16",

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import library
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dualml.data import normalised
@@ -26,7 +27,7 @@ from dualml.data.registry import find
 from dualml.errors import Unsupported, UserError
 
 #: Operator schemas defined in torchvision's place; torch forgets them when this list is dropped.
-_schemas: list[torch.library.Library] = []
+_schemas: list[library.Library] = []
 MATCHING = "install the torchvision build that matches your torch (see pytorch.org, Get Started)"
 
 
@@ -144,10 +145,10 @@ def import_torchvision() -> Any:
         if "torchvision::nms does not exist" not in str(error):
             raise Unsupported(f"torchvision cannot be imported: {error}; {MATCHING}") from None
     _forget()
-    library = torch.library.Library("torchvision", "DEF")
+    missing = library.Library("torchvision", "DEF")
     for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _schemas.append(library)
+        missing.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _schemas.append(missing)
     try:
         return _import()
     except Exception as error:

@@ -16,6 +16,7 @@ from dualml.aggregation.tree import Tree
 from dualml.errors import UserError, nearest
 
 __all__ = [
+    "ASYNCHRONOUS",
     "STRATEGIES",
     "AllGather",
     "AllReduce",
@@ -33,6 +34,8 @@ __all__ = [
     "strategy",
 ]
 
+#: The server that nobody waits for: no way of adding up, see `dualml.aggregation.asynchronous`.
+ASYNCHRONOUS = "parameter_server_async"
 #: Name → strategy, in the order of tables.
 STRATEGIES: dict[str, type[Strategy]] = {
     kind.name: kind

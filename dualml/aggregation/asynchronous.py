@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dualml.aggregation.base import Strategy
 from dualml.aggregation.parallel import DataParallel
+from dualml.aggregation.parameter_server import ParameterServer
 from dualml.aggregation.pieces import Tensor
 from dualml.backend import Array, Arrays, Trace
 from dualml.errors import CommunicationError
+from dualml.experiment.schema import Aggregation
 from dualml.seeds import generator
 
 POLL_S = 0.0005
@@ -47,29 +50,30 @@ class Asynchronous(DataParallel):
     def free(self) -> bool:
         return self.settings.arrival == "free"
 
-    def step(self, batch: Array, step: int) -> tuple[Any, float]:
-        self.now = step
-        part, share, factor = self.deal(batch)
-        begin = time.perf_counter()
+    def strategy_of(self, settings: Aggregation) -> Strategy:
+        """Its messages are its own; a gradient and its answer are one round of a server."""
+        return ParameterServer()
+
+    @property
+    def by_message(self) -> bool:
+        return True
+
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        return self.work(part, factor) if self.comm.rank == 0 else super().compute(part, factor)
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
         if self.comm.rank:
-            loss, gradients = self.pieces.gradient(part, factor)
-            self.handicap(time.perf_counter() - begin)
-            arrive = time.perf_counter()
-            self.deliver(gradients, step)
+            self.deliver(gradients)
+        elif self.free:
+            self.apply(gradients, 0, self.now)
+            self.serve_waiting()
         else:
-            loss, own = self.work(part, factor)
-            self.handicap(time.perf_counter() - begin)
-            arrive = time.perf_counter()
-            self.steps[0] = step
-            if self.free:
-                self.apply(own, 0, step)
-                self.serve_waiting()
-            else:
-                for rank in self.order(step):
-                    self.serve(int(rank), step, own)
-        end = time.perf_counter()
-        self.times.add(begin, arrive, end, end)
-        return loss, share
+            for rank in self.order(self.now):
+                self.serve(int(rank), self.now, gradients)
+        return gradients
+
+    def finish(self, gradients: list[Tensor]) -> None:
+        """The server has made every update already."""
 
     def order(self, step: int) -> Array:
         """The planned order of arrival at this global batch."""
@@ -77,10 +81,10 @@ class Asynchronous(DataParallel):
 
     # --- a worker --------------------------------------------------------------------------------
 
-    def deliver(self, gradients: Sequence[Tensor], step: int) -> None:
+    def deliver(self, gradients: Sequence[Tensor]) -> None:
         """Send the gradient, get the parameters after it."""
         if self.free:
-            self.comm.place.board.post(self.key(self.comm.rank), str(step))
+            self.comm.place.board.post(self.key(self.comm.rank), str(self.now))
         for g in gradients:
             self.comm.exchange({0: g}, {})
         fresh = [self.comm.exchange({}, {0: self.comm.empty_like(g)})[0] for g in gradients]
@@ -106,7 +110,7 @@ class Asynchronous(DataParallel):
         if rank == 0:
             self.apply(own, 0, step)
             return
-        like = self.pieces.parameters()
+        like = self.mine or self.pieces.parameters()
         got = [self.comm.exchange({}, {rank: self.comm.empty_like(p)})[rank] for p in like]
         self.apply(got, rank, step)
         for p in self.pieces.parameters():
@@ -147,7 +151,8 @@ class Asynchronous(DataParallel):
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         if self.free and self.comm.rank == 0:
-            self.catch_up(self.now)
+            with self.slow_messages():
+                self.catch_up(self.now)
         return super().read(lazy)
 
     def trace(self, batch: Array, probe: Array) -> Trace:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dualml.aggregation import strategy
-from dualml.experiment.schema import ASYNCHRONOUS, Arm
+from collections.abc import Sequence
+
+from dualml.aggregation import ASYNCHRONOUS, strategy
+from dualml.experiment.schema import Arm
 
 
 def inexact(arm: Arm, samples: int) -> str | None:
@@ -41,10 +43,17 @@ def inexact(arm: Arm, samples: int) -> str | None:
 
 def single_of(name: str, arms: dict[str, Arm]) -> str | None:
     """The arm with one rank that does the same as this one with several; None without one."""
-    arm = arms[name]
     keys = ("optimizer", "schedule", "batch_size", "epochs", "updates", "samples")
-    for other, candidate in arms.items():
-        alike = all(getattr(arm, key) == getattr(candidate, key) for key in keys)
-        if candidate.kind == "train" and candidate.world_size == 1 and alike:
-            return other
-    return None
+    return next((o for o in alike(name, arms, keys) if arms[o].world_size == 1), None)
+
+
+def alike(name: str, arms: dict[str, Arm], keys: Sequence[str]) -> list[str]:
+    """Other arms that train, with the same values of these keys."""
+    arm = arms[name]
+    return [
+        other
+        for other, candidate in arms.items()
+        if other != name
+        and candidate.kind == "train"
+        and all(getattr(arm, key) == getattr(candidate, key) for key in keys)
+    ]

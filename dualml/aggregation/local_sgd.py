@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from dualml.aggregation.all_reduce import AllReduce
@@ -26,19 +25,18 @@ class LocalSGD(DataParallel):
     Lian et al. 2017, algorithm 1, for the neighbours.
     """
 
-    def step(self, batch: Array, step: int) -> tuple[Any, float]:
-        self.now = step
-        part, share, factor = self.deal(batch)
-        begin = time.perf_counter()
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         loss, gradients = self.pieces.gradient(part, factor)
-        self.pieces.update(gradients, step)
-        self.handicap(time.perf_counter() - begin)
-        arrive = time.perf_counter()
-        if step % self.settings.every == 0:
+        self.pieces.update(gradients, self.now)
+        return loss, gradients
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        if self.now % self.settings.every == 0:
             self.average(share)
-        end = time.perf_counter()
-        self.times.add(begin, arrive, end, end)
-        return loss, share
+        return gradients
+
+    def finish(self, gradients: list[Tensor]) -> None:
+        """The update was made before the ranks met."""
 
     def factor(self, share: float) -> float:
         return 1.0  # each rank follows its own gradient; shares count when parameters are averaged

@@ -6,21 +6,22 @@ whole batch, and every rank calls the same methods in the same order.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dualml.aggregation import strategy
+from dualml.aggregation import Strategy, strategy
 from dualml.aggregation.compress import TopK, sum_half
 from dualml.aggregation.pieces import Pieces, Tensor
 from dualml.aggregation.slow import Slow, pause
 from dualml.aggregation.times import Times
 from dualml.backend import Array, Arrays, Backend, Trace, Training
 from dualml.communicator import Communicator
-from dualml.communicator.base import parts_of
-from dualml.experiment.schema import ASYNCHRONOUS, Aggregation
+from dualml.communicator.parts import start_of
+from dualml.experiment.schema import Aggregation
 
 
 class DataParallel:
@@ -45,14 +46,13 @@ class DataParallel:
     ) -> None:
         self.backend, self.training, self.pieces, self.comm = backend, training, pieces, comm
         self.settings, self.slow, self.seed = settings, slow, seed
-        asynchronous = settings.strategy == ASYNCHRONOUS  # messages of its own: see Asynchronous
-        self.strategy = strategy("ring" if asynchronous else settings.strategy)
+        self.strategy = self.strategy_of(settings)
         self.top = TopK(settings.fraction) if settings.compress == "topk" else None
         self.times, self.now = Times(), 0
-        if slow is not None and slow.rank == comm.rank and self.strategy.counted:
-            comm.delay = lambda sent, received: slow.transferring(
-                comm.rank, sent, received, self.now
-            )
+
+    def strategy_of(self, settings: Aggregation) -> Strategy:
+        """How the ranks add up."""
+        return strategy(settings.strategy)
 
     # --- one update -------------------------------------------------------------------------------
 
@@ -61,22 +61,54 @@ class DataParallel:
         self.now = step
         part, share, factor = self.deal(batch)
         begin = time.perf_counter()
-        loss, gradients = self.pieces.gradient(part, factor)
-        self.handicap(time.perf_counter() - begin)
+        loss, gradients = self.compute(part, factor)
+        if self.slow is not None:
+            spent = time.perf_counter() - begin
+            pause(self.slow.computing(self.comm.rank, spent, self.now, self.seed))
         arrive = time.perf_counter()
-        gradients = [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
+        with self.slow_messages():
+            gradients = self.combine(gradients, share)
         end = time.perf_counter()
-        self.pieces.update(gradients, step)
+        self.finish(gradients)
         self.times.add(begin, arrive, end, time.perf_counter())
         return loss, share
+
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """What a rank does before it needs the others: lazy loss and gradients."""
+        return self.pieces.gradient(part, factor)
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """What the ranks do together."""
+        return [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
+
+    def finish(self, gradients: list[Tensor]) -> None:
+        """What a rank does with what came of it."""
+        self.pieces.update(gradients, self.now)
+
+    @contextlib.contextmanager
+    def slow_messages(self) -> Iterator[None]:
+        """Here, and nowhere else, the messages of a slow node are late."""
+        comm, slow = self.comm, self.slow
+        if slow is not None and self.by_message:
+            comm.delay = lambda sent, received: slow.transferring(
+                comm.rank, sent, received, self.now
+            )
+        try:
+            yield
+        finally:
+            comm.delay = None
+
+    @property
+    def by_message(self) -> bool:
+        """Whether its messages are made here one by one, so that each of them can be late."""
+        return self.strategy.counted
 
     def deal(self, batch: Array) -> tuple[Array, float, float]:
         """This rank's samples, their share of the batch, and the factor of its gradient."""
         n, rank = self.comm.size, self.comm.rank
-        sizes = parts_of(len(batch), n)
-        first = sum(sizes[:rank])
-        share = sizes[rank] / len(batch)
-        return batch[first : first + sizes[rank]], share, self.factor(share)
+        part = batch[start_of(len(batch), n, rank) : start_of(len(batch), n, rank + 1)]
+        share = len(part) / len(batch)
+        return part, share, self.factor(share)
 
     def factor(self, share: float) -> float:
         """What this rank's mean gradient is multiplied with before all are added up."""
@@ -93,10 +125,6 @@ class DataParallel:
         if self.settings.compress == "fp16":
             return sum_half(self.strategy, comm, x)
         return self.strategy.sum(comm, x)
-
-    def handicap(self, seconds: float) -> None:
-        if self.slow is not None:
-            pause(self.slow.computing(self.comm.rank, seconds, self.now, self.seed))
 
     # --- looking ------------------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dualml.communicator.parts import start_of
+
 Then = Literal["add", "put"]
 
 
@@ -58,10 +60,7 @@ class Schedule:
 
     def span(self, t: Transfer, length: int) -> tuple[int, int]:
         """First element of a message's chunks, and the one after the last."""
-        short, longer = divmod(length, self.chunks)
-        starts = (t.first, t.last + 1)
-        a, b = (k * short + min(k, longer) for k in starts)
-        return a, b
+        return start_of(length, self.chunks, t.first), start_of(length, self.chunks, t.last + 1)
 
     def grid(self) -> str:
         """One line per rank, one column per step: ``2→3`` sends chunk 2 to rank 3; ``+`` marks a

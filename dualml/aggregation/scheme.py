@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation.asynchronous import Asynchronous
 from dualml.aggregation.local_sgd import LocalSGD
 from dualml.aggregation.parallel import DataParallel
-from dualml.experiment.schema import ASYNCHRONOUS, Aggregation
+from dualml.experiment.schema import Aggregation
 
 
 def scheme(settings: Aggregation) -> type[DataParallel]:

@@ -83,7 +83,7 @@ def simulate(
         str | None, typer.Option(metavar="RATE", help="Most its ports carry.")
     ] = None,
     jitter: Annotated[
-        str, typer.Option(metavar="TIME", help="Mean random delay of its messages.")
+        str, typer.Option(metavar="TIME", help="Mean random delay of its computing.")
     ] = "0s",
     seed: Annotated[int, typer.Option(help="Of the random delays.")] = 0,
     topology: Annotated[

@@ -9,67 +9,20 @@ n is the number of ranks; ranks are those of the group, from 0 to n - 1.
 
 from __future__ import annotations
 
-import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from itertools import pairwise
+from typing import Any
 
 from dualml.communicator.board import exchange_notes
-from dualml.communicator.place import Place
-from dualml.communicator.traffic import Traffic
+from dualml.communicator.engine import Engine
+from dualml.communicator.how import DTYPES, OPS, Tensor
+from dualml.communicator.parts import start_of
+from dualml.communicator.pending import Done, Finish
 from dualml.errors import CommunicationError
 
-Tensor = Any
-Kind = Literal["native", "composed", "unsupported"]
-OPS = ("sum", "mean", "max", "min", "prod")
-DTYPES = ("float16", "float32", "float64", "int32", "int64")
-PRIMITIVES = (
-    "all_reduce",
-    "reduce",
-    "broadcast",
-    "gather",
-    "all_gather",
-    "scatter",
-    "reduce_scatter",
-    "all_to_all",
-    "exchange",
-    "barrier",
-    "subgroup",
-    "asynchronous",
-)
 
-
-@dataclass(frozen=True)
-class How:
-    """How a primitive is executed, and from what, or why it is not."""
-
-    kind: Kind
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.detail}"
-
-
-class Pending(Protocol):
-    """A collective under way."""
-
-    def wait(self) -> Tensor:
-        """Its result, when it is there."""
-
-
-class Done:
-    """A `Pending` that was finished when it was made."""
-
-    def __init__(self, result: Tensor) -> None:
-        self.result = result
-
-    def wait(self) -> Tensor:
-        return self.result
-
-
-class Communicator(ABC):
+class Communicator(Engine):
     """A group of ranks as one of them sees it.
 
     Unless ``inplace`` is asked for, arguments are left as they are. All ranks of the group call the
@@ -83,99 +36,6 @@ class Communicator(ABC):
         backend, device: names for tables.
         calls: collectives and exchanges entered so far; ``inside`` names the one under way.
     """
-
-    backend: ClassVar[str]
-    device: str = "cpu"
-
-    def __init__(self, place: Place, ranks: Sequence[int] | None = None) -> None:
-        self.place = place
-        self.ranks = tuple(range(place.size)) if ranks is None else tuple(ranks)
-        self.rank, self.size = self.ranks.index(place.rank), len(self.ranks)
-        self.traffic = Traffic()
-        self._sequence = 0
-        #: Tells notes on the board apart that are made anew from time to time, by all ranks alike.
-        self.generation = 0
-        self.calls, self.inside = 0, ""
-        #: Seconds to wait before an exchange of so many bytes sent and received: a slow node.
-        self.delay: Callable[[int, int], float] | None = None
-        self._scratch: dict[Any, Tensor] = {}
-
-    # --- what a backend says and does -------------------------------------------------------
-
-    @abstractmethod
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
-        """How ``primitive`` is executed for this type and operation on this device."""
-
-    @abstractmethod
-    def tensor(self, array: Any) -> Tensor:
-        """A NumPy array as a tensor of the framework on its device, copied, of the same type."""
-
-    @abstractmethod
-    def numpy(self, x: Tensor) -> Any:
-        """A copy of ``x`` as a NumPy array."""
-
-    @abstractmethod
-    def dtype(self, x: Tensor) -> str:
-        """``float32``, …"""
-
-    @abstractmethod
-    def cast(self, x: Tensor, dtype: str) -> Tensor:
-        """``x`` as another type; a copy."""
-
-    @abstractmethod
-    def empty_like(self, x: Tensor) -> Tensor:
-        """A tensor of the shape and type of ``x`` with arbitrary content, not shared."""
-
-    @abstractmethod
-    def copy(self, x: Tensor) -> Tensor:
-        """A contiguous copy."""
-
-    @abstractmethod
-    def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
-        """``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never ``b``."""
-
-    @abstractmethod
-    def scale(self, x: Tensor, factor: float) -> Tensor:
-        """``x · factor`` in the type of ``x``; may overwrite ``x``."""
-
-    @abstractmethod
-    def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """Elements of a 1-D tensor, contiguous; a view of ``x`` where the framework has them."""
-
-    @abstractmethod
-    def write(self, x: Tensor, start: int, value: Tensor, then: str) -> Tensor:
-        """The 1-D ``x`` with ``value`` put (``put``) or added (``add``) from ``start`` on.
-
-        May overwrite ``x``. Nothing is to be done where ``value`` is the view of that very place.
-        """
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Wait for the device; before every reading of the clock."""
-
-    @abstractmethod
-    def _subgroup(self, ranks: Sequence[int]) -> Communicator:
-        """A communicator of these ranks of the group, this one among them."""
-
-    @abstractmethod
-    def _exchange(
-        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
-    ) -> dict[int, Tensor]: ...
-
-    def _native(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
-        """Execute a collective that `how` calls native; may overwrite ``x`` (which is contiguous).
-
-        Options: ``op`` (never ``mean``) and ``root`` where the primitive has them; ``parts`` for
-        scatter (root only; ``x`` is then like one of them) and all_to_all.
-        """
-        raise NotImplementedError(primitive)
-
-    def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Tensor]:
-        """Begin a native collective and return what waits for its result."""
-        raise NotImplementedError(primitive)
-
-    def close(self) -> None:  # noqa: B027 - threads have nothing to leave
-        """Leave the group."""
 
     # --- the collectives -----------------------------------------------------------------------
 
@@ -194,7 +54,7 @@ class Communicator(ABC):
             own = x if inplace else self.copy(x)
             self._count(x)
             if not wait:
-                return Finish(self._start("all_reduce", own, op=inner), lambda y: self._mean(y, op))
+                return self._under_way("all_reduce", own, lambda y: self._mean(y, op), op=inner)
             return self._mean(self._run("all_reduce", own, op=inner), op)
         total = self._fold(self._all_gather(x), inner)
         total = self._mean(total, op)
@@ -234,7 +94,7 @@ class Communicator(ABC):
         self._enter("all_gather", x)
         if not wait and self.how("all_gather", self.dtype(x)).kind == "native":
             self._count(x)
-            return Finish(self._start("all_gather", self.copy(x)), lambda parts: parts)
+            return self._under_way("all_gather", self.copy(x), lambda parts: parts)
         parts = self._all_gather(x)
         return parts if wait else Done(parts)
 
@@ -263,12 +123,11 @@ class Communicator(ABC):
         """Part r of the reduction of the 1-D ``x``, on rank r; parts as in `parts_of`."""
         self._enter("reduce_scatter", x, op)
         inner = "sum" if op == "mean" else op
-        sizes = parts_of(len(x), self.size)
         if self.how("reduce_scatter", self.dtype(x), op).kind == "native":
             self._count(x)
             return self._mean(self._run("reduce_scatter", self.copy(x), op=inner), op)
-        whole, starts = self.copy(x), [sum(sizes[:r]) for r in range(self.size)]
-        own = [self.slice(whole, a, a + size) for a, size in zip(starts, sizes, strict=True)]
+        whole, ends = self.copy(x), [start_of(len(x), self.size, r) for r in range(self.size + 1)]
+        own = [self.slice(whole, a, b) for a, b in pairwise(ends)]
         others = [r for r in range(self.size) if r != self.rank]
         buffers = {r: self.empty_like(own[self.rank]) for r in others}
         found = self._send_receive({r: own[r] for r in others}, buffers)
@@ -331,6 +190,13 @@ class Communicator(ABC):
 
     # --- how they are made ------------------------------------------------------------------------
 
+    def _under_way(
+        self, primitive: str, x: Tensor, then: Callable[[Tensor], Tensor], **options: Any
+    ) -> Finish:
+        """Begun here, waited for later: what that takes is on the clock, too."""
+        wait = self._start(primitive, x, **options)
+        return Finish(lambda: self._timed(primitive, wait), then)
+
     def _all_gather(self, x: Tensor) -> list[Tensor]:
         if self.how("all_gather", self.dtype(x)).kind == "native":
             self._count(x)
@@ -383,53 +249,6 @@ class Communicator(ABC):
         got: dict[int, Tensor] = self._timed("exchange", lambda: self._exchange(send, receive))
         return got
 
-    def _run(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
-        return self._timed(primitive, lambda: self._native(primitive, x, **options))
-
-    def _timed(self, name: str, call: Callable[[], Tensor]) -> Tensor:
-        """The call, on the clock of `traffic`."""
-        self.calls, self.inside = self.calls + 1, name
-        elapsed = self.stopwatch()
-        try:
-            return call()
-        finally:
-            self.inside = ""
-            self.traffic.seconds += elapsed()
-
-    def stopwatch(self) -> Callable[[], float]:
-        """Starts a clock; what it returns stops it and tells the seconds, the device's included."""
-        if self.device != "cpu":
-            self.synchronize()
-        begin = time.perf_counter()
-
-        def elapsed() -> float:
-            if self.device != "cpu":
-                self.synchronize()
-            return time.perf_counter() - begin
-
-        return elapsed
-
-    def _count(self, x: Tensor | None, calls: int = 1) -> None:
-        self.traffic.calls += calls
-        self.traffic.payload += 0 if x is None else self.nbytes(x)
-
-    def scratch(self, like: Tensor, key: int = 0) -> Tensor:
-        """A buffer like ``like`` that the next call with this key may use again: fresh memory has
-        to be mapped page by page, which takes longer than filling it."""
-        name = (key, tuple(like.shape), self.dtype(like))
-        if name not in self._scratch:
-            self._scratch[name] = self.empty_like(like)
-        return self._scratch[name]
-
-    def forget_scratch(self) -> None:
-        """Give the buffers of `scratch` back."""
-        self._scratch.clear()
-
-    def nbytes(self, x: Tensor) -> int:
-        """Bytes of a tensor."""
-        widths = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
-        return int(math.prod(x.shape)) * widths[self.dtype(x)]
-
     def _enter(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:
         """Refuse what cannot be meant; in checking mode compare with what the others ask for."""
         kind = self.dtype(x)
@@ -461,22 +280,3 @@ class Communicator(ABC):
             raise CommunicationError(
                 f"the ranks disagree on collective number {self._sequence}: {listed}"
             )
-
-
-class Finish:
-    """A native collective under way, with what remains to be done to its result."""
-
-    def __init__(self, wait: Callable[[], Tensor], then: Callable[[Tensor], Tensor]) -> None:
-        self._wait, self._then = wait, then
-
-    def wait(self) -> Tensor:
-        return self._then(self._wait())
-
-
-def parts_of(length: int, n: int) -> list[int]:
-    """Lengths of n nearly equal parts: the first ``length mod n`` have one more.
-
-    >>> parts_of(10, 4)
-    [3, 3, 2, 2]
-    """
-    return [length // n + (r < length % n) for r in range(n)]

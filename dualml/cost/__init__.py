@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dualml.aggregation.slow import Slow
 from dualml.cost.closed import Cost, Stage, cost, names, stages
 from dualml.cost.fits import Fits, fit_all
 from dualml.cost.link import Link
 from dualml.cost.model import Fit, Point, fit
 from dualml.cost.predict import Prediction, predict
-from dualml.cost.simulate import Simulated, Slow, simulate
+from dualml.cost.simulate import Simulated, simulate
 from dualml.cost.topology import FLAT, Topology
 
 __all__ = [

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dualml.aggregation import STRATEGIES
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.communicator.parts import start_of
 from dualml.errors import UserError, nearest
 
 #: A native collective → the strategy whose schedule the textbook gives it.
 ALIKE = {"all_reduce": "ring", "reduce_scatter_all_gather": "ring", "reduce_broadcast": "tree"}
 LOCAL_SGD = "local_sgd"
-ASYNCHRONOUS = "parameter_server_async"
 #: Updates between two aggregations of local_sgd.
 EVERY = 10
 
@@ -99,12 +99,6 @@ class Cost:
     total_bytes: float
 
 
-def chunk_sizes(length: int, chunks: int, first: int) -> int:
-    """Elements in the first ``first`` of ``chunks`` nearly equal chunks."""
-    short, longer = divmod(length, chunks)
-    return first * short + min(first, longer)
-
-
 def _ring(n: int, length: int) -> list[Stage]:
     largest = -(-length // n)  # its way around the ring is the critical path
     return [Stage("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)]
@@ -129,7 +123,7 @@ def _halving_doubling(n: int, length: int) -> list[Stage]:
     m = n - p
     halving, doubling, distance = [], [], p // 2
     while distance:
-        block = chunk_sizes(length, p, distance)
+        block = start_of(length, p, distance)
         halving.append(Stage("swap", distance, 1, block, block, distance * length, p))
         doubling.append(Stage("swap", distance, 1, block, 0, distance * length, p))
         distance //= 2
@@ -197,7 +191,7 @@ def _busiest(name: str, n: int, length: int) -> tuple[int, int]:
     if name == "halving_doubling":
         p = 1 << (n.bit_length() - 1)
         k, extra = p.bit_length() - 1, 1 if n > p else 0
-        blocks = sum(chunk_sizes(length, p, 1 << i) for i in range(1, k))
+        blocks = sum(start_of(length, p, 1 << i) for i in range(1, k))
         return 2 * k + extra, length * (1 + extra) + blocks
     each = {
         "all_gather": n - 1,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dualml.aggregation import STRATEGIES
-from dualml.cost.closed import ASYNCHRONOUS, LOCAL_SGD
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.cost.closed import LOCAL_SGD
 from dualml.cost.link import Link
 from dualml.cost.model import Fit, Point, fit
 from dualml.cost.topology import FLAT, Topology

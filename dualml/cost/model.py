@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.cost.closed import ASYNCHRONOUS, EVERY, LOCAL_SGD, check, stages
+from dualml.aggregation import ASYNCHRONOUS
+from dualml.cost.closed import EVERY, LOCAL_SGD, check, stages
 from dualml.cost.link import Link
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
+from dualml.aggregation.slow import Slow
 from dualml.cost import units
 from dualml.cost.fits import Fits
 from dualml.cost.link import Link
-from dualml.cost.simulate import Slow
 from dualml.cost.topology import Topology
 from dualml.errors import UserError
 from dualml.model.zoo import model as find_model
@@ -23,7 +22,7 @@ def vector(size: str | None, model: str | None) -> int:
         raise UserError("--size and --model both say how large the vector is; give one of them")
     if size is not None:
         return units.nbytes(size, "--size")
-    return 4 * sum(map(math.prod, find_model(model or "lenet").parameters().values()))
+    return find_model(model or "lenet").nbytes()
 
 
 def fitted(path: Path | None, *constants: str | None) -> Fits | None:

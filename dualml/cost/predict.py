@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation import strategy as find
-from dualml.cost.closed import ALIKE, ASYNCHRONOUS, EVERY, LOCAL_SGD, Stage, check, stages
+from dualml.aggregation.slow import Slow
+from dualml.cost.closed import ALIKE, EVERY, LOCAL_SGD, Stage, check, stages
 from dualml.cost.link import Link
-from dualml.cost.simulate import Simulated, Slowness, check_slow, simulate, throttle
+from dualml.cost.simulate import Simulated, check_slow, simulate, throttle
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 
@@ -17,8 +19,6 @@ from dualml.errors import UserError
 EVENTS = 64
 #: Messages to simulate in all when delays are drawn, and the limits of how often.
 BUDGET, FEWEST, MOST = 20_000, 4, 200
-#: Means of the larger of two exponential delays, and of two sums of two: the ports work at once.
-BOTH, BOTH_TWICE = 1.5, 2.75
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def predict(
     link: Link,
     compute_s: float = 0.0,
     *,
-    slow: Slowness | None = None,
+    slow: Slow | None = None,
     topology: Topology = FLAT,
     width: int = 1,
     every: int = EVERY,
@@ -61,7 +61,8 @@ def predict(
     Without a slow rank, events and closed forms give the same number for `flat` and `shared`. For
     `nodes` the closed forms take each step as long as its busiest port, which is close. A slow rank
     is taken to delay every step it takes part in: exact for the ring, mostly somewhat too long for
-    the others, and rough for `nodes`. Jitter: the mean over drawn delays, or a closed form of it.
+    the others, and rough for `nodes`. Jitter delays each computation of the slow rank: the mean
+    over drawn delays, or, in closed forms, with the mean delay.
 
     local_sgd computes ``every`` updates, then aggregates by ring; the seconds are divided by
     ``every``. parameter_server_async is priced by the bounds of operational analysis (Denning &
@@ -104,6 +105,8 @@ def predict(
     if slow is not None:
         start[slow.rank] *= slow.compute
     if n > events:
+        if slow is not None:
+            start[slow.rank] += share * slow.jitter_s
         rows = stages(name, n, nbytes, width)
         return told(_closed(ALIKE.get(name, name), n, rows, link, start, slow, topology), "closed")
     schedule = find(name).schedule(n)
@@ -113,20 +116,14 @@ def predict(
         draws = min(MOST, max(FEWEST, BUDGET // messages))
 
     def once(number: int) -> Simulated:
-        noise = None
-        if draws > 1:
+        late = list(start)
+        if slow is not None and slow.jitter_s:
             from dualml.seeds import generator
 
             noise = generator(seed, "jitter", number)
+            late[slow.rank] += float(noise.exponential(slow.jitter_s, share).sum())
         return simulate(
-            schedule,
-            nbytes,
-            link,
-            start=start,
-            slow=slow,
-            topology=topology,
-            width=width,
-            draws=noise,
+            schedule, nbytes, link, start=late, slow=slow, topology=topology, width=width
         )
 
     runs = [once(number) for number in range(draws)]
@@ -152,7 +149,7 @@ def _closed(
     rows: Sequence[Stage],
     link: Link,
     start: Sequence[float],
-    slow: Slowness | None,
+    slow: Slow | None,
     topology: Topology,
 ) -> float:
     """Until the last rank has finished: the stages one after the other, and what the slow rank adds
@@ -164,18 +161,16 @@ def _closed(
     first = start[r - 1]  # of a rank that is not slow
     late = max(0.0, start[r] - first)
 
-    def extra(stage: Stage, jitter: float = 1.0) -> float:
+    def extra(stage: Stage) -> float:
         """Of one message of the slow rank."""
-        size = stage.bytes / stage.messages
-        return slow.latency_s + jitter * slow.jitter_s + throttle(slow, size, link)
+        return slow.latency_s + throttle(slow, stage.bytes / stage.messages, link)
 
     if name == "tree":
         return first + _tree(n, r, late, times, extra(rows[0]))
     if name == "parameter_server":
         return first + _server(n, r, late, times, extra(rows[0]), rows, link, topology)
     if name == "neighbour":
-        factor = BOTH_TWICE / 2 if rows[0].messages == 2 else BOTH
-        return first + late + sum(times) + rows[0].messages * extra(rows[0], factor)
+        return first + late + sum(times) + rows[0].messages * extra(rows[0])
     total, p = sum(times), 1 << (n.bit_length() - 1)
     for stage, seconds in zip(rows, times, strict=True):
         outside = stage.kind in ("in", "out")
@@ -185,7 +180,7 @@ def _closed(
         elif outside:
             total += extra(stage)
         elif stage.kind != "swap" or r < p:
-            total += stage.times * extra(stage, BOTH)
+            total += stage.times * extra(stage)
     return first + late + total
 
 
@@ -227,20 +222,21 @@ def _asynchronous(
     nbytes: int,
     link: Link,
     computing: float,
-    slow: Slowness | None,
+    slow: Slow | None,
     topology: Topology,
 ) -> float:
     """Mean seconds of n updates, by bounds."""
     if n == 1:
-        return computing * (slow.compute if slow else 1.0)
+        return computing * slow.compute + slow.jitter_s if slow else computing
     far = topology.inter if topology.kind == "nodes" and n > topology.count else None
     wire = far or link
     message = wire.seconds(1, nbytes)
     adding = link.gamma_s_per_byte * nbytes
     cycles = [computing + 2 * message + adding] * n
     if slow is not None:
-        delay = slow.latency_s + slow.jitter_s + throttle(slow, nbytes, wire)
-        cycles[slow.rank] = computing * slow.compute + 2 * (message + delay) + adding
+        delay = slow.latency_s + throttle(slow, nbytes, wire)
+        late = computing * slow.compute + slow.jitter_s
+        cycles[slow.rank] = late + 2 * (message + delay) + adding
     free = n / sum(1 / c for c in cycles) if min(cycles) > 0 else 0.0
     served = n * (message + adding)
     if topology.kind == "shared":  # the cores move every byte in and out

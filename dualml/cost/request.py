@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualml.aggregation import STRATEGIES
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.aggregation import strategy as find
-from dualml.cost.closed import ASYNCHRONOUS, EVERY, LOCAL_SGD, check, cost
+from dualml.aggregation.slow import Slow
+from dualml.cost.closed import EVERY, LOCAL_SGD, check, cost
 from dualml.cost.compare import (
     LARGEST,
     SMALLEST,
@@ -20,7 +21,7 @@ from dualml.cost.compare import (
 )
 from dualml.cost.link import Link
 from dualml.cost.predict import EVENTS, Prediction, predict
-from dualml.cost.simulate import Slow, check_slow
+from dualml.cost.simulate import check_slow
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 

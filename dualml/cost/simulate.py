@@ -11,52 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.slow import Slow
 from dualml.cost.link import Link
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 
-if TYPE_CHECKING:
-    import numpy as np
 
-
-class Slowness(Protocol):
-    """Anything that says which rank is slow, and how: `Slow`, or what slows a real run."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def compute(self) -> float: ...
-    @property
-    def latency_s(self) -> float: ...
-    @property
-    def bandwidth_bytes_per_s(self) -> float | None: ...
-    @property
-    def jitter_s(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class Slow:
-    """One slow rank.
-
-    Args:
-        rank: which.
-        compute: factor on its computing time.
-        latency_s: seconds added to each message it sends or receives.
-        bandwidth_bytes_per_s: bytes per second its ports carry at most; None: as the link.
-        jitter_s: mean of an exponentially distributed delay added to each of its messages.
-    """
-
-    rank: int = 0
-    compute: float = 1.0
-    latency_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
-    jitter_s: float = 0.0
-
-
-def check_slow(slow: Slowness, n: int) -> None:
+def check_slow(slow: Slow, n: int) -> None:
     """Raises `UserError` for a rank that does not exist or a number that cannot be."""
     if not 0 <= slow.rank < n:
         raise UserError(f"slow rank {slow.rank}: with n = {n}, ranks go from 0 to {n - 1}")
@@ -98,10 +61,9 @@ def simulate(
     link: Link,
     *,
     start: Sequence[float] | None = None,
-    slow: Slowness | None = None,
+    slow: Slow | None = None,
     topology: Topology = FLAT,
     width: int = 1,
-    draws: np.random.Generator | None = None,
 ) -> Simulated:
     """Carry out a schedule on paper.
 
@@ -110,10 +72,10 @@ def simulate(
         nbytes: S, the bytes of the vector.
         link: α, β, γ; inside a node, for `nodes`.
         start: seconds each rank computes before it takes part; default 0.
-        slow: a rank whose messages are slowed; its computing is the caller's matter (``start``).
+        slow: a rank whose messages are slowed; its computing, with its jitter, is the caller's
+            matter (``start``).
         topology: what messages share.
         width: bytes of an element, which is never cut in two.
-        draws: for the jitter; without it every delay is its mean.
 
     Raises:
         UserError: a start for another number of ranks, or a slow rank that cannot be.
@@ -124,7 +86,7 @@ def simulate(
         raise UserError(f"start times for {len(compute)} ranks; the schedule has {n}")
     if slow is not None:
         check_slow(slow, n)
-    run = _Run(schedule, nbytes, link, slow, topology, width, draws, compute)
+    run = _Run(schedule, nbytes, link, slow, topology, width, compute)
     for step in schedule.steps:
         run.step(step)
     finish, busy = run.clock, run.busy
@@ -140,14 +102,13 @@ class _Run:
         schedule: Schedule,
         nbytes: int,
         link: Link,
-        slow: Slowness | None,
+        slow: Slow | None,
         topology: Topology,
         width: int,
-        draws: np.random.Generator | None,
         start: Sequence[float],
     ) -> None:
         self.schedule, self.length, self.width = schedule, nbytes // width, width
-        self.link, self.slow, self.topology, self.draws = link, slow, topology, draws
+        self.link, self.slow, self.topology = link, slow, topology
         self.clock = list(start)
         self.busy = [0.0] * len(start)
         self.free: dict[tuple[str, int], float] = {}  # ports → when they are free again
@@ -208,8 +169,7 @@ class _Run:
         slow = self.slow
         if slow is None or rank != slow.rank:
             return 0.0
-        jitter = slow.jitter_s * (1.0 if self.draws is None else self.draws.standard_exponential())
-        return slow.latency_s + jitter + throttle(slow, nbytes, link)
+        return slow.latency_s + throttle(slow, nbytes, link)
 
     def _crowding(self, step: Sequence[Transfer], sizes: Sequence[int]) -> tuple[float, float]:
         """Factors on moving and on adding in this step, on a shared machine."""
@@ -230,7 +190,7 @@ class _Run:
         )
 
 
-def throttle(slow: Slowness, nbytes: float, link: Link) -> float:
+def throttle(slow: Slow, nbytes: float, link: Link) -> float:
     """Seconds that a lower bandwidth adds to a message."""
     rate = slow.bandwidth_bytes_per_s
     return 0.0 if rate is None else nbytes * max(0.0, 1 / rate - link.beta_s_per_byte)

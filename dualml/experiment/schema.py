@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dualml.aggregation import STRATEGIES, strategy
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, strategy
 from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.errors import UserError, nearest
 from dualml.model.spec import LOSSES
@@ -17,7 +17,6 @@ from dualml.optim import Rule, Schedule, rule_from
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
-ASYNCHRONOUS = "parameter_server_async"
 #: Keys of an arm that matter only with several ranks.
 DISTRIBUTED = ("kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds")
 

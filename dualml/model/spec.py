@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -134,6 +135,10 @@ class ModelSpec:
                 raise UserError(f"model {self.name!r}, layer {name!r}: {error}") from None
             out[name] = shape
         return out
+
+    def nbytes(self, width: int = 4) -> int:
+        """Bytes of all parameters, of elements of ``width`` bytes."""
+        return width * sum(math.prod(shape) for shape in self.parameters().values())
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Canonical parameter name → shape, in layer order."""

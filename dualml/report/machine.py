@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import re
-
+from dualml.machine import recorded_cores
 from dualml.report.model import Run
 
 
 def cores(run: Run, backend: str) -> int | None:
-    """Usable cores: the number at the start of what the backend recorded (``2 usable, …``)."""
-    found = re.match(r"\d+", str((run.environment.get(backend) or {}).get("cores", "")))
-    return int(found[0]) if found else None
+    """Usable cores, as the backend recorded them."""
+    return recorded_cores(run.environment.get(backend) or {})
 
 
 def crowded(run: Run) -> list[tuple[str, int, int, int]]:
@@ -37,7 +34,6 @@ def vector_bytes(run: Run) -> int | None:
     from dualml.model.zoo import model
 
     try:
-        spec = model(str(run.experiment.get("model")))
+        return model(str(run.experiment.get("model"))).nbytes()
     except UserError:
         return None
-    return 4 * sum(math.prod(shape) for shape in spec.parameters().values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.report import ranks
 from dualml.report.code import Listing, excerpt
 from dualml.report.model import Run
@@ -21,7 +22,7 @@ FILES: dict[str, tuple[str, tuple[str, ...]]] = {
     "tree": ("tree", ("up", "down", "sum", "schedule")),
     "halving_doubling": ("halving_doubling", ("sum", "schedule")),
     "neighbour": ("neighbour", ("sum", "schedule")),
-    ranks.ASYNCHRONOUS: ("asynchronous", ("deliver", "serve", "apply")),
+    ASYNCHRONOUS: ("asynchronous", ("deliver", "serve", "apply")),
 }
 #: Framework → its communicator and what of it is short and instructive.
 COMMUNICATORS = {

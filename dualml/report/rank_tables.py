@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.report import fits, numbers, ranks
 from dualml.report.bottleneck import others_slowdown, slow_arms, waiting
 from dualml.report.cells import SIGNS, VERDICT_TONES, Cell, Head, Table, heads, number, percent
@@ -26,7 +27,7 @@ def _aggregation(run: Run, words: Words) -> Table:
         s = ranks.aggregation(run, arm)
         bucket = size_of(s["bucket_bytes"]) if s["bucket_bytes"] else words("value.one_by_one")
         packed = {"none": numbers.NONE, "topk": f"topk {100 * s['fraction']:g} %"}
-        order = s["arrival"] if s["strategy"] == ranks.ASYNCHRONOUS else numbers.NONE
+        order = s["arrival"] if s["strategy"] == ASYNCHRONOUS else numbers.NONE
         rows.append(
             [
                 Cell(arm, "code"),

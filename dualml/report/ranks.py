@@ -7,30 +7,15 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from dualml.aggregation import ASYNCHRONOUS
+from dualml.experiment.schema import Aggregation, Slow
 from dualml.report import numbers
 from dualml.report.model import Run, Trial
 from dualml.report.words import Words
 
-ASYNCHRONOUS = "parameter_server_async"
 #: What an experiment file leaves out.
-AGGREGATION: Mapping[str, Any] = {
-    "strategy": "all_reduce",
-    "of": "gradients",
-    "reduce": "weighted",
-    "every": 1,
-    "bucket_bytes": 25 * 2**20,
-    "compress": "none",
-    "fraction": 0.01,
-    "arrival": "planned",
-}
-SLOW: Mapping[str, Any] = {
-    "rank": 0,
-    "compute": 1.0,
-    "latency_s": 0.0,
-    "bandwidth_bytes_per_s": None,
-    "jitter_s": 0.0,
-    "since": 1,
-}
+AGGREGATION: Mapping[str, Any] = Aggregation().model_dump()
+SLOW: Mapping[str, Any] = Slow().model_dump()
 #: The kinds of handicap in the order of figures, and the key of `SLOW` that sets each.
 HANDICAPS = {
     "compute": "compute",

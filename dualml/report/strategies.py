@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.report import numbers, ranks
 from dualml.report.model import Run
 from dualml.report.words import Words
@@ -50,7 +51,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
         r"T = 2 \log_2 n \, \alpha + 2 \frac{n-1}{n} S \beta",
     ),
     "neighbour": (r"m = 2", r"b = 2 S", r"T = 2 ( \alpha + S \beta )"),
-    ranks.ASYNCHRONOUS: (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )"),
+    ASYNCHRONOUS: (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )"),
 }
 COST = r"T = p \, \alpha + q \, \beta"
 
@@ -94,7 +95,7 @@ def short(arms: Sequence[str], words: Words, most: int = 12) -> list[str]:
 def way(run: Run, arm: str) -> str:
     """The key of `COMBINE`."""
     told = ranks.aggregation(run, arm)
-    if told["strategy"] == ranks.ASYNCHRONOUS:
+    if told["strategy"] == ASYNCHRONOUS:
         return "asynchronous"
     if told["strategy"] == "neighbour":
         return "neighbour"
@@ -150,7 +151,7 @@ def source(name: str) -> str:
     from dualml.aggregation import STRATEGIES
     from dualml.aggregation.asynchronous import Asynchronous
 
-    kind = Asynchronous if name == ranks.ASYNCHRONOUS else STRATEGIES.get(name)
+    kind = Asynchronous if name == ASYNCHRONOUS else STRATEGIES.get(name)
     text = inspect.getdoc(kind) if kind is not None else None
     found = re.search(r"^Source: (.+?)(?:\n\n|\Z)", text or "", re.S | re.M)
     return " ".join(found[1].split()).rstrip(".") if found else ""

@@ -5,18 +5,19 @@ Written after the trials; `dualml simulate --fit` reads the fits beside it, one 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dualml.aggregation.exact import alike
 from dualml.aggregation.slow import Slow
 from dualml.aggregation.times import read_times, split
 from dualml.cost import Fits, Point, Topology, fit_all, predict
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
-from dualml.experiment.schema import ASYNCHRONOUS, Arm
+from dualml.experiment.schema import Arm
 from dualml.files import read_json, readable, write_json
+from dualml.machine import recorded_cores
 from dualml.runner.collectives import NAME
 from dualml.runner.folder import RunFolder
 
@@ -71,8 +72,7 @@ def measurements(folder: RunFolder) -> dict[tuple[str, int], list[dict[str, Any]
 
 def cores(run: Mapping[str, Any]) -> int:
     """Cores that the ranks shared, as the backends recorded them."""
-    told = [str(e.get("cores", "")).partition(" ")[0] for e in run["environment"].values()]
-    return max([int(t) for t in told if t.isdigit()], default=1)
+    return max((recorded_cores(e) or 1 for e in run["environment"].values()), default=1)
 
 
 def checks(
@@ -136,7 +136,7 @@ def slowdowns(
 ) -> list[dict[str, Any]]:
     """Arms with a slow node against the same arm without: measured and predicted."""
     arms = plan.experiment.arms
-    nbytes = 4 * sum(math.prod(shape) for shape in plan.spec.parameters().values())
+    nbytes = plan.spec.nbytes()
     trials = {(t["arm"], t["backend"], t["seed"]): t for t in folder.run["trials"]}
     found = []
     for (name, backend, seed), trial in trials.items():
@@ -156,18 +156,10 @@ def slowdowns(
     return found
 
 
-def base_of(name: str, arms: Mapping[str, Arm]) -> str | None:
+def base_of(name: str, arms: dict[str, Arm]) -> str | None:
     """The arm that does the same without a slow node, best for as many updates."""
-    arm = arms[name]
-    alike = [
-        other
-        for other, candidate in arms.items()
-        if candidate.slow is None
-        and candidate.kind == "train"
-        and all(getattr(arm, key) == getattr(candidate, key) for key in SAME)
-    ]
-    same = [other for other in alike if arms[other].updates == arm.updates]
-    return next(iter([*same, *alike]), None)
+    plain = [other for other in alike(name, arms, SAME) if arms[other].slow is None]
+    return min(plain, key=lambda o: arms[o].updates != arms[name].updates, default=None)
 
 
 def predicted_slowdown(
@@ -186,13 +178,8 @@ def predicted_slowdown(
     except UserError:
         return None
     alone = plain.compute / topology.slowdown(n)  # measured with all ranks at work
-    slow = arm.slow
-    # Here jitter delays computations; its mean is so much more of them.
-    compute = slow.compute + (slow.jitter_s / plain.compute if plain.compute else 0.0)
-    handicap = Slow(slow.rank, compute, slow.latency_s, slow.bandwidth_bytes_per_s)
+    slow = Slow(**arm.slow.model_dump())
     options: dict[str, Any] = {"topology": topology, "width": 4, "every": settings.every}
-    if name == ASYNCHRONOUS:
-        options["every"] = 1
-    with_it = predict(name, n, nbytes, link, alone, slow=handicap, **options).seconds
+    with_it = predict(name, n, nbytes, link, alone, slow=slow, **options).seconds
     without = predict(name, n, nbytes, link, alone, **options).seconds
     return with_it / without if without else None

@@ -17,7 +17,7 @@ from dualml.aggregation.scheme import scheme
 from dualml.aggregation.slow import Slow
 from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
-from dualml.communicator.base import parts_of
+from dualml.communicator.parts import parts_of
 from dualml.experiment.schema import Arm
 from dualml.parity.envelope import shuffled
 from dualml.runner.checkpoint import NAME
@@ -167,14 +167,12 @@ class Group(Alone):
         self.comm.barrier()  # nobody's waiting for the evaluation counts as part of an update
 
     def finish(self) -> None:
-        traffic = self.comm.traffic.describe()
         mean = self.parallel.consensus()
         if mean is not None:
             self.pieces.assign(mean)
         self.parallel.times.write(self.folder / f"rank{self.rank}.times.npz")
-        self.told = {"traffic": traffic}
         if isinstance(self.parallel, Asynchronous) and self.rank == 0:
-            self.told["staleness"] = staleness(self.parallel.served, self.size)
+            self.told = {"staleness": staleness(self.parallel.served, self.size)}
 
     def warm_up_lengths(self, length: int, chunk: int) -> tuple[int, int]:
         return length, self.every  # so that parameters are averaged, too
@@ -190,10 +188,9 @@ class Group(Alone):
     def begin_training(self) -> None:
         self.parallel.times.clear()
         self.comm.barrier()
-        self.comm.traffic.reset()
 
     def begin_draws(self) -> None:
-        self.parallel.slow = self.comm.delay = None  # sleeping changes no number
+        self.parallel.slow = None  # sleeping changes no number
         self.comm.barrier()
 
     def summary(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation.times import read_times, share, split
 from dualml.backend import BackendInfo
 from dualml.errors import UserError
@@ -250,7 +251,7 @@ def ranks_of(place: Path, plan: Plan, trial: Trial) -> dict[str, Any]:
     peers = None
     if arm.aggregation.strategy == "neighbour":
         peers = [sorted({(r - 1) % n, r, (r + 1) % n}) for r in range(n)]
-    elif arm.aggregation.strategy == "parameter_server_async":
+    elif arm.aggregation.strategy == ASYNCHRONOUS:
         peers = [[r] for r in range(n)]  # nobody waits for all
     told = split(times, peers)
     return {"ranks": told, "communication_share": share(told)}

@@ -8,7 +8,7 @@ import numpy as np
 from contributions import Wrong, given, reduced, values
 
 from dualml.communicator import Communicator
-from dualml.communicator.base import parts_of
+from dualml.communicator.parts import parts_of
 
 
 def check_large_messages(comm: Communicator) -> None:
@@ -57,12 +57,15 @@ def check_asynchronous(comm: Communicator) -> None:
     sums = [comm.all_reduce(told[i][0], op, wait=False) for i, op in enumerate(ops)]
     parts = comm.all_gather(told[0][0], wait=False)
     mine = comm.combine(comm.copy(told[1][0]), told[2][0], "sum")
+    before = comm.traffic.seconds
     for (x, arrays), op, pending in zip(told, ops, sums, strict=True):
         want, bound = reduced(arrays, op)
         wrong.same(comm.numpy(pending.wait()), want, op, bound)
         wrong.same(comm.numpy(x), arrays[comm.rank], f"{op}: the argument")
     for r, part in enumerate(parts.wait()):
         wrong.same(comm.numpy(part), told[0][1][r], f"part {r}")
+    under_way = comm.how("asynchronous").kind == "native"
+    wrong.true(comm.traffic.seconds > before or not under_way, "waiting is not on the clock")
     here = comm.rank
     wrong.same(comm.numpy(mine), told[1][1][here] + told[2][1][here], "work meanwhile", 1e-6)
     wrong.done()

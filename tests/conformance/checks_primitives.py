@@ -9,7 +9,7 @@ import numpy as np
 from contributions import SHAPES, Wrong, altered, given, ops_of, reduced, values
 
 from dualml.communicator import Communicator
-from dualml.communicator.base import parts_of
+from dualml.communicator.parts import parts_of
 
 
 def roots(comm: Communicator) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from dualml.aggregation.compress import TopK, sum_half
 from dualml.aggregation.exact import inexact, single_of
 from dualml.aggregation.slow import Slow
 from dualml.aggregation.times import Times, read_times, share, split
-from dualml.communicator.base import parts_of
+from dualml.communicator.parts import parts_of, start_of
 from dualml.errors import TrialError, UserError
 from dualml.experiment.schema import Arm
 from dualml.reference.communicator import run_threads
@@ -138,6 +138,14 @@ def test_buckets_hold_every_tensor_once_and_keep_to_their_size(
 
 
 @given(st.integers(0, 1000), st.integers(1, 17))
+def test_parts_begin_where_the_ones_before_end(length: int, n: int) -> None:
+    sizes = parts_of(length, n)
+    assert [start_of(length, n, part) for part in range(n + 1)] == [
+        sum(sizes[:part]) for part in range(n + 1)
+    ]
+
+
+@given(st.integers(0, 1000), st.integers(1, 17))
 def test_parts_are_nearly_equal_and_complete(length: int, n: int) -> None:
     sizes = parts_of(length, n)
     assert sum(sizes) == length
@@ -181,6 +189,43 @@ def test_a_slow_node_is_slow_only_where_and_when_it_is_said() -> None:
     delay = slow.schedule_delay(Ring().schedule(4), 1, 4000, 5)
     assert delay == pytest.approx(6 * (0.01 + 0.001))
     assert slow.schedule_delay(Ring().schedule(4), 0, 4000, 5) == 0
+
+
+def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial() -> None:
+    """The ranks of one group run several trials, and talk about other things, too."""
+    from conformance import parallel
+
+    from dualml.aggregation.asynchronous import Asynchronous
+    from dualml.aggregation.buckets import layout
+    from dualml.backend import backends
+    from dualml.experiment.schema import Aggregation
+    from dualml.optim import Schedule, rule_from
+
+    asked = Aggregation(strategy="parameter_server_async", arrival="free")
+    weights = parallel.initial_weights(parallel.SPEC, 0)
+    rule = rule_from({"name": "sgd", "lr": 0.1})
+
+    def work(comm):
+        backend = backends()["numpy"].create("cpu", 1)
+        training = backend.training(
+            parallel.SPEC, weights, rule, Schedule(), "cross_entropy", *parallel.data(), updates=8
+        )
+        pieces = training.pieces(layout(parallel.SPEC.parameters()))
+        slow = Slow(rank=1, latency_s=0.05)
+        late = Asynchronous(backend, training, pieces, comm, asked, slow)
+        seen = []
+        exchange = comm._exchange
+        comm._exchange = lambda *sides: seen.append(comm.delay is not None) or exchange(*sides)
+        late.load(weights, rule.init(parallel.start()), 0)
+        lazy = [late.step(np.arange(8), step) for step in (1, 2)]
+        served = len(seen)
+        late.read(lazy)
+        return comm.rank, seen[:served], comm.delay
+
+    for rank, during, after in run_threads(2, work):
+        assert after is None
+        assert during or rank == 0  # the server may leave all of it to its catching up
+        assert all(during) if rank == 1 else True
 
 
 def test_jitter_is_drawn_from_the_seed() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -136,10 +135,17 @@ def test_jitter_is_drawn_from_its_seed_and_has_its_mean() -> None:
         return predict("ring", 2, 1000, LINK, slow=slow, seed=seed).seconds
 
     assert seconds(3) == seconds(3) != seconds(4)
-    # Both ports at once: the larger of two exponential delays has 1.5 times the mean.
+    # Both ranks of a ring of two wait for its computation, once an update.
     mean = sum(seconds(s) for s in range(5)) / 5
     well = predict("ring", 2, 1000, LINK).seconds
-    assert mean - well == pytest.approx(2 * 1.5 * 2e-3, rel=0.1)
+    assert mean - well == pytest.approx(2e-3, rel=0.1)
+    closed = predict("ring", 2, 1000, LINK, slow=slow, events=0).seconds
+    assert closed - well == pytest.approx(2e-3)
+    # k computations, k delays, one aggregation.
+    local = predict("local_sgd", 2, 1000, LINK, slow=slow, every=20).seconds
+    assert local - predict("local_sgd", 2, 1000, LINK, every=20).seconds == pytest.approx(
+        2e-3, rel=0.1
+    )
 
 
 def test_nodes_share_a_port() -> None:
@@ -191,12 +197,17 @@ def test_local_sgd_and_the_asynchronous_server() -> None:
     assert server(1) == 1e-2
 
 
-def test_anything_with_the_attributes_of_a_slow_rank_will_do() -> None:
-    other = SimpleNamespace(
-        rank=1, compute=2.0, latency_s=0.0, bandwidth_bytes_per_s=None, jitter_s=0.0, since=7
-    )
-    found = predict("ring", 2, 1000, LINK, 1e-2, slow=other)
-    assert found.seconds == predict("ring", 2, 1000, LINK, 1e-2, slow=Slow(1, 2.0)).seconds
+def test_the_slow_rank_of_a_run_is_the_one_of_the_model() -> None:
+    """One handicap, one meaning: what delays a run is what is predicted."""
+    from dualml.aggregation.slow import Slow as Run
+
+    assert Slow is Run
+    slow = Slow(1, compute=3.0, latency_s=2e-3, jitter_s=1e-3, since=7)
+    delay = slow.computing(1, 1e-2, 7, seed=0)
+    assert delay > 2 * 1e-2
+    found = predict("ring", 2, 1000, LINK, 1e-2, slow=slow, events=0).seconds
+    well = predict("ring", 2, 1000, LINK, 1e-2).seconds
+    assert found - well == pytest.approx(2 * 1e-2 + 1e-3 + 2 * 2e-3)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ ONLY_TORCH = {
     "optim/foreach.py": "torch's multi-tensor kernels; MindSpore fuses inside the graph",
 }
 ONLY_MS = {
-    "rendezvous.py": "what torch's rendezvous does by itself is built here from private parts",
     "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",
     "isa.py": "the slow convolution is a trap of the oneDNN that MindSpore bundles",
     "isa_probe.py": "MindSpore compiles only what stands in a file",

@@ -24,6 +24,12 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
+def test_recorded_cores_are_the_usable_ones() -> None:
+    told = machine.environment()
+    assert machine.recorded_cores(told) == machine.machine().usable_cores
+    assert machine.recorded_cores({}) is machine.recorded_cores({"cores": "many"}) is None
+
+
 def test_bounded_returns_what_the_command_said() -> None:
     told = machine.bounded(
         [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); exit(3)"],

@@ -8,6 +8,7 @@ from itertools import combinations
 from statistics import median
 from typing import Any
 
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.report import numbers, ranks
 from dualml.report.analysis.base import Finding, Notes, frameworks
 from dualml.report.model import Run
@@ -29,7 +30,7 @@ def training(run: Run, words: Words) -> list[Finding]:
             _sum(notes, run, words, arm)
         elif told["reduce"] == "mean":
             _against(notes, run, words, "uneven", arm, _other(run, arm, "reduce"))
-        elif told["strategy"] == ranks.ASYNCHRONOUS:
+        elif told["strategy"] == ASYNCHRONOUS:
             _against(notes, run, words, "asynchronous", arm, _other(run, arm, "strategy"))
             _staleness(notes, run, words, arm)
         elif told["strategy"] == "neighbour":

@@ -1,0 +1,165 @@
+"""What a backend gives a communicator: its collectives, point to point, and its tensors.
+
+And the books that are kept of all of them: calls, seconds, messages and bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dualml.communicator.how import How, Tensor
+from dualml.communicator.place import Place
+from dualml.communicator.traffic import Traffic
+
+if TYPE_CHECKING:
+    from dualml.communicator.base import Communicator
+
+
+class Engine(ABC):
+    """One rank's side of a framework, as `Communicator` needs it."""
+
+    backend: ClassVar[str]
+    device: str = "cpu"
+
+    def __init__(self, place: Place, ranks: Sequence[int] | None = None) -> None:
+        self.place = place
+        self.ranks = tuple(range(place.size)) if ranks is None else tuple(ranks)
+        self.rank, self.size = self.ranks.index(place.rank), len(self.ranks)
+        self.traffic = Traffic()
+        self._sequence = 0
+        #: Tells notes on the board apart that are made anew from time to time, by all ranks alike.
+        self.generation = 0
+        self.calls, self.inside = 0, ""
+        #: Seconds to wait before an exchange of so many bytes sent and received: a slow node.
+        self.delay: Callable[[int, int], float] | None = None
+        self._scratch: dict[Any, Tensor] = {}
+
+    # --- what a backend says and does -------------------------------------------------------
+
+    @abstractmethod
+    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+        """How ``primitive`` is executed for this type and operation on this device."""
+
+    @abstractmethod
+    def tensor(self, array: Any) -> Tensor:
+        """A NumPy array as a tensor of the framework on its device, copied, of the same type."""
+
+    @abstractmethod
+    def numpy(self, x: Tensor) -> Any:
+        """A copy of ``x`` as a NumPy array."""
+
+    @abstractmethod
+    def dtype(self, x: Tensor) -> str:
+        """``float32``, …"""
+
+    @abstractmethod
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """``x`` as another type; a copy."""
+
+    @abstractmethod
+    def empty_like(self, x: Tensor) -> Tensor:
+        """A tensor of the shape and type of ``x`` with arbitrary content, not shared."""
+
+    @abstractmethod
+    def copy(self, x: Tensor) -> Tensor:
+        """A contiguous copy."""
+
+    @abstractmethod
+    def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
+        """``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never ``b``."""
+
+    @abstractmethod
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """``x · factor`` in the type of ``x``; may overwrite ``x``."""
+
+    @abstractmethod
+    def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Elements of a 1-D tensor, contiguous; a view of ``x`` where the framework has them."""
+
+    @abstractmethod
+    def write(self, x: Tensor, start: int, value: Tensor, then: str) -> Tensor:
+        """The 1-D ``x`` with ``value`` put (``put``) or added (``add``) from ``start`` on.
+
+        May overwrite ``x``. Nothing is to be done where ``value`` is the view of that very place.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for the device; before every reading of the clock."""
+
+    @abstractmethod
+    def _subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """A communicator of these ranks of the group, this one among them."""
+
+    @abstractmethod
+    def _exchange(
+        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]: ...
+
+    def _native(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
+        """Execute a collective that `how` calls native; may overwrite ``x`` (which is contiguous).
+
+        Options: ``op`` (never ``mean``) and ``root`` where the primitive has them; ``parts`` for
+        scatter (root only; ``x`` is then like one of them) and all_to_all.
+        """
+        raise NotImplementedError(primitive)
+
+    def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Tensor]:
+        """Begin a native collective and return what waits for its result."""
+        raise NotImplementedError(primitive)
+
+    def close(self) -> None:  # noqa: B027 - threads have nothing to leave
+        """Leave the group."""
+
+    # --- the books ----------------------------------------------------------------------------
+
+    def _run(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
+        return self._timed(primitive, lambda: self._native(primitive, x, **options))
+
+    def _timed(self, name: str, call: Callable[[], Tensor]) -> Tensor:
+        """The call, on the clock of `traffic`."""
+        self.calls, self.inside = self.calls + 1, name
+        elapsed = self.stopwatch()
+        try:
+            return call()
+        finally:
+            self.inside = ""
+            self.traffic.seconds += elapsed()
+
+    def stopwatch(self) -> Callable[[], float]:
+        """Starts a clock; what it returns stops it and tells the seconds, the device's included."""
+        if self.device != "cpu":
+            self.synchronize()
+        begin = time.perf_counter()
+
+        def elapsed() -> float:
+            if self.device != "cpu":
+                self.synchronize()
+            return time.perf_counter() - begin
+
+        return elapsed
+
+    def _count(self, x: Tensor | None, calls: int = 1) -> None:
+        self.traffic.calls += calls
+        self.traffic.payload += 0 if x is None else self.nbytes(x)
+
+    def scratch(self, like: Tensor, key: int = 0) -> Tensor:
+        """A buffer like ``like`` that the next call with this key may use again: fresh memory has
+        to be mapped page by page, which takes longer than filling it."""
+        name = (key, tuple(like.shape), self.dtype(like))
+        if name not in self._scratch:
+            self._scratch[name] = self.empty_like(like)
+        return self._scratch[name]
+
+    def forget_scratch(self) -> None:
+        """Give the buffers of `scratch` back."""
+        self._scratch.clear()
+
+    def nbytes(self, x: Tensor) -> int:
+        """Bytes of a tensor."""
+        widths = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+        return int(math.prod(x.shape)) * widths[self.dtype(x)]

@@ -1,0 +1,22 @@
+"""Nearly equal parts: how a vector or a batch is dealt to n."""
+
+from __future__ import annotations
+
+
+def start_of(length: int, n: int, part: int) -> int:
+    """First element of a part, of n nearly equal ones: the first ``length mod n`` are one longer.
+
+    >>> [start_of(10, 4, part) for part in range(5)]
+    [0, 3, 6, 8, 10]
+    """
+    short, longer = divmod(length, n)
+    return part * short + min(part, longer)
+
+
+def parts_of(length: int, n: int) -> list[int]:
+    """Lengths of these parts.
+
+    >>> parts_of(10, 4)
+    [3, 3, 2, 2]
+    """
+    return [start_of(length, n, r + 1) - start_of(length, n, r) for r in range(n)]

@@ -1,0 +1,137 @@
+"""How the ranks find one another: the board, then a store that all of them share.
+
+`auto` is a file, because a `TCPStore` listens on every network interface; gloo itself is told to
+stay on the loopback where all ranks are on one machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import torch.distributed as dist
+
+from dualml.communicator import FileBoard, Place
+from dualml.communicator.board import exchange_notes
+from dualml.errors import CommunicationError, UserError
+
+if TYPE_CHECKING:
+    from dualml_torch.cluster import Membership
+
+INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+def first(error: BaseException) -> str:
+    """The first line of what torch has to say, without its C++ stack."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def meet(place: Place, member: Membership) -> Any:
+    """Find the others over the board, then the store all of them share.
+
+    The one who hosts the store opens it before it says so; where it cannot, it tells everybody.
+    """
+    told: dict[str, str] = {"machine": _machine()}
+    scheme = place.rendezvous.partition(":")[0]
+    open_store, hosts = {"auto": _file, "file": _file, "tcp": _tcp, "env": _env}[scheme](
+        place, member, told
+    )
+    store, key = None, f"join.{attempt(place)}"
+    if hosts:
+        try:
+            store = open_store(told)
+        except RuntimeError as error:
+            told["error"] = _cannot_host(place, error)
+            place.board.post(f"{key}.{place.rank}", json.dumps(told))
+            raise CommunicationError(told["error"]) from error
+    text, what = json.dumps(told), "the others to join"
+    notes = exchange_notes(
+        place.board, key, place.rank, range(place.size), text, place.timeout, what
+    )
+    others = {rank: json.loads(note) for rank, note in notes.items()}
+    if "error" in others[0]:
+        raise CommunicationError(others[0]["error"])
+    if INTERFACE not in os.environ and len({o["machine"] for o in others.values()}) == 1:
+        os.environ[INTERFACE] = "lo0" if sys.platform == "darwin" else "lo"
+        member.interface = True
+    return store if store is not None else open_store(others[0])
+
+
+def _file(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:
+    if place.rendezvous != "auto":
+        # One file for each group: torch wants it fresh, and the user's own stays untouched.
+        path = Path(f"{urlsplit(place.rendezvous).path}.{attempt(place)}")
+    elif isinstance(place.board, FileBoard):
+        path = place.board.folder / f"store{attempt(place)}"
+    elif place.rank == 0:
+        member.scrap = Path(tempfile.mkdtemp(prefix="dualml-"))
+        path = member.scrap / "store"
+    else:
+        path = Path()
+    if place.rank == 0:
+        path.unlink(missing_ok=True)  # what a run that died left there
+        told["store"] = str(path)
+    return (lambda host: dist.FileStore(host["store"], place.size)), False
+
+
+def _tcp(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:
+    url = urlsplit(place.rendezvous)
+    hosts = place.rank == 0
+    return _server(str(url.hostname), int(url.port or 0), place, hosts), hosts
+
+
+def _env(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:
+    names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+    if missing := [name for name in names if not os.environ.get(name)]:
+        raise UserError(
+            f"rendezvous env:// needs {', '.join(missing)} in the environment; "
+            "start the ranks with torchrun, or use auto"
+        )
+    host, port, rank, size = (os.environ[name] for name in names)
+    if (rank, size) != (str(place.rank), str(place.size)):
+        raise UserError(
+            f"the environment says RANK={rank} of WORLD_SIZE={size}; "
+            f"this is rank {place.rank} of {place.size}"
+        )
+    # Under torchrun the agent keeps the store, and the same one for every group of the job.
+    hosts = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    return _server(host, int(port), place, hosts), hosts
+
+
+def _server(host: str, port: int, place: Place, hosts: bool) -> Any:
+    limit = timedelta(seconds=place.timeout)
+    return lambda _: dist.TCPStore(
+        host, port, place.size, is_master=hosts, timeout=limit, wait_for_workers=False
+    )
+
+
+def _cannot_host(place: Place, error: RuntimeError) -> str:
+    where = place.rendezvous
+    if where.startswith("env"):
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    if "EADDRINUSE" in str(error) or "already in use" in str(error):
+        return f"the port of {where} is in use on rank 0's machine; choose another one, or auto"
+    return f"rank 0 cannot host the rendezvous {where}: {first(error)}"
+
+
+def attempt(place: Place) -> str:
+    """Tells this group from others on one store: the trial, and torchrun's count of restarts."""
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return place.key if restarts == "0" else f"{place.key}.{restarts}"
+
+
+def _machine() -> str:
+    """Equal for ranks that reach one another by the loopback; containers have networks of their
+    own under one host name."""
+    try:
+        network = os.readlink("/proc/self/ns/net")
+    except OSError:
+        network = ""
+    return f"{socket.gethostname()} {network}"
