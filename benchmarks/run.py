@@ -39,9 +39,14 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         name: [(f"{name}.py", ["--backend", b], b) for b in ("torch", "mindspore")]
         for name in ("communication", "parallel", "launching")
     },
+    "partition": [
+        ("partition.py", [], None),
+        ("partition.py", ["--backend", "torch"], "torch"),
+        ("partition.py", ["--backend", "mindspore"], "mindspore"),
+    ],
 }
-#: Programs of two ranks and more: they get the cores of two.
-OF_RANKS, RANKS = ("communication.py", "parallel.py", "launching.py"), 2
+#: Programs of two ranks and more, or of a loader with workers: they get the cores of two.
+OF_RANKS, RANKS = ("communication.py", "parallel.py", "launching.py", "partition.py"), 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
 LIMIT_S = 1800  # of one program; the longest takes some minutes
 

@@ -70,11 +70,23 @@ CHINESE = {
     "until all has ended": "到全部结束为止",
     "torch: worker of a trial": "torch：一次试验的工作进程",
     "mindspore: worker of a trial": "mindspore：一次试验的工作进程",
+    "partitions of a million labelled samples to 100 ranks": "把一百万个带标签的样本分给 100 个 "
+    "rank",
+    "reading batches, torch": "读取批次，torch",
+    "reading batches, mindspore": "读取批次，mindspore",
+    "DataLoader, 0 workers": "DataLoader，无工作进程",
+    "DataLoader, 2 workers": "DataLoader，2 个工作进程",
+    "GeneratorDataset, 1 worker": "GeneratorDataset，1 个工作线程",
+    "GeneratorDataset, 2 workers": "GeneratorDataset，2 个工作进程",
+    "batches of 64 by index": "按下标取批次，每批 64 个",
+    "batches of 256 by index": "按下标取批次，每批 256 个",
 }
 #: The same inside a text with figures or names around them.
 PHRASES = {
     "test accuracies": "测试准确率",
     "processor time": "处理器时间",
+    "dealing ": "分配 ",
+    " s, the rest is proving": " s，其余为核对",
     ", momentum ": "，动量 ",
     ", LeNet, 52 thousand": "，LeNet，5.2 万参数",
     ", MLP, 10 million": "，MLP，1000 万参数",
@@ -134,8 +146,11 @@ def cells(record: Record, lang: str = "en") -> list[str]:
 
 def shares(ratio: Record) -> str:
     """Median and quartiles; the quartiles of a single measurement are left out."""
-    spread = f" ({ratio['low']:.2f} – {ratio['high']:.2f})" if ratio["low"] < ratio["high"] else ""
-    return f"{ratio['median']:.3f}{spread}"
+    less = 0 if ratio["low"] >= 0.1 else 2  # a gain of a hundred times needs more digits
+    middle, *ends = (
+        f"{ratio[k]:.{n + less}f}" for k, n in (("median", 3), ("low", 2), ("high", 2))
+    )
+    return f"{middle} ({ends[0]} – {ends[1]})" if ratio["low"] < ratio["high"] else middle
 
 
 def figure(value: float) -> str:

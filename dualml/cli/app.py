@@ -5,7 +5,16 @@ from __future__ import annotations
 import typer
 
 import dualml
-from dualml.cli import capabilities, data, doctor, experiments, results, run, simulate
+from dualml.cli import (
+    capabilities,
+    data,
+    doctor,
+    experiments,
+    partition,
+    results,
+    run,
+    simulate,
+)
 
 app = typer.Typer(
     name="dualml",
@@ -39,6 +48,7 @@ app.command()(results.parity)
 app.command("list")(experiments.list_)
 app.command()(experiments.show)
 app.command()(simulate.simulate)
+app.command()(partition.partition)
 app.command()(doctor.doctor)
 app.command()(capabilities.capabilities)
 app.add_typer(data.app, name="data")

@@ -188,10 +188,23 @@ def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> 
         "one compiled cell, ops.AllReduce, flat",
         "start-up of two ranks, mindspore",
         "until the first sum is there",
+        "partitions of a million labelled samples to 100 ranks",
+        "dealing 0.25 s, the rest is proving",
+        "batches of 256 by index",
+        "DataLoader, 2 workers",
+        "GeneratorDataset, 2 workers",
     ],
 )
 def test_rows_of_several_ranks_have_chinese_words(text: str) -> None:
     with loaded("tables") as tables:
         said = tables.say(text, "zh")
     assert said != text
-    assert not re.search(r"ranks|thousand|bucket|tensors|, ", said)
+    assert not re.search(r"ranks|thousand|bucket|tensors|workers|proving|, ", said)
+
+
+def test_large_gains_keep_their_digits() -> None:
+    with loaded("tables") as tables:
+        told = [tables.shares({"median": m, "low": low, "high": high}) for m, low, high in (
+            (0.98765, 0.9123, 1.2345), (0.98765, 0.98765, 0.98765), (0.00153, 0.00134, 0.0021),
+        )]  # fmt: skip
+    assert told == ["0.988 (0.91 – 1.23)", "0.988", "0.00153 (0.0013 – 0.0021)"]

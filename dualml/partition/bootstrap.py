@@ -1,0 +1,41 @@
+"""Every rank keeps a bootstrap sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.partition.base import Index, Partition, Promise, Samples, count, even
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bootstrap(Partition):
+    """Each rank draws samples with replacement once and keeps them for all epochs.
+
+    Unlike `random_sampling`, what a rank did not draw it never sees.
+
+    Args:
+        whole: each rank draws as many samples as there are (bagging); else its share N/n, so that
+            an epoch costs what it costs with a partition.
+
+    Source: Efron 1979, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist. 7;
+    Breiman 1996, "Bagging Predictors", Machine Learning 24.
+    """
+
+    name = "bootstrap"
+
+    whole: bool = False
+
+    def sizes(self, n: int, ranks: int) -> list[int]:
+        return [n] * ranks if self.whole else even(n, ranks)
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count(samples)
+        return [
+            np.sort(mine.integers(n, size=size, dtype=np.int64))
+            for mine, size in zip(draw.spawn(ranks), self.sizes(n, ranks), strict=True)
+        ]
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        return Promise(None, None, self.sizes(count(samples), ranks))

@@ -1,0 +1,87 @@
+"""A partition in a file: made once, looked at, and trained on everywhere."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualml.data.dataset import fingerprint
+from dualml.errors import UserError
+from dualml.files import readable, write_bytes
+from dualml.partition.base import Index, Partition, Promise, Samples
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromFile(Partition):
+    """The lists that `save` wrote: one for each rank, for these samples and no others.
+
+    Args:
+        path: of the file; relative to the working directory.
+    """
+
+    name = "file"
+    needs_labels: ClassVar[bool] = True
+
+    path: str
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        parts, told = read(Path(self.path))
+        labels = np.asarray(samples)
+        if told["labels"] != fingerprint(labels.astype(np.int64)):
+            raise UserError(
+                f"{self.path} deals {told['samples']} samples of {told['dataset']}; these are "
+                f"{len(labels)} other ones (their labels have another SHA-256)"
+            )
+        if len(parts) != ranks:
+            raise UserError(f"{self.path} deals to {len(parts)} ranks, not to {ranks}")
+        return parts
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        return Promise(None, None)
+
+
+def save(path: Path, parts: Sequence[Index], labels: Index, dataset: str, rule: Partition) -> None:
+    """Write one deal as ``.npz``: no pickle, readable without dualml.
+
+    Args:
+        labels: of all samples, in their order: later they tell whether the samples are the same.
+        dataset: its name, for messages.
+    """
+    told = {
+        "format": FORMAT,
+        "dataset": dataset,
+        "samples": len(labels),
+        "labels": fingerprint(np.asarray(labels, np.int64)),
+        "rule": rule.describe(),
+        "ranks": len(parts),
+    }
+    packed = io.BytesIO()
+    lists: dict[str, Any] = {f"rank{rank}": part for rank, part in enumerate(parts)}
+    np.savez_compressed(packed, about=np.array(json.dumps(told)), **lists)
+    write_bytes(path, packed.getvalue())
+
+
+def read(path: Path) -> tuple[list[Index], dict[str, Any]]:
+    """The lists of a file and what it says about them.
+
+    Raises:
+        UserError: missing, damaged, or not a partition.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no partition file {path}; make one with dualml partition --out")
+    with readable(f"{path}: not a readable partition"):
+        with np.load(path, allow_pickle=False) as packed:
+            told = json.loads(str(packed["about"]))
+            if int(told["format"]) > FORMAT:
+                raise UserError(f"{path}: format {told['format']} is newer than {FORMAT}; "
+                                "update dualml")  # fmt: skip
+            parts = [packed[f"rank{rank}"].astype(np.int64) for rank in range(int(told["ranks"]))]
+        return parts, {key: told[key] for key in ("dataset", "samples", "labels", "rule")}

@@ -1,0 +1,89 @@
+"""A few classes for each rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.partition.base import Index, Partition, Promise, Samples, cut, even
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelClasses(Partition):
+    """Each rank sees ``classes`` labels and nothing of the others.
+
+    The labels go round in a random order, so that each belongs to nearly equally many ranks; its
+    samples are cut into nearly equal parts for them. With fewer than C = ranks × ``classes`` labels
+    to give away some are left out: then the partition does not cover the dataset.
+
+    Args:
+        classes: different labels of a rank.
+        assigned: instead of drawing, the labels of each rank: ``[[0, 1], [2, 3]]``.
+
+    Source: Li et al. 2022, "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE,
+    §4.1 (quantity-based label imbalance, #C = k); there labels are drawn, here they go round.
+    """
+
+    name = "label_classes"
+    needs_labels: ClassVar[bool] = True
+
+    classes: int = 2
+    assigned: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.classes >= 1, "a rank needs at least one class", "classes")
+        lists = isinstance(self.assigned, list | tuple) and all(
+            isinstance(mine, list | tuple) and all(isinstance(c, int) for c in mine)
+            for mine in self.assigned
+        )
+        self.require(lists, "give a list of labels for each rank", "assigned")
+        object.__setattr__(self, "assigned", tuple(tuple(mine) for mine in self.assigned))
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        labels = np.asarray(samples)
+        known = np.unique(labels)
+        owners = self.owners(known, ranks, draw)
+        parts: list[list[Index]] = [[] for _ in range(ranks)]
+        for label in known:
+            having = [rank for rank, mine in enumerate(owners) if int(label) in mine]
+            if having:
+                found = draw.permutation(np.flatnonzero(labels == label))
+                # Who gets the odd sample goes round, too.
+                turn = int(draw.integers(len(having)))
+                having = having[turn:] + having[:turn]
+                for rank, piece in zip(having, cut(found, even(len(found), len(having))),
+                                       strict=True):  # fmt: skip
+                    parts[rank].append(piece)
+        return [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in parts]
+
+    def owners(self, known: Index, ranks: int, draw: np.random.Generator) -> list[tuple[int, ...]]:
+        """Labels of each rank."""
+        if self.assigned:
+            if len(self.assigned) != ranks:
+                raise UserError(f"{self.name}: assigned has {len(self.assigned)} lists of labels "
+                                f"for {ranks} ranks; give one for each")  # fmt: skip
+            strange = sorted({c for mine in self.assigned for c in mine} - set(known.tolist()))
+            if strange:
+                raise UserError(f"{self.name}: no sample has the label "
+                                f"{', '.join(map(str, strange))}; labels are "
+                                f"{', '.join(map(str, known.tolist()))}")  # fmt: skip
+            return list(self.assigned)
+        if self.classes > len(known):
+            raise UserError(f"{self.name}: {self.classes} classes for each rank, but the samples "
+                            f"have only {len(known)}")  # fmt: skip
+        round_ = draw.permutation(known)
+        k = self.classes
+        return [
+            tuple(int(round_[(rank * k + i) % len(round_)]) for i in range(k))
+            for rank in range(ranks)
+        ]
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        known = np.unique(np.asarray(samples))
+        if self.assigned:
+            return Promise(covering=set(known.tolist()) <= {c for m in self.assigned for c in m})
+        return Promise(covering=ranks * self.classes >= len(known))

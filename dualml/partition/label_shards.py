@@ -1,0 +1,47 @@
+"""Shards of the dataset sorted by label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.partition.base import Index, Partition, Promise, Samples, count, cut, even
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelShards(Partition):
+    """Sort by label, cut into n × ``shards`` nearly equal shards, deal ``shards`` to each rank.
+
+    With two shards most ranks see two labels: the hardest setting of federated averaging's paper.
+
+    Args:
+        shards: of each rank.
+
+    Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data", AISTATS, §3 ("pathological non-IID").
+    """
+
+    name = "label_shards"
+    needs_labels: ClassVar[bool] = True
+
+    shards: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.shards >= 1, "a rank needs at least one shard", "shards")
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n, pieces = count(samples), ranks * self.shards
+        if pieces > n:
+            raise UserError(f"{self.name}: {ranks} ranks with {self.shards} shards each need "
+                            f"{pieces} samples; there are {n}")  # fmt: skip
+        shards = cut(np.argsort(np.asarray(samples), kind="stable"), even(n, pieces))
+        dealt = draw.permutation(pieces).reshape(ranks, self.shards)
+        return [np.concatenate([shards[i] for i in np.sort(row)]) for row in dealt]
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        even_shards = count(samples) % (ranks * self.shards) == 0
+        return Promise(sizes=even(count(samples), ranks) if even_shards else None)

@@ -1,0 +1,45 @@
+"""Parts whose sizes follow a power law."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.partition.base import Index, Partition, Promise, Samples, count, cut, rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerLawSizes(Partition):
+    """A random permutation cut into parts of sizes ∝ (r + 1)^-exponent: rank 0 has the most.
+
+    Every rank's labels are like the whole's. With many ranks and a large exponent the last ones
+    have nothing.
+
+    Args:
+        exponent: ≥ 0; 0 is equal sizes, 1 is Zipf's law.
+
+    Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks", MLSys, §5.1
+    (samples per device by a power law).
+    """
+
+    name = "power_law_sizes"
+
+    exponent: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        right = self.exponent >= 0 and math.isfinite(self.exponent)
+        self.require(right, "exponent must be 0 or more", "exponent")
+
+    def sizes(self, n: int, ranks: int) -> list[int]:
+        weights = np.arange(1, ranks + 1, dtype=np.float64) ** -self.exponent
+        return rounded(weights / weights.sum(), n)
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count(samples)
+        return cut(draw.permutation(n), self.sizes(n, ranks))
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        return Promise(sizes=self.sizes(count(samples), ranks))

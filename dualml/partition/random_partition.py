@@ -1,0 +1,30 @@
+"""One random permutation, cut into parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.partition.base import Index, Partition, Promise, Samples, count, cut, even
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomPartition(Partition):
+    """A random permutation of all samples cut into n nearly equal parts, one for each rank.
+
+    Disjoint and covering: in every epoch every sample is seen exactly once, by the rank that owns
+    it. Uniform over all such partitions.
+
+    Source: random reshuffling of a partition, e.g. Meng et al. 2019, "Convergence analysis of
+    distributed stochastic gradient descent with shuffling", Neurocomputing 337 (local shuffling).
+    """
+
+    name = "random_partition"
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count(samples)
+        return cut(draw.permutation(n), even(n, ranks))
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        return Promise(sizes=even(count(samples), ranks))

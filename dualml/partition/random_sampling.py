@@ -1,0 +1,55 @@
+"""Every rank draws for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dualml.partition.base import Index, Partition, Promise, Samples, count, even
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSampling(Partition):
+    """Each rank draws its N/n samples of an epoch from all N, without asking the others.
+
+    Nobody owns anything, nothing has to be moved, and every draw is unbiased; but in an epoch some
+    samples come several times and others not at all (`missed`).
+
+    Args:
+        replacement: a rank may draw a sample twice; else only two ranks may have the same.
+
+    Source: sampling with and without replacement by independent workers, e.g. Meng et al. 2019,
+    "Convergence analysis of distributed stochastic gradient descent with shuffling".
+    """
+
+    name = "random_sampling"
+    redeals: ClassVar[bool] = True
+
+    replacement: bool = True
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count(samples)
+        parts = []
+        for rank_draw, size in zip(draw.spawn(ranks), even(n, ranks), strict=True):
+            if self.replacement:
+                parts.append(rank_draw.integers(n, size=size, dtype=np.int64))
+            else:
+                parts.append(rank_draw.permutation(n)[:size])
+        return parts
+
+    def order(self, parts: list[Index], seed: int, epoch: int) -> list[Index]:
+        """As drawn: the order of a draw is random already."""
+        return parts if self.shuffle else [np.sort(part) for part in parts]
+
+    def missed(self, n: int, ranks: int) -> float:
+        """Expected share of n samples that an epoch does not see: (1 - 1/n)^n with replacement,
+        Π (1 - n_r / n) over the ranks' n_r samples without."""
+        if self.replacement:
+            return float((1 - 1 / n) ** n)
+        return float(np.prod([1 - size / n for size in even(n, ranks)]))
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        alone = ranks == 1 and not self.replacement
+        return Promise(alone or None, alone or None, even(count(samples), ranks))

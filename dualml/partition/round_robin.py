@@ -1,0 +1,25 @@
+"""Samples dealt like cards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.partition.base import Index, Partition, Promise, Samples, count, even
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRobin(Partition):
+    """Rank r gets samples r, r + n, r + 2n, …
+
+    Source: cyclic distribution, e.g. Foster 1995, "Designing and Building Parallel Programs", §2.2.
+    """
+
+    name = "round_robin"
+
+    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        return [np.arange(rank, count(samples), ranks, dtype=np.int64) for rank in range(ranks)]
+
+    def promise(self, samples: Samples, ranks: int) -> Promise:
+        return Promise(sizes=even(count(samples), ranks))

@@ -1,0 +1,153 @@
+"""What a deal is: coverage, overlap, sizes, labels, skew, and its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.partition.base import Index, Partition, Samples, count
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Facts about one deal, counted, not assumed.
+
+    Attributes:
+        samples: N, how many there were to deal.
+        sizes: of each rank's list.
+        missed: samples that nobody has.
+        repeated: entries of a rank's list that it has already, over all ranks.
+        shared: samples that several ranks have.
+        sha256: of the lists, `fingerprint`.
+        histogram: ranks × labels, entries of each rank's list; None without labels.
+        labels: the label of each column.
+        emd: for each rank, the earth mover's distance between its labels and all samples': half the
+            sum of |p_r(y) - p(y)|, what moves when any two labels are one apart; 0 is alike, 1 is
+            nothing in common. None for a rank without samples. (Zhao et al. 2018, "Federated
+            Learning with Non-IID Data", §3.2, give twice that.)
+        js: for each rank, the Jensen-Shannon divergence between the same two, in bits: 0 … 1.
+            (Lin 1991, "Divergence Measures Based on the Shannon Entropy".)
+    """
+
+    samples: int
+    sizes: list[int]
+    missed: int
+    repeated: int
+    shared: int
+    sha256: str
+    histogram: list[list[int]] | None = None
+    labels: list[int] | None = None
+    emd: list[float | None] | None = None
+    js: list[float | None] | None = None
+
+    @property
+    def disjoint(self) -> bool:
+        """No sample was dealt twice."""
+        return not self.repeated and not self.shared
+
+    @property
+    def covering(self) -> bool:
+        """Every sample was dealt."""
+        return not self.missed
+
+    @property
+    def empty(self) -> list[int]:
+        """Ranks without a sample."""
+        return [rank for rank, size in enumerate(self.sizes) if not size]
+
+    def describe(self) -> dict[str, Any]:
+        told = {k: v for k, v in asdict(self).items() if v is not None}
+        return {**told, "disjoint": self.disjoint, "covering": self.covering}
+
+
+def state(parts: Sequence[Index], samples: Samples) -> Statement:
+    """Count what was dealt.
+
+    Raises:
+        UserError: a list holds a number that is no sample.
+    """
+    n = count(samples)
+    for rank, part in enumerate(parts):
+        if len(part) and not (part.min() >= 0 and part.max() < n):
+            wrong = part[(part < 0) | (part >= n)][0]
+            raise UserError(f"rank {rank} has sample {wrong}, but there are only {n}, from 0")
+    ranks_having, repeated = np.zeros(n, np.int32), 0
+    for part in parts:
+        mine = np.zeros(n, bool)
+        mine[part] = True
+        ranks_having += mine
+        repeated += len(part) - int(mine.sum())
+    told: dict[str, Any] = {
+        "samples": n,
+        "sizes": [len(part) for part in parts],
+        "missed": int((ranks_having == 0).sum()),
+        "repeated": repeated,
+        "shared": int((ranks_having > 1).sum()),
+        "sha256": fingerprint(parts),
+    }
+    if isinstance(samples, np.ndarray):
+        labels, column = np.unique(samples, return_inverse=True)
+        table = np.array([np.bincount(column[part], minlength=len(labels)) for part in parts])
+        whole = np.bincount(column, minlength=len(labels)) / n
+        told |= {
+            "histogram": table.tolist(),
+            "labels": [int(label) for label in labels],
+            "emd": [earth_mover(row, whole) for row in table],
+            "js": [jensen_shannon(row, whole) for row in table],
+        }
+    return Statement(**told)
+
+
+def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statement:
+    """The statement, held against what the rule promises.
+
+    Raises:
+        UserError: a promise is broken; with the numbers.
+    """
+    told, promised = state(parts, samples), rule.promise(samples, len(parts))
+    if promised.disjoint and not told.disjoint:
+        raise UserError(f"{rule.name} promises disjoint parts; {told.repeated} samples are "
+                        f"repeated and {told.shared} shared")  # fmt: skip
+    if promised.covering and not told.covering:
+        raise UserError(f"{rule.name} promises every sample to a rank; "
+                        f"{told.missed} of {told.samples} are missing")  # fmt: skip
+    if promised.sizes is not None and list(promised.sizes) != told.sizes:
+        raise UserError(f"{rule.name} promises parts of {list(promised.sizes)} samples; "
+                        f"found {told.sizes}")  # fmt: skip
+    return told
+
+
+def fingerprint(parts: Sequence[Index]) -> str:
+    """SHA-256 of the lists: number of ranks, and each one's length and little-endian int64."""
+    found = hashlib.sha256(f"{len(parts)}\n".encode())
+    for part in parts:
+        found.update(f"{len(part)}\n".encode())
+        found.update(np.ascontiguousarray(part, "<i8").data)
+    return found.hexdigest()
+
+
+def earth_mover(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
+    """½ Σ |p(y) - q(y)|, see `Statement.emd`; None where there is nothing to move."""
+    total = counts.sum()
+    return float(np.abs(counts / total - whole).sum() / 2) if total else None
+
+
+def jensen_shannon(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
+    """H((p + q) / 2) - (H(p) + H(q)) / 2 in bits, see `Statement.js`."""
+    total = counts.sum()
+    if not total:
+        return None
+    p = counts / total
+    gap = _entropy((p + whole) / 2) - (_entropy(p) + _entropy(whole)) / 2
+    return float(min(max(gap, 0.0), 1.0))  # rounding may lead a little outside
+
+
+def _entropy(p: NDArray[np.float64]) -> float:
+    positive = p[p > 0]
+    return float(-(positive * np.log2(positive)).sum())

@@ -1,0 +1,117 @@
+"""A partition as a `Sampler`, for your own GeneratorDataset or any other mappable dataset.
+
+    import mindspore.dataset as ds
+    from mindspore.communication import get_group_size, get_rank
+
+    from dualml.partition import DirichletLabels
+    from dualml_ms.partition import PartitionSampler
+
+    rule, ranks, rank = DirichletLabels(alpha=0.3), get_group_size(), get_rank()
+    sampler = PartitionSampler(rule, labels, ranks, rank, seed=0)
+    data = ds.GeneratorDataset(source, ["image", "label"], sampler=sampler).batch(64)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)  # before the iterator of the epoch is made
+        for x, y in data.create_tuple_iterator(num_epochs=1):
+            ...
+
+Every rank deals for itself: the lists depend on the arguments alone, so that no messages are
+needed. They are those of `dualml_torch.partition` and of ``dualml partition``.
+
+One iterator of several epochs, as ``Model.train`` makes it, goes on with the next epoch by itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore.dataset as ds
+
+from dualml.errors import UserError
+from dualml.partition import Index, Partition, Samples
+
+
+class PartitionSampler(ds.Sampler):
+    """Yields the positions that a rule deals to one rank, epoch by epoch.
+
+    Args:
+        rule: the partition.
+        samples: how many samples the dataset has, or their labels, integers (N,); some rules need
+            labels.
+        ranks: how many ranks share them.
+        rank: which one this is, 0 ≤ rank < ranks.
+        seed: the same on all ranks.
+
+    Raises:
+        UserError: there is no such rank. What else cannot be meant, the first use of an epoch says.
+    """
+
+    def __init__(
+        self, rule: Partition, samples: Samples, ranks: int, rank: int, seed: int = 0
+    ) -> None:
+        if not 0 <= rank < ranks:
+            raise UserError(f"there is no rank {rank} of {ranks}; ranks count from 0")
+        self.rule, self.samples, self.ranks, self.rank, self.seed = rule, samples, ranks, rank, seed
+        self._dealt: tuple[int, Index] | None = None
+        super().__init__(num_samples=1)  # a stand-in, until there is an epoch
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0; takes effect when the next iterator is made.
+
+        Raises:
+            UserError: a negative epoch.
+        """
+        if epoch < 0:
+            raise UserError(f"epochs count from 0; received epoch = {epoch}")
+        self.epoch = epoch
+
+    def order(self) -> Index:
+        """Positions of this rank in the epoch, int64; dealt when first asked for, then kept.
+
+        Raises:
+            UserError: see `Partition.deal`.
+        """
+        if self._dealt is None or self._dealt[0] != self.epoch:
+            parts = self.rule.deal(self.samples, self.ranks, self.seed, self.epoch)
+            self._dealt = self.epoch, parts[self.rank]
+        return self._dealt[1]
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.order().tolist()
+
+    def __len__(self) -> int:
+        return len(self.order())
+
+    @property
+    def num_samples(self) -> int:
+        """Of the epoch: what the base class keeps would be that of the first one.
+
+        Raises:
+            UserError: the rank has none; MindSpore's pipelines cannot be empty.
+        """
+        if not hasattr(self, "epoch"):
+            return 1
+        if not len(self):
+            raise UserError(
+                f"rank {self.rank} of {self.ranks} has no sample, and a MindSpore pipeline cannot "
+                "be empty; leave it out on this rank"
+            )
+        return len(self)
+
+    @num_samples.setter
+    def num_samples(self, value: int) -> None:
+        """The base class sets it; it follows from the epoch."""
+
+    def reset(self) -> None:
+        """MindSpore calls this between the epochs of one iterator."""
+        self.epoch += 1
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PartitionSampler:
+        """Every iterator copies its sampler: labels and lists are shared, the epoch is its own."""
+        self.order()
+        copied = copy.copy(self)
+        copied.batch_sizes = []
+        copied.child_sampler = copy.deepcopy(self.child_sampler, memo)
+        return copied
