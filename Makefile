@@ -11,14 +11,15 @@ OUT ?= runs/$(firstword $(filter lab%,$(MAKECMDGOALS)) lab1)-$(shell date +%Y%m%
 OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 
-.PHONY: help lab1 lab2 test test-fast lint types bench clean
+.PHONY: help lab1 lab2 lab3 test test-fast lint types bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 lab1: $(VENV)/.all  ## run Lab 1 on PyTorch and MindSpore and write its report (ARGS="--quick")
 lab2: $(VENV)/.all  ## the same for Lab 2, collectives and several ranks; half an hour without --quick
-lab1 lab2:
+lab3: $(VENV)/.all  ## the same for Lab 3, data parallel training and partitions
+lab1 lab2 lab3:
 	@$(VENV)/bin/dualml run $@ --backend both --out '$(OUT)' $(ARGS); code=$$?; \
 	if [ -f '$(OUT)/report.html' ]; then echo "report: $(OUT)/report.html"; fi; exit $$code
 

@@ -30,21 +30,21 @@ def samples() -> tuple[Any, Any]:
 class Order:
     """Global batches of one permutation after another, the same on every rank."""
 
-    def __init__(self, length: int) -> None:
-        self.draw, self.length = np.random.default_rng(0), length
+    def __init__(self, length: int, batch: int = BATCH) -> None:
+        self.draw, self.length, self.batch = np.random.default_rng(0), length, batch
         self.order, self.at = self.draw.permutation(length), 0
 
     def __call__(self) -> Any:
-        if self.at + BATCH > self.length:
+        if self.at + self.batch > self.length:
             self.order, self.at = self.draw.permutation(self.length), 0
-        self.at += BATCH
-        return self.order[self.at - BATCH : self.at]
+        self.at += self.batch
+        return self.order[self.at - self.batch : self.at]
 
 
 class OurParallel:
     """LeNet, SGD, all-reduce of gradients in one bucket; losses read as often as in a trial."""
 
-    def __init__(self, comm: Any, x: Any, y: Any) -> None:
+    def __init__(self, comm: Any, x: Any, y: Any, batch: int = BATCH, updates: int = STEPS) -> None:
         backend = backends()[comm.backend].create("cpu", 1)
         spec, rule = model("lenet"), rule_from({"name": "sgd", "lr": LR})
         weights = initial_weights(spec, 0)
@@ -56,10 +56,10 @@ class OurParallel:
         self.parallel.load(
             weights, rule.init({name: w.astype(np.float64) for name, w in weights.items()}), 0
         )
-        self.next, self.step = Order(len(y)), 0
+        self.next, self.step, self.updates = Order(len(y), batch), 0, updates
 
     def __call__(self) -> None:
-        for _ in range(STEPS // TOGETHER):
+        for _ in range(self.updates // TOGETHER):
             lazy = []
             for _ in range(TOGETHER):
                 self.step += 1

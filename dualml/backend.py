@@ -24,7 +24,7 @@ from dualml.optim.base import Rule
 from dualml.optim.schedule import Schedule
 
 if TYPE_CHECKING:
-    from dualml.aggregation.pieces import Pieces
+    from dualml.aggregation.pieces import Pieces, Summing
     from dualml.communicator import Communicator, Place
     from dualml.launch.adopted import Adopted
 
@@ -110,8 +110,29 @@ class Training(Protocol):
     def pieces(self, layout: Sequence[Sequence[str]]) -> Pieces:
         """One update taken apart, with the parameters in the buckets of ``layout``."""
 
-    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
-        """Mean loss and accuracy (a fraction) over ``x``, ``y``, in evaluation mode."""
+    def overlapping(self, layout: Sequence[Sequence[str]], comm: Communicator) -> Summing:
+        """Like `pieces`, each bucket sent as soon as its gradients are there.
+
+        Raises:
+            Unsupported: this framework cannot send while it computes.
+        """
+
+    def native(self, comm: Communicator) -> Summing:
+        """The framework's own data parallel training, made for this model alone.
+
+        Raises:
+            Unsupported: this backend has none.
+        """
+
+    def replicas(self) -> None:
+        """From now on `step` splits its batch over all GPUs of this process.
+
+        Raises:
+            Unsupported: this framework cannot, or there is one device only.
+        """
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Mean loss over ``x``, ``y`` and the predicted classes, int64 (N,), in evaluation mode."""
 
     def weights(self) -> Arrays:
         """Canonical name → copy of the parameter."""

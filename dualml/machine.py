@@ -17,6 +17,8 @@ from pathlib import Path
 from dualml.errors import UserError, nearest
 
 CGROUP = Path("/sys/fs/cgroup")
+#: Cores this process may use, as it found them: it may confine itself later (`pin`).
+USABLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 #: Words of ``--device`` → kind of device.
 DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
 
@@ -181,12 +183,21 @@ def cpu_flags() -> frozenset[str]:
 
 def usable_cores() -> int:
     """Logical cores this process may use: the smaller of affinity and cgroup quota, at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    cores = len(USABLE) or os.cpu_count() or 1
     quotas = [_quota(folder) for folder in _cgroups("cpu")]
     return max(1, min([cores, *(round(q) for q in quotas if q is not None)]))
+
+
+def pin(rank: int, cores: int) -> None:
+    """Confine this thread, and those it will start, to ``cores`` cores of its own: the next ones
+    for the next rank, from the first one again where there are no more. 0 confines nothing, and a
+    system that cannot is left as it is.
+
+    Threads of a numerical library can be counted; where they run cannot be told otherwise.
+    """
+    if cores and USABLE:
+        mine = {USABLE[(rank * cores + i) % len(USABLE)] for i in range(cores)}
+        os.sched_setaffinity(0, mine)
 
 
 def usable_memory() -> int:

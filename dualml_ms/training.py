@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
+from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.communicator import Communicator
+from dualml.errors import Unsupported
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_ms.aggregation import MindSporePieces
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Activations
+from dualml_ms.native import MindSporeNative
 from dualml_ms.optim import load_state, optimizer, state
 
 
@@ -86,7 +90,7 @@ class Apply(nn.Cell):
 
 
 class Score(nn.Cell):
-    """Mean loss and number of hits of a batch."""
+    """Mean loss of a batch and the predicted classes."""
 
     def __init__(self, network: Network, loss: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -94,8 +98,7 @@ class Score(nn.Cell):
 
     def construct(self, x, y):
         logits = self.network(x)
-        hits = ops.equal(ops.argmax(logits, 1).astype(ms.int32), y)
-        return self.loss(logits, y), hits.astype(ms.float32).sum()
+        return self.loss(logits, y), ops.argmax(logits, 1)
 
 
 class MindSporeTraining:
@@ -177,16 +180,26 @@ class MindSporeTraining:
     def pieces(self, layout: Sequence[Sequence[str]]) -> MindSporePieces:
         return MindSporePieces(self, layout)
 
-    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
+    def overlapping(self, layout: Sequence[Sequence[str]], comm: Communicator) -> NoReturn:
+        # Measured: of a graph with an all-reduce for each gradient, a rank whose peer came late
+        # computed the earlier layers only when it had come, whatever the settings of the runtime.
+        raise Unsupported(
+            "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce in the "
+            "backward pass holds up what comes after it"
+        )
+
+    def native(self, comm: Communicator) -> MindSporeNative:
+        return MindSporeNative(self, comm)
+
+    def replicas(self) -> NoReturn:
+        raise Unsupported("MindSpore has no training by replicas in one process")
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         self.network.set_train(False)
-        loss = hits = 0.0
-        for part, share in chunks(np.arange(len(x)), EVALUATED_AT_ONCE):
-            labels = ms.Tensor.from_numpy(y[part].astype(np.int32))
-            mean, right = self.score(ms.Tensor.from_numpy(x[part]), labels)
-            loss += share * float(mean.asnumpy())
-            hits += float(right.asnumpy())
+        labels = ms.Tensor.from_numpy(y.astype(np.int32))
+        loss, predicted = self.score(ms.Tensor.from_numpy(x), labels)
         self.network.set_train()
-        return loss, hits / len(x)
+        return float(loss.asnumpy()), predicted.asnumpy()
 
     def weights(self) -> Arrays:
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}

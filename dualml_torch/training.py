@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 
-from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
+from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.communicator import Communicator
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_torch.aggregation import TorchPieces
 from dualml_torch.model import LOSSES, Network
+from dualml_torch.native import TorchNative, replicas
 from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.overlap import TorchOverlap
 
 
 class TorchTraining:
@@ -82,17 +84,22 @@ class TorchTraining:
     def pieces(self, layout: Sequence[Sequence[str]]) -> TorchPieces:
         return TorchPieces(self, layout)
 
+    def overlapping(self, layout: Sequence[Sequence[str]], comm: Communicator) -> TorchOverlap:
+        return TorchOverlap(self, layout, comm)
+
+    def native(self, comm: Communicator) -> TorchNative:
+        return TorchNative(self, comm)
+
+    def replicas(self) -> None:
+        self.network = replicas(self.network, self.device)
+
     @torch.no_grad()
-    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         self.network.eval()
-        loss, hits = 0.0, 0
-        for part, share in chunks(np.arange(len(x)), EVALUATED_AT_ONCE):
-            labels = torch.from_numpy(y[part]).to(self.device)
-            logits = self.network(torch.from_numpy(x[part]).to(self.device))
-            loss += share * float(self.loss(logits, labels))
-            hits += int((logits.argmax(dim=1) == labels).sum())
+        logits = self.network(torch.from_numpy(x).to(self.device))
+        loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
         self.network.train()
-        return loss, hits / len(x)
+        return loss, logits.argmax(dim=1).cpu().numpy()
 
     def weights(self) -> Arrays:
         return {name: numpy(p) for name, p in self.parameters.items()}

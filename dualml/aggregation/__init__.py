@@ -17,6 +17,9 @@ from dualml.errors import UserError, nearest
 
 __all__ = [
     "ASYNCHRONOUS",
+    "NATIVE",
+    "REPLICAS",
+    "SCHEMES",
     "STRATEGIES",
     "AllGather",
     "AllReduce",
@@ -36,6 +39,12 @@ __all__ = [
 
 #: The server that nobody waits for: no way of adding up, see `dualml.aggregation.asynchronous`.
 ASYNCHRONOUS = "parameter_server_async"
+#: The framework's own data parallel training: see `dualml.aggregation.native`.
+NATIVE = "native"
+#: One process that splits each batch over the devices of its machine, as `torch.nn.DataParallel`.
+REPLICAS = "replicas"
+#: Names an arm may give as its strategy that are more than a way of adding up.
+SCHEMES = (ASYNCHRONOUS, NATIVE, REPLICAS)
 #: Name → strategy, in the order of tables.
 STRATEGIES: dict[str, type[Strategy]] = {
     kind.name: kind

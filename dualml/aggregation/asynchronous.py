@@ -155,12 +155,14 @@ class Asynchronous(DataParallel):
                 self.catch_up(self.now)
         return super().read(lazy)
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
+    #: Rank 0 has the parameters, the others what they got last.
+    alike = False
+
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         """The gradient is the one this rank would deliver next."""
         part, _, factor = self.deal(batch)
         _, gradients = self.work(part, factor)
-        digest, activations = self.training.look(batch, probe)
-        return Trace(digest, activations, 0.0, dict(self.pieces.named(gradients)))
+        return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))
 
     def state(self) -> dict[str, Arrays]:
         stale = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.mine)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualml.aggregation import ASYNCHRONOUS, strategy
+from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.experiment.schema import Arm
 
 
@@ -22,7 +22,7 @@ def inexact(arm: Arm, samples: int) -> str | None:
     s = arm.aggregation
     if s.strategy == ASYNCHRONOUS:
         return "asynchronous"
-    if not strategy(s.strategy).exact:
+    if s.strategy not in (NATIVE, REPLICAS) and not strategy(s.strategy).exact:
         return "neighbours"
     if s.compress != "none":
         return "compressed"
@@ -32,8 +32,12 @@ def inexact(arm: Arm, samples: int) -> str | None:
         rule = arm.optimizer
         if rule["name"] not in ("sgd", "gd") or rule.get("momentum"):
             return "local_state"  # each rank's optimizer remembers its own gradients
+        if rule.get("weight_decay") and arm.partition:
+            return "local_state"  # a rank whose epoch is over does not decay
     if s.reduce == "sum" and arm.world_size > 1:
         return "sum"
+    if s.reduce == "mean" and arm.partition:
+        return "uneven"  # ranks end their epochs at different times
     if s.reduce == "mean":
         size = arm.batch_size or samples
         if any(length % arm.world_size for length in {min(size, samples), samples % size}):
@@ -43,8 +47,13 @@ def inexact(arm: Arm, samples: int) -> str | None:
 
 def single_of(name: str, arms: dict[str, Arm]) -> str | None:
     """The arm with one rank that does the same as this one with several; None without one."""
-    keys = ("optimizer", "schedule", "batch_size", "epochs", "updates", "samples")
-    return next((o for o in alike(name, arms, keys) if arms[o].world_size == 1), None)
+    keys = ("optimizer", "schedule", "batch_size", "epochs", "updates", "samples", "partition")
+    ranks = arms[name].dealt_ranks
+    for other in alike(name, arms, keys):
+        same = not arms[name].partition or arms[other].dealt_ranks == ranks
+        if arms[other].world_size == 1 and same:
+            return other
+    return None
 
 
 def alike(name: str, arms: dict[str, Arm], keys: Sequence[str]) -> list[str]:

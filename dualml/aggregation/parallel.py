@@ -56,8 +56,12 @@ class DataParallel:
 
     # --- one update -------------------------------------------------------------------------------
 
-    def step(self, batch: Array, step: int) -> tuple[Any, float]:
-        """This rank's lazy loss and its share of the global batch."""
+    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
+        """This rank's lazy loss and its share of the global batch.
+
+        Args:
+            batch: the samples of each rank, or of all, to be cut into nearly equal parts.
+        """
         self.now = step
         part, share, factor = self.deal(batch)
         begin = time.perf_counter()
@@ -103,11 +107,15 @@ class DataParallel:
         """Whether its messages are made here one by one, so that each of them can be late."""
         return self.strategy.counted
 
-    def deal(self, batch: Array) -> tuple[Array, float, float]:
+    def deal(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
         """This rank's samples, their share of the batch, and the factor of its gradient."""
         n, rank = self.comm.size, self.comm.rank
-        part = batch[start_of(len(batch), n, rank) : start_of(len(batch), n, rank + 1)]
-        share = len(part) / len(batch)
+        if isinstance(batch, np.ndarray):
+            length = len(batch)
+            part = batch[start_of(length, n, rank) : start_of(length, n, rank + 1)]
+        else:
+            length, part = sum(len(p) for p in batch), batch[rank]
+        share = len(part) / length
         return part, share, self.factor(share)
 
     def factor(self, share: float) -> float:
@@ -139,7 +147,7 @@ class DataParallel:
         total: Array = np.sum([self.comm.numpy(part) for part in parts], axis=0)
         return total
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         """Activations of this rank's model, and the gradient as the ranks combine it."""
         part, _, factor = self.deal(batch)
         _, gradients = self.pieces.gradient(part, factor)
@@ -147,14 +155,17 @@ class DataParallel:
         gradients = [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
         if self.top is not None and kept is not None:
             self.top.kept = kept  # a look changes nothing
-        digest, activations = self.training.look(batch, probe)
-        return Trace(digest, activations, 0.0, dict(self.pieces.named(gradients)))
+        return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))
 
-    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        return self.training.look(batch, probe)
+    def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+        whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
+        return self.training.look(whole, probe)
 
-    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)
+
+    #: Whether all ranks hold the same model (or can, by `consensus`) when it is evaluated.
+    alike = True
 
     def consensus(self) -> list[Tensor] | None:
         """The mean of all ranks' parameters where they differ, else None; all ranks call it."""

@@ -35,3 +35,14 @@ class Pieces(Protocol):
 
     def named(self, tensors: Sequence[Tensor]) -> Mapping[str, NDArray[Any]]:
         """Copies of the parts of bucket tensors under their canonical names."""
+
+
+class Summing(Pieces, Protocol):
+    """Pieces whose gradient is added up over the ranks while it is computed."""
+
+    #: How, for the records: ``torch.nn.parallel.DistributedDataParallel``.
+    detail: str
+
+    def settle(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """What `gradient` returned, once it is the sum over all ranks of their gradients, each
+        times its own factor."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dualml.aggregation import ASYNCHRONOUS
+from dualml.aggregation import ASYNCHRONOUS, NATIVE
 from dualml.aggregation.asynchronous import Asynchronous
 from dualml.aggregation.local_sgd import LocalSGD
+from dualml.aggregation.native import Summed
 from dualml.aggregation.parallel import DataParallel
 from dualml.experiment.schema import Aggregation
 
 
 def scheme(settings: Aggregation) -> type[DataParallel]:
-    """Gradients added up, parameters averaged, or a server that nobody waits for."""
+    """Gradients added up (by us, by the framework, or while others are computed), parameters
+    averaged, or a server that nobody waits for."""
     if settings.strategy == ASYNCHRONOUS:
         return Asynchronous
+    if settings.strategy == NATIVE or settings.overlap:
+        return Summed
     return LocalSGD if settings.of == "parameters" else DataParallel

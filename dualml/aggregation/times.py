@@ -53,7 +53,8 @@ def read_times(path: Path) -> dict[str, NDArray[np.float64]]:
 def split(
     ranks: Sequence[dict[str, NDArray[np.float64]]], peers: Sequence[Sequence[int]] | None = None
 ) -> list[dict[str, float]]:
-    """Mean seconds per update that each rank computed, waited and transferred.
+    """Mean seconds per update that each rank computed, waited and transferred; ``update_s`` is the
+    part of its computation that follows the aggregation.
 
     A rank waits from its arrival until the last of its peers has arrived; what remains of the
     aggregation is transfer (which includes adding up).
@@ -73,6 +74,7 @@ def split(
         told.append(
             {
                 "compute_s": float(np.mean(total - (r["end"] - r["arrive"]))),
+                "update_s": float(np.mean(r["done"] - r["end"])),
                 "wait_s": float(np.mean(ready - r["arrive"])),
                 "transfer_s": float(np.mean(r["end"] - ready)),
                 "step_s": float(np.mean(total)),

@@ -12,7 +12,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from safetensors.numpy import save as pack
 
 from dualml.data import Dataset
 from dualml.errors import UserError
+from dualml.experiment.deals import Course, Feed, Shared, deal_key, features, freeze_deals, lists_of
 from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
 from dualml.files import read_json, readable, write_bytes, write_json
 from dualml.model import initial_weights, model
@@ -55,8 +56,10 @@ class Plan:
         data: name, source, sizes and fingerprint of the dataset.
         weights: ``seedN/<parameter>`` → float32.
         order: ``train``, ``test``, ``monitor`` → dataset indices; ``seedN/poolS`` → the samples of
-            arms with ``samples = S``; ``seedN/poolS/epochE`` → their order. Pools and epochs index
-            into ``train``.
+            arms with ``samples = S``; ``seedN/poolS/epochE`` → their order;
+            ``seedN/deal-…/epochE/rankR`` → the samples of a rank, in order, where an arm has a
+            partition. Pools, epochs and ranks index into ``train``.
+        deals: ``seedN/deal-…`` → what the partition turned out to be, epoch by epoch.
         parts: part → SHA-256; ``hash`` is that of all parts.
     """
 
@@ -66,6 +69,7 @@ class Plan:
     weights: dict[str, NDArray[np.float32]]
     order: dict[str, Index]
     parts: dict[str, str]
+    deals: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def hash(self) -> str:
@@ -77,19 +81,32 @@ class Plan:
     def pool(self, arm: Arm, seed: int) -> Index:
         return self.order[f"seed{seed}/pool{arm.samples}"]
 
-    def steps_per_epoch(self, arm: Arm, seed: int) -> int:
-        return 1 if not arm.batch_size else math.ceil(len(self.pool(arm, seed)) / arm.batch_size)
+    def feed(self, arm: Arm, seed: int) -> Feed:
+        """Which samples the arm's updates train on."""
+        key, ranks, size = deal_key(arm, seed), arm.dealt_ranks, arm.batch_size
+        if arm.partition:
+            return Feed(lambda epoch: Course(lists_of(self.order, key, epoch, ranks), size))
+        pool = self.pool(arm, seed)
+        if not size:
+            return Feed(lambda epoch: Shared([pool], 0, arm.world_size))
+        orders = f"seed{seed}/pool{arm.samples}"
+        return Feed(
+            lambda epoch: Shared([self.order[f"{orders}/epoch{epoch}"]], size, arm.world_size)
+        )
+
+    def features(self, arm: Arm, seed: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The training images as the arm's ranks see them."""
+        if not arm.partition:
+            return x
+        key, ranks = deal_key(arm, seed), arm.dealt_ranks
+        return features(arm.plan_partition, x, self.order, key, ranks, seed)
 
     def batch(self, arm: Arm, seed: int, step: int) -> NDArray[np.int64]:
-        """Samples of update ``step`` (from 1), as indices into the training set."""
-        if not arm.batch_size:
-            return self.pool(arm, seed).astype(np.int64)
-        epoch, position = divmod(step - 1, self.steps_per_epoch(arm, seed))
-        order = self.order[f"seed{seed}/pool{arm.samples}/epoch{epoch}"]
-        return order[position * arm.batch_size : (position + 1) * arm.batch_size].astype(np.int64)
+        """Samples of all ranks in update ``step`` (from 1), as indices into the training set."""
+        return self.feed(arm, seed).batch(step)
 
     def schedule(self, arm: Arm, seed: int) -> Schedule:
-        per_epoch = self.steps_per_epoch(arm, seed)
+        per_epoch = self.feed(arm, seed).per_epoch
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))
         looks = self.experiment.evaluation
         if arm.batch_size:
@@ -102,13 +119,6 @@ class Plan:
         horizon = min(self.experiment.parity.horizon, updates)
         trace = {step for step in self.experiment.parity.trace if step < horizon} | {horizon}
         return Schedule(updates, sorted(evaluate), sorted(trace))
-
-    def sample_gradients(self, arm: Arm, seed: int, step: int) -> int:
-        """Gradients of single samples computed by updates 1 … ``step``."""
-        n = len(self.pool(arm, seed))
-        per_epoch = self.steps_per_epoch(arm, seed)
-        epochs, rest = divmod(step, per_epoch)
-        return epochs * n + min(rest * (arm.batch_size or n), n)
 
 
 def freeze(experiment: Experiment, data: Dataset) -> Plan:
@@ -129,17 +139,23 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     }
     n = len(order["train"])
     order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
-    weights = {}
+    weights, deals = {}, dict[str, list[dict[str, Any]]]()
+    labels = data.train_y[order["train"]]
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
             weights[f"seed{seed}/{name}"] = w
         for name, arm in experiment.arms.items():
+            if seed not in experiment.seeds_of(name):
+                continue
             key = f"seed{seed}/pool{arm.samples}"
             if key not in order:
                 order[key] = subset(n, arm.samples, seed, "pool", arm.samples)
             check_ranks(name, arm, len(order[key]))
             epochs = epochs_needed(arm, len(order[key]))
             check_length(arm, len(order[key]), epochs)
+            if arm.partition:
+                freeze_deals(name, arm, seed, order[key], labels, order, deals)
+                continue
             for epoch in range(epochs):
                 if f"{key}/epoch{epoch}" not in order:
                     draw = generator(seed, "order", arm.samples, epoch)
@@ -161,6 +177,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         weights,
         order,
         parts_of(experiment, spec, description, weights, order),
+        deals,
     )
 
 
@@ -255,6 +272,7 @@ def save(plan: Plan, folder: Path) -> None:
             "data": plan.data,
             "model": plan.spec.describe(),
             "experiment": plan.experiment.describe(),
+            **({"deals": plan.deals} if plan.deals else {}),
         },
     )
 
@@ -280,4 +298,4 @@ def restore(folder: Path) -> Plan:
         raise UserError(f"{folder}: plan format {form} is newer than {FORMAT}; update dualml")
     if changed:
         raise UserError(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
-    return Plan(experiment, spec, told["data"], weights, order, parts)
+    return Plan(experiment, spec, told["data"], weights, order, parts, told.get("deals", {}))

@@ -8,17 +8,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, strategy
+from dualml.aggregation import ASYNCHRONOUS, REPLICAS, SCHEMES, STRATEGIES, strategy
 from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.errors import UserError, nearest
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
+from dualml.partition import Partition, partition_from
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
-#: Keys of an arm that matter only with several ranks.
-DISTRIBUTED = ("kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds")
+#: Keys of an arm that few need.
+RARE = (
+    "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
+    "dealt_to", "cores", "seeds",
+)  # fmt: skip
 
 
 class Strict(BaseModel):
@@ -41,8 +45,9 @@ class Aggregation(Strict):
     ``of`` gradients before every update, or parameters after every ``every`` updates; ``reduce``:
     ``weighted`` by the samples of each rank (the exact gradient of the batch), ``mean`` over the
     ranks whatever they had, or ``sum``. ``bucket_bytes`` 0 sends every tensor by itself.
-    ``fraction`` is what ``topk`` sends. ``arrival`` is the order in which an asynchronous server
-    serves: ``planned`` (drawn from the seed, the same on every backend) or ``free``.
+    ``overlap`` sends a bucket while the gradients of the next one are computed. ``fraction`` is
+    what ``topk`` sends. ``arrival`` is the order in which an asynchronous server serves:
+    ``planned`` (drawn from the seed, the same on every backend) or ``free``.
     """
 
     strategy: str = "all_reduce"
@@ -53,11 +58,12 @@ class Aggregation(Strict):
     compress: Literal["none", "fp16", "topk"] = "none"
     fraction: Annotated[float, Field(gt=0, le=1, strict=False)] = 0.01
     arrival: Literal["planned", "free"] = "planned"
+    overlap: bool = False
 
     @field_validator("strategy")
     @classmethod
     def _strategy_is_known(cls, value: str) -> str:
-        known = [*STRATEGIES, ASYNCHRONOUS]
+        known = [*STRATEGIES, *SCHEMES]
         if value not in known:
             raise UserError(f"unknown strategy {value!r}{nearest(value, known)}")
         return value
@@ -76,8 +82,12 @@ class Aggregation(Strict):
             )
         if self.strategy == "neighbour" and not parameters:
             raise UserError("neighbour averages parameters; set of = parameters")
-        if self.strategy == ASYNCHRONOUS and (parameters or self.compress != "none"):
-            raise UserError(f"{ASYNCHRONOUS} takes whole gradients; leave out of and compress")
+        if self.strategy in SCHEMES and (parameters or self.compress != "none"):
+            raise UserError(f"{self.strategy} takes whole gradients; leave out of and compress")
+        if self.overlap and (self.strategy != "all_reduce" or parameters or not self.bucket_bytes
+                             or self.compress != "none"):  # fmt: skip
+            raise UserError("overlap sends buckets of gradients by all_reduce; leave out of, "
+                            "compress, other strategies and bucket_bytes = 0")  # fmt: skip
         return self
 
 
@@ -97,10 +107,16 @@ class Arm(Strict):
 
     ``batch_size`` 0 is the whole training set (gradient descent); ``samples`` restricts the arm to
     a fixed random subset of at most so many, 0 is all; ``updates`` 0 means ``epochs`` passes;
-    gradients of batches larger than ``chunk`` are accumulated.
+    gradients of batches larger than ``chunk`` are accumulated. ``seeds``: only the first so many of
+    the experiment's, 0 is all.
 
     ``kind`` ``collectives`` trains nothing: it times ``strategies`` on vectors of ``sizes`` bytes
     among ``world_size`` ranks, each for about ``seconds``.
+
+    ``partition`` says which samples each rank has (see `dualml.partition`), of which it takes its
+    share of ``batch_size`` an update; without, the ranks share the batches of one order. One rank
+    with ``dealt_to`` n trains on what n ranks would have, all of it. Each rank has ``cores`` cores
+    of its own; 0: the ranks share what one rank would have.
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -108,6 +124,9 @@ class Arm(Strict):
     world_size: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 1
     aggregation: Aggregation = Aggregation()
     slow: Slow | None = None
+    partition: Annotated[dict[str, Any], Field(validate_default=True)] = {}
+    dealt_to: Annotated[int, Field(ge=0, le=MOST_RANKS)] = 0
+    cores: Annotated[int, Field(ge=0)] = 0
     sizes: list[Annotated[int, Field(ge=4, multiple_of=4)]] = []
     strategies: list[str] = []
     seconds: Annotated[float, Field(gt=0, strict=False)] = 0.5
@@ -117,12 +136,18 @@ class Arm(Strict):
     updates: Annotated[int, Field(ge=0, le=MOST_UPDATES)] = 0
     samples: Annotated[int, Field(ge=0)] = 0
     chunk: Annotated[int, Field(ge=1)] = 256
+    seeds: Annotated[int, Field(ge=0)] = 0
     group: str = "main"
 
     @field_validator("optimizer")
     @classmethod
     def _rule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
         return rule_from(value).hyperparameters()
+
+    @field_validator("partition")
+    @classmethod
+    def _partition_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return partition_from(value).describe() if value else {}
 
     @field_validator("strategies")
     @classmethod
@@ -144,6 +169,23 @@ class Arm(Strict):
                             "by global batches has no meaning there")  # fmt: skip
         if self.kind == "collectives" and not (self.sizes and self.strategies):
             raise UserError("kind = collectives needs sizes (bytes) and strategies")
+        if self.aggregation.strategy == REPLICAS and self.world_size > 1:
+            raise UserError(f"{REPLICAS} is one process with several devices; world_size is "
+                            f"{self.world_size}")  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _deals_fit(self) -> Arm:
+        if self.dealt_to and not self.partition:
+            raise UserError(f"dealt_to = {self.dealt_to} without a partition to deal by")
+        if self.dealt_to and self.world_size > 1 and self.dealt_to != self.world_size:
+            raise UserError(f"dealt_to = {self.dealt_to}, but there are {self.world_size} ranks to "
+                            "deal to; it is for world_size = 1")  # fmt: skip
+        if self.partition and 0 < self.batch_size < self.dealt_ranks:
+            raise UserError(f"batch_size = {self.batch_size} is shared by {self.dealt_ranks} ranks;"
+                            f" use {self.dealt_ranks} or more")  # fmt: skip
+        if self.partition and self.kind != "train":
+            raise UserError("partition is for training; leave it out of kind = collectives")
         return self
 
     @field_validator("schedule")
@@ -158,6 +200,15 @@ class Arm(Strict):
     @property
     def rule(self) -> Rule:
         return rule_from(self.optimizer)
+
+    @property
+    def plan_partition(self) -> Partition | None:
+        return partition_from(self.partition) if self.partition else None
+
+    @property
+    def dealt_ranks(self) -> int:
+        """Ranks that the partition deals to."""
+        return self.dealt_to or self.world_size
 
     @property
     def plan_schedule(self) -> Schedule:
@@ -244,6 +295,10 @@ class Experiment(Strict):
                 )
         return self
 
+    def seeds_of(self, arm: str) -> list[int]:
+        """The seeds that an arm runs with."""
+        return self.seeds[: self.arms[arm].seeds or None]
+
     def groups(self) -> list[str]:
         return list(dict.fromkeys(arm.group for arm in self.arms.values()))
 
@@ -251,9 +306,11 @@ class Experiment(Strict):
         told = self.model_dump(mode="json")
         # Said only where it was said: files of experiments with one rank stay what they were.
         for name, arm in self.arms.items():
-            for key in DISTRIBUTED:
+            for key in RARE:
                 if getattr(arm, key) == Arm.model_fields[key].default:
                     del told["arms"][name][key]
+            if not arm.aggregation.overlap:
+                told["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
             del told["limits"]["collective"]
         return told

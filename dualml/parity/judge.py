@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.aggregation.exact import inexact, single_of
-from dualml.experiment.schema import Experiment
+from dualml.experiment.schema import Arm, Experiment
 from dualml.files import read_json, readable, write_json
 from dualml.model.spec import ModelSpec
 from dualml.parity.compare import FLOOR, compare
@@ -41,7 +41,7 @@ def judge(folder: Path) -> dict[str, Any]:
     for arm, set_up in experiment.arms.items():
         if set_up.kind != "train":
             continue
-        for seed in experiment.seeds:
+        for seed in experiment.seeds_of(arm):
             mine = {b: trials[arm, seed, b] for b in backends if (arm, seed, b) in trials}
             read = {
                 b: read_trajectory(where.trial_folder(t), b, parameters)
@@ -50,12 +50,9 @@ def judge(folder: Path) -> dict[str, Any]:
             }
             kept[arm, seed] = read
             for a, b in combinations(sort(backends), 2):
-                if set_up.aggregation.arrival == "free":
-                    found = {"verdict": "not comparable", "reason": "free_order", "evidence": {}}
-                else:
-                    found = one(mine, read, a, b, settings["margin"])
+                found = one(mine, read, a, b, settings["margin"], free=free(set_up))
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **found})
-    settle_chaos(comparisons, trials)
+    settle_by_seeds(comparisons, trials)
     return {
         "format": FORMAT,
         "settings": {key: settings[key] for key in ("draws", "horizon", "margin")}
@@ -65,8 +62,25 @@ def judge(folder: Path) -> dict[str, Any]:
     }
 
 
+def free(arm: Arm) -> bool:
+    """Whether the order of updates is left to chance, and with it the trajectory."""
+    return arm.aggregation.arrival == "free"
+
+
 def several(experiment: Experiment) -> bool:
     return any(a.world_size > 1 and a.kind == "train" for a in experiment.arms.values())
+
+
+def other_samples(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether two trials recorded that they trained on different samples, or in another order."""
+    found = {t["samples_sha256"] for t in (a, b) if t.get("samples_sha256")}
+    return len(found) > 1
+
+
+def refused(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """There is nothing to compare where the samples are not the same."""
+    evidence = {"samples_sha256": [a["samples_sha256"], b["samples_sha256"]]}
+    return {"verdict": "not comparable", "reason": "other_samples", "evidence": evidence}
 
 
 def serial(
@@ -74,6 +88,7 @@ def serial(
 ) -> list[dict[str, Any]]:
     """n workers against one: the same backend, the same global batches."""
     found = []
+    trials = {(t["arm"], t["seed"], t["backend"]): t for t in run["trials"]}
     for (name, seed), mine in read.items():
         arm = experiment.arms[name]
         alone = single_of(name, experiment.arms)
@@ -81,11 +96,21 @@ def serial(
             continue
         samples = min(arm.samples or run["data"]["train"], run["data"]["train"])
         why = inexact(arm, samples)
-        others = read[alone, seed]
+        others = read.get((alone, seed), {})
         for backend, trajectory in mine.items():
             here = {"arm": name, "seed": seed, "backend": backend, "against": alone}
             if why is not None:
-                found.append({**here, "verdict": None, "reason": why})
+                pairs = [(trials.get((name, s, backend)), trials.get((alone, s, backend)))
+                         for s in experiment.seeds]  # fmt: skip
+                told = over_seeds([(a, b) for a, b in pairs if a and b])
+                found.append({**here, "verdict": None, "reason": why, "evidence": told})
+            elif (
+                backend in others
+                and arm.partition
+                and other_samples(trials[name, seed, backend], trials[alone, seed, backend])
+            ):
+                found.append({**here, **refused(trials[name, seed, backend],
+                                                trials[alone, seed, backend])})  # fmt: skip
             elif backend in others:
                 envelopes = [t.envelope for t in (*mine.values(), *others.values()) if t.envelope]
                 judged = compare(others[backend], trajectory, experiment.parity.margin, envelopes)
@@ -103,7 +128,13 @@ def sort(backends: list[str]) -> list[str]:
 
 
 def one(
-    trials: dict[str, Any], read: dict[str, Trajectory], a: str, b: str, margin: float
+    trials: dict[str, Any],
+    read: dict[str, Trajectory],
+    a: str,
+    b: str,
+    margin: float,
+    *,
+    free: bool = False,
 ) -> dict[str, Any]:
     missing = [name for name in (a, b) if name not in read]
     if missing:
@@ -111,33 +142,47 @@ def one(
         return {"verdict": "not comparable", "reason": "trial_missing", "evidence": statuses}
     if trials[a]["plan_hash"] != trials[b]["plan_hash"]:
         return {"verdict": "not comparable", "reason": "other_plan", "evidence": {}}
+    if other_samples(trials[a], trials[b]):
+        return refused(trials[a], trials[b])
+    if free:
+        return {"verdict": "not comparable", "reason": "free_order", "evidence": {}}
     return compare(read[a], read[b], margin, [t.envelope for t in read.values() if t.envelope])
 
 
-def settle_chaos(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -> None:
-    """Trajectories too chaotic to compare may still reach the same result over several seeds.
+#: Why two trajectories may differ though nobody is wrong.
+LEGITIMATE = ("chaotic", "free_order")
+
+
+def settle_by_seeds(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -> None:
+    """Trajectories too chaotic to compare, or left to chance, may still reach the same result over
+    several seeds.
 
     Not where a seed is different: a difference that was seen is no matter of statistics.
     """
-    pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] == "chaotic"}
+    pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] in LEGITIMATE}
     for arm, a, b in pairs:
         all_seeds = [c for c in comparisons if (c["arm"], c["a"], c["b"]) == (arm, a, b)]
-        mine = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] == "chaotic"]
-        if len(mine) < 3 or any(c["verdict"] == "different" for c in all_seeds):
+        mine = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] in LEGITIMATE]
+        if any(c["verdict"] == "different" for c in all_seeds):
             continue
-        seeds = [c["seed"] for c in mine]
-        test = equivalent(
-            [trials[arm, s, a]["test_accuracy"] for s in seeds],
-            [trials[arm, s, b]["test_accuracy"] for s in seeds],
-        )
+        told = over_seeds([(trials[arm, c["seed"], a], trials[arm, c["seed"], b]) for c in mine])
         for c in mine:
-            if c["reason"] != "chaotic":
-                continue
-            c["evidence"]["equivalence"] = test
-            if test["equivalent"]:
-                c.update(verdict="statistically equal", reason="equivalent_over_seeds")
-            else:
-                c["reason"] = "not_equivalent_over_seeds"
+            if c["reason"] in LEGITIMATE and told:
+                c["evidence"].update(told)
+                if told["equivalence"]["equivalent"]:
+                    c.update(verdict="statistically equal", reason="equivalent_over_seeds")
+                else:
+                    c["reason"] = "not_equivalent_over_seeds"
+
+
+def over_seeds(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+    """The equivalence test of the test accuracies of pairs of trials, one pair for each seed;
+    empty with fewer than three."""
+    found = [(a["test_accuracy"], b["test_accuracy"]) for a, b in pairs
+             if a["status"] == b["status"] == "ok"]  # fmt: skip
+    if len(found) < 3:
+        return {}
+    return {"equivalence": equivalent([a for a, _ in found], [b for _, b in found])}
 
 
 def worst(parity: dict[str, Any]) -> str:

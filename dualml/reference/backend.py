@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dualml import machine
-from dualml.backend import EVALUATED_AT_ONCE, Array, Arrays, Trace, batch_digest, chunks
-from dualml.errors import UserError
+from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.communicator import Communicator
+from dualml.errors import Unsupported, UserError
 from dualml.model.spec import ModelSpec
 from dualml.optim.base import Params, Rule, State
 from dualml.optim.schedule import Schedule
 from dualml.reference.aggregation import NumpyPieces
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
+from dualml.reference.overlap import NumpyOverlap
 
 VARIABLES = tuple(machine.thread_variables(1))
 
@@ -74,13 +76,18 @@ class NumpyTraining:
     def pieces(self, layout: Sequence[Sequence[str]]) -> NumpyPieces:
         return NumpyPieces(self, layout)
 
-    def evaluate(self, x: Array, y: Array) -> tuple[float, float]:
-        loss = hits = 0.0
-        for part, share in chunks(np.arange(len(x)), EVALUATED_AT_ONCE):
-            logits, _ = self.model.forward(x[part])
-            loss += share * LOSSES[self.loss](logits, y[part])[0]
-            hits += float((logits.argmax(axis=1) == y[part]).sum())
-        return loss, hits / len(x)
+    def overlapping(self, layout: Sequence[Sequence[str]], comm: Communicator) -> NumpyOverlap:
+        return NumpyOverlap(self, layout, comm)
+
+    def native(self, comm: Communicator) -> NoReturn:
+        raise Unsupported("the NumPy reference has no data parallel training of its own")
+
+    def replicas(self) -> NoReturn:
+        raise Unsupported("the NumPy reference has one device, and no replicas to split a batch on")
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        logits, _ = self.model.forward(x)
+        return float(LOSSES[self.loss](logits, y)[0]), logits.argmax(axis=1)
 
     def weights(self) -> Arrays:
         return {name: w.copy() for name, w in self.model.weights.items()}

@@ -12,10 +12,12 @@ import numpy as np
 
 from dualml.errors import UserError
 from dualml.report.model import Comparison, Curve, Run, Serial, Trial
-from dualml.report.parts import collectives, moments
+from dualml.report.parts import apart, collectives, deals, moments
 
 FORMAT = 1
 COSTS = ("fits", "checks", "slowdowns")
+#: Records that are no curve of one value at each update.
+OTHERS = ("class_accuracy", "divergence", "drift")
 
 
 def load(folders: Sequence[Path]) -> Run:
@@ -53,6 +55,7 @@ def _read(folder: Path) -> Run:
         parity_settings=(parity or {}).get("settings") or {},
         serial=tuple(_serial(s) for s in (parity or {}).get("serial") or []),
         cost={key: tuple(_costs(costs, key)) for key in COSTS} if costs else {},
+        dealt=deals(folder) if any(arm.get("partition") for arm in arms.values()) else {},
     )
 
 
@@ -83,6 +86,7 @@ def _trial(folder: Path, raw: Mapping[str, Any], arms: Mapping[str, Any]) -> Tri
     }
     set_up, place = arms.get(arm) or {}, folder / "trials" / arm / backend / f"seed{seed}"
     size = int(raw.get("world_size") or set_up.get("world_size") or 1)
+    averages = (set_up.get("aggregation") or {}).get("of") == "parameters"
     return Trial(
         arm=arm,
         backend=backend,
@@ -100,6 +104,9 @@ def _trial(folder: Path, raw: Mapping[str, Any], arms: Mapping[str, Any]) -> Tri
         staleness=raw.get("staleness"),
         collectives=collectives(place) if set_up.get("kind") == "collectives" else None,
         times=moments(place, size) if set_up.get("slow") else (),
+        class_accuracy=tuple(raw.get("class_accuracy") or ()),
+        samples_sha256=str(raw.get("samples_sha256") or ""),
+        apart=apart(place, size) if averages else (),
         **numbers,
     )
 
@@ -113,6 +120,8 @@ def _curves(path: Path) -> dict[str, Curve]:
     for number, line in enumerate(lines, start=1):
         try:
             r = json.loads(line)
+            if r["metric"] in OTHERS:
+                continue
             keys = ("step", "value", "epochs", "seconds")
             row = tuple(np.nan if r.get(k) is None else float(r[k]) for k in keys)
             rows.setdefault(r["metric"], []).append(row)
@@ -204,6 +213,7 @@ def _merge(runs: Sequence[Run]) -> Run:
         parity_settings=settings,
         serial=tuple(serial),
         cost=costs,
+        dealt=next((run.dealt for run in runs if run.dealt), {}),
     )
 
 

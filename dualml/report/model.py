@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.experiment.deals import deal_key
+from dualml.experiment.schema import Arm
 
 Array = NDArray[np.float64]
 
@@ -32,6 +38,8 @@ class Trial:
     ``threads`` of each rank, where they were recorded for the trial itself.
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
+    ``class_accuracy`` on the test set at the end, by class; ``apart``: for each rank an array of
+    (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
     """
 
     arm: str
@@ -58,6 +66,9 @@ class Trial:
     staleness: Mapping[str, Any] | None = None
     collectives: Mapping[str, Any] | None = field(default=None, repr=False)
     times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
+    class_accuracy: tuple[float | None, ...] = ()
+    samples_sha256: str = ""
+    apart: tuple[Array, ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -111,7 +122,10 @@ class Serial(Comparison):
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder, or several of the same plan taken together."""
+    """One run folder, or several of the same plan taken together.
+
+    ``dealt``: what the plan says of each deal, one statement for each epoch, by its key.
+    """
 
     folders: tuple[Path, ...]
     meta: Mapping[str, Any]
@@ -121,6 +135,7 @@ class Run:
     parity_settings: Mapping[str, Any]
     serial: tuple[Serial, ...] = ()
     cost: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    dealt: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict, repr=False)
 
     @property
     def judged(self) -> list[Serial]:
@@ -160,6 +175,10 @@ class Run:
         data = self.meta.get("data") or self.experiment.get("data") or {}
         return data.get("train")
 
+    def deals(self, arm: str, seed: int) -> tuple[Mapping[str, Any], ...]:
+        """What an arm's partition dealt in each epoch; empty without a partition."""
+        return self.dealt.get(key_of(self.arms.get(arm) or {}, seed), ())
+
     def groups(self) -> dict[str, list[str]]:
         """Group → arms, the group ``main`` first."""
         found: dict[str, list[str]] = {}
@@ -186,3 +205,18 @@ class Run:
             ),
             key=lambda t: t.seed,
         )
+
+
+def key_of(settings: Mapping[str, Any], seed: int) -> str:
+    """The key of an arm's deal; empty without a partition, and for one this version cannot read."""
+    if not settings.get("partition"):
+        return ""
+    return _key(json.dumps(settings, sort_keys=True, default=str), seed)
+
+
+@functools.lru_cache(maxsize=4096)
+def _key(settings: str, seed: int) -> str:
+    try:
+        return deal_key(Arm.model_validate(json.loads(settings)), seed)
+    except (UserError, ValueError):
+        return ""

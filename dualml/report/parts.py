@@ -1,4 +1,4 @@
-"""What trials with several ranks leave beside their curves: measured collectives, moments."""
+"""What is read beside the curves: measured collectives, moments, distances of ranks, deals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dualml.aggregation.times import read_times
 from dualml.errors import UserError
@@ -35,3 +37,46 @@ def moments(place: Path, ranks: int) -> tuple[Mapping[str, Array], ...]:
         return tuple(read_times(place / f"rank{rank}.times.npz") for rank in range(ranks))
     except UserError:
         return ()
+
+
+def apart(place: Path, ranks: int) -> tuple[Array, ...]:
+    """For each rank the rows (update, divergence, drift); empty where one has none."""
+    found = []
+    for rank in range(ranks):
+        rows = _distances(place / f"rank{rank}.jsonl")
+        if not rows:
+            return ()
+        found.append(np.array(sorted(rows), dtype=np.float64))
+    return tuple(found)
+
+
+def _distances(path: Path) -> list[tuple[float, float, float]]:
+    told: dict[int, dict[str, float]] = {}
+    if not path.is_file():
+        return []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if '"divergence"' not in line and '"drift"' not in line:
+            continue  # the losses are many
+        try:
+            r = json.loads(line)
+            value = np.nan if r.get("value") is None else float(r["value"])
+            told.setdefault(int(r["step"]), {})[str(r["metric"])] = value
+        except (ValueError, KeyError, TypeError):
+            continue  # the worker was killed while it wrote
+    return [(s, v.get("divergence", np.nan), v.get("drift", np.nan)) for s, v in told.items()]
+
+
+def deals(folder: Path) -> dict[str, tuple[Mapping[str, Any], ...]]:
+    """The statements of the plan's deals, by key; empty where it has none.
+
+    Raises:
+        UserError: a plan that cannot be read.
+    """
+    path = folder / "plan" / "plan.json"
+    if not path.is_file():
+        return {}
+    try:
+        told = json.loads(path.read_text(encoding="utf-8")).get("deals") or {}
+        return {str(key): tuple(dict(each) for each in found) for key, found in told.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from None

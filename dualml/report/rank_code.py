@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dualml.aggregation import ASYNCHRONOUS
+from dualml.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.code import Listing, excerpt
+from dualml.report.deals import SKEWED, dealt, partition, rule
 from dualml.report.model import Run
 from dualml.report.words import Words
 
@@ -48,8 +50,9 @@ def rank_code(run: Run, words: Words) -> list[Excerpts]:
         return []
     made = []
     if ranks.several(run):
-        listing = excerpt("dualml/aggregation/parallel.py", ("step", "deal", "average"))
+        listing = excerpt("dualml/aggregation/parallel.py", ("step", "deal"))
         made.append(Excerpts(words("code.parallel"), [listing]))
+        made += _dealing(run, words)
     strategies = [
         excerpt(f"dualml/aggregation/{file}.py", names, name)
         for name in used
@@ -71,3 +74,28 @@ def _short(framework: str) -> Listing:
     if len(whole.text.splitlines()) <= MOST_LINES:
         return whole
     return excerpt(file, names[:1], framework)
+
+
+def _dealing(run: Run, words: Words) -> list[Excerpts]:
+    """Two plain partitions of those used and the shortest that skews; what averages parameters."""
+    arms = dealt(run)
+    used = [name for name in dict.fromkeys(rule(run, arm) for arm in arms) if name in PARTITIONS]
+    chosen = [_rule(name) for name in used if name not in SKEWED][:2]
+    skewing = [_rule(name) for name in used if name in SKEWED]
+    # Labels rather than features, and the shorter the better.
+    skewing.sort(key=lambda x: (x.framework == "feature_noise", len(x.text)))
+    chosen += skewing[:1]
+    made = []
+    if chosen:
+        made.append(Excerpts(words("code.partition"), chosen))
+    if any(ranks.aggregation(run, arm)["every"] > 1 and partition(run, arm) for arm in arms):
+        listing = excerpt("dualml/aggregation/local_sgd.py", ("weight", "average", "measure"))
+        made.append(Excerpts(words("code.local"), [listing]))
+    return made
+
+
+def _rule(name: str) -> Listing:
+    """How a partition deals."""
+    where = PARTITIONS[name].__module__.replace(".", "/")
+    methods = {"distributed_sampler": ("deal",), "feature_noise": ("noisy",)}
+    return excerpt(f"{where}.py", methods.get(name, ("own",)), name)

@@ -10,6 +10,7 @@ from dualml.report import fits, numbers, ranks
 from dualml.report.bottleneck import others_slowdown, slow_arms, waiting
 from dualml.report.cells import SIGNS, VERDICT_TONES, Cell, Head, Table, heads, number, percent
 from dualml.report.collectives import size_of
+from dualml.report.deals import told as told_rule
 from dualml.report.model import Run, Serial
 from dualml.report.style import loss_unit
 from dualml.report.words import Words
@@ -22,8 +23,11 @@ def rank_settings(run: Run, words: Words) -> list[Table]:
 
 
 def _aggregation(run: Run, words: Words) -> Table:
-    rows = []
-    for arm in ranks.several(run):
+    rows, arms = [], ranks.several(run)
+    dealt = any(run.arms[arm].get("partition") for arm in arms)
+    pinned = any(run.arms[arm].get("cores") for arm in arms)
+    for arm in arms:
+        rule, cores = run.arms[arm].get("partition"), run.arms[arm].get("cores")
         s = ranks.aggregation(run, arm)
         bucket = size_of(s["bucket_bytes"]) if s["bucket_bytes"] else words("value.one_by_one")
         packed = {"none": numbers.NONE, "topk": f"topk {100 * s['fraction']:g} %"}
@@ -32,6 +36,8 @@ def _aggregation(run: Run, words: Words) -> Table:
             [
                 Cell(arm, "code"),
                 number(str(ranks.size(run, arm))),
+                *([number(str(cores) if cores else numbers.NONE)] if pinned else []),
+                *([Cell(told_rule(rule) if rule else numbers.NONE, "code")] if dealt else []),
                 Cell(s["strategy"], "code"),
                 Cell(words.either(f"of.{s['of']}", s["of"])),
                 Cell(words.either(f"reduce.{s['reduce']}", s["reduce"])),
@@ -44,8 +50,11 @@ def _aggregation(run: Run, words: Words) -> Table:
         )
     head = heads(
         words,
-        *("arm", "ranks:count", "strategy", "of", "reduce", "every:updates", "bucket"),
-        *("compress", "arrival", "handicap"),
+        *("arm", "ranks:count"),
+        *(["cores_each:count"] if pinned else []),
+        *(["partition"] if dealt else []),
+        *("strategy", "of", "reduce", "every:updates", "bucket", "compress", "arrival"),
+        "handicap",
     )
     return Table("aggregation", words("table.aggregation"), head, rows)
 

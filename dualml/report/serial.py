@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dualml.report import curves, numbers, ranks, style
 from dualml.report.cells import Cell, Head, Table, heads, number
+from dualml.report.gaps import signed
 from dualml.report.model import Run, Serial
 from dualml.report.style import Figure
 from dualml.report.verdict_tables import divergence, phase, phases_of, short_verdict
@@ -50,23 +51,37 @@ def _verdicts(run: Run, words: Words) -> Table:
 
 def _others(run: Run, words: Words) -> Table:
     """Arms that follow another rule on purpose, each once."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
     for s in run.serial:
         if not s.verdict:
-            mine = found.setdefault((s.arm, s.against, s.reason), [])
-            if s.backend not in mine:
-                mine.append(s.backend)
+            found.setdefault((s.arm, s.against, s.reason), {})[s.backend] = s.evidence
+    tested = any("equivalence" in e for told in found.values() for e in told.values())
     rows = [
         [
             Cell(arm, "code"),
             Cell(against, "code"),
             Cell(words.either(f"rule.{reason}", reason)),
-            Cell(", ".join(backends)),
+            Cell(", ".join(told)),
+            *([Cell(words.semicolons(_over_seeds(told, words)))] if tested else []),
         ]
-        for (arm, against, reason), backends in found.items()
+        for (arm, against, reason), told in found.items()
     ]
-    head = heads(words, "arm", "against", "other_rule", "backend")
+    columns = ["arm", "against", "other_rule", "backend", *(["over_seeds"] if tested else [])]
+    head = heads(words, *columns)
     return Table("other-rules", words("table.other_rules"), head, rows)
+
+
+def _over_seeds(told: Mapping[str, Mapping[str, Any]], words: Words) -> list[str]:
+    """Whether the test accuracies agree all the same: of each backend, the equivalence test."""
+    items = []
+    for backend, evidence in told.items():
+        test = evidence.get("equivalence")
+        if test:
+            verdict = "equal" if test["equivalent"] else "open"
+            low, high = signed(test["low"]), signed(test["high"])
+            items.append(words(f"over_seeds.{verdict}", backend=backend, low=low, high=high,
+                               margin=f"{100 * test['margin']:g}", n=test["seeds"]))  # fmt: skip
+    return items
 
 
 def serial_figures(run: Run, words: Words) -> Iterator[Figure]:
@@ -112,11 +127,14 @@ def _lowest(compared: Sequence[Serial], margin: float, floor: float) -> float:
 
 
 def _limit(axes: Any, mine: Sequence[Serial], margin: float, floor: float, lowest: float) -> None:
-    """The smallest limit of equality at each update."""
-    n = min(len(s.curve["step"]) for s in mine)
-    envelopes = np.array([[v or 0.0 for v in s.curve["envelope"][:n]] for s in mine])
+    """The smallest limit of equality at each update, of the arms that made it."""
+    longest = max(mine, key=lambda s: len(s.curve["step"]))
+    x = np.asarray(longest.curve["step"], dtype=float)
+    envelopes = np.full((len(mine), len(x)), np.inf)
+    for row, s in zip(envelopes, mine, strict=True):
+        told = [v or 0.0 for v in s.curve["envelope"]]
+        row[: len(told)] = told
     top = margin * np.maximum(envelopes.min(axis=0), floor)
-    x = np.asarray(mine[0].curve["step"][:n], dtype=float)
     axes.fill_between(x, lowest, top, color="#222222", alpha=0.07, linewidth=0)
     axes.plot(x, top, color="#222222", linewidth=0.9, alpha=0.6)
 
@@ -133,6 +151,8 @@ def _legend(
         for name, (color, _) in style.STRATEGIES.items()
         if name in used
     ]
+    others = sorted(used - set(style.STRATEGIES))
+    handles += [Line2D([], [], color="#000000", linewidth=4, label=name) for name in others]
     handles += [
         Line2D([], [], color=style.INK, linestyle=stroke, label=words("figure.ranks", n=n))
         for n, stroke in strokes.items()

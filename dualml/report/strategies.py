@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dualml.aggregation import ASYNCHRONOUS
+from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS
 from dualml.report import numbers, ranks
 from dualml.report.model import Run
 from dualml.report.words import Words
@@ -104,6 +104,10 @@ def way(run: Run, arm: str) -> str:
     return "parameters" if told["of"] == "parameters" else str(told["reduce"])
 
 
+#: Strategies whose messages nobody outside the framework sees.
+UNSEEN = (NATIVE, REPLICAS)
+
+
 def cards(run: Run, words: Words) -> list[Card]:
     """One per strategy that trained or was measured."""
     made = []
@@ -116,7 +120,7 @@ def cards(run: Run, words: Words) -> list[Card]:
                 arms=short(arms, words),
                 formulas=CLOSED.get(name, ()),
                 explanation=words.either(f"strategy.{name}", ""),
-                counts=[counts(name, n, words) for n in _sizes(run, arms)],
+                counts=[counts(name, n, words) for n in _sizes(run, arms) if name not in UNSEEN],
                 source=source(name),
             )
         )

@@ -45,7 +45,8 @@ def lines(run: Run, arms: Sequence[str]) -> dict[str, tuple[str, str]]:
     told = {a: ("#111111", a) for a in arms if ranks.size(run, a) == 1}
     palette = [c for c, _ in style.STRATEGIES.values()]
     with_ranks = [a for a in arms if ranks.size(run, a) > 1]
-    plain = all(ranks.plain(run, a) for a in with_ranks)
+    kinds = {(ranks.strategy(run, a), ranks.size(run, a)) for a in with_ranks}
+    plain = all(ranks.plain(run, a) for a in with_ranks) and len(kinds) == len(with_ranks)
     for k, a in enumerate(with_ranks):
         name = ranks.strategy(run, a)
         color = palette[k % MOST_LINES]

@@ -20,12 +20,14 @@ NAME = "checkpoint.safetensors"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a trial stands: updates made, training seconds, bytes of records, batches' SHA-256."""
+    """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
+    batches and of all samples so far (see `dualml.runner.seen`)."""
 
     step: int = 0
     seconds: float = 0.0
     records: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
 
 
 def save_checkpoint(

@@ -30,7 +30,7 @@ def draw_envelope(trial: Trial) -> None:
         for step in range(1, horizon + 1):
             moved = perturb(trial.training.weights(), trial.seed, draw, step)
             trial.training.load(dict(moved), trial.training.state(), step - 1)
-            batch = trial.ranks.shuffle(trial.batch(step), trial.seed, draw, step)
+            batch = trial.ranks.shuffle(trial.ranks.batch(step), trial.seed, draw, step)
             if step in trial.schedule.trace:
                 capture.update(before(trial.training, step, batch, trial.probe)[0])
             lazy.append(trial.training.step(batch, step))

@@ -90,7 +90,7 @@ class RunFolder:
                 **({"world_size": ranks[arm]} if ranks[arm] > 1 else {}),
             }
             for arm in experiment.arms
-            for seed in experiment.seeds
+            for seed in experiment.seeds_of(arm)
             for backend in backends
         ]
         folder = cls(

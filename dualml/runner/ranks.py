@@ -10,17 +10,22 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.aggregation import NATIVE
 from dualml.aggregation.asynchronous import Asynchronous, staleness
 from dualml.aggregation.buckets import layout
+from dualml.aggregation.local_sgd import LocalSGD
+from dualml.aggregation.native import Summed
 from dualml.aggregation.pieces import Pieces
 from dualml.aggregation.scheme import scheme
 from dualml.aggregation.slow import Slow
 from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
-from dualml.communicator.parts import parts_of
-from dualml.experiment.schema import Arm
+from dualml.experiment.deals import Feed
+from dualml.experiment.schema import Aggregation, Arm
 from dualml.parity.envelope import shuffled
 from dualml.runner.checkpoint import NAME
+from dualml.runner.evaluate import Score, evaluate
+from dualml.runner.seen import Seen, combined
 
 SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
 TOGETHER = 16  # updates of a stretch where the ranks must agree on it
@@ -43,11 +48,23 @@ class Workshop:
             self.trainings[key] = make()
         return self.trainings[key]
 
-    def pieces(self, key: str, shapes: dict[str, tuple[int, ...]], limit: int) -> Pieces:
-        buckets = layout(shapes, limit)
-        name = (key, str(buckets))
+    def pieces(
+        self,
+        key: str,
+        shapes: dict[str, tuple[int, ...]],
+        settings: Aggregation,
+        comm: Communicator,
+    ) -> Pieces:
+        """The model of this key taken apart as an arm's aggregation wants it."""
+        buckets, training = layout(shapes, settings.bucket_bytes), self.trainings[key]
+        name = (key, f"{settings.strategy == NATIVE} {settings.overlap} {buckets}")
         if name not in self.taken_apart:
-            self.taken_apart[name] = self.trainings[key].pieces(buckets)
+            if settings.strategy == NATIVE:
+                self.taken_apart[name] = training.native(comm)
+            elif settings.overlap:
+                self.taken_apart[name] = training.overlapping(buckets, comm)
+            else:
+                self.taken_apart[name] = training.pieces(buckets)
         return self.taken_apart[name]
 
 
@@ -62,8 +79,35 @@ class Alone:
 
     rank, size, free = 0, 1, False
 
-    def __init__(self, backend: Backend, training: Training, folder: Path) -> None:
-        self.backend, self.training, self.folder = backend, training, folder
+    def __init__(self, backend: Backend, training: Training, folder: Path, feed: Feed) -> None:
+        self.backend, self.training, self.folder, self.feed = backend, training, folder, feed
+
+    def batch(self, step: int) -> Any:
+        """What `training` gets as the batch of an update."""
+        return self.feed.batch(step)
+
+    def trained_on(self, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        """Samples of an update that this process works on, and the rank they were dealt to."""
+        return list(enumerate(self.feed.parts(step)))
+
+    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
+        """Batches, and the numbers of updates, that compile all that the trial needs."""
+        found = []
+        for step in self.feed.typical(together=True):
+            batch = self.feed.batch(step)
+            # A chunk and the remainder have every shape that the accumulation of all has.
+            short = len(batch) if len(batch) <= chunk else chunk + (len(batch) % chunk or chunk)
+            found.append((batch[:short], 1))
+        return found
+
+    def samples_sha256(self, seen: Seen) -> str:
+        """Fingerprint of all that the ranks trained on."""
+        return combined(seen.chains)
+
+    def measured(self) -> list[tuple[int, str, float]]:
+        """Update, metric and value (a ratio) of what was measured beside the losses since the last
+        time."""
+        return []
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         """Losses of a stretch of updates."""
@@ -86,21 +130,20 @@ class Alone:
         return True
 
     @contextlib.contextmanager
-    def evaluating(self) -> Iterator[bool]:
-        """The model as it is evaluated; whether this rank is the one to do it."""
-        yield True
+    def evaluating(self) -> Iterator[None]:
+        """The model as it is evaluated."""
+        yield
+
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        """The score on some samples; None on a rank that only stands by."""
+        return evaluate(self.training, x, y, index, classes)
 
     def finish(self) -> None:
         """After the last update: the model as it is kept."""
 
-    def warm_up_lengths(self, length: int, chunk: int) -> tuple[int, int]:
-        """Samples and number of an update that compiles all that a batch of ``length`` needs."""
-        # a chunk and the remainder have every shape that the accumulation of `length` has
-        return (length if length <= chunk else chunk + (length % chunk or chunk)), 1
-
-    def shuffle(
-        self, batch: NDArray[np.int64], seed: int, draw: int, step: int
-    ) -> NDArray[np.int64]:
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
         """The same samples in another order."""
         return shuffled(batch, seed, draw, step)
 
@@ -127,6 +170,7 @@ class Group(Alone):
         comm: Communicator,
         arm: Arm,
         seed: int,
+        feed: Feed,
     ) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         settings, self.pieces = arm.aggregation, pieces
@@ -136,7 +180,32 @@ class Group(Alone):
         self.settings, self.every = settings, settings.every
         self.free = kind is Asynchronous and settings.arrival == "free"
         self.told: dict[str, Any] = {}
-        super().__init__(backend, cast(Training, self.parallel), folder)
+        super().__init__(backend, cast(Training, self.parallel), folder, feed)
+
+    def batch(self, step: int) -> Any:
+        return self.feed.parts(step)
+
+    def trained_on(self, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        return [(self.rank, self.feed.parts(step)[self.rank])]
+
+    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
+        """With the number of an update at which parameters are averaged, too."""
+        return [(self.feed.parts(s), self.every) for s in self.feed.typical(together=False)]
+
+    def samples_sha256(self, seen: Seen) -> str:
+        mine = np.frombuffer(bytes.fromhex(seen.chains[self.rank]), np.int64)
+        found = self.comm.all_gather(self.comm.tensor(mine))
+        return combined({r: self.comm.numpy(x).tobytes().hex() for r, x in enumerate(found)})
+
+    def measured(self) -> list[tuple[int, str, float]]:
+        if not isinstance(self.parallel, LocalSGD):
+            return []
+        found, self.parallel.apart = self.parallel.apart, []
+        return [
+            (step, metric, value)
+            for step, divergence, drift in found
+            for metric, value in (("divergence", divergence), ("drift", drift))
+        ]
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         return self.parallel.read(lazy)
@@ -156,15 +225,22 @@ class Group(Alone):
         return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
 
     @contextlib.contextmanager
-    def evaluating(self) -> Iterator[bool]:
+    def evaluating(self) -> Iterator[None]:
         mean = self.parallel.consensus()
         own = self.pieces.parameters() if mean is not None else []
         if mean is not None:
             self.pieces.assign(mean)
-        yield self.rank == 0
+        yield
         if mean is not None:
             self.pieces.assign(own)
         self.comm.barrier()  # nobody's waiting for the evaluation counts as part of an update
+
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        if self.parallel.alike:
+            return evaluate(self.training, x, y, index, classes, self.comm)
+        return super().score(x, y, index, classes) if self.rank == 0 else None
 
     def finish(self) -> None:
         mean = self.parallel.consensus()
@@ -174,16 +250,9 @@ class Group(Alone):
         if isinstance(self.parallel, Asynchronous) and self.rank == 0:
             self.told = {"staleness": staleness(self.parallel.served, self.size)}
 
-    def warm_up_lengths(self, length: int, chunk: int) -> tuple[int, int]:
-        return length, self.every  # so that parameters are averaged, too
-
-    def shuffle(
-        self, batch: NDArray[np.int64], seed: int, draw: int, step: int
-    ) -> NDArray[np.int64]:
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
         """Inside each rank's part: which rank has which samples is not a matter of rounding."""
-        ends = np.cumsum(parts_of(len(batch), self.size))[:-1]
-        parts = np.split(batch, ends)
-        return np.concatenate([shuffled(part, seed, draw, step) for part in parts])
+        return [shuffled(part, seed, draw, step) for part in batch]
 
     def begin_training(self) -> None:
         self.parallel.times.clear()
@@ -197,4 +266,6 @@ class Group(Alone):
         uses = ("exchange",) if isinstance(self.parallel, Asynchronous) else None
         names = uses or (*self.parallel.strategy.uses, "broadcast")
         how = {name: str(self.comm.how(name)) for name in names}
+        if isinstance(self.parallel, Summed):
+            how = {"gradients": f"native: {self.parallel.detail}", "broadcast": how["broadcast"]}
         return {"world_size": self.size, "how": how, **self.told}

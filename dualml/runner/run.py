@@ -33,6 +33,8 @@ COPIED = (
     "updates",
     "sample_gradients",
     "peak_memory_mb",
+    "class_accuracy",
+    "samples_sha256",
     "how",
     "staleness",
     "measurements",
@@ -71,8 +73,9 @@ def groups(trials: list[Trial], plan: Plan) -> list[list[Trial]]:
     """Trials with several ranks, by backend and number: their ranks start once for all of them."""
     found: dict[Any, list[Trial]] = {}
     for number, trial in enumerate(trials):
-        size = plan.experiment.arms[trial["arm"]].world_size
-        key = ("alone", number) if size == 1 else (trial["backend"], size)
+        arm = plan.experiment.arms[trial["arm"]]
+        alone = arm.world_size == 1
+        key = ("alone", number) if alone else (trial["backend"], arm.world_size, arm.cores)
         found.setdefault(key, []).append(trial)
     return list(found.values())
 
@@ -109,7 +112,10 @@ class Session:
                 self.listen(trial, {"phase": "end"})
             return len(trials)
         environ = self.environs[info.name]
-        if size > 1 and info.ranks == "processes" and not options.get("threads_asked"):
+        if cores := self.plan.experiment.arms[trials[0]["arm"]].cores:
+            options |= {"threads": cores, "cores": cores}
+            environ = info.environ(cores)
+        elif size > 1 and info.ranks == "processes" and not options.get("threads_asked"):
             # The ranks share what one rank would have: the same cores for one worker and for n.
             options["threads"] = max(1, options["threads"] // size)
             environ = info.environ(options["threads"])
@@ -175,6 +181,7 @@ class Session:
         job = {key: trial[key] for key in ("arm", "backend", "seed")} | {
             "device": options["device"],
             "threads": options["threads"],
+            "cores": options.get("cores", 0),
             "rendezvous": "env://" if self.adopted else options.get("rendezvous", "auto"),
             "key": str(self.number),
             "check": options.get("check", False),
@@ -210,12 +217,15 @@ class Session:
         trial = self.trials[self.at]
         trial.update(status="ok", reason=None)
         trial.update({key: result[key] for key in COPIED if key in result})
-        size = self.plan.experiment.arms[trial["arm"]].world_size
+        arm = self.plan.experiment.arms[trial["arm"]]
+        size, cores = arm.world_size, arm.cores
+        if size > 1 or cores:
+            trial["threads"] = result["environment"].get("threads")
         if size > 1:
             trial["world_size"] = size
-            trial["threads"] = result["environment"].get("threads")
             trial.update(ranks_of(self.folder.trial_folder(trial), self.plan, trial))
-        if size == 1 or trial["backend"] not in self.folder.run["environment"]:
+        usual = size == 1 and not cores
+        if usual or trial["backend"] not in self.folder.run["environment"]:
             self.folder.run["environment"][trial["backend"]] = result["environment"]
         self.end()
 

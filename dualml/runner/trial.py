@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from dualml.backend import EVALUATED_AT_ONCE, Backend, Training, chunks
+from dualml.aggregation import REPLICAS, SCHEMES
+from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
 from dualml.errors import UserError
+from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
 from dualml.files import readable, write_bytes
 from dualml.runner.capture import PROBE, after, before
@@ -24,15 +26,18 @@ from dualml.runner.draws import draw_envelope
 from dualml.runner.guards import check_final, check_finite, check_losses, check_moved
 from dualml.runner.ranks import Alone, Group, Workshop
 from dualml.runner.records import Records
+from dualml.runner.seen import Seen
 
 Arrays = dict[str, NDArray[Any]]
+LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
 @dataclass(frozen=True)
 class Samples:
     """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation.
 
-    ``monitor`` are the indices of the training samples on which training accuracy is measured.
+    ``monitor`` are the indices of the training samples on which training accuracy is measured;
+    labels go from 0 to ``classes`` - 1.
     """
 
     train_x: NDArray[np.float32]
@@ -40,12 +45,13 @@ class Samples:
     monitor: NDArray[np.int64]
     test_x: NDArray[np.float32]
     test_y: NDArray[np.int64]
+    classes: int
 
 
 class Trial:
     """One (arm, backend, seed), as one of its ranks sees it.
 
-    Every rank does the same in the same order; rank 0 alone evaluates and writes what is judged.
+    Every rank does the same in the same order; rank 0 alone writes what is judged.
 
     Args:
         comm: the group of ranks, None where there is only this one.
@@ -71,23 +77,24 @@ class Trial:
         self.arm = plan.experiment.arms[arm]
         self.samples, self.folder, self.emit = samples, folder, emit
         self.checkpoint_every = checkpoint_every
-        self.schedule = plan.schedule(self.arm, seed)
+        self.schedule, self.feed = plan.schedule(self.arm, seed), plan.feed(self.arm, seed)
         self.initial = plan.initial(seed)
-        self.probe = self.batch(1)[:PROBE]
+        self.probe = self.feed.batch(1)[:PROBE]
         self.rule = self.arm.rule
         self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
         self.losses = np.zeros(self.schedule.updates)
         self.trace: Arrays = {}
         self.digests: dict[str, str] = {}
         self.looks: dict[str, float] = {}
+        self.by_class: list[float | None] = [None] * samples.classes
+        self.seen = Seen()
         workshop = workshop or Workshop()
         key = self.model_key()
         own = workshop.training(key, self.make)
-        self.ranks = Alone(backend, own, folder)
+        self.ranks = Alone(backend, own, folder, self.feed)
         if comm is not None:
-            limit = self.arm.aggregation.bucket_bytes
-            pieces = workshop.pieces(key, plan.spec.parameters(), limit)
-            self.ranks = Group(backend, own, pieces, folder, comm, self.arm, seed)
+            pieces = workshop.pieces(key, plan.spec.parameters(), self.arm.aggregation, comm)
+            self.ranks = Group(backend, own, pieces, folder, comm, self.arm, seed, self.feed)
         self.training = self.ranks.training
         self.restart(dict(self.initial))
 
@@ -96,23 +103,25 @@ class Trial:
         arm, schedule = self.arm, self.arm.plan_schedule
         constant = schedule.kind == "constant" and not schedule.warmup
         length = 0 if constant else self.schedule.updates  # a list of rates ends with the trial
-        return str((self.rule, schedule.describe(), arm.chunk, length))
+        noise = deal_key(arm, self.seed) if arm.partition.get("name") == "feature_noise" else ""
+        own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
+        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own))
 
     def make(self) -> Training:
-        return self.backend.training(
+        made = self.backend.training(
             self.plan.spec,
             dict(self.initial),
             self.rule,
             self.arm.plan_schedule,
             self.plan.experiment.loss,
-            self.samples.train_x,
+            self.plan.features(self.arm, self.seed, self.samples.train_x),
             self.samples.train_y,
             updates=self.schedule.updates,
             chunk=self.arm.chunk,
         )
-
-    def batch(self, step: int) -> NDArray[np.int64]:
-        return self.plan.batch(self.arm, self.seed, step)
+        if self.arm.aggregation.strategy == REPLICAS:
+            made.replicas()
+        return made
 
     def restart(self, weights: Arrays) -> None:
         fresh = self.rule.init({name: w.astype(np.float64) for name, w in weights.items()})
@@ -123,6 +132,7 @@ class Trial:
         compile_s = self.warm_up()
         seconds = self.train()
         self.ranks.finish()
+        sha256 = self.ranks.samples_sha256(self.seen)
         weights = self.training.weights()
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
@@ -141,11 +151,13 @@ class Trial:
             "train_s": seconds,
             "compile_s": compile_s,
             "updates": updates,
-            "sample_gradients": self.plan.sample_gradients(self.arm, self.seed, updates),
+            "sample_gradients": self.feed.samples(updates),
+            "samples_sha256": sha256,
             "final_loss": self.looks["train_loss"],
             "train_accuracy": self.looks["train_accuracy"],
             "test_loss": self.looks["test_loss"],
             "test_accuracy": self.looks["test_accuracy"],
+            "class_accuracy": self.by_class,
             "data": self.digests,
             "trace_steps": self.schedule.trace,
         }
@@ -153,15 +165,8 @@ class Trial:
     def warm_up(self) -> float:
         """Compile every batch shape before the clock runs; the seconds it took."""
         begin = time.perf_counter()
-        n, size, chunk = (
-            len(self.plan.pool(self.arm, self.seed)),
-            self.arm.batch_size,
-            self.arm.chunk,
-        )
-        lengths = {min(size or n, n), n % size if size else 0} - {0}
-        for length in sorted(lengths):
-            short, step = self.ranks.warm_up_lengths(length, chunk)
-            self.training.step(np.arange(min(short, length), dtype=np.int64), step)
+        for batch, step in self.ranks.warm_up(self.arm.chunk):
+            self.training.step(batch, step)
             self.backend.synchronize()
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
@@ -187,7 +192,8 @@ class Trial:
                 self.look(records, 0, 0.0)
             while step < updates:
                 if step + 1 in self.schedule.trace:
-                    seen, digest = before(self.training, step + 1, self.batch(step + 1), self.probe)
+                    batch = self.ranks.batch(step + 1)
+                    seen, digest = before(self.training, step + 1, batch, self.probe)
                     self.trace.update(seen)
                     self.digests[str(step + 1)] = digest
                 stop = min(step + stretch, next(m for m in marks if m > step))
@@ -217,9 +223,10 @@ class Trial:
 
     def save(self, step: int, seconds: float, records: Records) -> None:
         """Put everything needed to go on after ``step`` on disk."""
+        seen = {str(rank): link for rank, link in self.seen.chains.items()}
         save_checkpoint(
             self.ranks.checkpoint,
-            Progress(step, seconds, records.flush(), self.digests),
+            Progress(step, seconds, records.flush(), self.digests, seen),
             self.training.weights(),
             self.training.state(),
             self.trace,
@@ -242,7 +249,7 @@ class Trial:
             self.trace = trace
             return progress
         self.losses[:] = 0
-        self.looks, self.digests = {}, {}
+        self.looks, self.digests, self.seen = {}, {}, Seen()
         self.restart(dict(self.initial))
         (self.folder / "envelope.json").unlink(missing_ok=True)
         return Progress()
@@ -254,43 +261,51 @@ class Trial:
                 record = json.loads(line)
                 if record["metric"] == "loss":
                     self.losses[record["step"] - 1] = record["value"]
-                else:
+                elif record["metric"] == "class_accuracy":
+                    self.by_class[record["class"]] = record["value"]
+                elif record["metric"] in LOOKS:
                     self.looks[record["metric"]] = record["value"]
         self.digests = dict(progress.digests)
+        self.seen = Seen({int(rank): link for rank, link in progress.seen.items()})
 
     def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Updates ``first`` … ``last`` without a synchronisation in between."""
         self.backend.synchronize()
         begin = time.perf_counter()
-        lazy = [self.training.step(self.batch(step), step) for step in range(first, last + 1)]
+        lazy = [self.training.step(self.ranks.batch(step), step) for step in range(first, last + 1)]
         losses = self.ranks.read(lazy)
         self.backend.synchronize()
-        return time.perf_counter() - begin, losses
+        spent = time.perf_counter() - begin
+        for step in range(first, last + 1):
+            for rank, samples in self.ranks.trained_on(step):
+                self.seen.add(rank, samples)
+        return spent, losses
 
     def write_losses(self, records: Records, first: int, last: int) -> None:
-        n = len(self.samples.train_y)
+        n, more = len(self.samples.train_y), self.ranks.measured()
         for step in range(first, last + 1):
-            done = self.plan.sample_gradients(self.arm, self.seed, step)
+            done = self.feed.samples(step)
             records.write("loss", step, float(self.losses[step - 1]), self.unit, epochs=done / n)
+            for _, metric, value in (m for m in more if m[0] == step):
+                records.write(metric, step, value, "1")
 
     def look(self, records: Records, step: int, seconds: float) -> None:
-        """Evaluate, on one rank."""
-        with self.ranks.evaluating() as mine:
-            if mine:
-                self.evaluate(records, step, seconds)
-
-    def evaluate(self, records: Records, step: int, seconds: float) -> None:
+        """Evaluate: training loss and accuracy on the monitor, then everything on the test set."""
         s = self.samples
-        found = {}
-        found["train_loss"] = found["train_accuracy"] = 0.0
-        for part, share in chunks(s.monitor, EVALUATED_AT_ONCE):  # a copy of few samples at a time
-            loss, accuracy = self.training.evaluate(s.train_x[part], s.train_y[part])
-            found["train_loss"] += share * loss
-            found["train_accuracy"] += share * accuracy
-        found["test_loss"], found["test_accuracy"] = self.training.evaluate(s.test_x, s.test_y)
-        done = self.plan.sample_gradients(self.arm, self.seed, step)
-        for metric, value in found.items():
+        with self.ranks.evaluating():
+            everything = np.arange(len(s.test_y))
+            train = self.ranks.score(s.train_x, s.train_y, s.monitor, s.classes)
+            test = self.ranks.score(s.test_x, s.test_y, everything, s.classes)
+        if train is None or test is None or self.ranks.rank:
+            return
+        found = (train.loss, train.accuracy, test.loss, test.accuracy)
+        done = self.feed.samples(step)
+        for metric, value in zip(LOOKS, found, strict=True):
             unit = self.unit if metric.endswith("loss") else "1"
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
-        self.looks.update(found)
+            self.looks[metric] = value
+        self.by_class = test.by_class
+        for number, accuracy in enumerate(test.by_class):
+            if accuracy is not None:
+                records.write("class_accuracy", step, accuracy, "1", **{"class": number})
         records.flush()

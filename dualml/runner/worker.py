@@ -15,6 +15,7 @@ from typing import Any
 
 from dualml.errors import CommunicationError, UserError
 from dualml.launch.child import Emitter, serve
+from dualml.machine import pin
 
 
 def samples_of(plan: Any) -> Any:
@@ -28,7 +29,8 @@ def samples_of(plan: Any) -> Any:
     images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
     x, y = normalised(images, data.mean, data.std), data.train_y[train]
     test_x = normalised(data.test_x[test], data.mean, data.std)
-    return Samples(x, y, monitor.astype("int64"), test_x, data.test_y[test])
+    labels = (monitor.astype("int64"), test_x, data.test_y[test], len(data.classes))
+    return Samples(x, y, *labels)
 
 
 def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
@@ -44,13 +46,14 @@ def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
             f"the plan's hash is {plan.hash[:12]}, the job's is {job['plan_hash'][:12]}"
         )
     info = backends()[job["backend"]]
+    pin(rank, job["cores"])  # before the framework counts the cores it has
     size = plan.experiment.arms[job["arm"]].world_size
     run = Runner(plan, emit)
     if size == 1:
         return run.trial(folders[0], info.create(job["device"], job["threads"]), None)
     if info.ranks == "threads":
         make = partial(info.create, job["device"], job["threads"])
-        return threads(run, folders, size, make, job["check"])
+        return threads(run, folders, size, make, job["check"], job["cores"])
     backend = info.create(job["device"], job["threads"])
     comm = join(folders[0], backend, rank, size, plan, job)
     emit.pulse(comm)
@@ -65,7 +68,12 @@ def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
 
 
 def threads(
-    run: Runner, folders: list[Path], size: int, create: Callable[[], Any], check: bool
+    run: Runner,
+    folders: list[Path],
+    size: int,
+    create: Callable[[], Any],
+    check: bool,
+    cores: int,
 ) -> dict[str, Any]:
     """All ranks as threads of this process."""
     from dualml.reference.communicator import run_threads
@@ -76,6 +84,7 @@ def threads(
         run.emit.send({"event": "trial", "number": number})
 
         def work(comm: Any, folder: Path = folder) -> dict[str, Any]:
+            pin(comm.rank, cores)
             return run.trial(folder, create(), comm)
 
         limit = run.plan.experiment.limits.collective

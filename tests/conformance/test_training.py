@@ -16,6 +16,7 @@ from dualml.model import ZOO, initial_weights, model
 from dualml.optim import GD, SGD, Adam, Rule, Schedule
 from dualml.parity.distance import distance
 from dualml.reference.backend import NumpyBackend
+from dualml.runner.evaluate import evaluate
 from dualml.runner.trial import Samples, Trial
 
 X = np.random.default_rng(0).normal(size=(300, 1, 28, 28)).astype(np.float32)
@@ -127,9 +128,14 @@ def test_small_and_large_batches_may_alternate(backend: Backend) -> None:
 def test_evaluation_counts_every_sample_once(backend: Backend) -> None:
     ours, referee = (make("lenet", b) for b in (backend, NumpyBackend()))
     big_x, big_y = np.tile(X, (5, 1, 1, 1))[:1234], np.tile(Y, 5)[:1234]
-    a, b = (t.evaluate(big_x, big_y) for t in (ours, referee))
-    assert a[0] == pytest.approx(b[0], rel=FLOAT32)
-    assert a[1] == b[1]
+    a, b = (evaluate(t, big_x, big_y, np.arange(1234), 10) for t in (ours, referee))
+    assert a.loss == pytest.approx(b.loss, rel=FLOAT32)
+    assert a.counts.sum() == 1234
+    assert np.array_equal(a.hits, b.hits)
+    loss, predicted = referee.evaluate(big_x, big_y)
+    assert b.loss == pytest.approx(loss, rel=1e-12)
+    right = [(predicted == big_y)[big_y == c].mean() for c in range(10)]
+    np.testing.assert_allclose(b.by_class, right)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) 
         ),
         data,
     )
-    samples = Samples(X[:150], y, np.arange(5), X[:9], y[:9])
+    samples = Samples(X[:150], y, np.arange(5), X[:9], y[:9], 10)
     trial = Trial(plan, "sgd", 0, backend, samples, tmp_path, lambda **event: None)
     before = trial.training.weights()
     trial.warm_up()

@@ -242,8 +242,20 @@ def test_time_is_split_into_computing_waiting_and_transferring(tmp_path: Path) -
         times.write(tmp_path / f"{rank}.npz")
     ranks = [read_times(tmp_path / f"{rank}.npz") for rank in range(2)]
     first, second = split(ranks)
-    assert first == {"compute_s": 1.5, "wait_s": 2.0, "transfer_s": 1.0, "step_s": 4.5}
-    assert second == {"compute_s": 3.5, "wait_s": 0.0, "transfer_s": 1.0, "step_s": 4.5}
+    assert first == {
+        "compute_s": 1.5,
+        "update_s": 0.5,
+        "wait_s": 2.0,
+        "transfer_s": 1.0,
+        "step_s": 4.5,
+    }
+    assert second == {
+        "compute_s": 3.5,
+        "update_s": 0.5,
+        "wait_s": 0.0,
+        "transfer_s": 1.0,
+        "step_s": 4.5,
+    }
     assert share([first, second]) == pytest.approx(4 / 9)
     alone = split(ranks, peers=[[0], [1]])  # who waits for nobody does not wait
     assert [told["wait_s"] for told in alone] == [0, 0]

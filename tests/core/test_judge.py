@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dualml.parity.judge import settle_chaos, worst
+from dualml.parity.judge import one, settle_by_seeds, worst
 
 ENDS = [0.970, 0.972, 0.968, 0.971]
 
@@ -28,8 +28,8 @@ def found(*verdicts: str) -> list[dict[str, Any]]:
 def trials(off: list[float]) -> dict[Any, Any]:
     told = {}
     for seed, (end, gap) in enumerate(zip(ENDS, off, strict=True)):
-        told["gd", seed, "torch"] = {"test_accuracy": end}
-        told["gd", seed, "mindspore"] = {"test_accuracy": end + gap}
+        told["gd", seed, "torch"] = {"status": "ok", "test_accuracy": end}
+        told["gd", seed, "mindspore"] = {"status": "ok", "test_accuracy": end + gap}
     return told
 
 
@@ -38,7 +38,7 @@ CLOSE, FAR = [0.001, -0.001, 0.0005, -0.0005], [0.03, 0.031, 0.029, 0.03]
 
 def test_chaos_with_the_same_outcome_is_statistically_equal() -> None:
     comparisons = found("equal", *["not comparable"] * 3)
-    settle_chaos(comparisons, trials(CLOSE))
+    settle_by_seeds(comparisons, trials(CLOSE))
     assert [c["verdict"] for c in comparisons] == ["equal", *["statistically equal"] * 3]
     test = comparisons[1]["evidence"]["equivalence"]
     assert test["equivalent"]
@@ -48,7 +48,7 @@ def test_chaos_with_the_same_outcome_is_statistically_equal() -> None:
 
 def test_chaos_with_another_outcome_is_not() -> None:
     comparisons = found(*["not comparable"] * 4)
-    settle_chaos(comparisons, trials(FAR))
+    settle_by_seeds(comparisons, trials(FAR))
     assert {c["verdict"] for c in comparisons} == {"not comparable"}
     assert {c["reason"] for c in comparisons} == {"not_equivalent_over_seeds"}
     assert not comparisons[0]["evidence"]["equivalence"]["equivalent"]
@@ -59,12 +59,33 @@ def test_chaos_with_another_outcome_is_not() -> None:
 ])  # fmt: skip
 def test_a_seed_that_is_different_is_no_matter_of_statistics(verdicts: list[str]) -> None:
     comparisons = found(*verdicts)
-    settle_chaos(comparisons, trials(CLOSE))
+    settle_by_seeds(comparisons, trials(CLOSE))
     assert [c["verdict"] for c in comparisons] == verdicts
     assert worst({"comparisons": comparisons}) == "different"
 
 
 def test_two_seeds_are_too_few() -> None:
     comparisons = found(*["not comparable"] * 2)
-    settle_chaos(comparisons, trials(CLOSE))
+    settle_by_seeds(comparisons, trials(CLOSE))
     assert {c["reason"] for c in comparisons} == {"chaotic"}
+
+
+def test_what_is_left_to_chance_is_a_matter_of_statistics() -> None:
+    comparisons = found(*["not comparable"] * 4)
+    for c in comparisons:
+        c["reason"] = "free_order"
+    settle_by_seeds(comparisons, trials(CLOSE))
+    assert {c["verdict"] for c in comparisons} == {"statistically equal"}
+    missing = trials(CLOSE)
+    for seed in (0, 1):
+        missing["gd", seed, "torch"].update(status="failed", test_accuracy=None)
+    comparisons = found(*["not comparable"] * 4)
+    settle_by_seeds(comparisons, missing)
+    assert {c["verdict"] for c in comparisons} == {"not comparable"}
+
+
+def test_other_samples_are_refused() -> None:
+    mine = {b: {"status": "ok", "plan_hash": "x", "samples_sha256": b} for b in ("torch", "numpy")}
+    told = one(mine, dict.fromkeys(mine), "torch", "numpy", 10.0)  # type: ignore[arg-type]
+    assert (told["verdict"], told["reason"]) == ("not comparable", "other_samples")
+    assert told["evidence"]["samples_sha256"] == ["torch", "numpy"]

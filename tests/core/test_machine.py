@@ -84,7 +84,7 @@ def cgroup(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: str) -> None:
 def test_usable_cores_obey_the_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cores: int
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(machine, "USABLE", list(range(8)))
     (tmp_path / "job" / "inner").mkdir(parents=True)
     (tmp_path / "job" / "cpu.max").write_text(quota)  # the parent's limit binds the child
     cgroup(tmp_path, monkeypatch, "0::/job/inner\n")
@@ -94,7 +94,7 @@ def test_usable_cores_obey_the_quota(
 def test_usable_cores_obey_the_old_kind_of_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(machine, "USABLE", list(range(8)))
     (tmp_path / "cpu" / "job").mkdir(parents=True)
     (tmp_path / "cpu" / "job" / "cpu.cfs_quota_us").write_text("300000")
     (tmp_path / "cpu" / "job" / "cpu.cfs_period_us").write_text("100000")
@@ -112,8 +112,8 @@ def test_memory_obeys_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_usable_cores_obey_affinity() -> None:
     """In a process of its own, so that this one keeps its cores."""
     code = (
-        "import os; from dualml import machine\n"
-        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from dualml import machine\n"
         "print(machine.usable_cores(), machine.default_threads())"
     )
     env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
@@ -121,6 +121,21 @@ def test_usable_cores_obey_affinity() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
     )
     assert out.stdout.split() == ["1", "1"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
+@pytest.mark.parametrize(("rank", "cores", "mine"), [
+    (0, 1, {4}), (1, 1, {5}), (2, 1, {7}), (3, 1, {4}), (1, 2, {7, 4}),
+    (0, 9, {4, 5, 7}), (1, 0, None),
+])  # fmt: skip
+def test_a_rank_has_cores_of_its_own_while_there_are_some(
+    monkeypatch: pytest.MonkeyPatch, rank: int, cores: int, mine: set[int] | None
+) -> None:
+    asked: list[set[int]] = []
+    monkeypatch.setattr(machine, "USABLE", [4, 5, 7])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, chosen: asked.append(chosen))
+    machine.pin(rank, cores)
+    assert asked == ([] if mine is None else [mine])
 
 
 def test_default_threads_are_the_users_if_set(clean_environ: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def plan_of(*overrides: str, seeds: tuple[int, ...] = (0,)) -> Plan:
 def test_every_epoch_deals_every_sample_once() -> None:
     plan = plan_of()
     arm = plan.experiment.arms["sgd"]
-    per_epoch = plan.steps_per_epoch(arm, 0)
+    per_epoch = plan.feed(arm, 0).per_epoch
     n = len(plan.order["train"])
     for epoch in range(3):
         batches = [plan.batch(arm, 0, epoch * per_epoch + i + 1) for i in range(per_epoch)]
@@ -39,17 +39,17 @@ def test_gd_sees_its_whole_pool_in_every_update() -> None:
     batch = plan.batch(arm, 0, 1)
     assert len(set(batch)) == 100
     assert np.array_equal(batch, plan.batch(arm, 0, 7))
-    assert plan.sample_gradients(arm, 0, 7) == 700
+    assert plan.feed(arm, 0).samples(7) == 700
 
 
 def test_sample_gradients_counts_the_short_last_batch() -> None:
     plan = plan_of()
     arm = plan.experiment.arms["sgd"]
-    n, per_epoch = len(plan.order["train"]), plan.steps_per_epoch(arm, 0)
+    n, per_epoch = len(plan.order["train"]), plan.feed(arm, 0).per_epoch
     dealt = 0
     for step in range(1, 2 * per_epoch + 1):
         dealt += len(plan.batch(arm, 0, step))
-        assert plan.sample_gradients(arm, 0, step) == dealt
+        assert plan.feed(arm, 0).samples(step) == dealt
     assert dealt == 2 * n
 
 

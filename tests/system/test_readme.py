@@ -50,10 +50,8 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_the_pages_exist_in_both_languages() -> None:
-    for page in (
-        *("README", "docs/data", "docs/parity", "docs/benchmarks", "docs/cost", "docs/ranks"),
-        "docs/run-folder",
-    ):
+    docs = ("data", "parity", "benchmarks", "cost", "ranks", "partition", "run-folder")
+    for page in ("README", *(f"docs/{name}" for name in docs)):
         assert (ROOT / f"{page}.md").exists()
         assert (ROOT / f"{page}.zh.md").exists()
     for lab in ROOT.glob("experiments/*.toml"):
@@ -67,7 +65,7 @@ def test_every_command_of_the_readme_exists() -> None:
     shown = set(re.findall(r"dualml ([a-z]+)", (ROOT / "README.md").read_text("utf-8")))
     for command in (
         *("run", "report", "parity", "list", "show", "data", "doctor"),
-        *("capabilities", "simulate"),
+        *("capabilities", "simulate", "partition"),
     ):
         assert command in shown
         assert re.search(rf"\b{command}\b", told), command

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dualml.report import ranks
 from dualml.report.analysis.base import Finding, Topic
+from dualml.report.analysis.batch import batch
 from dualml.report.analysis.bottleneck import bottleneck
 from dualml.report.analysis.caveats import caveats
 from dualml.report.analysis.collectives import collectives
 from dualml.report.analysis.convergence import convergence
 from dualml.report.analysis.determinism import determinism
+from dualml.report.analysis.modes import modes
 from dualml.report.analysis.native import native
+from dualml.report.analysis.sampling import sampling
+from dualml.report.analysis.scaling import scaling
 from dualml.report.analysis.serial import serial
+from dualml.report.analysis.skew import skew
 from dualml.report.analysis.smoothness import smoothness
 from dualml.report.analysis.speed import speed
 from dualml.report.analysis.sweep import sweep
@@ -26,7 +31,10 @@ def analyse(run: Run, words: Words) -> list[Topic]:
     """Topics in reading order; one that has nothing to go on says so in a warning, but for the
     topics of several ranks and those of one rank in a run with several, which are left out."""
     alone = (convergence, smoothness, determinism, speed, sweep)
-    together = (collectives, native, training, bottleneck, serial)
+    together = (
+        *(collectives, native, scaling, modes, batch, training, bottleneck),
+        *(sampling, skew, serial),
+    )
     if not ranks.distributed(run):
         return [Topic(p.__name__, p(run, words)) for p in (*alone, verdicts, caveats)]
     found = [Topic(p.__name__, p(run, words)) for p in together]

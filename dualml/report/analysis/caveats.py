@@ -5,6 +5,7 @@ from __future__ import annotations
 from dualml.report import machine, numbers, ranks
 from dualml.report.analysis.base import Finding, Notes
 from dualml.report.model import Run
+from dualml.report.scaling import all_points
 from dualml.report.words import Words
 
 
@@ -45,7 +46,8 @@ def caveats(run: Run, words: Words) -> list[Finding]:
     if ranks.distributed(run):
         items = crowded_items(run, words)
         if items:
-            notes.warn("crowded", values=words.semicolons(items))
+            key = "crowded_some" if any(p.speedup for p in all_points(run)) else "crowded"
+            notes.warn(key, values=words.semicolons(items))
         threaded = [b for b in run.backends if run.framework(b) == "numpy"]
         for key, backends in (
             ("loopback", [b for b in run.backends if b not in threaded]),
@@ -56,7 +58,7 @@ def caveats(run: Run, words: Words) -> list[Finding]:
     if len(run.seeds) == 1:
         notes.warn("one_seed", seed=run.seeds[0])
     else:
-        notes.warn("seeds", n=len(run.seeds))
+        notes.warn("seeds_intervals" if run.dealt or all_points(run) else "seeds", n=len(run.seeds))
     bad = [t for t in run.trials if not t.ok]
     if bad:
         notes.warn("failed", len(bad), n=len(bad), total=len(run.trials))

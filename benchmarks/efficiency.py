@@ -1,0 +1,98 @@
+"""One worker against two with as many samples each, a core for each: what working together costs.
+
+    python benchmarks/efficiency.py --backend torch|mindspore [--quick]   prints rows as JSON
+
+LeNet, SGD, 256 samples a rank. The two take turns in the same two ranks: while rank 0 trains alone,
+rank 1 waits. Efficiency is the time alone over the time together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from ourparallel import LR, Order, OurParallel, samples
+from ranks import on_ranks, paced, slowest
+from timing import Row, Times, row, take_turns
+
+from dualml.backend import backends
+from dualml.model import initial_weights, model
+from dualml.optim import Schedule, rule_from
+
+SIZE, EACH, STEPS = 2, 256, 16
+#: Smallest efficiency that is good.
+GOAL = {"torch": 0.85, "mindspore": 0.8}
+
+
+class Alone:
+    """The whole step of one worker on rank 0; the others do nothing."""
+
+    def __init__(self, comm: Any, x: Any, y: Any) -> None:
+        self.rank = comm.rank
+        self.backend = backends()[comm.backend].create("cpu", 1)
+        spec, rule = model("lenet"), rule_from({"name": "sgd", "lr": LR})
+        weights = initial_weights(spec, 0)
+        self.training = self.backend.training(
+            spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS
+        )
+        self.training.load(
+            weights, rule.init({name: w.astype(np.float64) for name, w in weights.items()}), 0
+        )
+        self.next, self.step = Order(len(y), EACH), 0
+
+    def __call__(self) -> None:
+        if self.rank:
+            return
+        lazy = []
+        for _ in range(STEPS):
+            self.step += 1
+            lazy.append(self.training.step(self.next(), self.step))
+        self.backend.read(lazy)
+
+
+def own_core(rank: int) -> None:
+    """Confine every thread of this process to one core, also those that a framework has started."""
+    usable = sorted(os.sched_getaffinity(0))
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), {usable[rank % len(usable)]})
+
+
+def train(comm: Any, argument: dict[str, Any]) -> Times:
+    """Milliseconds of an update, alone and together."""
+    own_core(comm.rank)
+    x, y = samples()
+    calls = {"together": OurParallel(comm, x, y, SIZE * EACH, STEPS), "alone": Alone(comm, x, y)}
+    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    return {name: [t / STEPS for t in found] for name, found in times.items()}
+
+
+def rows(backend: str, rounds: int) -> list[Row]:
+    times = slowest(on_ranks(backend, SIZE, "efficiency:train", {"rounds": rounds}))
+    section = f"two ranks against one, {backend}"
+    made = row(
+        section, f"an update of two ranks, LeNet, {EACH} samples each, a core each",
+        f"one rank alone, {EACH} samples", times, "together", "alone",
+        target=1 / GOAL[backend],
+    )  # fmt: skip
+    assert made.ratio is not None
+    told = f"efficiency {1 / made.ratio.median:.2f}, at least {GOAL[backend]} is good"
+    return [replace(made, note=told)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=GOAL, required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    asked = parser.parse_args()
+    made = rows(asked.backend, rounds=9 if asked.quick else 31)
+    print(json.dumps([r.describe() for r in made]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Gradients that are the sum over the ranks when a rank has them: a framework's own training in
+parallel, or buckets sent while the others are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from dualml.aggregation.all_reduce import AllReduce
+from dualml.aggregation.base import Strategy
+from dualml.aggregation.parallel import DataParallel
+from dualml.aggregation.pieces import Summing, Tensor
+from dualml.backend import Array, Trace
+from dualml.experiment.schema import Aggregation
+
+
+class Summed(DataParallel):
+    """The pieces add up; see `dualml.aggregation.pieces.Summing`.
+
+    What is waited for and transferred before the last gradient is there counts as computing: nobody
+    outside the framework could tell them apart. A rank that is slow at computing sleeps between its
+    gradient and the sum, where its share of the messages may have been sent already; the others
+    then wait for it in the next update.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.summing = cast(Summing, self.pieces)
+
+    @property
+    def detail(self) -> str:
+        """What adds up, for the records."""
+        return self.summing.detail
+
+    def strategy_of(self, settings: Aggregation) -> Strategy:
+        """What it amounts to, in messages and bytes."""
+        return AllReduce()
+
+    @property
+    def by_message(self) -> bool:
+        """The framework sends them; they cannot be late one by one."""
+        return False
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        return self.summing.settle(gradients)
+
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
+        part, _, factor = self.deal(batch)
+        _, gradients = self.pieces.gradient(part, factor)
+        summed = self.summing.settle(gradients)
+        return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(summed)))

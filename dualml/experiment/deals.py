@@ -1,0 +1,184 @@
+"""Which samples the ranks of an arm train on, update by update."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.communicator.parts import parts_of
+from dualml.errors import UserError
+from dualml.experiment.schema import Arm
+from dualml.partition import Partition, Samples, prove
+
+Index = NDArray[np.int32]
+
+
+def deal_key(arm: Arm, seed: int) -> str:
+    """Where the lists of an arm's ranks are in the plan's order; arms that deal alike share it."""
+    told = json.dumps([arm.partition, arm.dealt_ranks, arm.samples], sort_keys=True)
+    short = hashlib.sha256(told.encode()).hexdigest()[:10]
+    return f"seed{seed}/deal-{arm.partition.get('name')}-n{arm.dealt_ranks}-{short}"
+
+
+@dataclass(frozen=True)
+class Course:
+    """The updates of one epoch: every rank goes through its list, so many samples an update.
+
+    A rank that comes to its end earlier has nothing to contribute until the others are done, too:
+    no sample is lost, none is counted twice.
+
+    Args:
+        lists: samples of each rank, in order.
+        batch_size: of all ranks together; 0 is everything at once.
+    """
+
+    lists: Sequence[NDArray[Any]]
+    batch_size: int
+
+    @property
+    def each(self) -> list[int]:
+        """Samples of each rank in an update, until its list ends."""
+        if not self.batch_size:
+            return [len(mine) for mine in self.lists]
+        return parts_of(self.batch_size, len(self.lists))
+
+    @property
+    def updates(self) -> int:
+        """Until the last rank is through."""
+        pairs = zip(self.lists, self.each, strict=True)
+        return max(math.ceil(len(mine) / size) for mine, size in pairs if size)
+
+    def parts(self, position: int) -> list[NDArray[Any]]:
+        """Each rank's samples of an update, from 0; empty after its end."""
+        return [
+            mine[position * size : (position + 1) * size]
+            for mine, size in zip(self.lists, self.each, strict=True)
+        ]
+
+    def done(self, position: int) -> int:
+        """Samples of all ranks in the first ``position`` updates."""
+        pairs = zip(self.lists, self.each, strict=True)
+        return sum(min(position * size, len(mine)) for mine, size in pairs)
+
+
+class Feed:
+    """The samples of an arm's updates (from 1), as indices into the training set.
+
+    Args:
+        course: epoch → its updates.
+    """
+
+    def __init__(self, course: Callable[[int], Course]) -> None:
+        self._course = functools.lru_cache(maxsize=2)(course)
+        self.per_epoch = self._course(0).updates
+
+    def parts(self, step: int) -> list[NDArray[np.int64]]:
+        """Samples of each rank."""
+        epoch, position = divmod(step - 1, self.per_epoch)
+        return [part.astype(np.int64) for part in self._course(epoch).parts(position)]
+
+    def batch(self, step: int) -> NDArray[np.int64]:
+        """Samples of all ranks, one rank after the other."""
+        return np.concatenate(self.parts(step))
+
+    def samples(self, step: int) -> int:
+        """How many single-sample gradients updates 1 … ``step`` compute."""
+        epochs, rest = divmod(step, self.per_epoch)
+        course = self._course(0)  # every epoch deals as many
+        return epochs * course.done(self.per_epoch) + course.done(rest)
+
+    def typical(self, together: bool) -> list[int]:
+        """A few updates that show each rank (or ``together``: one for all) every size of its part
+        that ever comes."""
+        seen: set[tuple[int, int]] = set()
+        steps = []
+        for position in range(self.per_epoch):
+            sizes = [len(part) for part in self._course(0).parts(position)]
+            new = set(enumerate([sum(sizes)] if together else sizes)) - seen
+            if new:
+                seen |= new
+                steps.append(position + 1)
+        return steps
+
+
+@dataclass(frozen=True)
+class Shared(Course):
+    """The updates of an epoch of an arm without a partition: batches of one order, the only list,
+    each cut into nearly equal parts for so many ``ranks``."""
+
+    ranks: int = 1
+
+    def parts(self, position: int) -> list[NDArray[Any]]:
+        whole = super().parts(position)[0]
+        return np.split(whole, np.cumsum(parts_of(len(whole), self.ranks))[:-1])
+
+
+def freeze_deals(
+    name: str,
+    arm: Arm,
+    seed: int,
+    pool: Index,
+    labels: NDArray[Any],
+    order: dict[str, Index],
+    stated: dict[str, list[dict[str, Any]]],
+) -> None:
+    """Deal an arm's pool for all its epochs; lists and what they turn out to be are added.
+
+    Args:
+        pool: the arm's samples, as indices into the training set.
+        labels: of the training set.
+        order, stated: grow by the lists, and by a `Statement` for each epoch.
+
+    Raises:
+        UserError: with the arm's name: settings that cannot be met by these samples.
+    """
+    key, rule = deal_key(arm, seed), arm.plan_partition
+    if rule is None:
+        return
+    ranks = arm.dealt_ranks
+    samples: Samples = labels[pool]
+    epoch, epochs = 0, 1
+    while epoch < epochs:
+        if f"{key}/epoch{epoch}/rank0" not in order:
+            try:
+                parts = rule.deal(samples, ranks, seed, epoch)
+                told = prove(rule, parts, samples)
+            except UserError as error:
+                raise UserError(f"arms.{name}.partition: {error}") from None
+            stated.setdefault(key, []).append(told.describe())
+            for rank, part in enumerate(parts):
+                order[f"{key}/epoch{epoch}/rank{rank}"] = pool[part].astype(np.int32)
+        if epoch == 0:
+            per_epoch = Course(lists_of(order, key, 0, ranks), arm.batch_size).updates
+            updates = arm.updates or max(1, round(arm.epochs * per_epoch))
+            epochs = math.ceil(updates / per_epoch)
+        epoch += 1
+
+
+def lists_of(order: Mapping[str, Index], key: str, epoch: int, ranks: int) -> list[Index]:
+    """Each rank's samples of an epoch, as indices into the training set."""
+    return [order[f"{key}/epoch{epoch}/rank{rank}"] for rank in range(ranks)]
+
+
+def features(
+    rule: Partition | None,
+    x: NDArray[np.float32],
+    order: Mapping[str, Index],
+    key: str,
+    ranks: int,
+    seed: int,
+) -> NDArray[np.float32]:
+    """The training images as the ranks of an arm see them: the same array on all of them."""
+    from dualml.partition import FeatureNoise
+
+    if not isinstance(rule, FeatureNoise):
+        return x
+    return rule.noisy(x, [np.asarray(p, np.int64) for p in lists_of(order, key, 0, ranks)], seed)

@@ -1,0 +1,157 @@
+"""The partitions of a run: which arms share a deal, what was dealt, how its epochs go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.experiment.deals import Course
+from dualml.report import numbers, ranks
+from dualml.report.model import Run, key_of
+
+Statement = Mapping[str, Any]
+#: Settings that go without saying where they have these values.
+USUAL: Mapping[str, Any] = {
+    "shuffle": True,
+    "least": 1,
+    "tries": 1000,
+    "assigned": [],
+    "replacement": True,
+    "drop_last": False,
+    "whole": False,
+}
+#: Rules after which the ranks' labels or features differ, by intention.
+SKEWED = ("label_shards", "label_classes", "dirichlet_labels", "feature_noise")
+
+
+@dataclass(frozen=True)
+class Deal:
+    """A partition for so many ranks, with the arms that train on it and what each seed dealt.
+
+    ``stated``: seed → one statement for each epoch.
+    """
+
+    settings: Mapping[str, Any]
+    ranks: int
+    arms: tuple[str, ...]
+    stated: Mapping[int, tuple[Statement, ...]]
+
+    @property
+    def text(self) -> str:
+        return told(self.settings)
+
+    @property
+    def seed(self) -> int:
+        """The one that is shown where one is."""
+        return min(self.stated)
+
+    @property
+    def first(self) -> Statement:
+        """The first epoch of that seed."""
+        return self.stated[self.seed][0]
+
+    @property
+    def all(self) -> list[Statement]:
+        """Of every seed and epoch."""
+        return [s for found in self.stated.values() for s in found]
+
+    def mean(self, what: str) -> float | None:
+        """Of a count, over epochs and seeds."""
+        return numbers.mean([s.get(what) for s in self.all])
+
+    def skew(self, what: str = "emd") -> tuple[float | None, float | None]:
+        """Mean and largest over ranks, epochs and seeds; of ranks without samples nothing."""
+        known = [v for s in self.all for v in s.get(what) or () if numbers.known(v)]
+        return (sum(known) / len(known), max(known)) if known else (None, None)
+
+
+def partition(run: Run, arm: str) -> Mapping[str, Any]:
+    """The arm's rule with its settings; empty where batches of one order are shared."""
+    return run.arms[arm].get("partition") or {}
+
+
+def rule(run: Run, arm: str) -> str:
+    return str(partition(run, arm).get("name") or "")
+
+
+def dealt_ranks(run: Run, arm: str) -> int:
+    return int(run.arms[arm].get("dealt_to") or ranks.size(run, arm))
+
+
+def told(settings: Mapping[str, Any]) -> str:
+    """``label_shards shards=2``; a setting with the rule's own name needs none."""
+    name = str(settings.get("name"))
+    kept = {k: v for k, v in settings.items() if k != "name" and USUAL.get(k, ...) != v}
+    named = [_plain(v) if k == name else f"{k}={_plain(v)}" for k, v in kept.items()]
+    return " ".join([name, *named])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"({', '.join(_plain(v) for v in value)})"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def deals(run: Run) -> list[Deal]:
+    """Every distinct deal of the run that the plan states, in the order of the arms."""
+    found: dict[str, list[str]] = {}
+    for arm in run.arms:
+        key = key_of(run.arms[arm], 0)
+        if key:
+            found.setdefault(key, []).append(arm)
+    made = []
+    for arms in found.values():
+        # Of arms of different lengths the longest has every epoch; they share the statements.
+        stated = {seed: told for seed in run.seeds if (told := run.deals(arms[0], seed))}
+        if stated:
+            first = arms[0]
+            made.append(Deal(partition(run, first), dealt_ranks(run, first), tuple(arms), stated))
+    return made
+
+
+def deal_of(run: Run, arm: str) -> Deal | None:
+    return next((d for d in deals(run) if arm in d.arms), None)
+
+
+def rest(run: Run, arm: str, *without: str) -> str:
+    """Everything of an arm but its group and what ``without`` names (``aggregation.every``)."""
+    whole = {k: v for k, v in run.arms[arm].items() if k not in ("group", *without)}
+    inner = {f"aggregation.{k}": v for k, v in ranks.aggregation(run, arm).items()}
+    whole.pop("aggregation", None)
+    if "aggregation" not in without:
+        whole |= {k: v for k, v in inner.items() if k not in without}
+    return json.dumps(whole, sort_keys=True, default=str)
+
+
+def dealt(run: Run) -> list[str]:
+    """Training arms with several ranks and a partition that ran."""
+    return [a for a in ranks.several(run) if partition(run, a) and run.select(a)]
+
+
+def course(run: Run, arm: str, stated: Statement) -> Course:
+    """The updates of an epoch that deals so many samples to each rank."""
+    lists = [np.zeros(size, np.int8) for size in stated["sizes"]]
+    return Course(lists, int(run.arms[arm].get("batch_size", 64)))
+
+
+def through(way: Course) -> list[int]:
+    """For each rank the updates of an epoch in which it has samples."""
+    pairs = zip(way.lists, way.each, strict=True)
+    return [-(-len(mine) // size) if size else 0 for mine, size in pairs]
+
+
+def same_samples(run: Run, arms: tuple[str, ...]) -> tuple[int, int]:
+    """Of so many arms and seeds that several backends trained, in how many all trained on the same
+    samples in the same order."""
+    alike = compared = 0
+    for arm in arms:
+        for seed in run.seeds:
+            found = [t.samples_sha256 for t in run.select(arm) if t.seed == seed]
+            known = [sha256 for sha256 in found if sha256]
+            compared += len(known) > 1
+            alike += len(known) > 1 and len(set(known)) == 1
+    return alike, compared

@@ -1,0 +1,160 @@
+"""Arms that do with n ranks what another does with one, and the arithmetic of scaling.
+
+Sources: Amdahl 1967, "Validity of the single processor approach to achieving large scale computing
+capabilities"; Gustafson 1988, "Reevaluating Amdahl's law".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.aggregation import ASYNCHRONOUS, REPLICAS
+from dualml.report import machine, ranks
+from dualml.report.model import Run
+
+STRONG, WEAK = "strong", "weak"
+#: What may differ between one rank and n of them; with one there is nothing to aggregate.
+FREE = ("world_size", "group", "aggregation", "dealt_to")
+#: What an experiment file may leave out.
+DEFAULTS: Mapping[str, Any] = {"cores": 0, "partition": {}, "slow": None}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One arm of one rank, and arms of several that are otherwise the same.
+
+    ``kind``: ``strong`` (the same batch for all) or ``weak`` (n times as large). ``arms`` have
+    several ranks each, the fewest first, and combine in the same way, by ``strategy``.
+    """
+
+    kind: str
+    base: str
+    arms: tuple[str, ...]
+    strategy: str
+
+
+def key(run: Run, arm: str, *without: str) -> str:
+    """An arm's settings but those named, as text: equal for arms that differ in nothing else."""
+    settings = {**DEFAULTS, **run.arms[arm]}
+    return json.dumps({k: v for k, v in settings.items() if k not in without}, sort_keys=True,
+                      default=str)  # fmt: skip
+
+
+def families(run: Run, *, pinned: bool = True) -> list[Family]:
+    """Strong scaling first. Ranks without cores of their own share those of one: no scaling.
+
+    Of the ways to combine only the plain ones are taken, where there are any.
+
+    Args:
+        pinned: families whose ranks have cores of their own; False: the others.
+    """
+    alone = {
+        arm: settings
+        for arm, settings in run.arms.items()
+        if ranks.trains(run, arm)
+        and ranks.size(run, arm) == 1
+        and ranks.strategy(run, arm) != REPLICAS
+        and bool(settings.get("cores")) == pinned
+    }
+    found: list[Family] = []
+    for kind in (STRONG, WEAK):
+        seen: set[str] = set()
+        for base in alone:
+            if (alike := key(run, base, *FREE)) not in seen:  # of equal arms one is the base
+                seen.add(alike)
+                found += _of(run, base, kind)
+    return found
+
+
+def _identity(run: Run, arm: str, kind: str) -> str:
+    return key(run, arm, *FREE, *(["batch_size"] if kind == WEAK else []))
+
+
+def _of(run: Run, base: str, kind: str) -> list[Family]:
+    alike: dict[str, list[str]] = {}
+    for arm in ranks.several(run):
+        same = _identity(run, arm, kind) == _identity(run, base, kind)
+        if same and _batch_fits(run, arm, base, kind) and ranks.strategy(run, arm) != ASYNCHRONOUS:
+            alike.setdefault(json.dumps(ranks.aggregation(run, arm), sort_keys=True), []).append(
+                arm
+            )
+    if any(ranks.plain(run, arms[0]) for arms in alike.values()):
+        alike = {told: arms for told, arms in alike.items() if ranks.plain(run, arms[0])}
+    made = []
+    for arms in alike.values():
+        by_size = {ranks.size(run, arm): arm for arm in reversed(arms)}
+        in_order = tuple(by_size[n] for n in sorted(by_size))
+        made.append(Family(kind, base, in_order, ranks.strategy(run, arms[0])))
+    return made
+
+
+def _batch_fits(run: Run, arm: str, base: str, kind: str) -> bool:
+    mine, one = (int(run.arms[a].get("batch_size") or 0) for a in (arm, base))
+    return mine == one if kind == STRONG else one > 0 and mine == one * ranks.size(run, arm)
+
+
+# --- cores ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Room:
+    """Cores for the ranks of an arm: ``each`` wants so many, ``have`` are usable; None unknown."""
+
+    ranks: int
+    each: int | None
+    have: int | None
+
+    @property
+    def enough(self) -> bool | None:
+        """False where ranks take turns on cores: how long they take says nothing of more nodes."""
+        if self.each is None or self.have is None:
+            return None
+        return self.ranks * self.each <= self.have
+
+    @property
+    def used(self) -> int | None:
+        if self.each is None or self.have is None:
+            return None
+        return min(self.ranks * self.each, self.have)
+
+
+def room(run: Run, arm: str, backend: str) -> Room:
+    """A rank without cores of its own wants one for each of its threads."""
+    each = int(run.arms[arm].get("cores") or 0) or None
+    if each is None:
+        each = max((t.threads for t in run.select(arm, backend) if t.threads), default=None)
+    return Room(ranks.size(run, arm), each, machine.cores(run, backend))
+
+
+def crowded(run: Run, arms: Iterable[str]) -> bool:
+    """Whether ranks of any of these arms took turns on cores."""
+    places = [(arm, b) for arm in arms for b in run.backends if run.select(arm, b)]
+    return any(room(run, arm, backend).enough is False for arm, backend in places)
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+
+def speedup(kind: str, n: int, one: float, many: float) -> float:
+    """How much more n ranks do in a second: T₁ / Tₙ, or n T₁ / Tₙ where they have n times as much
+    to do (Gustafson's scaled speed-up); T is the time of an update."""
+    return one / many * (n if kind == WEAK else 1)
+
+
+def efficiency(kind: str, n: int, one: float, many: float) -> float:
+    """Speed-up / n: T₁ / (n Tₙ), or T₁ / Tₙ for weak scaling."""
+    return speedup(kind, n, one, many) / n
+
+
+def amdahl(n: float, one: float, serial: float, communication: float = 0.0) -> float:
+    """T₁ / (u + (T₁ - u) / n + c): each of n ranks repeats the update u of the parameters, shares
+    the rest of T₁ with the others, and communicates for c."""
+    return one / (serial + (one - serial) / n + communication)
+
+
+def gustafson(n: int, one: float, communication: float = 0.0) -> float:
+    """n T₁ / (T₁ + c): each of n ranks does all that the one did, and communicates for c."""
+    return n * one / (one + communication)

@@ -1,0 +1,73 @@
+"""Several seeds taken together: a mean, and its 95 % confidence interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.report import numbers
+from dualml.report.cells import Cell
+
+ENOUGH = 3  # seeds, for an interval
+
+
+@dataclass(frozen=True)
+class Spread:
+    """``low`` and ``high`` bound the interval (Student's t); with two seeds they are the range,
+    with one they are None."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: int
+
+    def scaled(self, factor: float) -> Spread:
+        low, high = (None if v is None else v * factor for v in (self.low, self.high))
+        return Spread(self.mean * factor, low, high, self.seeds)
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """None where no value is known."""
+    known = [float(v) for v in values if numbers.known(v)]
+    if not known:
+        return None
+    mean, n = sum(known) / len(known), len(known)
+    if n == 1:
+        return Spread(mean, None, None, n)
+    if n < ENOUGH:
+        return Spread(mean, min(known), max(known), n)
+    from scipy import stats
+
+    half = float(stats.t.ppf(0.975, n - 1)) * float(np.std(known, ddof=1)) / n**0.5
+    return Spread(mean, mean - half, mean + half, n)
+
+
+def paired(
+    a: Mapping[int, float], b: Mapping[int, float], of: Callable[[float, float], float]
+) -> Spread | None:
+    """``of(a, b)`` seed by seed, over the seeds that both have."""
+    return spread(of(a[seed], b[seed]) for seed in a if seed in b)
+
+
+def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> Spread | None:
+    """a / b, seed by seed."""
+    return paired(a, {seed: v for seed, v in b.items() if v}, lambda x, y: x / y)
+
+
+def interval(s: Spread | None, text: Callable[[float], str] = numbers.quantity) -> str:
+    """``1.2 – 1.4``; empty with one seed."""
+    if s is None or s.low is None or s.high is None:
+        return ""
+    return f"{text(s.low)} – {text(s.high)}"
+
+
+def cell(
+    s: Spread | None, scale: float = 1.0, text: Callable[[float], str] = numbers.quantity
+) -> Cell:
+    """The mean, beneath it the interval."""
+    if s is None:
+        return Cell(numbers.NONE, "number")
+    scaled = s.scaled(scale)
+    return Cell(text(scaled.mean), "number", note=interval(scaled, text))

@@ -1,0 +1,99 @@
+"""PyTorch's own data parallel training: one process a device, or one for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dualml.backend import chunks
+from dualml.communicator import Communicator
+from dualml.errors import Unsupported
+from dualml_torch.aggregation import Array, TorchPieces
+
+if TYPE_CHECKING:
+    from dualml_torch.training import TorchTraining
+
+
+class TorchNative(TorchPieces):
+    """`DistributedDataParallel` around the network; see `dualml.aggregation.pieces.Summing`.
+
+    Its gradients are used where it leaves them: every parameter is a bucket here, whatever buckets
+    it sends. All ranks make it at the same time: it compares their models first.
+
+    Raises:
+        Unsupported: a rank that is alone.
+    """
+
+    detail = "torch.nn.parallel.DistributedDataParallel"
+
+    def __init__(self, training: TorchTraining, comm: Communicator) -> None:
+        group = getattr(comm, "group", None)
+        if group is None:
+            raise Unsupported(f"{self.detail} needs a process group; this rank is alone")
+        super().__init__(training, [[name] for name in training.parameters])
+        self.size = comm.size
+        self.parallel = DistributedDataParallel(
+            training.network,
+            process_group=group,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+
+    def gradient(
+        self, batch: Array, factor: float
+    ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
+        own = self.training.parameters.values()
+        for parameter in own:
+            parameter.grad = None
+        losses = None
+        if len(batch):
+            losses, parts = [], chunks(batch, self.training.chunk)
+            for number, (part, share) in enumerate(parts, start=1):
+                last = number == len(parts)
+                with nullcontext() if last else self.parallel.no_sync():
+                    losses.append((self._backward(part, share * factor), share))
+        else:  # the others wait for it: the gradient of an empty sum is zero
+            self.parallel(self.training.x[:0]).sum().backward()
+        self.buckets = [p.grad.view(-1) for p in own]
+        return losses, list(self.buckets)
+
+    def _backward(self, part: Array, factor: float) -> torch.Tensor:
+        """Add this part's share of the sum; the part's own mean loss."""
+        training = self.training
+        index = torch.from_numpy(part).to(training.device)
+        logits = self.parallel(training.x.index_select(0, index))
+        loss = training.loss(logits, training.y.index_select(0, index))
+        (loss * (factor * self.size)).backward()  # of which the ranks' mean is taken
+        return loss.detach()
+
+    def settle(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """They are the sum when the backward pass returns."""
+        return list(gradients)
+
+
+class Replicas(nn.DataParallel):
+    """A network that splits every batch over the GPUs of one process; in all else, the network."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+def replicas(network: nn.Module, device: torch.device) -> Replicas:
+    """
+    Raises:
+        Unsupported: there is nothing to split a batch over.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count < 2:
+        raise Unsupported(f"torch.nn.DataParallel needs two GPUs; there are {count}")
+    if device.type != "cuda":
+        raise Unsupported(f"torch.nn.DataParallel needs the model on a GPU; it is on the {device}")
+    return Replicas(network)

@@ -1,0 +1,123 @@
+"""Gradients that a framework adds up by itself, against the sum of what plain pieces say.
+
+`check` runs on every rank (see `dualml.launch.ranks`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from dualml.aggregation.buckets import layout
+from dualml.aggregation.native import Summed
+from dualml.aggregation.parallel import DataParallel
+from dualml.backend import backends
+from dualml.experiment.schema import Aggregation
+from dualml.model import initial_weights, model
+from dualml.optim import Schedule, rule_from
+from dualml.seeds import generator
+
+SAMPLES, CHUNK = 40, 4
+#: Samples of each rank; a third one always has three. Few lengths: MindSpore compiles each.
+PARTS = {
+    "equal": (4, 4),
+    "uneven": (3, 4),
+    "nothing on rank 0": (0, 4),
+    "nothing on rank 1": (4, 0),
+    "chunks": (7, 4),
+    "chunks and nothing": (0, 7),
+    "more chunks": (3, 11),
+}
+UPDATES = ("uneven", "equal", "nothing on rank 1")
+SPEC = model("mlp")
+#: The first matrix alone, then two buckets of several tensors.
+BUCKETS = layout(SPEC.parameters(), 135_000)
+RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.1, "momentum": 0.9}), initial_weights(SPEC, 0)
+
+
+def training(backend: str) -> Any:
+    """A small model on random data."""
+    draw = generator(0, "conformance", "native")
+    x = draw.normal(size=(SAMPLES, *SPEC.input_shape)).astype(np.float32)
+    y = draw.integers(0, 10, SAMPLES)
+    made = backends()[backend].create("cpu", 1)
+    return made.training(
+        SPEC, WEIGHTS, RULE, Schedule(), "cross_entropy", x, y, updates=3, chunk=CHUNK
+    )
+
+
+def samples(case: str, rank: int) -> Any:
+    """This rank's part of the batch."""
+    length = (*PARTS[case], 3)[rank]
+    return generator(0, "part", case, rank).integers(0, SAMPLES, length)
+
+
+def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
+    """Case → largest error relative to the largest entry, and more.
+
+    Args:
+        argument: ``kind`` is ``native`` or ``overlapping``.
+    """
+    made = training(comm.backend)
+    plain, native = made.pieces(BUCKETS), argument["kind"] == "native"
+    summing = made.native(comm) if native else made.overlapping(BUCKETS, comm)
+    first, factor = summing.parameters(), 0.3 + 0.4 * comm.rank
+
+    def total(case: str) -> dict[str, Any]:
+        """In float64, from what each rank's own gradient is."""
+        named = plain.named(plain.gradient(samples(case, comm.rank), factor)[1])
+        gathered = {n: comm.all_gather(comm.tensor(g)) for n, g in named.items()}
+        return {n: sum(np.float64(comm.numpy(g)) for g in all_) for n, all_ in gathered.items()}
+
+    errors = {}
+    for case in PARTS:
+        expected = total(case)
+        _, gradients = summing.gradient(samples(case, comm.rank), factor)
+        errors[case] = distance(dict(summing.named(summing.settle(gradients))), expected)
+        again = distance(total(case), expected)  # and what the plain pieces say is the same again
+        errors[f"{case}, plain afterwards"] = again
+
+    settings = Aggregation(strategy="native") if native else Aggregation(overlap=True)
+    own = train(comm, made, Summed, summing, settings)
+    theirs = train(comm, made, DataParallel, plain, Aggregation())
+    summing.assign(first)
+    return {
+        "detail": own.pop("detail"),
+        "buckets": len(summing.parameters()),
+        "errors": errors,
+        "losses": (own["losses"], theirs["losses"]),
+        "digest": hashlib.sha256(b"".join(map(bytes, own["weights"].values()))).hexdigest(),
+        "traced": distance(own["trace"], theirs["trace"]),
+        "trained": distance(own["weights"], theirs["weights"]),
+        "moved": distance(own["weights"], WEIGHTS),
+        "assigned": distance(made.weights(), WEIGHTS),
+    }
+
+
+def train(
+    comm: Any, made: Any, kind: type[DataParallel], pieces: Any, settings: Aggregation
+) -> dict[str, Any]:
+    """Three updates."""
+    parallel = kind(backends()[comm.backend].create("cpu", 1), made, pieces, comm, settings)
+    zero = {name: w.astype(np.float64) for name, w in WEIGHTS.items()}
+    parallel.load(WEIGHTS, RULE.init(zero), 0)
+    batches = [[samples(case, r) for r in range(comm.size)] for case in UPDATES]
+    trace = parallel.trace(batches[0], np.arange(2))
+    lazy = [parallel.step(batch, step) for step, batch in enumerate(batches, start=1)]
+    return {
+        "trace": trace.gradients,
+        "losses": parallel.read(lazy).tolist(),
+        "weights": dict(parallel.weights()),
+        "detail": getattr(parallel, "detail", ""),
+    }
+
+
+def distance(found: dict[str, Any], expected: dict[str, Any]) -> float:
+    """Largest difference, relative to the largest entry of each tensor."""
+    assert found.keys() == expected.keys()
+    return max(
+        float(np.abs(found[n] - want).max() / max(np.abs(want).max(), 1e-30))
+        for n, want in expected.items()
+    )

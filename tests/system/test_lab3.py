@@ -1,0 +1,98 @@
+"""Lab 3 as a user runs it: dealt data on real ranks of both frameworks, and the proofs of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.backends import require
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
+
+Ran = tuple[Path, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    require("torch")
+    require("mindspore")
+    out = tmp_path_factory.mktemp("lab3") / "out"
+    words = ["dualml", "run", "lab3", "--quick", "--backend", "both", "--out", str(out), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, timeout=480, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out, json.loads(done.stdout)
+
+
+def test_every_trial_of_both_frameworks_succeeds(ran: Ran) -> None:
+    _, told = ran
+    assert {t["status"] for t in told["trials"]} == {"ok"}
+    assert {c["verdict"] for c in told["parity"]} == {"equal"}
+
+
+def test_both_frameworks_trained_on_the_same_samples(ran: Ran) -> None:
+    _, told = ran
+    seen: dict[str, set[str]] = defaultdict(set)
+    for trial in told["trials"]:
+        seen[trial["arm"]].add(trial["samples_sha256"])
+    assert {arm: len(found) for arm, found in seen.items()} == dict.fromkeys(seen, 1)
+    for name in ("random-partition", "fractions"):  # one node on what several had
+        assert seen[name] == seen[f"{name}-one"]
+
+
+def test_dealt_data_and_native_training_give_what_one_node_gives(ran: Ran) -> None:
+    out, _ = ran
+    serial = json.loads((out / "parity.json").read_text())["serial"]
+    found = {(c["arm"], c["backend"]): c["verdict"] for c in serial}
+    for arm in ("nodes-n2", "native-n2", "random-partition", "fractions"):
+        assert found[arm, "torch"] == found[arm, "mindspore"] == "equal", arm
+
+
+def test_a_rank_that_ends_its_epoch_earlier_loses_no_sample(ran: Ran) -> None:
+    out, told = ran
+    deals = json.loads((out / "plan" / "plan.json").read_text())["deals"]
+    [statement] = next(s for key, s in deals.items() if "fractions" in key)
+    assert statement["covering"]
+    assert statement["disjoint"]
+    assert statement["sizes"][0] > 2 * statement["sizes"][1]
+    [trial, other] = [t for t in told["trials"] if t["arm"] == "fractions"]
+    assert trial["sample_gradients"] == other["sample_gradients"] == statement["samples"]
+
+
+def test_ranks_that_average_parameters_are_apart(ran: Ran) -> None:
+    out, _ = ran
+    means = {}
+    for arm in ("skew-none", "skew-shards"):
+        for backend in ("torch", "mindspore"):
+            for rank in range(2):
+                path = out / "trials" / arm / backend / "seed0" / f"rank{rank}.jsonl"
+                records = [json.loads(line) for line in path.read_text().splitlines()]
+                apart = [r["value"] for r in records if r["metric"] == "divergence"]
+                assert apart
+                means[arm, backend, rank] = sum(apart) / len(apart)
+    for backend in ("torch", "mindspore"):
+        assert means["skew-shards", backend, 0] > 1.5 * means["skew-none", backend, 0]
+
+
+def test_accuracy_is_told_class_by_class(ran: Ran) -> None:
+    _, told = ran
+    for trial in told["trials"]:
+        assert len(trial["class_accuracy"]) == 10
+        assert (
+            min(trial["class_accuracy"]) <= trial["test_accuracy"] <= max(trial["class_accuracy"])
+        )
+
+
+def test_the_report_has_its_pictures(ran: Ran) -> None:
+    out, _ = ran
+    page = (out / "report.html").read_text("utf-8")
+    for name in ("partitions", "sampling", "skew", "scaling"):
+        assert f'id="{name}"' in page, name
+    assert page.count("<svg") > 8
+    assert "http" not in page.replace("http://www.w3.org", "")
