@@ -32,51 +32,60 @@ class Scaled(nn.Cell):
 
 
 class ReducedGradient(nn.Cell):
-    """As `nn.TrainOneStepCell` up to its optimizer: the gradients summed over the ranks.
+    """As `nn.TrainOneStepCell` up to its optimizer: the gradients, summed over the ranks.
 
-    Whatever is given besides is added to this rank's before.
+    They stay in ``sums``, in the shapes of the parameters, for `Update`: handed out and in again,
+    or made flat, they cost time that the framework's own users, who compile both as one, do not
+    pay. Whatever is given besides is added to this rank's gradients before.
+
+    Each has a reducer of its own, that waits for the one behind it: ranks match these messages by
+    their order, and the compiler's differs between graphs, such as those with and without sums from
+    before. The executor sends one after the other anyway.
     """
 
-    def __init__(self, loss: LossCell, parameters: ms.ParameterTuple, comm: Communicator) -> None:
+    def __init__(
+        self,
+        loss: LossCell,
+        parameters: ms.ParameterTuple,
+        sums: ms.ParameterTuple,
+        comm: Communicator,
+    ) -> None:
         super().__init__(auto_prefix=False)
+        self.sums = sums
         self.gradient = ops.value_and_grad(Scaled(loss), None, parameters, has_aux=True)
-        self.reducer = nn.DistributedGradReducer(
-            parameters, mean=False, degree=comm.size, group=comm.group
-        )
+        reducers = [
+            nn.DistributedGradReducer([p], mean=False, degree=comm.size, group=comm.group)
+            for p in parameters
+        ]
+        self.reducers = nn.CellList(reducers)
 
     def construct(self, x, y, factor, *before):
         (_, loss), own = self.gradient(x, y, factor)
-        found = ()
-        for i in range(len(own)):
-            found += (own[i] + before[i].reshape(own[i].shape) if before else own[i],)
-        flat = ()
-        for gradient in self.reducer(found):
-            flat += (gradient.reshape(-1),)
-        return loss, flat
+        for k in range(len(own)):
+            i = len(own) - 1 - k  # the order in which the backward pass has them
+            mine = own[i] + before[i].reshape(own[i].shape) if before else own[i]
+            total = self.reducers[i]((ops.depend(mine, loss),))[0]
+            loss = ops.depend(loss, ops.assign(self.sums[i], total))
+        return loss
 
 
 class Update(nn.Cell):
-    """The optimizer on one flat gradient for each parameter."""
+    """The optimizer on the sums."""
 
-    def __init__(self, optimizer: nn.Optimizer) -> None:
+    def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
-        self.optimizer = optimizer
-        self.shapes = tuple(tuple(p.shape) for p in optimizer.parameters)
+        self.optimizer, self.sums = optimizer, sums
 
-    def construct(self, *flat):
-        gradients = ()
-        for i in range(len(flat)):
-            gradients += (flat[i].reshape(self.shapes[i]),)
-        return self.optimizer(gradients)
+    def construct(self):
+        return self.optimizer(self.sums)
 
 
 class MindSporeNative(MindSporePieces):
     """`nn.DistributedGradReducer`; see `dualml.aggregation.pieces.Summing`.
 
-    It reduces every parameter by itself, so every parameter is a bucket here. The ranks match
-    these messages by their order in the graph: a rank with several chunks adds up all but the last
-    before, and one without samples takes the gradient of one, times zero, so that all of them
-    reduce inside the same step.
+    It reduces every parameter by itself, so every parameter is a bucket here; the gradients, and
+    they alone, are handed out in the shapes of the parameters. A rank with several chunks adds up
+    all but the last before; one without samples takes the gradient of one, times zero.
 
     Raises:
         Unsupported: a rank that is alone.
@@ -90,38 +99,46 @@ class MindSporeNative(MindSporePieces):
         super().__init__(training, [[name] for name in training.parameters])
         self.comm = comm
         parameters = ms.ParameterTuple(training.parameters.values())
+        self.sums = parameters.clone(prefix="sums", init="zeros")
         with data_parallel(comm):
-            self._reduced = ReducedGradient(training.mean, parameters, comm)
-        self._update = Update(training.optimizer)
+            self._reduced = ReducedGradient(training.mean, parameters, self.sums, comm)
+        self._update = Update(training.optimizer, self.sums)
         self.compiled: set[tuple[int, bool]] = set()
 
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
         if not len(batch):
-            return None, self._sum(np.zeros(1, np.int64), 0.0, [])[1]
+            self._sum(np.zeros(1, np.int64), 0.0, [])
+            return None, list(self.sums)
         *before, (last, share) = chunks(batch, self.training.chunk)
         losses, total = [], []
         for part, portion in before:
             loss, flat = self._gradient(*self.training.tensors(part), self.factor(portion * factor))
             losses.append((loss, portion))
             total = [ops.add(a, b) for a, b in zip(total, flat, strict=True)] if total else flat
-        loss, summed = self._sum(last, share * factor, total)
-        return [*losses, (loss, share)], summed
+        losses.append((self._sum(last, share * factor, total), share))
+        return losses, list(self.sums)
 
     def settle(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
         """They are the sum when the step returns."""
         return list(gradients)
 
-    def _sum(
-        self, part: Array, factor: float, before: Sequence[ms.Tensor]
-    ) -> tuple[ms.Tensor, list[ms.Tensor]]:
-        """The reduced step; the mode counts while it is compiled for another length."""
+    def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
+        for own, found in zip(self.sums, gradients, strict=True):
+            if found is not own:
+                ops.assign(own, found.reshape(own.shape))
+        self._update()
+
+    def _sum(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:
+        """Reduce; the mode counts when that is compiled, for every new length of a batch."""
         key = len(part), bool(before)
         with nullcontext() if key in self.compiled else data_parallel(self.comm):
-            loss, flat = self._reduced(*self.training.tensors(part), self.factor(factor), *before)
+            loss: ms.Tensor = self._reduced(
+                *self.training.tensors(part), self.factor(factor), *before
+            )
         self.compiled.add(key)
-        return loss, list(flat)
+        return loss
 
 
 @contextmanager

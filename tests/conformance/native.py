@@ -93,7 +93,17 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         "trained": distance(own["weights"], theirs["weights"]),
         "moved": distance(own["weights"], WEIGHTS),
         "assigned": distance(made.weights(), WEIGHTS),
+        "mode": mode(comm.backend),
     }
+
+
+def mode(backend: str) -> str:
+    """What else of this process would be compiled for."""
+    if backend != "mindspore":
+        return ""
+    import mindspore
+
+    return str(mindspore.get_auto_parallel_context("parallel_mode"))
 
 
 def train(

@@ -69,6 +69,11 @@ def test_all_ranks_train_the_same_model(ran: dict[str, Any]) -> None:
         np.testing.assert_allclose(*rank["losses"], rtol=10 * TOLERANCE[ran["name"]])
 
 
+def test_the_mode_ends_with_what_needs_it(ran: dict[str, Any]) -> None:
+    for rank in ran["ranks"]:
+        assert rank["mode"] == ("stand_alone" if ran["name"] == "mindspore" else "")
+
+
 def test_parameters_can_be_read_and_replaced(ran: dict[str, Any]) -> None:
     for rank in ran["ranks"]:
         assert rank["buckets"] > 1
