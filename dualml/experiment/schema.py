@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dualml.aggregation import ASYNCHRONOUS, REPLICAS, SCHEMES, STRATEGIES, strategy
+from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, SCHEMES, STRATEGIES, strategy
 from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.errors import UserError, nearest
 from dualml.model.spec import LOSSES
@@ -161,6 +161,10 @@ class Arm(Strict):
                 f"slow.rank = {self.slow.rank}, but world_size is {self.world_size}: "
                 f"ranks go from 0 to {self.world_size - 1}"
             )
+        late = self.slow and (self.slow.latency_s or self.slow.bandwidth_bytes_per_s)
+        if late and (self.aggregation.strategy in (NATIVE, REPLICAS) or self.aggregation.overlap):
+            raise UserError("the framework sends these messages itself: slow can only make the "
+                            "computation late there (compute, jitter_s)")  # fmt: skip
         if self.kind == "train" and "optimizer" not in self.model_fields_set:
             raise UserError("optimizer is missing")
         constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup

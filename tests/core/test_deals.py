@@ -149,6 +149,8 @@ def test_noise_is_the_same_for_whoever_looks() -> None:
     ({"aggregation": {"strategy": "native", "compress": "fp16"}, "world_size": 2}, ["native"]),
     ({"aggregation": {"strategy": "ring", "overlap": True}, "world_size": 2}, ["overlap"]),
     ({"aggregation": {"strategy": "replicas"}, "world_size": 2}, ["one process", "2"]),
+    ({"aggregation": {"strategy": "native"}, "world_size": 2, "slow": {"latency_s": 0.1}},
+     ["sends these messages itself"]),
 ], ids=lambda v: str(v)[:60])  # fmt: skip
 def test_wrong_settings_are_one_clear_line(arm: dict[str, Any], words: list[str]) -> None:
     with pytest.raises((UserError, ValueError)) as caught:
