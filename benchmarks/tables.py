@@ -53,12 +53,14 @@ CHINESE = {
     "data-parallel training on two ranks, mindspore": "两个进程的数据并行训练，mindspore",
     "two ranks against one, torch": "两个进程与一个进程，torch",
     "two ranks against one, mindspore": "两个进程与一个进程，mindspore",
-    "an update of two ranks, LeNet, 256 samples each, a core each": "两个进程的一次更新，LeNet，各 256 个样本，各占一个核",
+    "an update of two ranks, LeNet, 256 samples each, a core each": "两个进程的一次更新，"
+    "LeNet，各 256 个样本，各占一个核",
     "one rank alone, 256 samples": "一个进程单独运行，256 个样本",
     "at least 0.85 is good": "不低于 0.85 为好",
     "at least 0.8 is good": "不低于 0.8 为好",
     "efficiency ": "效率 ",
-    "MindSpore's DATA_PARALLEL mode, one compiled cell": "MindSpore 的 DATA_PARALLEL 模式，整步编译",
+    "MindSpore's DATA_PARALLEL mode, one compiled cell": "MindSpore 的 DATA_PARALLEL 模式，"
+    "整步编译",
     "start-up of two ranks, torch": "两个进程的启动，torch",
     "start-up of two ranks, mindspore": "两个进程的启动，mindspore",
     "copy in memory": "内存复制",

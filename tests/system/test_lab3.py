@@ -93,6 +93,6 @@ def test_the_report_has_its_pictures(ran: Ran) -> None:
     out, _ = ran
     page = (out / "report.html").read_text("utf-8")
     for name in ("partitions", "sampling", "skew", "scaling"):
-        assert f'id="{name}"' in page, name
+        assert f'id="chapter-{name}"' in page, name
     assert page.count("<svg") > 8
     assert "http" not in page.replace("http://www.w3.org", "")
