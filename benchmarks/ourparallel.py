@@ -8,6 +8,7 @@ import numpy as np
 from workload import dataset
 
 from dualml.aggregation.buckets import layout
+from dualml.aggregation.native import Summed
 from dualml.aggregation.parallel import DataParallel
 from dualml.backend import backends
 from dualml.data import normalised
@@ -44,15 +45,29 @@ class Order:
 class OurParallel:
     """LeNet, SGD, all-reduce of gradients in one bucket; losses read as often as in a trial."""
 
-    def __init__(self, comm: Any, x: Any, y: Any, batch: int = BATCH, updates: int = STEPS) -> None:
+    def __init__(
+        self,
+        comm: Any,
+        x: Any,
+        y: Any,
+        batch: int = BATCH,
+        updates: int = STEPS,
+        overlap: bool = False,
+    ) -> None:
         backend = backends()[comm.backend].create("cpu", 1)
         spec, rule = model("lenet"), rule_from({"name": "sgd", "lr": LR})
         weights = initial_weights(spec, 0)
         training = backend.training(
             spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS
         )
-        pieces = training.pieces(layout(spec.parameters()))
-        self.parallel = DataParallel(backend, training, pieces, comm, Aggregation())
+        buckets, settings = layout(spec.parameters()), Aggregation(overlap=overlap)
+        if overlap:
+            pieces = training.overlapping(buckets, comm)
+            self.parallel: DataParallel = Summed(backend, training, pieces, comm, settings)
+        else:
+            self.parallel = DataParallel(
+                backend, training, training.pieces(buckets), comm, settings
+            )
         self.parallel.load(
             weights, rule.init({name: w.astype(np.float64) for name, w in weights.items()}), 0
         )

@@ -53,6 +53,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     torch.manual_seed(0)  # the same initial weights on every rank
     calls = {
         "ours": OurParallel(comm, x, y),
+        "overlap": OurParallel(comm, x, y, overlap=True),
         "fused": HandWritten(comm, *own, fused=True),
         "foreach": HandWritten(comm, *own, foreach=True),
     }

@@ -23,66 +23,26 @@ One iterator of several epochs, as ``Model.train`` makes it, goes on with the ne
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import mindspore.dataset as ds
 
 from dualml.errors import UserError
-from dualml.partition import Index, Partition, Samples
+from dualml.partition import Partition, Samples
+from dualml.partition.sampler import RankOrder
 
 
-class PartitionSampler(ds.Sampler):
-    """Yields the positions that a rule deals to one rank, epoch by epoch.
+class PartitionSampler(RankOrder, ds.Sampler):
+    """See `dualml.partition.sampler.RankOrder` for its arguments and methods.
 
-    Args:
-        rule: the partition.
-        samples: how many samples the dataset has, or their labels, integers (N,); some rules need
-            labels.
-        ranks: how many ranks share them.
-        rank: which one this is, 0 ≤ rank < ranks.
-        seed: the same on all ranks.
-
-    Raises:
-        UserError: there is no such rank. What else cannot be meant, the first use of an epoch says.
+    An epoch that is set takes effect when the next iterator is made.
     """
 
     def __init__(
         self, rule: Partition, samples: Samples, ranks: int, rank: int, seed: int = 0
     ) -> None:
-        if not 0 <= rank < ranks:
-            raise UserError(f"there is no rank {rank} of {ranks}; ranks count from 0")
-        self.rule, self.samples, self.ranks, self.rank, self.seed = rule, samples, ranks, rank, seed
-        self._dealt: tuple[int, Index] | None = None
-        super().__init__(num_samples=1)  # a stand-in, until there is an epoch
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0; takes effect when the next iterator is made.
-
-        Raises:
-            UserError: a negative epoch.
-        """
-        if epoch < 0:
-            raise UserError(f"epochs count from 0; received epoch = {epoch}")
-        self.epoch = epoch
-
-    def order(self) -> Index:
-        """Positions of this rank in the epoch, int64; dealt when first asked for, then kept.
-
-        Raises:
-            UserError: see `Partition.deal`.
-        """
-        if self._dealt is None or self._dealt[0] != self.epoch:
-            parts = self.rule.deal(self.samples, self.ranks, self.seed, self.epoch)
-            self._dealt = self.epoch, parts[self.rank]
-        return self._dealt[1]
-
-    def __iter__(self) -> Iterator[int]:
-        yield from self.order().tolist()
-
-    def __len__(self) -> int:
-        return len(self.order())
+        ds.Sampler.__init__(self, num_samples=1)  # a stand-in, until there is an epoch
+        RankOrder.__init__(self, rule, samples, ranks, rank, seed)
 
     @property
     def num_samples(self) -> int:

@@ -1,4 +1,4 @@
-"""One update in PyTorch taken apart: every gradient is a view into its bucket."""
+"""One update in PyTorch taken apart: gradients are collected in buckets, and updated from there."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class TorchPieces:
             for names in layout
         ]
         self.views = self._split(self.buckets)
+        self.pairs = [[(own[n], self.views[n]) for n in names] for names in layout]
 
     def _split(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Canonical name → view into its bucket."""
@@ -39,17 +40,32 @@ class TorchPieces:
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
-        for bucket in self.buckets:
-            bucket.zero_()
-        for name, parameter in self.training.parameters.items():
-            parameter.grad = self.views[name]  # backward adds to what is there
-        if not len(batch):
-            return None, list(self.buckets)
+        losses = self._backward(batch, factor)
+        for bucket in range(len(self.buckets)):
+            self._fill(bucket)
+        return losses, list(self.buckets)
+
+    def _backward(self, batch: Array, factor: float) -> list[tuple[torch.Tensor, float]] | None:
+        """Gradients of the whole batch in every parameter's own ``grad``."""
+        for parameter in self.training.parameters.values():
+            parameter.grad = None
         losses = [
             (self.training.backward(part, share * factor), share)
             for part, share in chunks(batch, self.training.chunk)
         ]
-        return losses, list(self.buckets)
+        return losses or None
+
+    @torch.no_grad()
+    def _fill(self, bucket: int) -> None:
+        """One copy of all its gradients: backward would add each to a view that is zeroed first,
+        which takes longer."""
+        for parameter, view in self.pairs[bucket]:
+            if parameter.grad is None:  # of an empty batch, or a parameter that it does not reach
+                parameter.grad = torch.zeros_like(view)
+        views = [view for _, view in self.pairs[bucket]]
+        torch._foreach_copy_(views, [parameter.grad for parameter, _ in self.pairs[bucket]])
+        for parameter, view in self.pairs[bucket]:
+            parameter.grad = view
 
     def update(self, gradients: Sequence[torch.Tensor], step: int) -> None:
         for bucket, found in zip(self.buckets, gradients, strict=True):

@@ -63,7 +63,7 @@ class TorchTraining:
         index = torch.from_numpy(part).to(self.device)
         logits = self.network(self.x.index_select(0, index))
         loss = self.loss(logits, self.y.index_select(0, index))
-        (loss if share == 1 else loss * share).backward()
+        loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def trace(self, batch: Array, probe: Array) -> Trace:

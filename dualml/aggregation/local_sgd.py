@@ -20,10 +20,9 @@ class LocalSGD(DataParallel):
 
     x_r ← x_r − η g_r on every rank r, and after every k-th update x_r ← Σ w_q x_q: over all ranks,
     w_q = b_q / B (samples since the last average) or 1 / n, or over the neighbours on a ring
-    (D-PSGD). One k-th of the messages;
-    in between the ranks drift apart, the more so the larger η k is. With k = 1, all ranks and an
-    optimizer without memory this is the gradient of the batch again: an average of updates is the
-    update of an average.
+    (D-PSGD). One k-th of the messages; in between the ranks drift apart, the more so the larger
+    η k is. With k = 1, all ranks and an optimizer without memory this is the gradient of the batch
+    again: an average of updates is the update of an average.
 
     The model that is evaluated and kept is the mean of all ranks'.
 

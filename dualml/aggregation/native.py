@@ -3,14 +3,12 @@ parallel, or buckets sent while the others are computed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 from dualml.aggregation.all_reduce import AllReduce
 from dualml.aggregation.base import Strategy
 from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.pieces import Summing, Tensor
-from dualml.backend import Array, Trace
 from dualml.experiment.schema import Aggregation
 
 
@@ -43,9 +41,3 @@ class Summed(DataParallel):
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
         return self.summing.settle(gradients)
-
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
-        part, _, factor = self.deal(batch)
-        _, gradients = self.pieces.gradient(part, factor)
-        summed = self.summing.settle(gradients)
-        return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(summed)))

@@ -149,10 +149,10 @@ class DataParallel:
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         """Activations of this rank's model, and the gradient as the ranks combine it."""
-        part, _, factor = self.deal(batch)
+        part, share, factor = self.deal(batch)
         _, gradients = self.pieces.gradient(part, factor)
         kept = None if self.top is None else {k: v.copy() for k, v in self.top.kept.items()}
-        gradients = [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
+        gradients = self.combine(gradients, share)
         if self.top is not None and kept is not None:
             self.top.kept = kept  # a look changes nothing
         return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.experiment.schema import Arm
-from dualml.partition import Partition, Samples, prove
+from dualml.partition import Samples, prove
+from dualml.partition.base import cut
 
 Index = NDArray[np.int32]
 
@@ -118,7 +119,7 @@ class Shared(Course):
 
     def parts(self, position: int) -> list[NDArray[Any]]:
         whole = super().parts(position)[0]
-        return np.split(whole, np.cumsum(parts_of(len(whole), self.ranks))[:-1])
+        return list(cut(whole, parts_of(len(whole), self.ranks)))
 
 
 def freeze_deals(
@@ -166,19 +167,3 @@ def freeze_deals(
 def lists_of(order: Mapping[str, Index], key: str, epoch: int, ranks: int) -> list[Index]:
     """Each rank's samples of an epoch, as indices into the training set."""
     return [order[f"{key}/epoch{epoch}/rank{rank}"] for rank in range(ranks)]
-
-
-def features(
-    rule: Partition | None,
-    x: NDArray[np.float32],
-    order: Mapping[str, Index],
-    key: str,
-    ranks: int,
-    seed: int,
-) -> NDArray[np.float32]:
-    """The training images as the ranks of an arm see them: the same array on all of them."""
-    from dualml.partition import FeatureNoise
-
-    if not isinstance(rule, FeatureNoise):
-        return x
-    return rule.noisy(x, [np.asarray(p, np.int64) for p in lists_of(order, key, 0, ranks)], seed)

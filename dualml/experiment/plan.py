@@ -23,7 +23,7 @@ from safetensors.numpy import save as pack
 
 from dualml.data import Dataset
 from dualml.errors import UserError
-from dualml.experiment.deals import Course, Feed, Shared, deal_key, features, freeze_deals, lists_of
+from dualml.experiment.deals import Course, Feed, Shared, deal_key, freeze_deals, lists_of
 from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
 from dualml.files import read_json, readable, write_bytes, write_json
 from dualml.model import initial_weights, model
@@ -95,11 +95,12 @@ class Plan:
         )
 
     def features(self, arm: Arm, seed: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The training images as the arm's ranks see them."""
-        if not arm.partition:
+        """The training images as the arm's ranks see them: the same array on all of them."""
+        rule = arm.plan_partition
+        if rule is None or not rule.changes_features:
             return x
-        key, ranks = deal_key(arm, seed), arm.dealt_ranks
-        return features(arm.plan_partition, x, self.order, key, ranks, seed)
+        lists = lists_of(self.order, deal_key(arm, seed), 0, arm.dealt_ranks)
+        return rule.features(x, [mine.astype(np.int64) for mine in lists], seed)
 
     def batch(self, arm: Arm, seed: int, step: int) -> NDArray[np.int64]:
         """Samples of all ranks in update ``step`` (from 1), as indices into the training set."""

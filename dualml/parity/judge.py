@@ -11,7 +11,7 @@ from dualml.experiment.schema import Arm, Experiment
 from dualml.files import read_json, readable, write_json
 from dualml.model.spec import ModelSpec
 from dualml.parity.compare import FLOOR, compare
-from dualml.parity.statistics import equivalent
+from dualml.parity.statistics import ENOUGH, equivalent
 from dualml.parity.trajectory import Trajectory, read_trajectory
 from dualml.runner.folder import RunFolder, read_run
 
@@ -98,23 +98,21 @@ def serial(
         why = inexact(arm, samples)
         others = read.get((alone, seed), {})
         for backend, trajectory in mine.items():
-            here = {"arm": name, "seed": seed, "backend": backend, "against": alone}
+            pairs = [(trials.get((name, s, backend)), trials.get((alone, s, backend)))
+                     for s in (seed, *experiment.seeds)]  # fmt: skip
+            (here, there), *over = pairs
             if why is not None:
-                pairs = [(trials.get((name, s, backend)), trials.get((alone, s, backend)))
-                         for s in experiment.seeds]  # fmt: skip
-                told = over_seeds([(a, b) for a, b in pairs if a and b])
-                found.append({**here, "verdict": None, "reason": why, "evidence": told})
-            elif (
-                backend in others
-                and arm.partition
-                and other_samples(trials[name, seed, backend], trials[alone, seed, backend])
-            ):
-                found.append({**here, **refused(trials[name, seed, backend],
-                                                trials[alone, seed, backend])})  # fmt: skip
-            elif backend in others:
+                told = over_seeds([(a, b) for a, b in over if a and b])
+                judged = {"verdict": None, "reason": why, "evidence": told}
+            elif backend not in others or here is None or there is None:
+                continue
+            elif arm.partition and other_samples(here, there):
+                judged = refused(here, there)
+            else:
                 envelopes = [t.envelope for t in (*mine.values(), *others.values()) if t.envelope]
                 judged = compare(others[backend], trajectory, experiment.parity.margin, envelopes)
-                found.append({**here, **judged})
+            told_of = {"arm": name, "seed": seed, "backend": backend, "against": alone}
+            found.append({**told_of, **judged})
     return found
 
 
@@ -177,10 +175,10 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -
 
 def over_seeds(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
     """The equivalence test of the test accuracies of pairs of trials, one pair for each seed;
-    empty with fewer than three."""
+    empty with fewer than three seeds."""
     found = [(a["test_accuracy"], b["test_accuracy"]) for a, b in pairs
              if a["status"] == b["status"] == "ok"]  # fmt: skip
-    if len(found) < 3:
+    if len(found) < ENOUGH:
         return {}
     return {"equivalence": equivalent([a for a, _ in found], [b for _, b in found])}
 

@@ -9,13 +9,14 @@ import numpy as np
 
 MARGIN = 0.01  # accuracies within one percentage point count as the same result
 LEVEL = 0.05
+ENOUGH = 3  # seeds, for an interval or a test
 
 
 def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> dict[str, Any]:
     """Two one-sided paired t-tests: is the mean difference inside ±``margin``?
 
     Args:
-        a, b: one value (a fraction) for each seed, paired; at least three.
+        a, b: one value (a fraction) for each seed, paired; at least `ENOUGH`.
 
     Returns:
         ``{"equivalent", "mean", "low", "high", "margin", "seeds"}``, the interval being the
@@ -26,8 +27,8 @@ def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -
     from scipy import stats
 
     gap = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-    if len(gap) < 3:
-        raise ValueError(f"three seeds at least; received {len(gap)}")
+    if len(gap) < ENOUGH:
+        raise ValueError(f"{ENOUGH} seeds at least; received {len(gap)}")
     mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
     reach = float(stats.t.ppf(1 - LEVEL, len(gap) - 1)) * error
     low, high = mean - reach, mean + reach

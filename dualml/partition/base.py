@@ -8,7 +8,6 @@ framework.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
@@ -16,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.seeds import generator
 
@@ -41,7 +39,7 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition(ABC):
+class Partition:
     """Base of every rule.
 
     Args:
@@ -52,11 +50,13 @@ class Partition(ABC):
         name: the word in experiment files.
         redeals: whether every epoch deals anew; else each rank keeps its samples.
         needs_labels: whether the number of samples is not enough.
+        changes_features: whether ranks see their samples otherwise than they are; see `features`.
     """
 
     name: ClassVar[str]
     redeals: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
+    changes_features: ClassVar[bool] = False
 
     shuffle: bool = True
 
@@ -93,13 +93,17 @@ class Partition(ABC):
         if self.needs_labels and not isinstance(samples, np.ndarray):
             raise UserError(f"{self.name} deals by label; give the labels of the {n} samples "
                             "instead of their number")  # fmt: skip
-        draw = generator(seed, "partition", self.name, epoch if self.redeals else 0)
-        parts = self.own(samples, ranks, draw)
-        return self.order(parts, seed, epoch)
+        return self.lists(samples, ranks, seed, epoch)
 
-    @abstractmethod
+    def lists(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
+        """What `deal` returns, of samples that so many ranks can share."""
+        draw = generator(seed, "partition", self.name, epoch if self.redeals else 0)
+        return self.order(self.own(samples, ranks, draw), seed, epoch)
+
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """The samples of each rank."""
+        """The samples of each rank, before they are put in order: what most rules define; one
+        with a generator or an order of its own defines `lists`."""
+        raise NotImplementedError
 
     def order(self, parts: list[Index], seed: int, epoch: int) -> list[Index]:
         """The order in which the ranks go through their samples in ``epoch``."""
@@ -113,6 +117,16 @@ class Partition(ABC):
     def promise(self, samples: Samples, ranks: int) -> Promise:
         """What every deal of these samples to so many ranks keeps."""
         return Promise()
+
+    def features(
+        self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
+    ) -> NDArray[np.float32]:
+        """The features (N, …) as the ranks see them; of most rules, as they are.
+
+        Args:
+            parts: what `deal` returned for these samples.
+        """
+        return x
 
     def describe(self) -> dict[str, Any]:
         """Fields as JSON values, with the rule's name: what `partition_from` takes."""
@@ -131,11 +145,6 @@ def count(samples: Samples) -> int:
 def cut(order: NDArray[Any], sizes: Sequence[int]) -> list[Index]:
     """Consecutive pieces of these sizes; the last one takes what is left."""
     return [piece.astype(np.int64) for piece in np.split(order, np.cumsum(sizes)[:-1])]
-
-
-def even(n: int, ranks: int) -> list[int]:
-    """Nearly equal sizes, the first ones one longer."""
-    return parts_of(n, ranks)
 
 
 def rounded(shares: NDArray[np.float64], n: int) -> list[int]:

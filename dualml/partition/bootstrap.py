@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import Index, Partition, Promise, Samples, count, even
+from dualml.communicator.parts import parts_of
+from dualml.partition.base import Index, Partition, Promise, Samples, count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Bootstrap(Partition):
     whole: bool = False
 
     def sizes(self, n: int, ranks: int) -> list[int]:
-        return [n] * ranks if self.whole else even(n, ranks)
+        return [n] * ranks if self.whole else parts_of(n, ranks)
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import Index, Partition, Promise, Samples, count, cut, even
+from dualml.communicator.parts import parts_of
+from dualml.partition.base import Index, Partition, Promise, Samples, count, cut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Contiguous(Partition):
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
-        return cut(np.arange(n), even(n, ranks))
+        return cut(np.arange(n), parts_of(n, ranks))
 
     def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(sizes=even(count(samples), ranks))
+        return Promise(sizes=parts_of(count(samples), ranks))

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.errors import UserError
 from dualml.partition.base import Index, Partition, Promise, Samples, count
 
 
@@ -39,18 +38,12 @@ class DistributedSampler(Partition):
 
     drop_last: bool = False
 
-    def deal(self, samples: Samples, ranks: int, seed: int = 0, epoch: int = 0) -> list[Index]:
+    def lists(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
         n = count(samples)
-        if not 1 <= ranks <= n:
-            raise UserError(f"{self.name}: {ranks} ranks cannot share {n} samples; "
-                            f"use 1 to {n} ranks")  # fmt: skip
         order = torch_permutation(n, seed + epoch) if self.shuffle else np.arange(n)
         each = self.size(n, ranks)
         order = np.resize(order, each * ranks)  # repeats from the beginning, or cuts
         return [order[rank::ranks].astype(np.int64) for rank in range(ranks)]
-
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        raise NotImplementedError("its generator is PyTorch's: see deal")
 
     def size(self, n: int, ranks: int) -> int:
         """Samples of each rank."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ class FeatureNoise(RandomPartition):
     """
 
     name = "feature_noise"
+    changes_features: ClassVar[bool] = True
 
     sigma: float = 0.5
 
@@ -42,14 +43,10 @@ class FeatureNoise(RandomPartition):
         """Standard deviation of the noise of each rank."""
         return [self.sigma * (rank + 1) / ranks for rank in range(ranks)]
 
-    def noisy(
+    def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """A copy of the features (N, …) with the owners' noise.
-
-        Args:
-            parts: what `deal` returned for these samples.
-        """
+        """A copy with the owners' noise."""
         noisy = np.array(x)
         for rank, (part, level) in enumerate(zip(parts, self.levels(len(parts)), strict=True)):
             mine = np.sort(part)  # the noise of a sample does not depend on the order of an epoch

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.partition.base import Index, Partition, Promise, Samples, cut, even
+from dualml.partition.base import Index, Partition, Promise, Samples, cut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class LabelClasses(Partition):
                 # Who gets the odd sample goes round, too.
                 turn = int(draw.integers(len(having)))
                 having = having[turn:] + having[:turn]
-                for rank, piece in zip(having, cut(found, even(len(found), len(having))),
+                for rank, piece in zip(having, cut(found, parts_of(len(found), len(having))),
                                        strict=True):  # fmt: skip
                     parts[rank].append(piece)
         return [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in parts]

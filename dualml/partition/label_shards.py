@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.partition.base import Index, Partition, Promise, Samples, count, cut, even
+from dualml.partition.base import Index, Partition, Promise, Samples, count, cut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +39,10 @@ class LabelShards(Partition):
         if pieces > n:
             raise UserError(f"{self.name}: {ranks} ranks with {self.shards} shards each need "
                             f"{pieces} samples; there are {n}")  # fmt: skip
-        shards = cut(np.argsort(np.asarray(samples), kind="stable"), even(n, pieces))
+        shards = cut(np.argsort(np.asarray(samples), kind="stable"), parts_of(n, pieces))
         dealt = draw.permutation(pieces).reshape(ranks, self.shards)
         return [np.concatenate([shards[i] for i in np.sort(row)]) for row in dealt]
 
     def promise(self, samples: Samples, ranks: int) -> Promise:
         even_shards = count(samples) % (ranks * self.shards) == 0
-        return Promise(sizes=even(count(samples), ranks) if even_shards else None)
+        return Promise(sizes=parts_of(count(samples), ranks) if even_shards else None)

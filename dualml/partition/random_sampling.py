@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.partition.base import Index, Partition, Promise, Samples, count, even
+from dualml.communicator.parts import parts_of
+from dualml.partition.base import Index, Partition, Promise, Samples, count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class RandomSampling(Partition):
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
         parts = []
-        for rank_draw, size in zip(draw.spawn(ranks), even(n, ranks), strict=True):
+        for rank_draw, size in zip(draw.spawn(ranks), parts_of(n, ranks), strict=True):
             if self.replacement:
                 parts.append(rank_draw.integers(n, size=size, dtype=np.int64))
             else:
@@ -48,8 +49,8 @@ class RandomSampling(Partition):
         Π (1 - n_r / n) over the ranks' n_r samples without."""
         if self.replacement:
             return float((1 - 1 / n) ** n)
-        return float(np.prod([1 - size / n for size in even(n, ranks)]))
+        return float(np.prod([1 - size / n for size in parts_of(n, ranks)]))
 
     def promise(self, samples: Samples, ranks: int) -> Promise:
         alone = ranks == 1 and not self.replacement
-        return Promise(alone or None, alone or None, even(count(samples), ranks))
+        return Promise(alone or None, alone or None, parts_of(count(samples), ranks))

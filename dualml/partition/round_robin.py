@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import Index, Partition, Promise, Samples, count, even
+from dualml.communicator.parts import parts_of
+from dualml.partition.base import Index, Partition, Promise, Samples, count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,4 +23,4 @@ class RoundRobin(Partition):
         return [np.arange(rank, count(samples), ranks, dtype=np.int64) for rank in range(ranks)]
 
     def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(sizes=even(count(samples), ranks))
+        return Promise(sizes=parts_of(count(samples), ranks))

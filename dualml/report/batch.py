@@ -6,14 +6,11 @@ Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dualml.report import numbers, ranks
 from dualml.report.cells import Cell, Table, heads, number, percent
-from dualml.report.families import DEFAULTS
 from dualml.report.model import Run
 from dualml.report.spread import cell, spread
 from dualml.report.strategies import Card
@@ -22,6 +19,7 @@ from dualml.report.sweeps import epoch_seconds
 from dualml.report.words import Words
 
 SAME, SCALED, WARM, OTHER = "same", "scaled", "warm", "other"
+VARIED = ("batch_size", "optimizer.lr", "schedule.warmup")
 FORMULA = r"\eta_B = \eta \cdot \frac{B}{B_0}"
 SOURCE = "Goyal et al. 2017, Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, sec. 2"
 
@@ -60,7 +58,7 @@ def batches(run: Run) -> list[Batches]:
     for arm in ranks.training(run):
         settings = run.arms[arm]
         if settings.get("batch_size") and not settings.get("updates") and not ranks.slow(run, arm):
-            alike.setdefault(_rest(run, arm), []).append(arm)
+            alike.setdefault(ranks.key(run, arm, *VARIED), []).append(arm)
     found = []
     for arms in alike.values():
         told = sorted((_told(run, arm) for arm in arms), key=lambda t: (t[1], t[3]))
@@ -68,17 +66,6 @@ def batches(run: Run) -> list[Batches]:
             made = [Arm(*t, kind=_kind(t, told[0])) for t in told]
             found.append(Batches(made[0], tuple(sorted(made[1:], key=_order))))
     return found
-
-
-def _rest(run: Run, arm: str) -> str:
-    """Everything else of an arm, as text."""
-    settings: dict[str, Any] = {**DEFAULTS, "world_size": 1, **run.arms[arm]}
-    settings["aggregation"] = ranks.aggregation(run, arm)
-    settings["optimizer"] = {k: v for k, v in settings["optimizer"].items() if k != "lr"}
-    schedule = settings.get("schedule") or {}
-    settings["schedule"] = {k: v for k, v in schedule.items() if k != "warmup"}
-    kept = {k: v for k, v in settings.items() if k not in ("group", "batch_size")}
-    return json.dumps(kept, sort_keys=True, default=str)
 
 
 def _told(run: Run, arm: str) -> tuple[str, int, float, int]:

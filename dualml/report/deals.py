@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,16 +114,6 @@ def deals(run: Run) -> list[Deal]:
 
 def deal_of(run: Run, arm: str) -> Deal | None:
     return next((d for d in deals(run) if arm in d.arms), None)
-
-
-def rest(run: Run, arm: str, *without: str) -> str:
-    """Everything of an arm but its group and what ``without`` names (``aggregation.every``)."""
-    whole = {k: v for k, v in run.arms[arm].items() if k not in ("group", *without)}
-    inner = {f"aggregation.{k}": v for k, v in ranks.aggregation(run, arm).items()}
-    whole.pop("aggregation", None)
-    if "aggregation" not in without:
-        whole |= {k: v for k, v in inner.items() if k not in without}
-    return json.dumps(whole, sort_keys=True, default=str)
 
 
 def dealt(run: Run) -> list[str]:

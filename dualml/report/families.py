@@ -7,9 +7,8 @@ capabilities"; Gustafson 1988, "Reevaluating Amdahl's law".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS, REPLICAS
 from dualml.report import machine, ranks
@@ -17,9 +16,7 @@ from dualml.report.model import Run
 
 STRONG, WEAK = "strong", "weak"
 #: What may differ between one rank and n of them; with one there is nothing to aggregate.
-FREE = ("world_size", "group", "aggregation", "dealt_to")
-#: What an experiment file may leave out.
-DEFAULTS: Mapping[str, Any] = {"cores": 0, "partition": {}, "slow": None}
+FREE = ("world_size", "aggregation", "dealt_to")
 
 
 @dataclass(frozen=True)
@@ -34,13 +31,6 @@ class Family:
     base: str
     arms: tuple[str, ...]
     strategy: str
-
-
-def key(run: Run, arm: str, *without: str) -> str:
-    """An arm's settings but those named, as text: equal for arms that differ in nothing else."""
-    settings = {**DEFAULTS, **run.arms[arm]}
-    return json.dumps({k: v for k, v in settings.items() if k not in without}, sort_keys=True,
-                      default=str)  # fmt: skip
 
 
 def families(run: Run, *, pinned: bool = True) -> list[Family]:
@@ -63,14 +53,14 @@ def families(run: Run, *, pinned: bool = True) -> list[Family]:
     for kind in (STRONG, WEAK):
         seen: set[str] = set()
         for base in alone:
-            if (alike := key(run, base, *FREE)) not in seen:  # of equal arms one is the base
+            if (alike := ranks.key(run, base, *FREE)) not in seen:  # of equal arms one is the base
                 seen.add(alike)
                 found += _of(run, base, kind)
     return found
 
 
 def _identity(run: Run, arm: str, kind: str) -> str:
-    return key(run, arm, *FREE, *(["batch_size"] if kind == WEAK else []))
+    return ranks.key(run, arm, *FREE, *(["batch_size"] if kind == WEAK else []))
 
 
 def _of(run: Run, base: str, kind: str) -> list[Family]:

@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from dualml.parity.statistics import MARGIN, equivalent
+from dualml.parity.statistics import ENOUGH, MARGIN, equivalent
 from dualml.report import numbers
 from dualml.report.cells import Cell, number
 from dualml.report.model import Run
 from dualml.report.spread import Spread, paired
 from dualml.report.words import Words
 
-LEAST = 3  # seeds for an interval
 Kind = Literal["equal", "apart", "open", "few"]
 
 
@@ -42,7 +41,7 @@ def gap(run: Run, arm: str, other: str, backend: str) -> Gap | None:
     if found is None:
         return None
     differences = [mine[seed] - theirs[seed] for seed in seeds]
-    if len(seeds) < LEAST:
+    if len(seeds) < ENOUGH:
         return Gap("few", found.mean, min(differences), max(differences), len(seeds))
     tested = equivalent([mine[s] for s in seeds], [theirs[s] for s in seeds], MARGIN)
     kind: Kind = "apart" if (found.low or 0.0) > 0 or (found.high or 0.0) < 0 else "open"
@@ -68,7 +67,7 @@ def plus_minus(s: Spread | None, scale: float = 1.0, decimals: int | None = None
     if s is None:
         return number(numbers.NONE)
     mean = scale * s.mean
-    if s.seeds < LEAST or s.high is None:
+    if s.seeds < ENOUGH or s.high is None:
         return number(numbers.loss(mean) if decimals is None else f"{mean:.{decimals}f}")
     half = scale * s.high - mean
     if decimals is None:

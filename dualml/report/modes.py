@@ -73,11 +73,11 @@ def _whole(run: Run, arm: str) -> str | None:
     batch = int(run.arms[arm].get("batch_size") or run.train_size or 0)
     if not chunk or chunk * n >= batch:
         return None
-    mine = families.key(run, arm, "group", "chunk", "aggregation")
+    mine = ranks.key(run, arm, "chunk", "aggregation")
     for other in ranks.several(run):
         more = int(run.arms[other].get("chunk") or 0) > chunk
         same = ranks.aggregation(run, other) == ranks.aggregation(run, arm)
-        if more and same and families.key(run, other, "group", "chunk", "aggregation") == mine:
+        if more and same and ranks.key(run, other, "chunk", "aggregation") == mine:
             return other
     return None
 
@@ -93,9 +93,9 @@ def _other(run: Run, how: str, arm: str) -> str | None:
     """Plain and otherwise the same; of several the one with the fewest ranks but one."""
     if how == ACCUMULATE:
         return _whole(run, arm)
-    free = ("group", "aggregation", *WAYS[how])
-    mine = families.key(run, arm, *free)
-    alike = [a for a in ranks.training(run) if a != arm and families.key(run, a, *free) == mine]
+    free = ("aggregation", *WAYS[how])
+    mine = ranks.key(run, arm, *free)
+    alike = [a for a in ranks.training(run) if a != arm and ranks.key(run, a, *free) == mine]
     if how != REPLICAS:
         alike = [a for a in alike if ranks.size(run, a) == ranks.size(run, arm)]
     plain = [a for a in alike if ranks.plain(run, a) and ranks.strategy(run, a) == "all_reduce"]

@@ -8,12 +8,17 @@ from statistics import median
 from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
-from dualml.experiment.schema import Aggregation, Slow
+from dualml.experiment.schema import Aggregation, Arm, Slow
 from dualml.report import numbers
 from dualml.report.model import Run, Trial
 from dualml.report.words import Words
 
 #: What an experiment file leaves out.
+ARM: Mapping[str, Any] = {
+    name: field.get_default(call_default_factory=True)
+    for name, field in Arm.model_fields.items()
+    if not field.is_required()
+}
 AGGREGATION: Mapping[str, Any] = Aggregation().model_dump()
 SLOW: Mapping[str, Any] = Slow().model_dump()
 #: The kinds of handicap in the order of figures, and the key of `SLOW` that sets each.
@@ -125,40 +130,39 @@ def told_slow(run: Run, arm: str, words: Words) -> str:
     return words("handicap.rank", rank=s["rank"], what=words("list.comma").join(parts))
 
 
-def _text(settings: Mapping[str, Any], *without: str) -> str:
-    kept = {k: v for k, v in settings.items() if k not in without}
-    return json.dumps(kept, sort_keys=True, default=str)
-
-
-def _key(run: Run, arm: str, *without: str) -> str:
-    whole = {"world_size": 1, **run.arms[arm], "aggregation": aggregation(run, arm)}
-    inner = [name.split(".")[1] for name in without if name.startswith("aggregation.")]
-    whole["aggregation"] = {k: v for k, v in whole["aggregation"].items() if k not in inner}
-    if "lr" in without:
-        whole["optimizer"] = {k: v for k, v in whole["optimizer"].items() if k != "lr"}
-    return _text(whole, "group", *without)
+def key(run: Run, arm: str, *without: str) -> str:
+    """An arm's settings but those named (``slow``, ``optimizer.lr``), its group and how many seeds
+    it has, as text: equal for arms that otherwise do the same."""
+    whole = {**ARM, **run.arms[arm], "aggregation": aggregation(run, arm)}
+    for name in ("group", "seeds", *without):
+        outer, _, inner = name.partition(".")
+        if inner:
+            whole[outer] = {k: v for k, v in (whole[outer] or {}).items() if k != inner}
+        else:
+            whole.pop(outer, None)
+    return json.dumps(whole, sort_keys=True, default=str)
 
 
 def base_of(run: Run, arm: str) -> str | None:
     """The same arm without its handicap; where there is none, one that trained for longer or
     shorter."""
     for more in ((), ("epochs", "updates")):
-        mine = _key(run, arm, "slow", *more)
+        mine = key(run, arm, "slow", *more)
         for other in several(run):
             plain = other != arm and not run.arms[other].get("slow")
-            if plain and _key(run, other, "slow", *more) == mine:
+            if plain and key(run, other, "slow", *more) == mine:
                 return other
     return None
 
 
 def like(run: Run, arm: str, *without: str, **wanted: Any) -> str | None:
-    """Another arm that differs only in what ``without`` names (``aggregation.reduce``, ``lr``,
+    """Another arm that differs only in what ``without`` names (``aggregation.reduce``,
     ``slow``) and whose aggregation is as ``wanted``."""
-    mine = _key(run, arm, *without)
+    mine = key(run, arm, *without)
     for other in several(run):
         have = aggregation(run, other)
         fits = all(have[k] == v for k, v in wanted.items())
-        if other != arm and fits and _key(run, other, *without) == mine and run.select(other):
+        if other != arm and fits and key(run, other, *without) == mine and run.select(other):
             return other
     return None
 

@@ -9,7 +9,7 @@ from dualml.parity.statistics import MARGIN
 from dualml.partition import Bootstrap, RandomSampling, partition_from
 from dualml.report import numbers, ranks
 from dualml.report.cells import SIGNS, Cell, Table, heads, number
-from dualml.report.deals import Deal, deal_of, dealt, partition, rest, rule, told
+from dualml.report.deals import Deal, deal_of, dealt, partition, rule, told
 from dualml.report.gaps import Gap, accuracies, gap, plus_minus, signed
 from dualml.report.model import Run
 from dualml.report.spread import spread
@@ -41,7 +41,7 @@ def contests(run: Run) -> list[Contest]:
         alike: dict[str, list[str]] = {}
         for arm in dealt(run):
             if arm in arms:
-                alike.setdefault(rest(run, arm, "partition"), []).append(arm)
+                alike.setdefault(ranks.key(run, arm, "partition"), []).append(arm)
         for mine in alike.values():
             if len(mine) > 1 and any(rule(run, a) in DRAWN for a in mine):
                 base = _base(run, mine)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dualml.parity.statistics import ENOUGH
 from dualml.report import numbers
 from dualml.report.cells import Cell
-
-ENOUGH = 3  # seeds, for an interval
 
 
 @dataclass(frozen=True)

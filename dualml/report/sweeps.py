@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.report import numbers, style
+from dualml.report import numbers, ranks, style
 from dualml.report.model import Run, Trial
 from dualml.report.style import Figure, Look, loss_unit, slug
 from dualml.report.words import Words
@@ -33,7 +32,10 @@ def sweeps(run: Run, group: str, arms: Sequence[str]) -> list[Sweep]:
     for optimizer, mine in rules.items():
         for what in ("batch_size", "lr"):  # a larger batch often gets a larger rate
             values = {v: arm for arm in mine if (v := value(run, arm, what)) is not None}
-            alike = what == "batch_size" or len({_rest(run, arm) for arm in mine}) == 1
+            alike = (
+                what == "batch_size"
+                or len({ranks.key(run, arm, "optimizer.lr") for arm in mine}) == 1
+            )
             if len(values) == len(mine) > 1 and alike:
                 found.append(Sweep(group, optimizer, what, dict(sorted(values.items()))))
                 break
@@ -42,12 +44,6 @@ def sweeps(run: Run, group: str, arms: Sequence[str]) -> list[Sweep]:
 
 def _rule(run: Run, arm: str) -> Mapping[str, Any]:
     return run.arms[arm].get("optimizer") or {}
-
-
-def _rest(run: Run, arm: str) -> str:
-    """Everything of an arm but its learning rate, as text."""
-    rule = {k: v for k, v in _rule(run, arm).items() if k != "lr"}
-    return json.dumps({**run.arms[arm], "optimizer": rule}, sort_keys=True, default=str)
 
 
 def value(run: Run, arm: str, what: str) -> float | None:

@@ -86,9 +86,10 @@ class Alone:
         """What `training` gets as the batch of an update."""
         return self.feed.batch(step)
 
-    def trained_on(self, step: int) -> list[tuple[int, NDArray[np.int64]]]:
-        """Samples of an update that this process works on, and the rank they were dealt to."""
-        return list(enumerate(self.feed.parts(step)))
+    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        """Samples of ``batch`` that this process worked on, and the rank they were dealt to."""
+        ends = np.cumsum([len(part) for part in self.feed.parts(step)])
+        return list(enumerate(np.split(batch, ends[:-1])))
 
     def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
         """Batches, and the numbers of updates, that compile all that the trial needs."""
@@ -159,7 +160,7 @@ class Alone:
 
 
 class Group(Alone):
-    """A trial with several ranks: all decide alike, rank 0 evaluates."""
+    """A trial with several ranks: all decide alike, and share the evaluation where they can."""
 
     def __init__(
         self,
@@ -185,8 +186,8 @@ class Group(Alone):
     def batch(self, step: int) -> Any:
         return self.feed.parts(step)
 
-    def trained_on(self, step: int) -> list[tuple[int, NDArray[np.int64]]]:
-        return [(self.rank, self.feed.parts(step)[self.rank])]
+    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        return [(self.rank, batch[self.rank])]
 
     def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
         """With the number of an update at which parameters are averaged, too."""

@@ -14,7 +14,7 @@ START = "0" * 64
 class Seen:
     """A chain of SHA-256 for each rank: of the link before and the samples of the update.
 
-    Not of the plan, but of the indices as they are handed to the framework: equal chains mean that
+    Not of the plan, but of the indices that were handed to the framework: equal chains mean that
     two trials trained on the same samples in the same order.
 
     Attributes:

@@ -103,7 +103,8 @@ class Trial:
         arm, schedule = self.arm, self.arm.plan_schedule
         constant = schedule.kind == "constant" and not schedule.warmup
         length = 0 if constant else self.schedule.updates  # a list of rates ends with the trial
-        noise = deal_key(arm, self.seed) if arm.partition.get("name") == "feature_noise" else ""
+        rule = arm.plan_partition
+        noise = deal_key(arm, self.seed) if rule is not None and rule.changes_features else ""
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
         return str((self.rule, schedule.describe(), arm.chunk, length, noise, own))
 
@@ -272,12 +273,15 @@ class Trial:
         """Updates ``first`` … ``last`` without a synchronisation in between."""
         self.backend.synchronize()
         begin = time.perf_counter()
-        lazy = [self.training.step(self.ranks.batch(step), step) for step in range(first, last + 1)]
+        lazy, batches = [], []
+        for step in range(first, last + 1):
+            batches.append(self.ranks.batch(step))
+            lazy.append(self.training.step(batches[-1], step))
         losses = self.ranks.read(lazy)
         self.backend.synchronize()
         spent = time.perf_counter() - begin
-        for step in range(first, last + 1):
-            for rank, samples in self.ranks.trained_on(step):
+        for step, batch in enumerate(batches, start=first):
+            for rank, samples in self.ranks.trained_on(batch, step):
                 self.seen.add(rank, samples)
         return spent, losses
 

@@ -52,11 +52,11 @@ SCALING = {
     "one-node": node(1),
     "nodes-n2": node(2),
     "nodes-n4": node(4),
-    "weak-2": node(2, 2 * BATCH, "weak"),
+    "weak-2": node(2, 2 * BATCH, "weak", seeds=1),  # how often says nothing of what is done
     "weak-4": node(4, 4 * BATCH, "weak"),
 }
 MODES = {
-    "native": node(2, group="native", aggregation={"strategy": "native"}),
+    "native": node(2, group="native", seeds=1, aggregation={"strategy": "native"}),
     "overlap": node(
         2,
         group="native",

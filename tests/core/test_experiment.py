@@ -62,6 +62,20 @@ def test_seeds_and_data_replace_the_files(tiny: str) -> None:
     assert (found.seeds, found.data.name) == ([3, 4], "mnist")
 
 
+@pytest.mark.parametrize(("told", "wanted"), [
+    (1, [3]), (2, [3, 4]), (3, [3, 4, 5]), (9, [3, 4, 5]), (0, [3, 4, 5]),
+])  # fmt: skip
+def test_an_arm_may_take_the_first_seeds_alone(tiny: str, told: int, wanted: list[int]) -> None:
+    set_so = [f"arms.a.seeds={told}"]
+    found = load(tiny, arms=["all"], seeds=[3, 4, 5], overrides=set_so)
+    assert {arm: found.seeds_of(arm) for arm in found.arms} == {"a": wanted, "b": [3, 4, 5]}
+    described = found.describe()
+    assert described["seeds"] == [3, 4, 5]
+    # Said only where it was said.
+    assert [arm.get("seeds") for arm in described["arms"].values()] == [told or None, None]
+    assert Experiment.model_validate(described).seeds_of("a") == wanted
+
+
 @pytest.mark.parametrize(("override", "words"), [
     ("arms.a.optimizer.lrr=1", "did you mean 'lr'"),
     ("arms.a.optimizer.lr=-1", "0 < lr"),
@@ -74,6 +88,11 @@ def test_seeds_and_data_replace_the_files(tiny: str) -> None:
     ("arms.a.batch_size=-1", "greater than or equal to 0; received -1"),
     ("arms.a.batch_size=1.5", "valid integer"),
     ("arms.a.epochs=0", "greater than 0"),
+    ("arms.a.seeds=-1", "arms.a.seeds: .*greater than or equal to 0; received -1"),
+    ("arms.a.seeds=1.5", "arms.a.seeds: .*valid integer; received 1.5"),
+    ("arms.a.seeds=true", "arms.a.seeds: .*valid integer"),
+    ("arms.a.seeds=[0]", "arms.a.seeds: .*valid integer"),
+    ("arms.a.seed=1", "did you mean 'seeds'"),
     ("arms.a.schedule.kind=cosin", "constant, step or cosine"),
     ("arms.a.schedule.knd=1", "knd"),
     ("arms.b.optimizer.betas=3", "two numbers"),

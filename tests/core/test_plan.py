@@ -10,8 +10,11 @@ import pytest
 
 from dualml.data import load as load_data
 from dualml.errors import UserError
+from dualml.experiment.deals import deal_key
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan, freeze, restore, save
+from dualml.parity.judge import judge
+from dualml.runner.folder import RunFolder
 
 DIGITS = load_data("digits", explicit=True)
 
@@ -81,6 +84,26 @@ def test_schedule_looks_at_the_start_and_the_end() -> None:
         assert s.trace[0] == 1
         assert s.trace[-1] == min(s.updates, plan.experiment.parity.horizon)
         assert s.evaluate == sorted(set(s.evaluate))
+
+
+def test_seeds_that_an_arm_leaves_out_are_nowhere(tmp_path: Path) -> None:
+    few = ("arms.sgd.seeds=1", "arms.sgd.samples=100", "arms.adam.seeds=2",
+           "arms.adam.partition.name=round_robin")  # fmt: skip
+    plan = plan_of(*few, seeds=(5, 3, 4))
+    told = plan.experiment.arms
+    pools = [seed for seed in (5, 3, 4) if f"seed{seed}/pool100" in plan.order]
+    orders = [seed for seed in (5, 3, 4) if f"seed{seed}/pool100/epoch0" in plan.order]
+    dealt = [seed for seed in (5, 3, 4) if deal_key(told["adam"], seed) in plan.deals]
+    assert (pools, orders, dealt) == ([5], [5], [5, 3])
+    assert plan.hash != plan_of(*few[1:], seeds=(5, 3, 4)).hash
+
+    folder = RunFolder.create(tmp_path / "run", plan, ["torch", "mindspore"], "en", {})
+    wanted = [(arm, seed) for arm, seeds in (("gd", (5, 3, 4)), ("sgd", (5,)), ("adam", (5, 3)))
+              for seed in seeds]  # fmt: skip
+    trials = [(t["arm"], t["seed"], t["backend"]) for t in folder.run["trials"]]
+    assert trials == [(*one, backend) for one in wanted for backend in ("torch", "mindspore")]
+    judged = judge(tmp_path / "run")["comparisons"]
+    assert [(c["arm"], c["seed"]) for c in judged] == wanted
 
 
 def test_restored_plan_equals_the_saved_one(tmp_path: Path) -> None:

@@ -1,41 +1,34 @@
-"""One rank against several, other ways to make an update, larger batches: the report's numbers."""
+"""One rank against several: the report's speed-ups, efficiencies and what it says of them."""
 
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 
 import fake_nodes
-import fake_ranks
 import pytest
-from test_report_analysis import numbers, say
-from test_report_page import Page, rows
+from report_nodes import notes, row, run_of, table
+from test_report_analysis import say
+from test_report_page import Page
 
 from dualml.report import families, render, scaling
-from dualml.report.analysis import analyse
-from dualml.report.batch import (
-    OTHER,
-    SAME,
-    SCALED,
-    WARM,
-    batch_cards,
-    batch_table,
-    batches,
-)
-from dualml.report.batch_figures import batch_figures
-from dualml.report.cells import Table
 from dualml.report.families import STRONG, WEAK, Room
 from dualml.report.load import load
-from dualml.report.model import Run
-from dualml.report.modes import missing_table, mode_table, pairs, signed
 from dualml.report.scaling_figures import scaling_figures
-from dualml.report.scaling_tables import scaling_table, speedup_table
 from dualml.report.words import LANGUAGES, Words
 
-EN = Words("en")
 #: What the arms with four ranks on two cores would have: S = 2.71 and 2.93, E = 67.75 and 73.25 %.
 NEVER = ("2.71", "2.93", "67.8", "73.2", "73.3", "67.7")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fake_nodes.make(tmp_path_factory.mktemp("nodes"))
+
+
+@pytest.fixture(scope="module")
+def said(folder: Path) -> dict[str, list[str]]:
+    return say(folder)
 
 
 @pytest.fixture(scope="module", params=LANGUAGES)
@@ -45,50 +38,6 @@ def pages(
     """Language, HTML and Markdown."""
     made = render([folder], tmp_path_factory.mktemp(request.param), request.param)[:2]
     return request.param, *(p.read_text("utf-8") for p in made)
-
-
-@pytest.fixture(scope="module")
-def said(folder: Path) -> dict[str, list[str]]:
-    return say(folder)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_nodes.make(tmp_path_factory.mktemp("nodes"))
-
-
-@cache
-def run_of(folder: Path) -> Run:
-    return load([folder])
-
-
-TABLES = {
-    "scaling": scaling_table,
-    "speed-up": speedup_table,
-    "modes": mode_table,
-    "modes-missing": missing_table,
-    "batch": batch_table,
-}
-
-
-def table(folder: Path, name: str, words: Words = EN) -> Table:
-    made = TABLES[name](run_of(folder), words)
-    assert made is not None
-    assert made.name == name
-    return made
-
-
-def row(folder: Path, name: str, *texts: str) -> list[str]:
-    """Texts of the one row of a table that holds all of these."""
-    lines = [[cell.text for cell in line] for line in table(folder, name).rows]
-    found = [line for line in lines if set(texts) <= set(line)]
-    assert len(found) == 1, (texts, lines)
-    return found[0]
-
-
-def notes(made: Table, *texts: str) -> list[str]:
-    line = next(r for r in made.rows if set(texts) <= {c.text for c in r})
-    return [c.note for c in line]
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -291,127 +240,3 @@ def test_missing_trials(tmp_path: Path) -> None:
         notes(made, "nodes-n2", "torch")[4] == "no successful trial of one-node with the same seed"
     )
     assert row(folder, "speed-up", "weak-2", "mindspore")[4] == "1.6"
-
-
-# --- other ways -----------------------------------------------------------------------------------
-
-
-def test_ways_are_held_against_the_plain_one(folder: Path) -> None:
-    assert [(p.way, p.arm, p.other) for p in pairs(run_of(folder))] == [
-        ("native", "native", "nodes-n2"),
-        ("overlap", "overlap", "nodes-n2"),
-        ("replicas", "replicas", "nodes-n2"),
-        ("accumulate", "accumulate", "nodes-n2"),
-    ]
-    line = row(folder, "modes", "native", "torch")
-    # 5 ms of 7.14, 6.25 and 5.56
-    assert line[3:8] == ["2", "nodes-n2", "5", "6.32", "0.8"]
-    assert line[-1] == "25.0 / 25.0"
-    assert row(folder, "modes", "accumulate", "torch")[7] == "2"
-    made = table(folder, "modes")
-    assert notes(made, "native", "torch")[2] == "DistributedDataParallel"
-    assert notes(made, "overlap", "torch")[2] == "buckets of 64 KiB"
-    lost = table(folder, "modes-missing")
-    assert [c.text for c in lost.rows[0]] == [
-        "replicas", "torch, mindspore", "one process, several devices", "unsupported",
-        fake_nodes.WHY,
-    ]  # fmt: skip
-    assert (signed(0.0123), signed(-2e-4), signed(1e-9)) == ("+0.012", "−2.0×10⁻⁴", "0")
-
-
-def test_sentences_of_the_ways(said: dict[str, list[str]]) -> None:
-    assert said["modes.alike"][0].startswith(
-        "native (the framework's own) on torch: 5 ms per update against 6.32 ms with nodes-n2; the "
-        "interval of the ratio 0.8 (0.552 – 1.05) holds 1"
-    )
-    assert "12.5 ms per update against 6.32 ms with nodes-n2, 2 times as long" in " ".join(
-        said["modes.held"]
-    )
-    assert said["modes.unsupported"] == [
-        f"replicas (one process, several devices): unsupported on torch and mindspore "
-        f"({fake_nodes.WHY})."
-    ]
-
-
-# --- larger batches -------------------------------------------------------------------------------
-
-
-def test_batches(folder: Path) -> None:
-    (found,) = batches(run_of(folder))
-    assert found.base.name == "batch-12"
-    assert [(a.name, a.kind) for a in found.arms] == [
-        ("batch-48", SAME), ("batch-48-scaled", SCALED), ("batch-240", SAME),
-        ("batch-240-warm-up", WARM),
-    ]  # fmt: skip
-    assert found.of(OTHER) == []
-    line = row(folder, "batch", "batch-240-warm-up", "torch")
-    assert line[2:7] == ["240", "1", "in proportion, ×\u00a020", "5", "15"]
-    assert row(folder, "batch", "batch-48", "mindspore")[4] == "same"
-    assert batch_cards(run_of(folder), EN)[0].arms == ["batch-48-scaled", "batch-240-warm-up"]
-
-
-def test_sentences_of_batches(said: dict[str, list[str]], tmp_path: Path) -> None:
-    assert said["batch.cost"][0].startswith(
-        "torch: with the same step (learning rate 0.05), a batch of 48 instead of 12 makes 75 "
-        "updates instead of 300 in as many epochs; test accuracy changes by −5.00 percentage "
-        "points (95 % interval −5.43 – −4.57), the final loss from"
-    )
-    assert "may be chance" in said["batch.cost_open"][0]
-    assert said["batch.recovered"][0] == (
-        "torch: a step in proportion (learning rate 0.2) makes up for a batch of 48 instead of 12: "
-        "test accuracies are equal within 1 percentage point (0.00; 90 % interval −0.17 to +0.17, "
-        "two one-sided t-tests over 3 seeds; batch-48-scaled)."
-    )
-    assert "and a warm-up of 5 updates a batch of 240 stays more than 1" in said["batch.lost"][0]
-    two = fake_nodes.make(tmp_path, arms=list(fake_nodes.BATCHES), seeds=(0, 2))
-    assert "2 seeds are too few for a test" in say(two)["batch.untested"][0]
-    assert "(two seeds: " in say(two)["batch.cost"][0]
-
-
-# --- pages ----------------------------------------------------------------------------------------
-
-
-def test_both_languages_say_the_same(folder: Path) -> None:
-    run = run_of(folder)
-    en, zh = (analyse(run, Words(lang)) for lang in LANGUAGES)
-    for a, b in zip(en, zh, strict=True):
-        assert [f.key for f in a.findings] == [f.key for f in b.findings]
-        for x, y in zip(a.findings, b.findings, strict=True):
-            assert numbers(x.text) == numbers(y.text), x.text
-
-
-def test_the_page(pages: tuple[str, str, str]) -> None:
-    _, text, markdown = pages
-    page = Page(text)
-    ids = [value for _, key, value in page.attributes if key == "id"]
-    assert len(ids) == len(set(ids))
-    for name in ("speed-up", "update-parts", "large-batch"):
-        assert f"figure-{name}" in ids
-        assert f"](figures/{name}.svg)" in markdown
-    for name in ("speed-up", "scaling", "modes", "modes-missing", "batch"):
-        assert rows(text, name)
-    assert r"\frac{T_1}{u + \frac{T_1 - u}{n}}" in markdown
-    assert "Goyal et al. 2017" in text
-    assert "Amdahl 1967" in text
-
-
-def test_other_runs_have_none_of_it(tmp_path: Path) -> None:
-    run = load([fake_ranks.make(tmp_path, costs=False)])
-    assert all(make(run, EN) is None for make in TABLES.values())
-    for figures in (scaling_figures, batch_figures):
-        assert list(figures(run, EN)) == []
-    assert not [k for k in say(tmp_path) if k.startswith(("scaling", "modes", "batch"))]
-
-
-@pytest.mark.parametrize(
-    "arms",
-    [["one-node"], ["nodes-n4"], ["one-node", "nodes-n4"], ["native"], ["replicas", "shared"],
-     ["batch-48", "batch-240"]],
-    ids=",".join,
-)  # fmt: skip
-def test_any_subset_makes_a_page(tmp_path: Path, arms: list[str]) -> None:
-    folder = fake_nodes.make(tmp_path, arms=arms, backends=["torch"], seeds=[0])
-    text = render([folder])[0].read_text("utf-8")
-    Page(text)
-    for name in re.findall(r'<table id="table-([^"]+)"', text):
-        assert rows(text, name), name

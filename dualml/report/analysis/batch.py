@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dualml.parity.statistics import LEVEL, MARGIN, equivalent
+from dualml.parity.statistics import ENOUGH, LEVEL, MARGIN, equivalent
 from dualml.report import numbers
 from dualml.report.analysis.base import Finding, Notes
 from dualml.report.batch import SAME, SCALED, WARM, Arm, Batches, accuracies, batches
@@ -10,8 +10,6 @@ from dualml.report.model import Run
 from dualml.report.spread import interval, paired, spread
 from dualml.report.sweeps import epoch_seconds
 from dualml.report.words import Words
-
-ENOUGH = 3  # seeds, for a test
 
 
 def batch(run: Run, words: Words) -> list[Finding]:

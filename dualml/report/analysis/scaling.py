@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dualml.parity.statistics import ENOUGH
 from dualml.report import families, numbers
 from dualml.report.analysis.base import Finding, Notes
 from dualml.report.families import STRONG, WEAK
@@ -9,8 +10,6 @@ from dualml.report.model import Run
 from dualml.report.scaling import OVERSUBSCRIBED, UNKNOWN, Point, all_points, name, places
 from dualml.report.spread import interval
 from dualml.report.words import Words
-
-ENOUGH = 3  # seeds, for an interval
 
 
 def scaling(run: Run, words: Words) -> list[Finding]:

@@ -9,7 +9,7 @@ import numpy as np
 from dualml.report import numbers, ranks
 from dualml.report.analysis.base import Finding, Notes
 from dualml.report.analysis.merged import Merged
-from dualml.report.deals import rest, rule
+from dualml.report.deals import rule
 from dualml.report.gaps import gap, short, told
 from dualml.report.model import Run
 from dualml.report.skew import apart, emd, skewed, worst
@@ -24,7 +24,7 @@ def skew(run: Run, words: Words) -> list[Finding]:
     merged = Merged(notes, words)
     families: dict[str, list[str]] = {}
     for arm in arms:
-        families.setdefault(rest(run, arm, "partition"), []).append(arm)
+        families.setdefault(ranks.key(run, arm, "partition"), []).append(arm)
     for backend in run.backends:
         for mine in families.values():
             _order(merged, run, words, backend, mine)
@@ -147,12 +147,12 @@ def _worst(merged: Merged, run: Run, backend: str, arms: Sequence[str]) -> None:
 
 def _every(merged: Merged, run: Run, words: Words, backend: str, arm: str) -> None:
     """Against the same arm that averages more often, the next one where there are several."""
-    mine, key = ranks.aggregation(run, arm)["every"], rest(run, arm, "aggregation.every")
+    mine, key = ranks.aggregation(run, arm)["every"], ranks.key(run, arm, "aggregation.every")
     others = {
         a: every
         for a in skewed(run)
         if (every := ranks.aggregation(run, a)["every"]) < mine
-        and rest(run, a, "aggregation.every") == key
+        and ranks.key(run, a, "aggregation.every") == key
     }
     if not others:
         return
@@ -178,11 +178,11 @@ def _gradients(merged: Merged, run: Run, words: Words, backend: str, arm: str) -
     if ranks.aggregation(run, arm)["of"] != "gradients":
         return
     free = ("aggregation.of", "aggregation.every")
-    key = rest(run, arm, *free)
+    key = ranks.key(run, arm, *free)
     for other in skewed(run):
         every = ranks.aggregation(run, other)["every"]
         found = gap(run, arm, other, backend)
-        if other == arm or every == 1 or found is None or rest(run, other, *free) != key:
+        if other == arm or every == 1 or found is None or ranks.key(run, other, *free) != key:
             continue
         low, theirs = (worst(run.select(a, backend)) for a in (arm, other))
         merged.say(

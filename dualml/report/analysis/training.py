@@ -174,7 +174,7 @@ def _against(
 
 def _sum(notes: Notes, run: Run, words: Words, arm: str) -> None:
     """A sum is a mean with n times the learning rate; with 1 / n of the rate it is the mean."""
-    other = ranks.like(run, arm, "aggregation.reduce", "lr", reduce="weighted")
+    other = ranks.like(run, arm, "aggregation.reduce", "optimizer.lr", reduce="weighted")
     rate, n = float(run.arms[arm]["optimizer"].get("lr") or 0.0), ranks.size(run, arm)
     effective = {"arm": arm, "n": n, "rate": f"{rate:g}", "effective": f"{rate * n:g}"}
     items = _items(run, words, arm, other) if other else []
