@@ -39,6 +39,10 @@ from dualml_ms.rendezvous import (
     variables,
 )
 
+#: Until a sleep is cut short for the first time, and between the next times. MindSpore looks for a
+#: rank's address 19 times, 3 s apart: half a second leaves 9 s to ranks that share a core.
+WAKE_S = 0.1, 0.5
+
 
 class Membership:
     """This process in the cluster.
@@ -150,6 +154,7 @@ def by_address(place: Place, way: str, host: str, port: int) -> Membership:
         with formed(place):
             if way == "store":
                 store = store or open_store(place, host, int(told))
+                meet(place, "store", "")  # the attempts to come are for ranks that begin together
                 form = store_functions()[1]
                 form("mccl", timedelta(seconds=place.timeout), place.size, place.rank, store)
             else:
@@ -218,7 +223,7 @@ def impatient() -> Iterator[None]:
         return
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.siginterrupt(signal.SIGALRM, False)
-    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    signal.setitimer(signal.ITIMER_REAL, *WAKE_S)
     try:
         yield
     finally:

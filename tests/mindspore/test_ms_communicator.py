@@ -48,6 +48,9 @@ size, board = job["size"], FileBoard(Path(job["board"]))
 place = Place(rank, size, board, job.get("rendezvous", "auto"), job["timeout"])
 if rank in job.get("without_store", []):
     del rendezvous.private.TCPStore
+if rank in job.get("late", []):
+    store, form = rendezvous.store_functions()
+    cluster.store_functions = lambda: (store, lambda *told: (time.sleep(5), form(*told)))
 scheduler = None
 if job.get("rendezvous") == "env://":
     if rank == 0:
@@ -147,6 +150,11 @@ def test_ranks_find_one_another_on_the_loopback(tmp_path: Path, mode: str) -> No
     found = run(tmp_path, 2, mode=mode, overwrite=True)
     clean(found, "store")
     assert [told["got"] for told in found] == [[1.0], [0.0]]
+
+
+@pytest.mark.system
+def test_a_rank_is_waited_for_that_has_its_core_to_share(tmp_path: Path) -> None:
+    clean(run(tmp_path, 2, late=[1]), "store")
 
 
 @pytest.mark.system
