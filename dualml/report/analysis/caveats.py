@@ -12,7 +12,13 @@ from dualml.report.words import Words
 def crowded_items(run: Run, words: Words) -> list[str]:
     """The backends whose ranks had to share cores, with the numbers."""
     return [
-        words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
+        words(
+            "page.crowded_item",
+            backend=backend,
+            ranks=words.count("rank", n),
+            threads=words.count("thread", threads),
+            cores=words.count("core", have),
+        )
         for backend, n, threads, have in machine.crowded(run)
     ]
 
