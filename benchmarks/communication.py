@@ -14,11 +14,12 @@ import json
 from ranks import on_ranks, slowest, tie
 from timing import Row, fastest, row
 
-MB = 2**20
+KB, MB = 2**10, 2**20
 #: Bytes, calls of one round, and what else is timed: short ones are called until they take 30 ms.
 SIZES = ((MB, 30, []), (4 * MB, 10, []), (16 * MB, 3, ["ring"]), (64 * MB, 1, ["copy"]))
 TIE = "a tie: the communicator adds 6 µs to a call, rounds differ by a fifth and more"
 RING = 16 * MB
+SMALL = 256 * KB
 SECTIONS = {"torch": "collectives, torch", "mindspore": "collectives, mindspore"}
 MODELS = {"lenet": "LeNet, 52 thousand", "mlp": "MLP, 235 thousand", "many": "100 tensors, 4 MB"}
 
@@ -33,6 +34,13 @@ def torch_rows(rounds: int) -> list[Row]:
         what = f"all_reduce, 2 ranks, {nbytes // MB} MB"
         made = row(section, what, "dist.all_reduce", times, "ours", "native", target=1.05)
         found.append(tie(made, TIE))
+    for n in (2, 4):
+        small = {"sizes": [(SMALL, 20, ["ours", "pushy"])], "rounds": rounds}
+        times = slowest(
+            [r[str(SMALL)] for r in on_ranks("torch", n, "collectives_torch:sizes", small)]
+        )
+        what = f"all_reduce, {n} ranks, {SMALL // KB} KB"
+        found.append(row(section, what, "gloo's receiving thread as it is", times, "ours", "pushy"))
     copied = slowest([rank[str(SIZES[-1][0])] for rank in told])
     what = f"all_reduce, 2 ranks, {SIZES[-1][0] // MB} MB"
     found.append(row(section, what, "copy in memory", copied, "ours", "copy"))

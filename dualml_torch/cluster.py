@@ -17,6 +17,7 @@ from dualml.communicator import Place
 from dualml.communicator.board import exchange_notes
 from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml.machine import parse_device
+from dualml_torch.gloo import wait_your_turn
 from dualml_torch.rendezvous import INTERFACE, attempt, first, meet
 
 #: Seconds to take leave: enough for ranks that end together, little where one is gone already.
@@ -77,6 +78,7 @@ def join(place: Place, device: str | torch.device = "cpu") -> Membership:
         raise CommunicationError(
             f"rank {place.rank} of {place.size} cannot join by {place.rendezvous}: {first(error)}"
         ) from error
+    wait_your_turn()
     return member
 
 
@@ -95,7 +97,9 @@ def new_group(place: Place, member: Membership, ranks: list[int], key: str) -> A
     told = exchange_notes(place.board, key, place.rank, ranks, str(mine), place.timeout, what)
     for _ in range(max(map(int, told.values())) - mine):
         dist.new_group([place.rank], timeout=member.limit, use_local_synchronization=True)
-    return dist.new_group(ranks, timeout=member.limit, use_local_synchronization=True)
+    group = dist.new_group(ranks, timeout=member.limit, use_local_synchronization=True)
+    wait_your_turn()
+    return group
 
 
 def leave(member: Membership) -> None:

@@ -22,6 +22,7 @@ import torch.distributed as dist  # noqa: E402
 from dualml.communicator import Communicator, FileBoard, MemoryBoard, Place  # noqa: E402
 from dualml.errors import CommunicationError, Unsupported, UserError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
+from dualml_torch import gloo  # noqa: E402
 from dualml_torch.cluster import FAREWELL_S, leave  # noqa: E402
 from dualml_torch.communicator import connect  # noqa: E402
 
@@ -59,6 +60,22 @@ def total(comm: Communicator, argument: Any) -> float:
 def test_rendezvous(kind: str, tmp_path: Path) -> None:
     where = {"file": f"file://{tmp_path}/meet", "tcp": f"tcp://127.0.0.1:{free_port()}"}[kind]
     assert ranks("total", rendezvous=where) == [9.0, 9.0]
+
+
+def policies(comm: Communicator, argument: Any) -> list[list[bool]]:
+    found = []
+    for group in (comm, comm.subgroup([0, 1])):
+        assert group is not None
+        found.append([os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in gloo.loops()])
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has this policy")
+def test_receiving_threads_wait_their_turn() -> None:
+    for world, both in ranks("policies"):
+        assert world, "gloo's thread has another name in this version"
+        assert len(both) > len(world) - 1
+        assert all(both)
 
 
 def listening(comm: Communicator, argument: Any) -> list[str]:
