@@ -37,10 +37,14 @@ def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     return found
 
 
-def pushy(call: Callable[[], Any]) -> None:
-    """With gloo's receiving thread as it is started, not as the communicator leaves it."""
+def as_started() -> None:
+    """Gloo's receiving threads as they are in any script, until `wait_your_turn`."""
     for thread in loops():
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+def pushy(call: Callable[[], Any]) -> None:
+    as_started()
     call()
     wait_your_turn()
 

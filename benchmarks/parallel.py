@@ -3,9 +3,8 @@
     python benchmarks/parallel.py --backend torch|mindspore [--quick]     prints rows as JSON
 
 LeNet, SGD, 64 samples an update shared by two ranks of one thread each. All loops take turns in the
-same two ranks; a round's time is that of the slowest rank. The target is for like against like:
-`DistributedDataParallel` sends buckets during the backward pass, as ``overlap = true`` does, and
-MindSpore's own mode is the way its users train on several ranks.
+same two ranks; a round's time is that of the slowest rank. Targets are held against the best loop of
+PyTorch by itself, and against MindSpore's own mode, the way its users train on several ranks.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ SECTIONS = {
     "mindspore": "data-parallel training on two ranks, mindspore",
 }
 WHAT = {"ours": "LeNet, sgd, all_reduce", "overlap": "LeNet, sgd, all_reduce, overlap = true"}
-OURS = {"torch": ["overlap", "ours"], "mindspore": ["ours"]}
+OURS = {"torch": ["ours", "overlap"], "mindspore": ["ours"]}
 BY_HAND = {
     "torch": {
         "fused": "DistributedDataParallel, fused SGD",
         "foreach": "DistributedDataParallel, foreach SGD",
+        "turns": "the same with gloo's threads as dualml leaves them",
     },
     "mindspore": {
         "each": "one compiled cell, ops.AllReduce per parameter",
@@ -39,15 +39,16 @@ BY_HAND = {
 def rows(backend: str, rounds: int) -> list[Row]:
     times = slowest(on_ranks(backend, SIZE, f"parallel_{backend}:train", {"rounds": rounds}))
     by_hand = BY_HAND[backend]
-    best = fastest(times, list(by_hand))
-    like = ("overlap", best) if backend == "torch" else ("ours", "native")
+    alone = [name for name in by_hand if name != "turns"]
+    best = fastest(times, alone)
+    like = best if backend == "torch" else "native"
     return [
         row(
             SECTIONS[backend], WHAT[ours], by_hand[name], times, ours, name,
-            target=TARGET if (ours, name) == like else None,
+            target=TARGET if (ours, name) == ("ours", like) else None,
         )
         for ours in OURS[backend]
-        for name in sorted(by_hand, key=lambda name: name != best)
+        for name in sorted(by_hand, key=lambda name: (name == "turns", name != best))
     ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from collectives_torch import as_started
 from handwritten_torch import lenet
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
@@ -12,16 +13,21 @@ from timing import Times, take_turns
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from dualml_torch.gloo import wait_your_turn
+
 
 class HandWritten:
     """The loop an expert writes: `DistributedDataParallel` at its fastest, data in memory.
 
     Args:
+        own: with gloo's threads as a script of its own has them; else as dualml leaves them.
         how: ``fused=True`` or ``foreach=True`` of `torch.optim.SGD`.
     """
 
-    def __init__(self, comm: Any, x: torch.Tensor, y: torch.Tensor, **how: bool) -> None:
-        self.x, self.y, n = x, y, comm.size
+    def __init__(
+        self, comm: Any, x: torch.Tensor, y: torch.Tensor, own: bool = True, **how: bool
+    ) -> None:
+        self.x, self.y, self.own, n = x, y, own, comm.size
         self.net = DistributedDataParallel(
             lenet(), broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
         )
@@ -30,8 +36,10 @@ class HandWritten:
         self.mine = slice(comm.rank * BATCH // n, (comm.rank + 1) * BATCH // n)
 
     def __call__(self) -> None:
-        # The trial's choice of deterministic algorithms is its own cost, not that of this loop.
+        # What a trial sets for its process is neither this loop's cost nor its gain.
         torch.use_deterministic_algorithms(False)
+        if self.own:
+            as_started()
         losses = []
         for _ in range(STEPS):
             batch = torch.from_numpy(self.next()[self.mine])
@@ -44,6 +52,7 @@ class HandWritten:
             losses.append(loss.detach())
         torch.stack(losses).tolist()
         torch.use_deterministic_algorithms(True)
+        wait_your_turn()
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
@@ -56,6 +65,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         "overlap": OurParallel(comm, x, y, overlap=True),
         "fused": HandWritten(comm, *own, fused=True),
         "foreach": HandWritten(comm, *own, foreach=True),
+        "turns": HandWritten(comm, *own, own=False, foreach=True),
     }
     times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
     return {name: [t / STEPS for t in found] for name, found in times.items()}
