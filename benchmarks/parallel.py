@@ -3,7 +3,7 @@
     python benchmarks/parallel.py --backend torch|mindspore [--quick]     prints rows as JSON
 
 LeNet, SGD, 64 samples an update shared by two ranks of one thread each. All loops take turns in the
-same two ranks; a round's time is that of the slowest rank. Targets are held against the best loop of
+same two ranks; a round's time is that of the slowest rank. Targets are against the best loop of
 PyTorch by itself, and against MindSpore's own mode, the way its users train on several ranks.
 """
 
