@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from dualml.experiment.schema import Arm
+
+WIDE = 120  # columns a terminal needs for a table of arms
+LONG = ("optimizer", "partition", "aggregation")
 
 
 def list_(
@@ -48,27 +55,68 @@ def show(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(f"{experiment.name}: {experiment.title.get('en', '')}"))
-    for column in ("group", "arm", "optimizer", "schedule", "batch", "samples", "length"):
-        table.add_column(column, overflow="fold")
-    for name, arm in experiment.arms.items():
-        rule = {k: v for k, v in arm.optimizer.items() if k != "name"}
-        length = f"{arm.updates} updates" if arm.updates else f"{arm.epochs:g} epochs"
-        told = ", ".join(f"{k} = {v}" for k, v in rule.items())
-        table.add_row(
-            escape(arm.group),
-            name,
-            escape(f"{arm.optimizer['name']}({told})"),
-            arm.schedule.get("kind", ""),
-            str(arm.batch_size or "full"),
-            str(arm.samples or "all"),
-            length,
-        )
-    console = Console()
-    console.print(table)
+    title = f"{experiment.name}: {experiment.title.get('en', '')}"
+    rows = {name: columns(arm) for name, arm in experiment.arms.items()}
+    heads = list(columns(next(iter(experiment.arms.values()))))
+    same = {head: {row[head] for row in rows.values()} for head in heads}
+    common = {head: min(found) for head, found in same.items() if len(found) == 1 < len(rows)}
+    shown = [head for head in heads if head not in common]
+    console = Console(highlight=False)
+    if console.width >= WIDE:
+        table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
+        for head in ("arm", *shown):
+            table.add_column(head, overflow="fold", no_wrap=head not in LONG)
+        for name, row in rows.items():
+            table.add_row(name, *(escape(row[head]) for head in shown))
+        console.print(table)
+    else:
+        console.print(title, markup=False)
+        for name, row in rows.items():
+            told = [f"{head} {row[head]}" for head in shown if row[head]]
+            console.print(f"{name}: {', '.join(told)}", markup=False)
+    console.print("settings left out are the defaults; --json has all of them")
+    if said := [f"{column} {value}" for column, value in common.items() if value]:
+        console.print(f"all arms: {', '.join(said)}", markup=False)
     console.print(
         f"model {experiment.model}, loss {experiment.loss}, data {experiment.data.name}, "
         f"seeds {experiment.seeds}",
         highlight=False,
         markup=False,
     )
+
+
+def columns(arm: Arm) -> dict[str, str]:
+    """What the table says of an arm; empty where it does what goes without saying."""
+    length = arm.updates or f"{arm.epochs:g}"
+    unit = "update" if arm.updates else "epoch"
+    combined = arm.aggregation.model_dump(exclude_defaults=True)
+    return {
+        "group": arm.group,
+        "ranks": str(arm.world_size),
+        "optimizer": chosen(arm.rule),
+        "schedule": str(arm.schedule.get("kind", "")),
+        "batch": str(arm.batch_size or "full"),
+        "samples": str(arm.samples or "all"),
+        "length": f"{length} {unit}{'' if length in (1, '1') else 's'}",
+        "partition": chosen(arm.plan_partition),
+        "aggregation": called(combined.pop("strategy", arm.aggregation.strategy), combined)
+        if arm.world_size > 1 or combined
+        else "",
+    }
+
+
+def chosen(rule: Any) -> str:
+    """A rule and what is not as it would be by itself: ``SGD(lr=0.1)`` → ``sgd(lr=0.1)``."""
+    if rule is None:
+        return ""
+    from dataclasses import fields
+
+    told = {f.name: getattr(rule, f.name) for f in fields(rule)}
+    return called(
+        rule.name, {f.name: told[f.name] for f in fields(rule) if told[f.name] != f.default}
+    )
+
+
+def called(name: str, settings: Mapping[str, Any]) -> str:
+    told = [f"{key}={value}" for key, value in settings.items()]
+    return name + (f"({', '.join(told)})" if told else "")

@@ -30,6 +30,7 @@ WORDS = {
         "empty": "Ranks without samples: {ranks}.",
         "keeps": "Each rank keeps these samples in every epoch.",
         "redeals": "Every epoch deals anew.",
+        "lists_only": "! The file holds the lists alone; the noise of {rule} is added by the rule.",
         "needed": "{key} (needed)",
         "settings": "settings: {settings}",
     },
@@ -46,6 +47,7 @@ WORDS = {
         "empty": "没有样本的 rank：{ranks}。",
         "keeps": "每个 rank 在各轮中保持同一批样本。",
         "redeals": "每一轮都重新分配。",
+        "lists_only": "! 文件只含列表；{rule} 的噪声由规则本身添加。",
         "needed": "{key}（必填）",
         "settings": "参数：{settings}",
     },
@@ -115,7 +117,7 @@ def partition(
     parts = rule.deal(samples.train_y, world_size, seed, epoch)
     told = prove(rule, parts, samples.train_y)
     if out is not None:
-        save(out, parts, samples.train_y, samples.name, rule)
+        save(out, parts, samples.train_y, samples.name, rule, seed, epoch)
     notice = samples.notice[lang] if samples.notice else None
     about = {"data": samples.name, "seed": seed, "epoch": epoch}
     if as_json:
@@ -125,6 +127,8 @@ def partition(
         return
     show(rule, told, samples.train_y, about, notice, lang)
     if out is not None:
+        if rule.changes_features:
+            typer.echo(WORDS[lang]["lists_only"].format(rule=rule.name))
         typer.echo(f"→ {out}")
 
 

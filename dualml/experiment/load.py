@@ -222,6 +222,7 @@ def select(
         members = [n for n, arm in arms.items() if word in ("all", arm.group, origins.get(n))]
         if not members:
             known = [*arms, *experiment.groups(), *origins.values(), "all"]
-            raise UserError(f"{experiment.name} has no arm {word!r}{nearest(word, known)}")
+            told = nearest(word, list(dict.fromkeys(known)))
+            raise UserError(f"{experiment.name} has no arm {word!r}{told}")
         keep.update(dict.fromkeys(members))
     return experiment.model_copy(update={"arms": {n: arms[n] for n in arms if n in keep}})

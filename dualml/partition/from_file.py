@@ -48,12 +48,21 @@ class FromFile(Partition):
         return Promise(None, None)
 
 
-def save(path: Path, parts: Sequence[Index], labels: Index, dataset: str, rule: Partition) -> None:
+def save(
+    path: Path,
+    parts: Sequence[Index],
+    labels: Index,
+    dataset: str,
+    rule: Partition,
+    seed: int = 0,
+    epoch: int = 0,
+) -> None:
     """Write one deal as ``.npz``: no pickle, readable without dualml.
 
     Args:
         labels: of all samples, in their order: later they tell whether the samples are the same.
         dataset: its name, for messages.
+        rule, seed, epoch: where the lists come from.
     """
     told = {
         "format": FORMAT,
@@ -61,6 +70,8 @@ def save(path: Path, parts: Sequence[Index], labels: Index, dataset: str, rule: 
         "samples": len(labels),
         "labels": fingerprint(np.asarray(labels, np.int64)),
         "rule": rule.describe(),
+        "seed": seed,
+        "epoch": epoch,
         "ranks": len(parts),
     }
     packed = io.BytesIO()
