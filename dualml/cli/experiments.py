@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dualml.experiment.schema import Arm
 
 WIDE = 120  # columns a terminal needs for a table of arms
-LONG = ("optimizer", "partition", "aggregation")
+LONG = ("optimizer", "partition", "aggregation", "slow")
 
 
 def list_(
@@ -90,9 +90,7 @@ def columns(arm: Arm) -> dict[str, str]:
     length = arm.updates or f"{arm.epochs:g}"
     unit = "update" if arm.updates else "epoch"
     combined = arm.aggregation.model_dump(exclude_defaults=True)
-    return {
-        "group": arm.group,
-        "ranks": str(arm.world_size),
+    trains = {
         "optimizer": chosen(arm.rule),
         "schedule": str(arm.schedule.get("kind", "")),
         "batch": str(arm.batch_size or "full"),
@@ -102,7 +100,11 @@ def columns(arm: Arm) -> dict[str, str]:
         "aggregation": called(combined.pop("strategy", arm.aggregation.strategy), combined)
         if arm.world_size > 1 or combined
         else "",
+        "slow": "" if arm.slow is None else settings(arm.slow.model_dump(exclude_defaults=True)),
     }
+    if arm.kind != "train":
+        trains = dict.fromkeys(trains, "") | {"aggregation": ", ".join(arm.strategies)}
+    return {"group": arm.group, "ranks": str(arm.world_size), **trains}
 
 
 def chosen(rule: Any) -> str:
@@ -117,6 +119,9 @@ def chosen(rule: Any) -> str:
     )
 
 
-def called(name: str, settings: Mapping[str, Any]) -> str:
-    told = [f"{key}={value}" for key, value in settings.items()]
-    return name + (f"({', '.join(told)})" if told else "")
+def called(name: str, values: Mapping[str, Any]) -> str:
+    return f"{name}({settings(values)})" if values else name
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())

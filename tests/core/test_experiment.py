@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from command import dualml
 
 from dualml.errors import UserError
 from dualml.experiment.load import load
@@ -166,3 +167,14 @@ def test_quick_without_a_quick_table(tmp_path: Path) -> None:
     path.write_text(GOOD.partition("[quick]")[0])
     with pytest.raises(UserError, match="no \\[quick\\] table"):
         load(str(path), quick=True)
+
+
+@pytest.mark.parametrize("width", ["80", "160"])
+def test_show_tells_arms_apart(width: str) -> None:
+    done = dualml("show", "lab3", env={"COLUMNS": width})
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    for part in ("label_shards", "dirichlet_labels(alpha=0.1", "sgd(lr=0.1)", "120 updates"):
+        assert part in told, part
+    assert "all arms: schedule constant" in told
+    assert "compute=4" in dualml("show", "lab2", env={"COLUMNS": width}).stdout
