@@ -8,8 +8,7 @@ import numpy as np
 from workload import dataset
 
 from dualml.aggregation.buckets import layout
-from dualml.aggregation.native import Summed
-from dualml.aggregation.parallel import DataParallel
+from dualml.aggregation.scheme import scheme
 from dualml.backend import backends
 from dualml.data import normalised
 from dualml.experiment.schema import Aggregation
@@ -61,13 +60,8 @@ class OurParallel:
             spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS
         )
         buckets, settings = layout(spec.parameters()), Aggregation(overlap=overlap)
-        if overlap:
-            pieces = training.overlapping(buckets, comm)
-            self.parallel: DataParallel = Summed(backend, training, pieces, comm, settings)
-        else:
-            self.parallel = DataParallel(
-                backend, training, training.pieces(buckets), comm, settings
-            )
+        pieces = training.overlapping(buckets, comm) if overlap else training.pieces(buckets)
+        self.parallel = scheme(settings)(backend, training, pieces, comm, settings)
         self.parallel.load(
             weights, rule.init({name: w.astype(np.float64) for name, w in weights.items()}), 0
         )

@@ -56,9 +56,6 @@ CHINESE = {
     "an update of two ranks, LeNet, 256 samples each, a core each": "两个进程的一次更新，"
     "LeNet，各 256 个样本，各占一个核",
     "one rank alone, 256 samples": "一个进程单独运行，256 个样本",
-    "at least 0.85 is good": "不低于 0.85 为好",
-    "at least 0.8 is good": "不低于 0.8 为好",
-    "efficiency ": "效率 ",
     "MindSpore's DATA_PARALLEL mode, one compiled cell": "MindSpore 的 DATA_PARALLEL 模式，"
     "整步编译",
     "start-up of two ranks, torch": "两个进程的启动，torch",
@@ -74,8 +71,9 @@ CHINESE = {
     "LeNet, sgd, all_reduce": "LeNet，sgd，all_reduce",
     "a tie: the communicator adds 6 µs to a call, rounds differ by a fifth and more": "平局：通信器"
     "使每次调用多 6 µs，而各轮之间相差五分之一以上",
-    "a tie: both use 5.0 ms of processor time an update; the rest is waiting for one another": "平"
-    "局：两者每次更新都用 5.0 ms 处理器时间；其余是互相等待",
+    "LeNet, sgd, all_reduce, overlap = true": "LeNet，sgd，all_reduce，overlap = true",
+    "the same with gloo's threads as dualml leaves them": "同上，但保留 dualml 对 gloo 线程的设置",
+    "gloo's receiving thread as it is": "gloo 接收线程的默认设置",
     "until the first sum is there": "到得出第一个和为止",
     "until all has ended": "到全部结束为止",
     "torch: worker of a trial": "torch：一次试验的工作进程",
@@ -95,6 +93,9 @@ CHINESE = {
 PHRASES = {
     "test accuracies": "测试准确率",
     "processor time": "处理器时间",
+    "efficiency ": "效率 ",
+    ", at least ": "，不低于 ",
+    " is good": " 为好",
     "dealing ": "分配 ",
     " s, the rest is proving": " s，其余为核对",
     ", momentum ": "，动量 ",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from dualml.report import render
 from dualml.report.batch import batch_table
 from dualml.report.cells import Table
 from dualml.report.load import load
@@ -21,6 +22,12 @@ TABLES = {
     "modes-missing": missing_table,
     "batch": batch_table,
 }
+
+
+def page_of(folder: Path, out: Path, lang: str) -> tuple[str, str, str]:
+    """Language, HTML and Markdown."""
+    made = render([folder], out, lang)[:2]
+    return lang, *(p.read_text("utf-8") for p in made)
 
 
 @cache

@@ -193,13 +193,16 @@ def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> 
         "batches of 256 by index",
         "DataLoader, 2 workers",
         "GeneratorDataset, 2 workers",
+        "efficiency 0.86, at least 0.85 is good",
+        "gloo's receiving thread as it is",
+        "the same with gloo's threads as dualml leaves them",
     ],
 )
 def test_rows_of_several_ranks_have_chinese_words(text: str) -> None:
     with loaded("tables") as tables:
         said = tables.say(text, "zh")
     assert said != text
-    assert not re.search(r"ranks|thousand|bucket|tensors|workers|proving|, ", said)
+    assert not re.search(r"ranks|thousand|bucket|tensors|workers|proving|good|thread|, ", said)
 
 
 def test_large_gains_keep_their_digits() -> None:

@@ -11,7 +11,6 @@ import pytest
 from report_deals import EN, ZH, row, say, table
 
 from dualml.partition import RandomSampling
-from dualml.report import style
 from dualml.report.deals import deal_of, deals, told
 from dualml.report.gaps import gap, signed
 from dualml.report.load import load
@@ -36,12 +35,6 @@ def run(folder: Path) -> Run:
 @pytest.fixture(scope="module")
 def said(folder: Path) -> dict[str, list[str]]:
     return say(folder)
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made, but not laid out: that takes most of the time."""
-    monkeypatch.setattr(style, "svg", lambda made, name: f"<svg><title>{name}</title></svg>")
 
 
 # --- reading --------------------------------------------------------------------------------------

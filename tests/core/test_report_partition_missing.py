@@ -13,7 +13,7 @@ from report_deals import MINE, anchors, row, say, table
 from test_report_page import Page, rows
 
 from dualml.errors import UserError
-from dualml.report import render, style
+from dualml.report import render
 from dualml.report.deals import deals
 from dualml.report.load import load
 
@@ -27,12 +27,6 @@ SUBSETS = {
     ("fractions",): ["partitions", "skew"],
     ("part", "skew-none"): ["partitions"],
 }
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made, but not laid out: that takes most of the time."""
-    monkeypatch.setattr(style, "svg", lambda made, name: f"<svg><title>{name}</title></svg>")
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fake_nodes
 import pytest
-from report_nodes import notes, row, run_of, table
+from report_nodes import notes, page_of, row, run_of, table
 from test_report_analysis import say
 from test_report_page import Page
 
@@ -35,9 +35,7 @@ def said(folder: Path) -> dict[str, list[str]]:
 def pages(
     request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, str, str]:
-    """Language, HTML and Markdown."""
-    made = render([folder], tmp_path_factory.mktemp(request.param), request.param)[:2]
-    return request.param, *(p.read_text("utf-8") for p in made)
+    return page_of(folder, tmp_path_factory.mktemp(request.param), request.param)
 
 
 # --- arithmetic -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from report_deals import EN, MINE, TABLES, ZH, anchors, say, table, unbroken
 from test_report_analysis import numbers
 from test_report_page import Page, rows
 
-from dualml.report import render, style
+from dualml.report import render
 from dualml.report.analysis import analyse
 from dualml.report.load import load
 from dualml.report.model import Run
@@ -33,12 +33,6 @@ def run(folder: Path) -> Run:
 @pytest.fixture(scope="module")
 def said(folder: Path) -> dict[str, list[str]]:
     return say(folder)
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made, but not laid out: that takes most of the time."""
-    monkeypatch.setattr(style, "svg", lambda made, name: f"<svg><title>{name}</title></svg>")
 
 
 # --- skew -----------------------------------------------------------------------------------------
