@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dualml.aggregation.pieces import Pieces, Summing
     from dualml.communicator import Communicator, Place
     from dualml.launch.adopted import Adopted
+    from dualml.split.horizontal import Segment
+    from dualml.split.stage import Stage
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -132,7 +134,8 @@ class Training(Protocol):
         """
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Mean loss over ``x``, ``y`` and the predicted classes, int64 (N,), in evaluation mode."""
+        """Mean loss over ``x``, ``y`` and the predicted classes, integers in the shape of ``y``, in
+        evaluation mode."""
 
     def weights(self) -> Arrays:
         """Canonical name → copy of the parameter."""
@@ -184,8 +187,37 @@ class Backend(Protocol):
         *,
         updates: int,
         chunk: int = 256,
+        seed: int = 0,
     ) -> Training:
-        """Put everything a trial needs on the device. ``x`` float32 (N, …), ``y`` int64 (N,)."""
+        """Put everything a trial needs on the device.
+
+        Args:
+            x: float32 (N, …); of a model of text, tokens (N, T) of any integer type.
+            y: int64 (N,), or (N, T) where a sample has a label for every position.
+            seed: of the trial; for the masks of Dropout (`dualml.model.dropout`). A gradient has
+                those of the update after the last one that was made or loaded.
+        """
+
+    def stage(
+        self,
+        segments: Sequence[Segment],
+        *,
+        first: bool,
+        last: bool,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+    ) -> Stage:
+        """What one rank has of a split model.
+
+        Args:
+            segments: its layers, stage by stage.
+            first: whether the first of them takes the samples.
+            last: whether the last of them ends in the loss.
+        """
 
     def read(self, losses: Sequence[Any]) -> Array:
         """Lazy scalars of `Step` → float64 array; the only synchronisation of a training loop."""

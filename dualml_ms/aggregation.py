@@ -28,8 +28,8 @@ class FlatGradient(nn.Cell):
         self.groups = groups
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
-    def construct(self, x, y, factor):
-        loss, gradients = self.gradient(x, y)
+    def construct(self, factor, x, y, *masks):
+        loss, gradients = self.gradient(x, y, *masks)
         flat = ()
         for group in self.groups:
             parts = ()
@@ -125,14 +125,15 @@ class MindSporePieces:
             return None, [ms.Tensor(np.zeros(n, np.float32)) for n in sums]
         losses, total = [], []
         for part, share in chunks(batch, self.training.chunk):
-            x, y = self.training.tensors(part)
-            loss, flat = self._gradient(x, y, self.factor(share * factor))
+            scale, given = self.factor(share * factor), self.training.tensors(part)
+            loss, flat = self._gradient(scale, *given)
             losses.append((loss, share))
             total = [ops.add(a, b) for a, b in zip(total, flat, strict=True)] if total else flat
         return losses, list(total)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
         self._update(*gradients)
+        self.training.now = step
 
     def parameters(self) -> list[ms.Tensor]:
         return list(self._parameters())

@@ -12,7 +12,9 @@ from dualml.backend import Array, Arrays
 from dualml.communicator import Communicator, Place
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
+from dualml.split.horizontal import Segment
 from dualml_ms.environment import environment, resolve_device
+from dualml_ms.split import MindSporeStage
 from dualml_ms.training import MindSporeTraining
 
 
@@ -52,8 +54,24 @@ class MindSporeBackend:
         *,
         updates: int,
         chunk: int = 256,
+        seed: int = 0,
     ) -> MindSporeTraining:
-        return MindSporeTraining(spec, weights, rule, schedule, loss, x, y, updates, chunk)
+        return MindSporeTraining(spec, weights, rule, schedule, loss, x, y, updates, chunk, seed)
+
+    def stage(
+        self,
+        segments: Sequence[Segment],
+        *,
+        first: bool,
+        last: bool,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+    ) -> MindSporeStage:
+        return MindSporeStage(segments, first, last, rule, schedule, loss, x, y, updates)
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(

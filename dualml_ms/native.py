@@ -26,8 +26,8 @@ class Scaled(nn.Cell):
         super().__init__(auto_prefix=False)
         self.loss = loss
 
-    def construct(self, x, y, factor):
-        loss = self.loss(x, y)
+    def construct(self, factor, *given):
+        loss = self.loss(*given)
         return loss * factor, loss
 
 
@@ -51,7 +51,7 @@ class ReducedGradient(nn.Cell):
         comm: Communicator,
     ) -> None:
         super().__init__(auto_prefix=False)
-        self.sums = sums
+        self.sums, self.given = sums, 2 + len(loss.network.spec.dropouts)
         self.gradient = ops.value_and_grad(Scaled(loss), None, parameters, has_aux=True)
         reducers = [
             nn.DistributedGradReducer([p], mean=False, degree=comm.size, group=comm.group)
@@ -59,8 +59,9 @@ class ReducedGradient(nn.Cell):
         ]
         self.reducers = nn.CellList(reducers)
 
-    def construct(self, x, y, factor, *before):
-        (_, loss), own = self.gradient(x, y, factor)
+    def construct(self, factor, *arguments):
+        before = arguments[self.given :]
+        (_, loss), own = self.gradient(factor, *arguments[: self.given])
         for k in range(len(own)):
             i = len(own) - 1 - k  # the order in which the backward pass has them
             mine = own[i] + before[i].reshape(own[i].shape) if before else own[i]
@@ -114,7 +115,8 @@ class MindSporeNative(MindSporePieces):
         *before, (last, share) = chunks(batch, self.training.chunk)
         losses, total = [], []
         for part, portion in before:
-            loss, flat = self._gradient(*self.training.tensors(part), self.factor(portion * factor))
+            scale, given = self.factor(portion * factor), self.training.tensors(part)
+            loss, flat = self._gradient(scale, *given)
             losses.append((loss, portion))
             total = [ops.add(a, b) for a, b in zip(total, flat, strict=True)] if total else flat
         losses.append((self._sum(last, share * factor, total), share))
@@ -129,13 +131,14 @@ class MindSporeNative(MindSporePieces):
             if found is not own:
                 ops.assign(own, found.reshape(own.shape))
         self._update()
+        self.training.now = step
 
     def _sum(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:
         """Reduce; the mode counts when that is compiled, for every new length of a batch."""
         key = len(part), bool(before)
         with nullcontext() if key in self.compiled else data_parallel(self.comm):
             loss: ms.Tensor = self._reduced(
-                *self.training.tensors(part), self.factor(factor), *before
+                self.factor(factor), *self.training.tensors(part), *before
             )
         self.compiled.add(key)
         return loss

@@ -12,6 +12,7 @@ from mindspore import nn, ops
 from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
+from dualml.model.dropout import masks
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_ms.aggregation import MindSporePieces
@@ -28,8 +29,8 @@ class LossCell(nn.Cell):
         super().__init__(auto_prefix=False)
         self.network, self.loss = network, loss
 
-    def construct(self, x, y):
-        return self.loss(self.network(x), y)
+    def construct(self, x, y, *masks):
+        return self.loss(self.network(x, *masks), y)
 
 
 class WholeStep(nn.Cell):
@@ -40,8 +41,8 @@ class WholeStep(nn.Cell):
         self.optimizer = optimizer
         self.gradient = ops.value_and_grad(loss, None, optimizer.parameters)
 
-    def construct(self, x, y):
-        loss, gradients = self.gradient(x, y)
+    def construct(self, x, y, *masks):
+        loss, gradients = self.gradient(x, y, *masks)
         return ops.depend(loss, self.optimizer(gradients))
 
 
@@ -52,8 +53,8 @@ class Gradient(nn.Cell):
         super().__init__(auto_prefix=False)
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
-    def construct(self, x, y):
-        return self.gradient(x, y)
+    def construct(self, x, y, *masks):
+        return self.gradient(x, y, *masks)
 
 
 class Accumulate(nn.Cell):
@@ -66,8 +67,8 @@ class Accumulate(nn.Cell):
         self.sums = sums
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
-    def construct(self, x, y, share):
-        loss, gradients = self.gradient(x, y)
+    def construct(self, share, x, y, *masks):
+        loss, gradients = self.gradient(x, y, *masks)
         for i in range(len(self.sums)):
             loss = ops.depend(loss, ops.assign_add(self.sums[i], gradients[i] * share))
         return loss
@@ -98,7 +99,7 @@ class Score(nn.Cell):
 
     def construct(self, x, y):
         logits = self.network(x)
-        return self.loss(logits, y), ops.argmax(logits, 1)
+        return self.loss(logits, y), ops.argmax(logits, -1)
 
 
 class MindSporeTraining:
@@ -115,8 +116,9 @@ class MindSporeTraining:
         y: Array,
         updates: int,
         chunk: int,
+        seed: int = 0,
     ) -> None:
-        self.chunk = chunk
+        self.chunk, self.spec, self.seed, self.now = chunk, spec, seed, 0
         self.network = Network(spec)
         self.network.load(weights)
         self.network.set_train()
@@ -135,7 +137,7 @@ class MindSporeTraining:
         self.score = Score(self.network, criterion)
         self._accumulators = lambda: self._make_accumulators(mean, tuple_)
         self.accumulate: Accumulate | None = None
-        self.x, self.y = x, y.astype(np.int32)
+        self.x, self.y = self.inputs(x), y.astype(np.int32)
 
     def _make_accumulators(self, mean: LossCell, parameters: ms.ParameterTuple) -> None:
         """Made at the first batch above the chunk size: they cost a copy of the parameters."""
@@ -145,18 +147,32 @@ class MindSporeTraining:
             Apply(self.optimizer, sums),
         )
 
-    def tensors(self, batch: Array) -> tuple[ms.Tensor, ms.Tensor]:
-        """from_numpy shares memory with the fresh arrays: no second copy."""
-        return ms.Tensor.from_numpy(self.x[batch]), ms.Tensor.from_numpy(self.y[batch])
+    def inputs(self, x: Array) -> Array:
+        """Tokens as the int32 that MindSpore looks up; images as they are."""
+        return x.astype(np.int32) if self.spec.tokens else x
+
+    def tensors(self, batch: Array) -> list[ms.Tensor]:
+        """Samples, labels, and what else the network takes for them in the next update.
+
+        from_numpy shares memory with the fresh arrays: no second copy.
+        """
+        drawn = masks(self.spec, self.seed, self.now + 1, batch).values()
+        return [ms.Tensor.from_numpy(a) for a in (self.x[batch], self.y[batch], *drawn)]
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
         if len(batch) <= self.chunk:
-            return [(self.whole(*self.tensors(batch)), 1.0)]
+            losses = [(self.whole(*self.tensors(batch)), 1.0)]
+        else:
+            losses = self._in_chunks(batch)
+        self.now = step
+        return losses
+
+    def _in_chunks(self, batch: Array) -> list[tuple[ms.Tensor, float]]:
         if self.accumulate is None:
             self._accumulators()
         losses = []
         for part, share in chunks(batch, self.chunk):
-            loss = self.accumulate(*self.tensors(part), ms.Tensor(share, ms.float32))
+            loss = self.accumulate(ms.Tensor(share, ms.float32), *self.tensors(part))
             losses.append((loss, share))
         self.apply()
         return losses
@@ -171,11 +187,11 @@ class MindSporeTraining:
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        outputs = self.layers(self.tensors(probe)[0])
-        x, y = self.tensors(batch)
+        outputs = self.layers(ms.Tensor.from_numpy(self.x[probe]))
         names = [name for name, _ in self.network.spec.layers]
         found = {n: value.asnumpy() for n, value in zip(names, outputs, strict=True)}
-        return batch_digest(x.asnumpy(), y.asnumpy()), found
+        x, y = (ms.Tensor.from_numpy(a[batch]).asnumpy() for a in (self.x, self.y))
+        return batch_digest(x, y), found
 
     def pieces(self, layout: Sequence[Sequence[str]]) -> MindSporePieces:
         return MindSporePieces(self, layout)
@@ -197,7 +213,7 @@ class MindSporeTraining:
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         self.network.set_train(False)
         labels = ms.Tensor.from_numpy(y.astype(np.int32))
-        loss, predicted = self.score(ms.Tensor.from_numpy(x), labels)
+        loss, predicted = self.score(ms.Tensor.from_numpy(self.inputs(x)), labels)
         self.network.set_train()
         return float(loss.asnumpy()), predicted.asnumpy()
 
@@ -210,3 +226,4 @@ class MindSporeTraining:
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
         load_state(self.optimizer, state, step, list(self.parameters))
+        self.now = step

@@ -12,7 +12,9 @@ from dualml.backend import Array, Arrays
 from dualml.communicator import Communicator, Place
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
+from dualml.split.horizontal import Segment
 from dualml_torch.environment import environment, resolve_device
+from dualml_torch.split import TorchStage
 from dualml_torch.training import TorchTraining
 
 
@@ -56,8 +58,26 @@ class TorchBackend:
         *,
         updates: int,
         chunk: int = 256,
+        seed: int = 0,
     ) -> TorchTraining:
-        return TorchTraining(spec, weights, rule, schedule, loss, x, y, self.device, updates, chunk)
+        return TorchTraining(
+            spec, weights, rule, schedule, loss, x, y, self.device, updates, chunk, seed
+        )
+
+    def stage(
+        self,
+        segments: Sequence[Segment],
+        *,
+        first: bool,
+        last: bool,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+    ) -> TorchStage:
+        return TorchStage(segments, first, rule, schedule, loss, x, y, self.device, updates)
 
     def read(self, losses: Sequence[Any]) -> Array:
         if not losses:

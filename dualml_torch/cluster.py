@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Membership:
     Attributes:
         engine: ``gloo``, ``nccl``, or ``""`` for a rank that is alone.
         limit: how long a collective may wait.
+        ends: what ends before the process group does.
         interface: whether the network interface was chosen here, not by the user.
     """
 
@@ -40,6 +42,7 @@ class Membership:
     interface: bool = False
     scrap: Path | None = None
     broken: bool = False
+    ends: list[Callable[[], None]] = field(default_factory=list)
 
 
 def join(place: Place, device: str | torch.device = "cpu") -> Membership:
@@ -108,6 +111,8 @@ def leave(member: Membership) -> None:
     gloo's threads can still abort the interpreter's own way out (pytorch #190489): a process that
     was in a group best ends with ``os._exit``.
     """
+    while member.ends:
+        member.ends.pop()()
     if member.engine and dist.is_initialized():
         if not member.broken:
             # Who leaves while another still receives cuts that one's connection.

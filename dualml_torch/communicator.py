@@ -177,6 +177,23 @@ class TorchCommunicator(Communicator):
                 work.wait()
         return buffers
 
+    def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
+        return self._message(dist.isend, x, peer)
+
+    def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
+        return self._message(dist.irecv, buffer, peer)
+
+    def _message(self, begin: Any, x: Tensor, peer: int) -> Callable[[], Tensor]:
+        with self._told("exchange"):
+            work = begin(x, self.ranks[peer], self.group)
+
+        def wait() -> Tensor:
+            with self._told("exchange"):
+                work.wait()
+            return x
+
+        return wait
+
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Any:
         if self.group is None:
             return self._alone(primitive, x, options)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -58,16 +59,15 @@ class TorchNative(TorchPieces):
                 with nullcontext() if last else self.parallel.no_sync():
                     losses.append((self._backward(part, share * factor), share))
         else:  # the others wait for it: the gradient of an empty sum is zero
-            self.parallel(self.training.x[:0]).sum().backward()
+            inputs, _ = self.training.tensors(np.zeros(0, np.int64))
+            self.parallel(*inputs).sum().backward()
         self.buckets = [p.grad.view(-1) for p in own]
         return losses, list(self.buckets)
 
     def _backward(self, part: Array, factor: float) -> torch.Tensor:
         """Add this part's share of the sum; the part's own mean loss."""
-        training = self.training
-        index = torch.from_numpy(part).to(training.device)
-        logits = self.parallel(training.x.index_select(0, index))
-        loss = training.loss(logits, training.y.index_select(0, index))
+        inputs, labels = self.training.tensors(part)
+        loss = self.training.loss(self.parallel(*inputs), labels)
         (loss * (factor * self.size)).backward()  # of which the ranks' mean is taken
         return loss.detach()
 

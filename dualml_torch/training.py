@@ -8,6 +8,7 @@ import torch
 
 from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
 from dualml.communicator import Communicator
+from dualml.model.dropout import masks
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml_torch.aggregation import TorchPieces
@@ -32,8 +33,10 @@ class TorchTraining:
         device: torch.device,
         updates: int,
         chunk: int,
+        seed: int = 0,
     ) -> None:
         self.device, self.updates, self.chunk = device, updates, chunk
+        self.spec, self.seed, self.now = spec, seed, 0
         self.network = Network(spec).to(device)
         self.network.load(weights)
         self.network.train()
@@ -57,14 +60,21 @@ class TorchTraining:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rule.lr * self.schedule.factor(step, self.updates)
         self.optimizer.step()
+        self.now = step
 
     def backward(self, part: Array, share: float) -> torch.Tensor:
         """Add this part's share of the mean gradient; the part's own mean loss."""
-        index = torch.from_numpy(part).to(self.device)
-        logits = self.network(self.x.index_select(0, index))
-        loss = self.loss(logits, self.y.index_select(0, index))
+        inputs, labels = self.tensors(part)
+        loss = self.loss(self.network(*inputs), labels)
         loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()
+
+    def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """What the network takes for these samples in the next update, and their labels."""
+        index = torch.from_numpy(part).to(self.device)
+        drawn = masks(self.spec, self.seed, self.now + 1, part).values()
+        given = (torch.from_numpy(mask).to(self.device) for mask in drawn)
+        return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         self.optimizer.zero_grad()
@@ -99,7 +109,7 @@ class TorchTraining:
         logits = self.network(torch.from_numpy(x).to(self.device))
         loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
         self.network.train()
-        return loss, logits.argmax(dim=1).cpu().numpy()
+        return loss, logits.argmax(dim=-1).cpu().numpy()
 
     def weights(self) -> Arrays:
         return {name: numpy(p) for name, p in self.parameters.items()}
@@ -110,6 +120,7 @@ class TorchTraining:
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
         load_state(self.optimizer, state, step, list(self.parameters))
+        self.now = step
 
 
 def numpy(tensor: torch.Tensor) -> Array:

@@ -20,6 +20,8 @@ def inexact(arm: Arm, samples: int) -> str | None:
         ``local_state``, ``sum``, ``uneven``.
     """
     s = arm.aggregation
+    if arm.split is not None:
+        return "asynchronous" if arm.split.arrival == "asynchronous" else None
     if s.strategy == ASYNCHRONOUS:
         return "asynchronous"
     if s.strategy not in (NATIVE, REPLICAS) and not strategy(s.strategy).exact:
@@ -47,7 +49,9 @@ def inexact(arm: Arm, samples: int) -> str | None:
 
 def single_of(name: str, arms: dict[str, Arm]) -> str | None:
     """The arm with one rank that does the same as this one with several; None without one."""
-    keys = ("optimizer", "schedule", "batch_size", "epochs", "updates", "samples", "partition")
+    keys = (
+        "model", "optimizer", "schedule", "batch_size", "epochs", "updates", "samples", "partition",
+    )  # fmt: skip
     ranks = arms[name].dealt_ranks
     for other in alike(name, arms, keys):
         same = not arms[name].partition or arms[other].dealt_ranks == ranks

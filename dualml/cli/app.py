@@ -14,6 +14,7 @@ from dualml.cli import (
     results,
     run,
     simulate,
+    split,
 )
 
 app = typer.Typer(
@@ -49,6 +50,7 @@ app.command("list")(experiments.list_)
 app.command()(experiments.show)
 app.command()(simulate.simulate)
 app.command()(partition.partition)
+app.command()(split.split)
 app.command()(doctor.doctor)
 app.command()(capabilities.capabilities)
 app.add_typer(data.app, name="data")

@@ -11,7 +11,7 @@ app = typer.Typer(
     name="data", help="Datasets: list them, get them, verify them.", no_args_is_help=True
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="mnist, fashion_mnist or digits")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As in dualml data list.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
@@ -19,16 +19,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 def list_(as_json: AsJson = False) -> None:
     """Every dataset, its size, licence, and where it was found."""
     from dualml.cli.output import print_json
-    from dualml.data.overview import overview
+    from dualml.data.overview import overview, texts
+    from dualml.data.registry import TEXTS
 
-    rows = overview()
+    images, lines = overview(), texts()
+    rows = [{**row, "kind": "images"} for row in images] + [
+        {**row, "kind": "text"} for row in lines
+    ]
     if as_json:
         print_json(rows)
         return
     table = [
         [
             row["name"],
-            f"{row['train']:,} + {row['test']:,}",
+            f"{row['train']:,} + {row['test']:,}{' lines' if row['kind'] == 'text' else ''}",
             f"{row['bytes'] / 1e6:.0f} MB" if row["bytes"] else "none",
             row["licence"],
             row["found"],
@@ -42,6 +46,8 @@ def list_(as_json: AsJson = False) -> None:
             typer.echo(f"  in: {row['folder']}")
         if row["problem"]:
             typer.echo(f"  {row['problem']}")
+        if row["kind"] == "text" and row["found"] == "absent":
+            typer.echo(f"  to have it: {TEXTS[row['name']].remedy}")
 
 
 @app.command()
@@ -57,8 +63,15 @@ def get(
     from dualml.cli.output import print_json
     from dualml.data.fetch import download
     from dualml.data.places import adopt
-    from dualml.data.registry import find
+    from dualml.data.registry import TEXTS, find
+    from dualml.errors import UserError
 
+    if name in TEXTS:
+        if not TEXTS[name].generated:
+            raise UserError(f"{name} cannot be downloaded; remedy: {TEXTS[name].remedy}")
+        told = {"name": name, "folder": None}
+        print_json(told) if as_json else typer.echo(f"{name} is made by dualml: nothing to get")
+        return
     info = find(name)
     if info.embedded:
         folder = None
@@ -83,11 +96,11 @@ def verify(
 ) -> None:
     """Check every file of a dataset against the published checksums; exit code 2 if one differs."""
     from dualml.cli.output import print_json
-    from dualml.data.overview import check
-    from dualml.data.registry import find
+    from dualml.data.overview import check, check_text
+    from dualml.data.registry import TEXTS, find
     from dualml.errors import UserError
 
-    rows = check(find(name), folder)
+    rows = check_text(TEXTS[name], folder) if name in TEXTS else check(find(name), folder)
     if as_json:
         print_json(rows)
     else:

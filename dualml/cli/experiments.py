@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dualml.experiment.schema import Arm
 
 WIDE = 120  # columns a terminal needs for a table of arms
-LONG = ("optimizer", "partition", "aggregation", "slow")
+LONG = ("optimizer", "partition", "aggregation", "slow", "split")
 
 
 def list_(
@@ -98,8 +98,10 @@ def columns(arm: Arm) -> dict[str, str]:
         "length": f"{length} {unit}{'' if length in (1, '1') else 's'}",
         "partition": chosen(arm.plan_partition),
         "aggregation": called(combined.pop("strategy", arm.aggregation.strategy), combined)
-        if arm.world_size > 1 or combined
+        if (arm.world_size > 1 and arm.split is None) or combined
         else "",
+        "model": arm.model,
+        "split": "" if arm.split is None else settings(arm.split.describe()),
         "slow": "" if arm.slow is None else settings(arm.slow.model_dump(exclude_defaults=True)),
     }
     if arm.kind != "train":

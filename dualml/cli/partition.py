@@ -114,6 +114,8 @@ def partition(
     if out is not None and out.exists():
         raise UserError(f"{out} is there already; choose another --out")
     samples = load(data or "mnist", explicit=data is not None)
+    if samples.kind == "text":
+        raise UserError(f"{samples.name} is a text without labels to show; name images, as mnist")
     parts = rule.deal(samples.train_y, world_size, seed, epoch)
     told = prove(rule, parts, samples.train_y)
     if out is not None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dualml.cli import pipeline as pipelines
+
 if TYPE_CHECKING:
     from dualml.cost.link import Link
     from dualml.cost.predict import Prediction
@@ -99,16 +101,29 @@ def simulate(
     schedule: Annotated[
         bool, typer.Option("--schedule", help="Print who sends what to whom, for one n.")
     ] = False,
+    pipeline: pipelines.Name = None,
+    grid: pipelines.GridFile = None,
+    micro_batches: pipelines.MicroBatches = None,
+    chunks: pipelines.Chunks = None,
+    owners: pipelines.Owners = None,
+    forward: pipelines.Forward = None,
+    backward: pipelines.Backward = None,
+    update: pipelines.Update = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     lang: Annotated[str, typer.Option(help="en or zh")] = "en",
 ) -> None:
-    """Predict seconds per update of the aggregations, for any number of ranks."""
+    """Predict seconds per update of the aggregations, for any number of ranks, or lay out one
+    update of a pipeline."""
+    given = dict(locals())
     from dualml.cli.output import check_lang, print_json
     from dualml.cost import options, units
     from dualml.cost.closed import names
     from dualml.cost.request import Request, parse_ranks, schedules
 
     check_lang(lang)
+    if pipelines.asked(given):
+        pipelines.answer(given)
+        return
     chosen = tuple(dict.fromkeys(strategy or names()))
     numbers = parse_ranks(ranks or ("4" if schedule else "2,4,8"))
     if schedule:

@@ -173,6 +173,33 @@ class Communicator(Engine):
         """
         return self._send_receive(send, receive)
 
+    def isend(self, x: Tensor, peer: int) -> Finish:
+        """Begin to send the contiguous ``x``, which stays as it is until the wait is over."""
+        self._check_peer(peer)
+        nbytes, t = self.nbytes(x), self.traffic
+        t.sent, t.bytes_sent = t.sent + 1, t.bytes_sent + nbytes
+        if self.delay is not None:
+            time.sleep(self.delay(nbytes, 0))
+        wait: Callable[[], Tensor] = self._timed("isend", lambda: self._isend(x, peer))
+        return Finish(lambda: self._timed("isend", wait), lambda sent: sent)
+
+    def irecv(self, buffer: Tensor, peer: int) -> Finish:
+        """Begin to receive into ``buffer``; its wait returns what came.
+
+        Messages of a pair of ranks come in the order in which they were sent, whoever waits first.
+        """
+        self._check_peer(peer)
+        nbytes, t = self.nbytes(buffer), self.traffic
+        t.received, t.bytes_received = t.received + 1, t.bytes_received + nbytes
+        wait: Callable[[], Tensor] = self._timed("irecv", lambda: self._irecv(buffer, peer))
+
+        def late(got: Tensor) -> Tensor:
+            if self.delay is not None:
+                time.sleep(self.delay(0, nbytes))
+            return got
+
+        return Finish(lambda: self._timed("irecv", wait), late)
+
     def barrier(self) -> None:
         """Return when every rank has called it."""
         self._run("barrier", None)
@@ -236,10 +263,7 @@ class Communicator(Engine):
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
         for peer in (*send, *receive):
-            if not 0 <= peer < self.size or peer == self.rank:
-                raise CommunicationError(
-                    f"rank {self.rank} of {self.size} cannot exchange with rank {peer}"
-                )
+            self._check_peer(peer)
         t = self.traffic
         t.sent, t.received = t.sent + len(send), t.received + len(receive)
         out, into = (sum(map(self.nbytes, side.values())) for side in (send, receive))
@@ -248,6 +272,12 @@ class Communicator(Engine):
             time.sleep(self.delay(out, into))
         got: dict[int, Tensor] = self._timed("exchange", lambda: self._exchange(send, receive))
         return got
+
+    def _check_peer(self, peer: int) -> None:
+        if not 0 <= peer < self.size or peer == self.rank:
+            raise CommunicationError(
+                f"rank {self.rank} of {self.size} cannot exchange with rank {peer}"
+            )
 
     def _enter(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:
         """Refuse what cannot be meant; in checking mode compare with what the others ask for."""

@@ -100,6 +100,15 @@ class Engine(ABC):
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]: ...
 
+    def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
+        """Begin to send; for engines that copy a message into a queue it is done at once."""
+        self._exchange({peer: x}, {})
+        return lambda: x
+
+    def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
+        """Begin to receive; engines that cannot do so ahead of time receive when they wait."""
+        return lambda: self._exchange({}, {peer: buffer})[peer]
+
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
         """Execute a collective that `how` calls native; may overwrite ``x`` (which is contiguous).
 

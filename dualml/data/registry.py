@@ -73,6 +73,45 @@ class DatasetInfo:
         return f"repair the folder, or unset DUALML_DATA and run {self.remedy}"
 
 
+@dataclass(frozen=True)
+class TextInfo:
+    """What is known about a text for language models before any of it is read.
+
+    Args:
+        name, what, licence, provenance: as of a `DatasetInfo`.
+        lines: of the whole text, one for each entry that has a word; the last tenth is for testing.
+        sha256: of the file; of a text made here, of its lines as a file would hold them.
+        file: its name in the folder ``name`` of ``DUALML_DATA``; empty for a text made here.
+        size: of the file in bytes.
+    """
+
+    name: str
+    what: str
+    licence: str
+    provenance: str
+    lines: int
+    sha256: str
+    file: str = ""
+    size: int = 0
+
+    @property
+    def test(self) -> int:
+        """Lines for testing."""
+        return self.lines // 10
+
+    @property
+    def generated(self) -> bool:
+        return not self.file
+
+    @property
+    def remedy(self) -> str:
+        """How to bring the file: nothing can be downloaded."""
+        return (
+            f"put {self.file} ({self.size:,} bytes, sha256 {self.sha256[:12]}…) into a folder "
+            f"{self.name}/ and set DUALML_DATA to the folder that holds {self.name}/"
+        )
+
+
 FILE_NAMES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -168,13 +207,36 @@ DIGITS = DatasetInfo(
 DATASETS = {info.name: info for info in (MNIST, FASHION_MNIST, DIGITS)}
 EMBEDDED = "digits"
 
+EMOTION = TextInfo(
+    name="emotion",
+    what="Chinese short texts, with spaces between the words",
+    licence="not known: bring your own copy",
+    provenance="a comparison of text classifiers; the labels of six emotions are not used",
+    lines=40_133,
+    sha256="6bf592cf7016019b28272f1fcf54bc31afe6ad15bbc60970ca521ff394524a50",
+    file="train.json",
+    size=2_906_260,
+)
+
+SENTENCES = TextInfo(
+    name="sentences",
+    what="English sentences of a small grammar",
+    licence="Apache-2.0",
+    provenance="made by dualml, the same on every machine",
+    lines=4_000,
+    sha256="7a512fffd6bec9c0147a6935413c742e5ac7e6ac6b799dbb6d4664cb9c7b3732",
+)
+
+TEXTS = {info.name: info for info in (EMOTION, SENTENCES)}
+GENERATED = "sentences"
+
 
 def find(name: str) -> DatasetInfo:
-    """A dataset by name.
+    """A dataset of images by name.
 
     Raises:
         UserError: unknown name.
     """
     if name not in DATASETS:
-        raise UserError(f"unknown dataset {name!r}{nearest(name, DATASETS)}")
+        raise UserError(f"unknown dataset {name!r}{nearest(name, [*DATASETS, *TEXTS])}")
     return DATASETS[name]

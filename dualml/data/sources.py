@@ -1,33 +1,41 @@
 """A dataset by name, from the first source that has it.
 
 `DUALML_DATA`, the user's cache, a download, and, only for a dataset nobody asked for by name, the
-embedded digits with a notice.
+embedded digits with a notice. Texts: see `dualml.data.corpora`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dualml.data import digits, idx
+from dualml.data import corpora, digits, idx
 from dualml.data.dataset import Array, Dataset, Source, fingerprint
 from dualml.data.fetch import OFFLINE, Unreachable, download
 from dualml.data.places import good_bytes, locate, path_of
 from dualml.data.registry import EMBEDDED, DatasetInfo, IdxFile, find
+from dualml.data.text import LENGTH, WORDS
 
 
-def load(name: str, *, explicit: bool) -> Dataset:
+def load(name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH) -> Dataset:
     """The dataset ``name``, or the embedded one in its place.
 
     Args:
+        name: of a known dataset; or the path of a text file, which has a separator, ends in
+            ``.txt`` or ``.md``, or is there.
         explicit: the user named the dataset; then another one never stands in for it.
+        words, length: of a text: the size of its vocabulary at most, and the tokens of a window.
 
     Raises:
         UserError: unknown name; ``DUALML_DATA`` is no folder; files that are found but incomplete,
             damaged or not the published ones (these never fall back: the user should know);
             and, with ``explicit``, a dataset that cannot be downloaded.
     """
+    if corpora.is_text(name):
+        return corpora.load(name, explicit=explicit, words=words, length=length)
     info = find(name)
     if info.embedded:
         return embedded(info, None)
@@ -41,6 +49,18 @@ def load(name: str, *, explicit: bool) -> Dataset:
             raise
         stand_in = find(EMBEDDED)
         return embedded(stand_in, notice(info, stand_in, error.why))
+
+
+def load_again(planned: Mapping[str, Any]) -> Dataset:
+    """The dataset that a plan's data describe, and no other.
+
+    Raises:
+        UserError: it cannot be had any more, or is not the one of the plan.
+    """
+    sizes = {key: planned[key] for key in ("words", "length") if key in planned}
+    data = load(planned.get("path") or planned["name"], explicit=True, **sizes)
+    data.check_same(planned)
+    return data
 
 
 def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:

@@ -127,7 +127,7 @@ def freeze_deals(
     arm: Arm,
     seed: int,
     pool: Index,
-    labels: NDArray[Any],
+    labels: NDArray[Any] | None,
     order: dict[str, Index],
     stated: dict[str, list[dict[str, Any]]],
 ) -> None:
@@ -135,7 +135,7 @@ def freeze_deals(
 
     Args:
         pool: the arm's samples, as indices into the training set.
-        labels: of the training set.
+        labels: of the training set; None where samples have none, as those of a text.
         order, stated: grow by the lists, and by a `Statement` for each epoch.
 
     Raises:
@@ -145,7 +145,13 @@ def freeze_deals(
     if rule is None:
         return
     ranks = arm.dealt_ranks
-    samples: Samples = labels[pool]
+    samples: Samples = len(pool) if labels is None else labels[pool]
+    if labels is None and (rule.needs_labels or rule.changes_features):
+        what = "labels" if rule.needs_labels else "images"
+        raise UserError(
+            f"arms.{name}.partition: {rule.name} needs {what}, and a text has none; use one that "
+            "deals by number, such as random_partition or dirichlet_sizes"
+        )
     epoch, epochs = 0, 1
     while epoch < epochs:
         if f"{key}/epoch{epoch}/rank0" not in order:

@@ -25,10 +25,12 @@ from dualml.data import Dataset
 from dualml.errors import UserError
 from dualml.experiment.deals import Course, Feed, Shared, deal_key, freeze_deals, lists_of
 from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
+from dualml.experiment.split import reference_times
 from dualml.files import read_json, readable, write_bytes, write_json
 from dualml.model import initial_weights, model
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
+from dualml.split.plan import SplitPlan
 
 Index = NDArray[np.int32]
 FORMAT = 1
@@ -60,6 +62,9 @@ class Plan:
             ``seedN/deal-…/epochE/rankR`` → the samples of a rank, in order, where an arm has a
             partition. Pools, epochs and ranks index into ``train``.
         deals: ``seedN/deal-…`` → what the partition turned out to be, epoch by epoch.
+        models: name → model, of arms that have another one than the experiment; their weights
+            are ``seedN/<model>/<parameter>``.
+        splits: arm → how its ranks share the model.
         parts: part → SHA-256; ``hash`` is that of all parts.
     """
 
@@ -70,13 +75,22 @@ class Plan:
     order: dict[str, Index]
     parts: dict[str, str]
     deals: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    models: dict[str, ModelSpec] = field(default_factory=dict)
+    splits: dict[str, SplitPlan] = field(default_factory=dict)
 
     @property
     def hash(self) -> str:
         return sha256(canonical(self.parts))
 
-    def initial(self, seed: int) -> dict[str, NDArray[np.float32]]:
-        return {name: self.weights[f"seed{seed}/{name}"] for name in self.spec.parameters()}
+    def spec_of(self, arm: Arm) -> ModelSpec:
+        """The arm's model."""
+        return self.models.get(arm.model, self.spec)
+
+    def initial(self, seed: int, arm: Arm | None = None) -> dict[str, NDArray[np.float32]]:
+        """Initial weights of the experiment's model, or of an arm's."""
+        own = arm is not None and arm.model in self.models
+        spec, place = (self.models[arm.model], f"{arm.model}/") if arm and own else (self.spec, "")
+        return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.parameters()}
 
     def pool(self, arm: Arm, seed: int) -> Index:
         return self.order[f"seed{seed}/pool{arm.samples}"]
@@ -126,14 +140,16 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     """Compute the plan.
 
     Raises:
-        UserError: a model that does not fit the images, ranks that do not fit the data.
+        UserError: a model that does not fit the data, ranks that do not fit the data.
     """
-    spec = model(experiment.model)
-    shape = (1, *data.train_x.shape[1:])
-    if shape != spec.input_shape:
-        raise UserError(
-            f"model {spec.name!r} takes {spec.input_shape} images; {data.name} has {shape}"
-        )
+    spec = model_for(experiment, data)
+    models = {
+        arm.model: model_for(experiment, data, arm.model)
+        for arm in experiment.arms.values()
+        if arm.model not in ("", experiment.model)
+    }
+    splits = freeze_splits(experiment, spec, models)
+    text = data.kind == "text"
     order = {
         "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
         "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
@@ -141,10 +157,13 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     n = len(order["train"])
     order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
-    labels = data.train_y[order["train"]]
+    labels = None if text else data.train_y[order["train"]]
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
             weights[f"seed{seed}/{name}"] = w
+        for other, own in models.items():
+            for name, w in initial_weights(own, seed).items():
+                weights[f"seed{seed}/{other}/{name}"] = w
         for name, arm in experiment.arms.items():
             if seed not in experiment.seeds_of(name):
                 continue
@@ -170,6 +189,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "test": len(order["test"]),
         "mean": data.mean,
         "std": data.std,
+        **(of_text(experiment, data) if text else {}),
     }
     return Plan(
         experiment,
@@ -177,9 +197,81 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         description,
         weights,
         order,
-        parts_of(experiment, spec, description, weights, order),
+        parts_of(experiment, spec, description, weights, order, models, splits),
         deals,
+        models,
+        splits,
     )
+
+
+def freeze_splits(
+    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
+) -> dict[str, SplitPlan]:
+    """The split plans of all arms that have one.
+
+    Raises:
+        UserError: with the arm's name, what cannot be split so.
+    """
+    found = {}
+    for name, arm in experiment.arms.items():
+        if arm.split is None:
+            continue
+        own = models.get(arm.model, spec)
+        timed = arm.split.balance == "time" and not arm.split.cut
+        try:
+            times = reference_times(own) if timed else None
+            found[name] = arm.split.plan(own, arm.world_size, times)
+        except UserError as error:
+            raise UserError(f"arms.{name}: {error}") from None
+    return found
+
+
+def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpec:
+    """The experiment's model, or another one, for these samples; of a text, for its vocabulary and
+    windows.
+
+    Raises:
+        UserError: a model of images and a text, or the reverse; another shape; settings that only
+            a text has, or cannot have.
+    """
+    spec, sizes = model(name or experiment.model), experiment.data
+    if data.kind == "text":
+        if not spec.tokens:
+            raise UserError(
+                f"model {spec.name!r} takes {spec.input_shape} images; {data.name} is a text: use "
+                "a model of text, such as rnn_lm, or a dataset of images"
+            )
+        if experiment.loss != "cross_entropy":
+            raise UserError(f"loss = {experiment.loss} is for images; a text needs cross_entropy")
+        return model(spec.name, words=len(data.classes), length=data.train_x.shape[1])
+    if spec.tokens:
+        raise UserError(
+            f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
+            "as sentences, or a model of images"
+        )
+    shape = (1, *data.train_x.shape[1:])
+    if shape != spec.input_shape:
+        raise UserError(
+            f"model {spec.name!r} takes {spec.input_shape} images; {data.name} has {shape}"
+        )
+    for key in ("words", "length"):
+        if getattr(sizes, key) != type(sizes).model_fields[key].default:
+            raise UserError(
+                f"data.{key} = {getattr(sizes, key)} is for texts; {data.name} has images: leave "
+                "it out"
+            )
+    return spec
+
+
+def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
+    """What the plan's data say of a text alone: how to make the same samples of it again."""
+    told = {
+        "kind": data.kind,
+        "words": experiment.data.words,
+        "length": data.train_x.shape[1],
+        "vocabulary": len(data.classes),
+    }
+    return told | ({"path": data.path} if data.path else {})
 
 
 def subset(total: int, most: int, *purpose: Any) -> Index:
@@ -225,12 +317,19 @@ def parts_of(
     data: Mapping[str, Any],
     weights: Mapping[str, NDArray[Any]],
     order: Mapping[str, NDArray[Any]],
+    models: Mapping[str, ModelSpec],
+    splits: Mapping[str, SplitPlan],
 ) -> dict[str, str]:
     """SHA-256 of each part of the plan, so that two plans can say where they differ."""
     told = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
     told["model"] = spec.describe()
+    if models:
+        told["models"] = {name: own.describe() for name, own in models.items()}
+    if splits:  # also where the cut follows from a measurement
+        told["splits"] = {name: list(split.cut) for name, split in splits.items()}
     told["data"] = {k: v for k, v in told["data"].items() if k != "name"}
     content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
+    content |= {k: data[k] for k in ("words", "length") if k in data}  # of a text
     return {
         "experiment": sha256(canonical(told)),
         "data": sha256(canonical(content)),
@@ -274,8 +373,27 @@ def save(plan: Plan, folder: Path) -> None:
             "model": plan.spec.describe(),
             "experiment": plan.experiment.describe(),
             **({"deals": plan.deals} if plan.deals else {}),
+            **(
+                {"models": {n: s.describe() for n, s in plan.models.items()}} if plan.models else {}
+            ),
+            **({"splits": described(plan)} if plan.splits else {}),
         },
     )
+
+
+def described(plan: Plan) -> dict[str, Any]:
+    """The split plans with their bytes, for readers of ``plan.json``."""
+    arms = plan.experiment.arms
+    return {
+        name: {"cut": list(split.cut), **split.describe(arms[name].batch_size)}
+        for name, split in plan.splits.items()
+    }
+
+
+def split_of(arm: Arm, spec: ModelSpec, told: Mapping[str, Any]) -> SplitPlan:
+    """A split plan as it was frozen: with the cut that was found then."""
+    assert arm.split is not None
+    return arm.split.model_copy(update={"cut": told["cut"]}).plan(spec, arm.world_size)
 
 
 def restore(folder: Path) -> Plan:
@@ -293,10 +411,17 @@ def restore(folder: Path) -> Plan:
         if form <= FORMAT:
             experiment = Experiment.model_validate(told["experiment"])
             spec = ModelSpec.restore(told["model"])
-            parts = parts_of(experiment, spec, told["data"], weights, order)
+            models = {n: ModelSpec.restore(m) for n, m in told.get("models", {}).items()}
+            arms = experiment.arms
+            splits = {
+                name: split_of(arms[name], models.get(arms[name].model, spec), frozen)
+                for name, frozen in told.get("splits", {}).items()
+            }
+            parts = parts_of(experiment, spec, told["data"], weights, order, models, splits)
             changed = [part for part in parts if parts[part] != told["parts"].get(part)]
     if form > FORMAT:
         raise UserError(f"{folder}: plan format {form} is newer than {FORMAT}; update dualml")
     if changed:
         raise UserError(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
-    return Plan(experiment, spec, told["data"], weights, order, parts, told.get("deals", {}))
+    deals = told.get("deals", {})
+    return Plan(experiment, spec, told["data"], weights, order, parts, deals, models, splits)

@@ -6,11 +6,14 @@ import re
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, SCHEMES, STRATEGIES, strategy
 from dualml.aggregation.buckets import BUCKET_BYTES
+from dualml.data.text import LENGTH, SPECIAL, WORDS
 from dualml.errors import UserError, nearest
+from dualml.experiment.split import Split
+from dualml.experiment.strict import Strict
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
@@ -21,22 +24,21 @@ MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
 #: Keys of an arm that few need.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
-    "dealt_to", "cores", "seeds",
+    "dealt_to", "cores", "seeds", "model", "split",
 )  # fmt: skip
 
 
-class Strict(BaseModel):
-    """No unknown keys, no silent conversions between text and numbers, nothing changes later."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
 class Data(Strict):
-    """``train``, ``test``: use at most so many samples, drawn once for every seed; 0 is all."""
+    """``train``, ``test``: use at most so many samples, drawn once for every seed; 0 is all.
+
+    Of a text, ``words`` is the size of the vocabulary at most, ``length`` the tokens of a sample.
+    """
 
     name: str
     train: Annotated[int, Field(ge=0)] = 0
     test: Annotated[int, Field(ge=0)] = 0
+    words: Annotated[int, Field(gt=len(SPECIAL))] = WORDS
+    length: Annotated[int, Field(ge=1)] = LENGTH
 
 
 class Aggregation(Strict):
@@ -117,6 +119,9 @@ class Arm(Strict):
     share of ``batch_size`` an update; without, the ranks share the batches of one order. One rank
     with ``dealt_to`` n trains on what n ranks would have, all of it. Each rank has ``cores`` cores
     of its own; 0: the ranks share what one rank would have.
+
+    ``model`` is another model than the experiment's. With ``split`` the ranks share the model, not
+    the batch.
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -138,6 +143,13 @@ class Arm(Strict):
     chunk: Annotated[int, Field(ge=1)] = 256
     seeds: Annotated[int, Field(ge=0)] = 0
     group: str = "main"
+    model: str = ""
+    split: Split | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_known(cls, value: str) -> str:
+        return zoo_model(value).name if value else ""
 
     @field_validator("optimizer")
     @classmethod
@@ -176,6 +188,19 @@ class Arm(Strict):
         if self.aggregation.strategy == REPLICAS and self.world_size > 1:
             raise UserError(f"{REPLICAS} is one process with several devices; world_size is "
                             f"{self.world_size}")  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _split_fits(self) -> Arm:
+        if self.split is None:
+            return self
+        if self.world_size == 1:
+            raise UserError("split needs world_size >= 2: one rank has the whole model")
+        if self.kind != "train" or self.partition or self.aggregation != Aggregation():
+            raise UserError("split is for training, and combines the ranks itself; leave out kind, "
+                            "partition and aggregation")  # fmt: skip
+        if not self.batch_size:
+            raise UserError("split needs a batch_size: the batch goes through in micro-batches")
         return self
 
     @model_validator(mode="after")
@@ -313,8 +338,13 @@ class Experiment(Strict):
             for key in RARE:
                 if getattr(arm, key) == Arm.model_fields[key].default:
                     del told["arms"][name][key]
+            if arm.split is not None:
+                told["arms"][name]["split"] = arm.split.describe()
             if not arm.aggregation.overlap:
                 told["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
             del told["limits"]["collective"]
+        for key in ("words", "length"):
+            if getattr(self.data, key) == Data.model_fields[key].default:
+                del told["data"][key]
         return told

@@ -2,6 +2,6 @@
 
 from dualml.model.init import initial_weights
 from dualml.model.spec import ModelSpec
-from dualml.model.zoo import ZOO, model
+from dualml.model.zoo import TEXT_ZOO, ZOO, model
 
-__all__ = ["ZOO", "ModelSpec", "initial_weights", "model"]
+__all__ = ["TEXT_ZOO", "ZOO", "ModelSpec", "initial_weights", "model"]

@@ -7,23 +7,49 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.model.base import Layer
+from dualml.model.layers import LSTM, Bias, Embedding, LayerNorm, Position
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
 
 
 def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Canonical name → float32 array, weights and biases uniform in ±1/√fan_in.
-
-    The law is PyTorch's and MindSpore's default for linear and convolution layers (He uniform with
-    a = √5). Every tensor has a generator of its own: adding a layer leaves the others as they were.
-
-    Source: He et al. 2015, "Delving Deep into Rectifiers", eq. 14, with gain √(2/(1+a²)), a = √5.
-    """
-    shapes = spec.parameters()
+    """Canonical name → float32 array. Every tensor has a generator of its own: adding a layer
+    leaves the others as they were."""
     out = {}
-    for name, shape in shapes.items():
-        fan_in = math.prod(shapes[name.rpartition(".")[0] + ".weight"][1:])
-        bound = 1 / math.sqrt(fan_in)
-        draw = generator(seed, "init", spec.name, name).uniform(-bound, bound, shape)
-        out[name] = draw.astype(np.float32)
+    for name, layer in spec.layers:
+        for leaf, shape in layer.parameters().items():
+            draw = generator(seed, "init", spec.name, f"{name}.{leaf}")
+            out[f"{name}.{leaf}"] = law(layer, leaf, shape, draw).astype(np.float32)
     return out
+
+
+def law(
+    layer: Layer, leaf: str, shape: tuple[int, ...], draw: np.random.Generator
+) -> NDArray[np.float64]:
+    """One initial tensor in float64.
+
+    Linear and convolution layers: weights and biases uniform in ±1/√fan_in, PyTorch's and
+    MindSpore's default (He et al. 2015, "Delving Deep into Rectifiers", eq. 14, with gain
+    √(2/(1+a²)), a = √5). LSTM: all uniform in ±1/√hidden, the default of both. Embeddings:
+    N(0, 0.1²); PyTorch's default is N(0, 1) and MindSpore's N(0, 0.01²), so that there is none to
+    share: with ours the first hidden state is neither saturated nor nearly zero. Positions:
+    N(0, 0.02²), as Dosovitskiy et al. 2021, "An Image Is Worth 16x16 Words".
+    """
+    match layer:
+        case LSTM(hidden=size):
+            return _uniform(draw, size, shape)
+        case Embedding():
+            return draw.normal(0, 0.1, shape)
+        case Position():
+            return draw.normal(0, 0.02, shape)
+        case LayerNorm():
+            return np.full(shape, 1.0 if leaf == "weight" else 0.0)
+        case Bias():
+            return np.zeros(shape)  # nothing here knows the fan-in of what it is added to
+    return _uniform(draw, math.prod(layer.parameters()["weight"][1:]), shape)
+
+
+def _uniform(draw: np.random.Generator, fan_in: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    bound = 1 / math.sqrt(fan_in)
+    return draw.uniform(-bound, bound, shape)

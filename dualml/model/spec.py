@@ -3,102 +3,58 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dualml.errors import UserError
+from dualml.model.base import Layer
+from dualml.model.layers import (
+    LAYERS,
+    LSTM,
+    Attention,
+    Bias,
+    Branch,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    MeanPool,
+    Merge,
+    Position,
+    ReLU,
+    Rows,
+    Tanh,
+)
+from dualml.model.stack import parameters, stacks
 
+__all__ = [
+    "LAYERS",
+    "LOSSES",
+    "LSTM",
+    "Attention",
+    "Bias",
+    "Branch",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "Layer",
+    "LayerNorm",
+    "Linear",
+    "MaxPool2d",
+    "MeanPool",
+    "Merge",
+    "ModelSpec",
+    "Position",
+    "ReLU",
+    "Rows",
+    "Tanh",
+]
 
-@dataclass(frozen=True)
-class Linear:
-    """y = x·Wᵀ + b: (B, inputs) → (B, outputs).
-
-    ``weight`` (outputs, inputs), ``bias`` (outputs,).
-    """
-
-    inputs: int
-    outputs: int
-
-    def parameters(self) -> dict[str, tuple[int, ...]]:
-        return {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if shape != (self.inputs,):
-            raise UserError(f"Linear takes ({self.inputs},) per sample; received {shape}")
-        return (self.outputs,)
-
-
-@dataclass(frozen=True)
-class Conv2d:
-    """Cross-correlation, stride 1, zero padding: (B, C, H, W) → (B, C', H+2p−k+1, W+2p−k+1).
-
-    ``weight`` (outputs, inputs, kernel, kernel), ``bias`` (outputs,).
-    """
-
-    inputs: int
-    outputs: int
-    kernel: int
-    padding: int = 0
-
-    def parameters(self) -> dict[str, tuple[int, ...]]:
-        return {
-            "weight": (self.outputs, self.inputs, self.kernel, self.kernel),
-            "bias": (self.outputs,),
-        }
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if len(shape) != 3 or shape[0] != self.inputs:
-            raise UserError(f"Conv2d takes ({self.inputs}, H, W) per sample; received {shape}")
-        grow = 2 * self.padding - self.kernel + 1
-        out = (self.outputs, shape[1] + grow, shape[2] + grow)
-        if min(out) < 1:
-            raise UserError(f"Conv2d with kernel {self.kernel} does not fit into {shape}")
-        return out
-
-
-@dataclass(frozen=True)
-class MaxPool2d:
-    """Maximum over k×k windows with stride k; a remainder at the border is dropped."""
-
-    kernel: int
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if len(shape) != 3 or min(shape[1:]) < self.kernel:
-            raise UserError(f"MaxPool2d({self.kernel}) does not fit into {shape}")
-        return (shape[0], shape[1] // self.kernel, shape[2] // self.kernel)
-
-
-@dataclass(frozen=True)
-class ReLU:
-    """max(x, 0), with derivative 0 at 0."""
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return shape
-
-
-@dataclass(frozen=True)
-class Tanh:
-    """tanh(x)."""
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return shape
-
-
-@dataclass(frozen=True)
-class Flatten:
-    """(B, …) → (B, product)."""
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        size = 1
-        for length in shape:
-            size *= length
-        return (size,)
-
-
-Layer = Linear | Conv2d | MaxPool2d | ReLU | Tanh | Flatten
-LAYERS: dict[str, type[Layer]] = {
-    cls.__name__: cls for cls in (Linear, Conv2d, MaxPool2d, ReLU, Tanh, Flatten)
-}
 LOSSES = ("cross_entropy", "mse")
 
 
@@ -108,11 +64,12 @@ class ModelSpec:
 
     Args:
         name: the model's name in the zoo.
-        input_shape: one sample, without the batch axis: (1, 28, 28).
+        input_shape: one sample, without the batch axis: (1, 28, 28); (32,) for 32 tokens.
         layers: (name, layer) in order; parameters are called ``<name>.weight``, ``<name>.bias``.
 
     Raises:
-        UserError: a layer that does not fit its predecessor, or a repeated name.
+        UserError: a layer that does not fit its predecessor, a repeated name, branches that do not
+            pair up, tokens in the middle.
     """
 
     name: str
@@ -123,18 +80,36 @@ class ModelSpec:
         names = [name for name, _ in self.layers]
         if len(set(names)) != len(names):
             raise UserError(f"model {self.name!r}: layer names repeat: {names}")
-        self.shapes()
+        for name, layer in self.layers[1:]:
+            if isinstance(layer, Embedding):
+                raise UserError(f"model {self.name!r}, layer {name!r}: tokens only come in first")
+        if any(list(self.depth().values())[-1:]):
+            raise UserError(f"model {self.name!r}: a Branch has no Merge after it")
+
+    def stacks(self) -> dict[str, list[tuple[int, ...]]]:
+        """Layer name → shapes per sample of the value that goes on (last) and of those kept."""
+        try:
+            return stacks(self.layers, [self.input_shape])
+        except UserError as error:
+            raise UserError(f"model {self.name!r}, {error}") from None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Layer name → output shape per sample."""
-        shape, out = self.input_shape, {}
-        for name, layer in self.layers:
-            try:
-                shape = layer.output_shape(shape)
-            except UserError as error:
-                raise UserError(f"model {self.name!r}, layer {name!r}: {error}") from None
-            out[name] = shape
-        return out
+        return {name: stack[-1] for name, stack in self.stacks().items()}
+
+    def depth(self) -> dict[str, int]:
+        """Layer name → number of branches that are open after it."""
+        return {name: len(stack) - 1 for name, stack in self.stacks().items()}
+
+    @property
+    def tokens(self) -> bool:
+        """Whether samples are tokens, integers, rather than numbers."""
+        return bool(self.layers) and isinstance(self.layers[0][1], Embedding)
+
+    @cached_property  # asked for in every step
+    def dropouts(self) -> tuple[str, ...]:
+        """Names of the layers that take a mask while training, in order."""
+        return tuple(name for name, layer in self.layers if isinstance(layer, Dropout))
 
     def nbytes(self, width: int = 4) -> int:
         """Bytes of all parameters, of elements of ``width`` bytes."""
@@ -142,22 +117,14 @@ class ModelSpec:
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Canonical parameter name → shape, in layer order."""
-        return {
-            f"{name}.{leaf}": shape
-            for name, layer in self.layers
-            if isinstance(layer, Linear | Conv2d)
-            for leaf, shape in layer.parameters().items()
-        }
+        return parameters(self.layers)
 
     def describe(self) -> dict[str, Any]:
         """JSON form; `ModelSpec.restore` reads it back."""
         return {
             "name": self.name,
             "input_shape": list(self.input_shape),
-            "layers": [
-                {"name": name, "type": type(layer).__name__, **asdict(layer)}
-                for name, layer in self.layers
-            ],
+            "layers": [{"name": name, **layer.describe()} for name, layer in self.layers],
         }
 
     @classmethod

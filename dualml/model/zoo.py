@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from dualml.errors import UserError, nearest
-from dualml.model.spec import Conv2d, Flatten, Linear, MaxPool2d, ModelSpec, ReLU, Tanh
+from dualml.model.base import Layer
+from dualml.model.layers import (
+    LSTM,
+    Attention,
+    Branch,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    MeanPool,
+    Merge,
+    Position,
+    ReLU,
+    Rows,
+    Tanh,
+)
+from dualml.model.spec import ModelSpec
 
 
 def lenet() -> ModelSpec:
@@ -32,20 +52,32 @@ def lenet() -> ModelSpec:
     )
 
 
+def _tanh_mlp(name: str, *widths: int) -> ModelSpec:
+    layers: list[tuple[str, Layer]] = [("flatten", Flatten())]
+    sizes = (784, *widths)
+    for number, (before, after) in enumerate(itertools.pairwise(sizes), start=1):
+        layers += [(f"fc{number}", Linear(before, after)), (f"tanh{number}", Tanh())]
+    layers.append((f"fc{len(sizes)}", Linear(sizes[-1], 10)))
+    return ModelSpec(name, (1, 28, 28), tuple(layers))
+
+
 def mlp() -> ModelSpec:
     """Two hidden layers with tanh: 784 → 256 → 128 → 10."""
-    return ModelSpec(
-        "mlp",
-        (1, 28, 28),
-        (
-            ("flatten", Flatten()),
-            ("fc1", Linear(784, 256)),
-            ("tanh1", Tanh()),
-            ("fc2", Linear(256, 128)),
-            ("tanh2", Tanh()),
-            ("fc3", Linear(128, 10)),
-        ),
-    )
+    return _tanh_mlp("mlp", 256, 128)
+
+
+def wide_mlp() -> ModelSpec:
+    """The same with 784 → 1024 → 1024 → 10: layers worth sharing, 1,863,690 parameters."""
+    return _tanh_mlp("wide_mlp", 1024, 1024)
+
+
+def deep_mlp() -> ModelSpec:
+    """Six hidden layers of 512: 1,720,330 parameters.
+
+    Cut at ``fc4``, both halves compute as much: the first one needs no gradient of its input, of
+    784 pixels, which makes up for its wider first layer.
+    """
+    return _tanh_mlp("deep_mlp", *[512] * 6)
 
 
 def softmax() -> ModelSpec:
@@ -53,15 +85,95 @@ def softmax() -> ModelSpec:
     return ModelSpec("softmax", (1, 28, 28), (("flatten", Flatten()), ("fc", Linear(784, 10))))
 
 
-ZOO: dict[str, Callable[[], ModelSpec]] = {"lenet": lenet, "mlp": mlp, "softmax": softmax}
+def vit() -> ModelSpec:
+    """A transformer that reads an image as 28 rows: one block of four heads, 37,898 parameters.
+
+    Source: Dosovitskiy et al. 2021, "An Image Is Worth 16x16 Words", eq. 1-4, with rows in place of
+    patches, ReLU, and the mean of all positions in place of the class token.
+    """
+    return ModelSpec(
+        "vit",
+        (1, 28, 28),
+        (
+            ("rows", Rows()),
+            ("embed", Linear(28, 64)),
+            ("position", Position(28, 64)),
+            ("branch1", Branch()),
+            ("ln1", LayerNorm(64)),
+            ("qkv", Linear(64, 192)),
+            ("attention", Attention(4)),
+            ("proj", Linear(64, 64)),
+            ("merge1", Merge()),
+            ("branch2", Branch()),
+            ("ln2", LayerNorm(64)),
+            ("up", Linear(64, 128)),
+            ("relu", ReLU()),
+            ("down", Linear(128, 64)),
+            ("merge2", Merge()),
+            ("ln3", LayerNorm(64)),
+            ("pool", MeanPool()),
+            ("head", Linear(64, 10)),
+        ),
+    )
 
 
-def model(name: str) -> ModelSpec:
+def rnn_lm(words: int = 2000, length: int = 32) -> ModelSpec:
+    """A language model: ``length`` tokens of ``words`` → logits of the token after each.
+
+    Source: Mikolov et al. 2010, "Recurrent neural network based language model", with an LSTM.
+    """
+    return ModelSpec(
+        "rnn_lm",
+        (length,),
+        (
+            ("embedding", Embedding(words, 64)),
+            ("lstm", LSTM(64, 128)),
+            ("decoder", Linear(128, words)),
+        ),
+    )
+
+
+def rnn_lm_dropout(words: int = 2000, length: int = 32) -> ModelSpec:
+    """The same with dropout where nothing recurs.
+
+    Source: Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization".
+    """
+    embedding, lstm, decoder = rnn_lm(words, length).layers
+    drop = Dropout(0.2)
+    layers = (embedding, ("dropout1", drop), lstm, ("dropout2", drop), decoder)
+    return ModelSpec("rnn_lm_dropout", (length,), layers)
+
+
+#: Models of 28×28 images.
+ZOO: dict[str, Callable[[], ModelSpec]] = {
+    "lenet": lenet,
+    "mlp": mlp,
+    "softmax": softmax,
+    "wide_mlp": wide_mlp,
+    "deep_mlp": deep_mlp,
+    "vit": vit,
+}
+#: Models of text, from the number of words and the tokens of a sample.
+TEXT_ZOO: dict[str, Callable[..., ModelSpec]] = {
+    "rnn_lm": rnn_lm,
+    "rnn_lm_dropout": rnn_lm_dropout,
+}
+
+
+def model(name: str, words: int | None = None, length: int | None = None) -> ModelSpec:
     """A model of the zoo by name.
 
+    Args:
+        words, length: of the data; for a model of text alone.
+
     Raises:
-        UserError: unknown name.
+        UserError: unknown name, or a size for a model that has none.
     """
+    sizes = {k: v for k, v in {"words": words, "length": length}.items() if v is not None}
+    if name in TEXT_ZOO:
+        return TEXT_ZOO[name](**sizes)
     if name not in ZOO:
-        raise UserError(f"unknown model {name!r}{nearest(name, ZOO)}")
+        raise UserError(f"unknown model {name!r}{nearest(name, [*ZOO, *TEXT_ZOO])}")
+    if sizes:
+        raise UserError(f"model {name!r} takes images; {' and '.join(sizes)} are of text")
     return ZOO[name]()

@@ -31,8 +31,9 @@ def judge(folder: Path) -> dict[str, Any]:
     settings = run["experiment"]["parity"]
     where = RunFolder(folder, run)
     with readable(f"{folder / 'plan'}: not a readable plan"):
-        model = ModelSpec.restore(read_json(folder / "plan" / "plan.json")["model"])
-    parameters = list(model.parameters())
+        told = read_json(folder / "plan" / "plan.json")
+        models = {"": told["model"], **told.get("models", {})}
+        parameters = {n: list(ModelSpec.restore(m).parameters()) for n, m in models.items()}
     with readable(f"{folder}: run.json holds no readable experiment"):
         experiment = Experiment.model_validate(run["experiment"])
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
@@ -42,9 +43,10 @@ def judge(folder: Path) -> dict[str, Any]:
         if set_up.kind != "train":
             continue
         for seed in experiment.seeds_of(arm):
+            model = set_up.model if set_up.model in parameters else ""
             mine = {b: trials[arm, seed, b] for b in backends if (arm, seed, b) in trials}
             read = {
-                b: read_trajectory(where.trial_folder(t), b, parameters)
+                b: read_trajectory(where.trial_folder(t), b, parameters[model])
                 for b, t in mine.items()
                 if t["status"] == "ok"
             }

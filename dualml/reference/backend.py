@@ -13,6 +13,7 @@ from dualml import machine
 from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported, UserError
+from dualml.model.dropout import masks
 from dualml.model.spec import ModelSpec
 from dualml.optim.base import Params, Rule, State
 from dualml.optim.schedule import Schedule
@@ -20,6 +21,8 @@ from dualml.reference.aggregation import NumpyPieces
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
 from dualml.reference.overlap import NumpyOverlap
+from dualml.reference.split import NumpyStage
+from dualml.split.horizontal import Segment
 
 VARIABLES = tuple(machine.thread_variables(1))
 
@@ -37,9 +40,11 @@ class NumpyTraining:
         y: Array,
         updates: int,
         chunk: int,
+        seed: int = 0,
     ) -> None:
         self.model, self.rule, self.schedule, self.loss = model, rule, schedule, loss
         self.x, self.y, self.updates, self.chunk = x, y, updates, chunk
+        self.seed, self.now = seed, 0
         self._state: State = rule.init(model.weights)
 
     def gradient(self, batch: Array) -> tuple[float, Params]:
@@ -47,7 +52,10 @@ class NumpyTraining:
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean = 0.0
         for part, share in chunks(batch, self.chunk):
-            loss, grads = self.model.loss_and_gradients(self.x[part], self.y[part], self.loss)
+            drawn = tuple(masks(self.model.spec, self.seed, self.now + 1, part).values())
+            loss, grads = self.model.loss_and_gradients(
+                self.x[part], self.y[part], self.loss, drawn
+            )
             mean += share * loss
             for name, g in grads.items():
                 total[name] += share * g
@@ -63,6 +71,7 @@ class NumpyTraining:
         self.model.weights, self._state = self.rule.update(
             self.model.weights, gradients, self._state, step, lr
         )
+        self.now = step
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, grads = self.gradient(batch)
@@ -87,7 +96,7 @@ class NumpyTraining:
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         logits, _ = self.model.forward(x)
-        return float(LOSSES[self.loss](logits, y)[0]), logits.argmax(axis=1)
+        return float(LOSSES[self.loss](logits, y)[0]), logits.argmax(axis=-1)
 
     def weights(self) -> Arrays:
         return {name: w.copy() for name, w in self.model.weights.items()}
@@ -103,6 +112,7 @@ class NumpyTraining:
             slot: {n: np.array(s, np.float64) for n, s in named.items()}
             for slot, named in state.items()
         }
+        self.now = step
 
 
 class NumpyBackend:
@@ -144,8 +154,25 @@ class NumpyBackend:
         *,
         updates: int,
         chunk: int = 256,
+        seed: int = 0,
     ) -> NumpyTraining:
-        return NumpyTraining(Model(spec, weights), rule, schedule, loss, x, y, updates, chunk)
+        model = Model(spec, weights)
+        return NumpyTraining(model, rule, schedule, loss, x, y, updates, chunk, seed)
+
+    def stage(
+        self,
+        segments: Sequence[Segment],
+        *,
+        first: bool,
+        last: bool,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+    ) -> NumpyStage:
+        return NumpyStage(segments, first, rule, schedule, loss, x, y, updates)
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(losses, np.float64)

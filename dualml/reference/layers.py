@@ -1,4 +1,5 @@
-"""Forward and backward of every layer in float64 NumPy.
+"""Forward and backward of every layer in float64 NumPy; of sequences in `sequence`, `attention` and
+`normalise`, of branches and dropout in `model`.
 
 Shapes: B batch, C and O channels, H and W image, K kernel, P pixels of the output.
 Each layer is a pair of pure functions found by the type of its spec:
@@ -12,20 +13,63 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-from dualml.model.spec import Conv2d, Flatten, Layer, Linear, MaxPool2d, ReLU, Tanh
-
-Array = NDArray[np.float64]
-Params = dict[str, Array]
+from dualml.model.base import Layer
+from dualml.model.spec import (
+    LSTM,
+    Attention,
+    Bias,
+    Conv2d,
+    Embedding,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    MeanPool,
+    Position,
+    ReLU,
+    Rows,
+    Tanh,
+)
+from dualml.reference.attention import attention_backward, attention_forward
+from dualml.reference.normalise import norm_backward, norm_forward
+from dualml.reference.sequence import (
+    embedding_backward,
+    embedding_forward,
+    lstm_backward,
+    lstm_forward,
+    mean_backward,
+    mean_forward,
+    position_backward,
+    position_forward,
+    rows_backward,
+    rows_forward,
+)
+from dualml.reference.types import Array, Params, rows
 
 
 def linear_forward(layer: Linear, x: Array, params: Params) -> tuple[Array, Any]:
-    return x @ params["weight"].T + params["bias"], x
+    y = x @ params["weight"].T
+    return y + params["bias"] if layer.bias else y, x
 
 
 def linear_backward(layer: Linear, dy: Array, x: Array, params: Params) -> tuple[Array, Params]:
-    return dy @ params["weight"], {"weight": dy.T @ x, "bias": dy.sum(axis=0)}
+    flat = rows(dy)
+    return dy @ params["weight"], {"weight": flat.T @ rows(x), **bias_gradient(layer, flat)}
+
+
+def bias_gradient(layer: Linear | Conv2d, dy: Array) -> Params:
+    """Of the bias that was added to every row of a matrix."""
+    return {"bias": dy.sum(axis=0)} if layer.bias else {}
+
+
+def bias_forward(layer: Bias, x: Array, params: Params) -> tuple[Array, Any]:
+    bias = params["bias"]
+    return x + (bias[:, None, None] if x.ndim == 4 else bias), None
+
+
+def bias_backward(layer: Bias, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    return dy, {"bias": dy.sum(axis=(0, 2, 3)) if dy.ndim == 4 else rows(dy).sum(axis=0)}
 
 
 def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
@@ -34,20 +78,22 @@ def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, A
     padded = np.pad(x_BCHW, ((0, 0), (0, 0), (p, p), (p, p)))
     windows = sliding_window_view(padded, (k, k), axis=(2, 3))  # type: ignore[call-overload]  # B C H' W' K K
     b, _, h, w = windows.shape[:4]
-    rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(b * h * w, -1)  # BP, CKK
-    y = rows @ params["weight"].reshape(layer.outputs, -1).T + params["bias"]
-    return y.reshape(b, h, w, layer.outputs).transpose(0, 3, 1, 2), (rows, padded.shape)
+    flat = windows.transpose(0, 2, 3, 1, 4, 5).reshape(b * h * w, -1)  # BP, CKK
+    y = flat @ params["weight"].reshape(layer.outputs, -1).T
+    if layer.bias:
+        y += params["bias"]
+    return y.reshape(b, h, w, layer.outputs).transpose(0, 3, 1, 2), (flat, padded.shape)
 
 
 def conv_backward(
     layer: Conv2d, dy_BOHW: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    rows, shape = cache
+    flat, shape = cache
     k, p = layer.kernel, layer.padding
     b, o, h, w = dy_BOHW.shape
     dy = dy_BOHW.transpose(0, 2, 3, 1).reshape(b * h * w, o)
     weight = params["weight"]
-    grads = {"weight": (dy.T @ rows).reshape(weight.shape), "bias": dy.sum(axis=0)}
+    grads = {"weight": (dy.T @ flat).reshape(weight.shape), **bias_gradient(layer, dy)}
     spread = (dy @ weight.reshape(o, -1)).reshape(b, h, w, layer.inputs, k, k)
     dx = np.zeros(shape)
     for i in range(k):
@@ -113,4 +159,12 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     ReLU: (relu_forward, relu_backward),
     Tanh: (tanh_forward, tanh_backward),
     Flatten: (flatten_forward, flatten_backward),
+    Bias: (bias_forward, bias_backward),
+    Embedding: (embedding_forward, embedding_backward),
+    LSTM: (lstm_forward, lstm_backward),
+    LayerNorm: (norm_forward, norm_backward),
+    Attention: (attention_forward, attention_backward),
+    Position: (position_forward, position_backward),
+    Rows: (rows_forward, rows_backward),
+    MeanPool: (mean_forward, mean_backward),
 }

@@ -1,29 +1,37 @@
-"""The losses and their gradients with respect to the logits, in float64 NumPy."""
+"""The losses and their gradients with respect to the logits, in float64 NumPy.
+
+Logits (B, K) with labels (B,), or (B, T, K) with (B, T): every position counts as a sample.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dualml.reference.types import Array, rows
+
+Labels = NDArray[np.int64]
+Loss = Callable[[Array, Labels], tuple[float, Array]]
 
 
-def cross_entropy(logits: Array, labels: NDArray[np.int64]) -> tuple[float, Array]:
-    """Mean of −log softmax(logits)[label] in nat, logits (B, K), labels (B,), and its gradient."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
+def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
+    """Mean of −log softmax(logits)[label] in nat, and its gradient."""
+    flat, at = rows(logits), (np.arange(labels.size), labels.ravel())
+    shifted = flat - flat.max(axis=1, keepdims=True)
     log_sum = np.log(np.exp(shifted).sum(axis=1))
-    rows = np.arange(len(labels))
-    loss = float((log_sum - shifted[rows, labels]).mean())
+    loss = float((log_sum - shifted[at]).mean())
     gradient = np.exp(shifted - log_sum[:, None])
-    gradient[rows, labels] -= 1
-    return loss, gradient / len(labels)
+    gradient[at] -= 1
+    return loss, (gradient / labels.size).reshape(logits.shape)
 
 
-def mse(logits: Array, labels: NDArray[np.int64]) -> tuple[float, Array]:
-    """Mean over all B·K elements of (logits − one-hot)², and its gradient."""
+def mse(logits: Array, labels: Labels) -> tuple[float, Array]:
+    """Mean over all entries of (logits − one-hot)², and its gradient."""
     error = logits.copy()
-    error[np.arange(len(labels)), labels] -= 1
+    rows(error)[np.arange(labels.size), labels.ravel()] -= 1
     return float((error * error).mean()), 2 * error / error.size
 
 
-LOSSES = {"cross_entropy": cross_entropy, "mse": mse}
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse}

@@ -1,19 +1,86 @@
-"""A layer spec executed by NumPy in float64: forward, and backward by hand."""
+"""Layer specs executed by NumPy in float64: forward, and backward by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.model.spec import Layer, ModelSpec
+from dualml.model.base import Layer
+from dualml.model.spec import Branch, Dropout, Merge, ModelSpec
 from dualml.reference.layers import PAIRS
 from dualml.reference.losses import LOSSES
+from dualml.reference.types import Array, Params
 
-Array = NDArray[np.float64]
-Params = dict[str, Array]
+Values = tuple[Array, ...]
+
+
+class Entry(NamedTuple):
+    """What a layer left on the tape: its output is the top of the stack after it."""
+
+    name: str
+    layer: Layer
+    output: Array
+    cache: Any
+
+
+Tape = list[Entry]
+
+
+def forward(
+    layers: Sequence[tuple[str, Layer]],
+    params: Params,
+    values: Sequence[NDArray[Any]],
+    masks: Sequence[NDArray[Any]] = (),
+) -> tuple[Values, Tape]:
+    """The stack after any consecutive layers of a model, and the tape for `backward`.
+
+    Args:
+        params: canonical name → array; others than those of these layers may be among them.
+        values: the stack before them, the top last; each (B, …).
+        masks: of the Dropout layers, in order; without them Dropout is the identity.
+    """
+    *kept, x = values
+    tape: Tape = []
+    waiting = iter(masks)
+    for name, layer in layers:
+        cache: Any = None
+        if isinstance(layer, Branch):
+            kept.append(x)
+        elif isinstance(layer, Merge):
+            x = kept.pop() + x
+        elif isinstance(layer, Dropout):
+            cache = next(waiting) if masks else 1.0
+            x = x * cache
+        else:
+            x, cache = PAIRS[type(layer)][0](layer, x, own(name, layer, params))
+        tape.append(Entry(name, layer, x, cache))
+    return (*kept, x), tape
+
+
+def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Values, Params]:
+    """From the loss's gradients with respect to the stack after the layers of `forward`: those
+    with respect to the stack before them, and canonical name → gradient of every parameter."""
+    *kept, flow = gradients
+    found: Params = {}
+    for name, layer, _, cache in reversed(tape):
+        if isinstance(layer, Branch):
+            flow = flow + kept.pop()
+        elif isinstance(layer, Merge):
+            kept.append(flow)
+        elif isinstance(layer, Dropout):
+            flow = flow * cache
+        else:
+            flow, grads = PAIRS[type(layer)][1](layer, flow, cache, own(name, layer, params))
+            found.update({f"{name}.{leaf}": g for leaf, g in grads.items()})
+    return (*kept, flow), found
+
+
+def own(name: str, layer: Layer, params: Params) -> Params:
+    """The layer's parameters by the last part of their names."""
+    return {leaf: params[f"{name}.{leaf}"] for leaf in layer.parameters()}
 
 
 class Model:
@@ -28,26 +95,26 @@ class Model:
         self.spec = spec
         self.weights: Params = {name: np.array(w, np.float64) for name, w in weights.items()}
 
-    def _params(self, name: str) -> Params:
-        keys = ("weight", "bias")
-        return {k: self.weights[f"{name}.{k}"] for k in keys if f"{name}.{k}" in self.weights}
+    def forward(self, x: NDArray[Any], masks: Sequence[NDArray[Any]] = ()) -> tuple[Array, Tape]:
+        """Logits, and the tape that they leave.
 
-    def forward(self, x: NDArray[Any]) -> tuple[Array, list[tuple[str, Layer, Array, Any]]]:
-        """Logits, and for each layer its name, spec, output and what its backward needs."""
-        value, tape = np.asarray(x, np.float64), []
-        for name, layer in self.spec.layers:
-            value, cache = PAIRS[type(layer)][0](layer, value, self._params(name))
-            tape.append((name, layer, value, cache))
-        return value, tape
+        Args:
+            masks: of the Dropout layers, in order; without them Dropout is the identity.
+        """
+        x = np.asarray(x, np.int64 if self.spec.tokens else np.float64)
+        (logits,), tape = forward(self.spec.layers, self.weights, (x,), masks)
+        return logits, tape
 
     def loss_and_gradients(
-        self, x: NDArray[Any], y: NDArray[np.int64], loss: str
+        self,
+        x: NDArray[Any],
+        y: NDArray[np.int64],
+        loss: str,
+        masks: Sequence[NDArray[Any]] = (),
     ) -> tuple[float, Params]:
-        """Mean loss over (B, …) samples with labels (B,), and the gradient of every parameter."""
-        logits, tape = self.forward(x)
+        """Mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and the
+        gradient of every parameter."""
+        logits, tape = self.forward(x, masks)
         value, flow = LOSSES[loss](logits, y)
-        found: Params = {}
-        for name, layer, _, cache in reversed(tape):
-            flow, grads = PAIRS[type(layer)][1](layer, flow, cache, self._params(name))
-            found.update({f"{name}.{leaf}": g for leaf, g in grads.items()})
+        _, found = backward(tape, self.weights, (flow,))
         return value, {name: found[name] for name in self.weights}

@@ -105,6 +105,7 @@ def _trial(folder: Path, raw: Mapping[str, Any], arms: Mapping[str, Any]) -> Tri
         collectives=collectives(place) if set_up.get("kind") == "collectives" else None,
         times=moments(place, size) if set_up.get("slow") else (),
         class_accuracy=tuple(raw.get("class_accuracy") or ()),
+        test_perplexity=raw.get("test_perplexity"),
         samples_sha256=str(raw.get("samples_sha256") or ""),
         apart=apart(place, size) if averages else (),
         **numbers,

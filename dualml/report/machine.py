@@ -33,7 +33,9 @@ def vector_bytes(run: Run) -> int | None:
     from dualml.errors import UserError
     from dualml.model.zoo import model
 
+    data = run.meta.get("data") or {}
+    sizes = {"words": data.get("vocabulary"), "length": data.get("length")} if run.text else {}
     try:
-        return model(str(run.experiment.get("model"))).nbytes()
+        return model(str(run.experiment.get("model")), **sizes).nbytes()
     except UserError:
         return None

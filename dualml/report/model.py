@@ -38,7 +38,8 @@ class Trial:
     ``threads`` of each rank, where they were recorded for the trial itself.
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
-    ``class_accuracy`` on the test set at the end, by class; ``apart``: for each rank an array of
+    ``class_accuracy`` on the test set at the end, by class; ``test_perplexity`` at the end, of a
+    text; ``apart``: for each rank an array of
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
     """
 
@@ -67,6 +68,7 @@ class Trial:
     collectives: Mapping[str, Any] | None = field(default=None, repr=False)
     times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     class_accuracy: tuple[float | None, ...] = ()
+    test_perplexity: float | None = None
     samples_sha256: str = ""
     apart: tuple[Array, ...] = field(default=(), repr=False)
 
@@ -169,6 +171,11 @@ class Run:
     @property
     def seeds(self) -> list[int]:
         return sorted({t.seed for t in self.trials})
+
+    @property
+    def text(self) -> bool:
+        """Whether the samples are windows of a text."""
+        return (self.meta.get("data") or {}).get("kind") == "text"
 
     @property
     def train_size(self) -> int | None:

@@ -45,6 +45,7 @@ def trials(run: Run, words: Words) -> Table:
                         status(t, words),
                         number(numbers.loss(t.final_loss)),
                         *(number(percent(v)) for v in (t.train_accuracy, t.test_accuracy)),
+                        *([number(numbers.loss(t.test_perplexity))] if run.text else []),
                         *(number(numbers.quantity(v)) for v in (t.train_s, t.wall_s)),
                         *(number(numbers.quantity(v)) for v in (t.updates, t.sample_gradients)),
                         number(numbers.quantity(t.throughput)),
@@ -55,13 +56,17 @@ def trials(run: Run, words: Words) -> Table:
     head = heads(
         words,
         *("arm", "backend", "seed", "status", f"final_loss:{unit}", "train_accuracy:percent"),
-        *("test_accuracy:percent", "train_s:seconds", "wall_s:seconds", "updates:count"),
+        "test_accuracy:percent",
+        *(["test_perplexity:1"] if run.text else []),
+        *("train_s:seconds", "wall_s:seconds", "updates:count"),
         *("sample_gradients:count", "throughput:per_second", "memory:memory"),
     )
     return Table("trials", words("table.trials"), head, rows)
 
 
 def reached(run: Run, words: Words) -> Table | None:
+    if run.text:  # of the next word nobody is right that often
+        return None
     rows = []
     for arm in run.main_arms():
         for backend in run.backends:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from dualml.communicator import Communicator
 from dualml.communicator.parts import start_of
 
 Index = NDArray[np.int64]
+POSITIONS_AT_ONCE = 2048  # of a text: each has as many logits as there are words
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,8 @@ class Score:
     """How a model does on a set of samples.
 
     Attributes:
-        loss: mean over the samples.
-        hits, counts: right answers and samples of each class.
+        loss: mean over the samples (of a text, over all positions of all windows).
+        hits, counts: right answers and samples of each class; of a text those of all positions.
     """
 
     loss: float
@@ -51,22 +53,30 @@ def evaluate(
 
     With ``comm`` every rank takes some of the pieces that one rank would take, and all get the
     score: nothing is padded, and the sums are made in the same order, so that it is the score of
-    one rank to the last bit if all ranks hold the same model.
+    one rank to the last bit if all ranks hold the same model. ``classes`` 0 is a text: there every
+    position of a window counts, and the words are not told apart.
     """
-    pieces = [part for part, _ in chunks(index, EVALUATED_AT_ONCE)]  # a copy of few at a time
+    at_once = EVALUATED_AT_ONCE if classes else max(1, POSITIONS_AT_ONCE // y.shape[1])
+    pieces = [part for part, _ in chunks(index, at_once)]  # a copy of few at a time
     ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)
     ends = [start_of(len(pieces), ranks, r) for r in range(ranks + 1)]
-    rows = np.zeros((len(pieces), 1 + classes))
+    rows = np.zeros((len(pieces), 1 + max(1, classes)))
     for i in range(ends[rank], ends[rank + 1]):
         part = pieces[i]
         loss, predicted = training.evaluate(x[part], y[part])
         right = y[part][predicted == y[part]]
-        rows[i] = [loss * len(part), *np.bincount(right, minlength=classes)]
+        hits = np.bincount(right, minlength=classes) if classes else [len(right)]
+        rows[i] = [loss * len(part), *hits]
     if comm is not None:
         rows = together(comm, rows, ends)
-    counts = np.bincount(y[index], minlength=classes)
+    counts = np.bincount(y[index], minlength=classes) if classes else np.array([y[index].size])
     total = rows.sum(axis=0)
     return Score(float(total[0]) / len(index), total[1:].astype(np.int64), counts)
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss) of a mean loss in nat per word: among how many words it is as good as guessing."""
+    return math.exp(loss) if loss < 700 else math.inf
 
 
 def together(comm: Communicator, rows: NDArray[Any], ends: list[int]) -> NDArray[Any]:

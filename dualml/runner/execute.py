@@ -182,7 +182,8 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
     check_free(out)
-    plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit))
+    sizes = {"words": experiment.data.words, "length": experiment.data.length}
+    plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit, **sizes))
     options: dict[str, Any] = {"device": device, "threads": request.threads or default_threads()}
     if any(arm.world_size > 1 for arm in experiment.arms.values()):
         options |= {"rendezvous": request.rendezvous or "auto", "check": request.check}
@@ -222,7 +223,7 @@ def refuse_settings(request: Request) -> None:
 
 def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Go on with a run folder, as its run.json says."""
-    from dualml.data import load as load_data
+    from dualml.data import load_again
     from dualml.experiment.find import locate, names, read
 
     path = request.resume
@@ -240,7 +241,7 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
             hint = f"; install it with: {known[name].install}" if name in known else ""
             raise UserError(f"{path} needs backend {name!r}, which is not installed{hint}")
     if needed:
-        load_data(plan.data["name"], explicit=True).check_same(plan.data)
+        load_again(plan.data)
     return folder, plan, [known[name] for name in needed]
 
 

@@ -159,8 +159,32 @@ class Alone:
         return {}
 
 
-class Group(Alone):
-    """A trial with several ranks: all decide alike, and share the evaluation where they can."""
+class Several(Alone):
+    """A trial with several ranks: all decide alike."""
+
+    def __init__(
+        self, backend: Backend, training: Training, folder: Path, feed: Feed, comm: Communicator
+    ) -> None:
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        super().__init__(backend, training, folder, feed)
+
+    def next_stretch(self, stretch: int, made: int, seconds: float) -> int:
+        return TOGETHER
+
+    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        return looked  # clocks differ between ranks; evaluations come at the same updates
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / (f"rank{self.rank}.{NAME}" if self.rank else NAME)
+
+    def agree(self, step: int) -> bool:
+        steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
+        return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
+
+
+class Group(Several):
+    """Ranks that share the batch, and the evaluation where they can."""
 
     def __init__(
         self,
@@ -173,7 +197,6 @@ class Group(Alone):
         seed: int,
         feed: Feed,
     ) -> None:
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
         settings, self.pieces = arm.aggregation, pieces
         slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         kind = scheme(settings)
@@ -181,7 +204,7 @@ class Group(Alone):
         self.settings, self.every = settings, settings.every
         self.free = kind is Asynchronous and settings.arrival == "free"
         self.told: dict[str, Any] = {}
-        super().__init__(backend, cast(Training, self.parallel), folder, feed)
+        super().__init__(backend, cast(Training, self.parallel), folder, feed, comm)
 
     def batch(self, step: int) -> Any:
         return self.feed.parts(step)
@@ -210,20 +233,6 @@ class Group(Alone):
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         return self.parallel.read(lazy)
-
-    def next_stretch(self, stretch: int, made: int, seconds: float) -> int:
-        return TOGETHER
-
-    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        return looked  # clocks differ between ranks; evaluations come at the same updates
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / (f"rank{self.rank}.{NAME}" if self.rank else NAME)
-
-    def agree(self, step: int) -> bool:
-        steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
-        return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from dualml.files import write_json
 from dualml.launch.adopted import Adopted, announce, at_fault, fallen
 from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
 from dualml.runner.folder import RunFolder
+from dualml.split.measured import read_ranks, summary
 
 CHECKPOINT_S = 10.0  # of training between two checkpoints
 Listener = Callable[[dict[str, Any], dict[str, Any]], None]
@@ -30,6 +31,7 @@ COPIED = (
     "train_accuracy",
     "test_loss",
     "test_accuracy",
+    "test_perplexity",
     "updates",
     "sample_gradients",
     "peak_memory_mb",
@@ -38,6 +40,7 @@ COPIED = (
     "how",
     "staleness",
     "measurements",
+    "memory",
 )
 
 
@@ -253,6 +256,8 @@ class Session:
 def ranks_of(place: Path, plan: Plan, trial: Trial) -> dict[str, Any]:
     """Where each rank's time went, from the times they left; empty without them."""
     arm = plan.experiment.arms[trial["arm"]]
+    if trial["arm"] in plan.splits:
+        return split_of(place, plan, trial)
     n = arm.world_size
     try:
         times = [read_times(place / f"rank{rank}.times.npz") for rank in range(n)]
@@ -265,3 +270,14 @@ def ranks_of(place: Path, plan: Plan, trial: Trial) -> dict[str, Any]:
         peers = [[r] for r in range(n)]  # nobody waits for all
     told = split(times, peers)
     return {"ranks": told, "communication_share": share(told)}
+
+
+def split_of(place: Path, plan: Plan, trial: Trial) -> dict[str, Any]:
+    """What the timelines of ranks that share a model say; empty without them."""
+    split_plan = plan.splits[trial["arm"]]
+    try:
+        told = summary(split_plan, read_ranks(place, split_plan.world_size))
+    except UserError:
+        return {}
+    ranks = told.pop("ranks", [])
+    return {"ranks": ranks, "split": told}

@@ -23,10 +23,12 @@ from dualml.files import readable, write_bytes
 from dualml.runner.capture import PROBE, after, before
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualml.runner.draws import draw_envelope
+from dualml.runner.evaluate import perplexity
 from dualml.runner.guards import check_final, check_finite, check_losses, check_moved
 from dualml.runner.ranks import Alone, Group, Workshop
 from dualml.runner.records import Records
 from dualml.runner.seen import Seen
+from dualml.runner.split import SplitRanks, split_training
 
 Arrays = dict[str, NDArray[Any]]
 LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
@@ -34,18 +36,23 @@ LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 @dataclass(frozen=True)
 class Samples:
-    """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation.
+    """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation; of
+    a text int32 tokens (N, T) and the int64 token after each.
 
     ``monitor`` are the indices of the training samples on which training accuracy is measured;
-    labels go from 0 to ``classes`` - 1.
+    labels go from 0 to ``classes`` - 1. Of a text ``classes`` is 0: its words are not told apart.
     """
 
-    train_x: NDArray[np.float32]
+    train_x: NDArray[Any]
     train_y: NDArray[np.int64]
     monitor: NDArray[np.int64]
-    test_x: NDArray[np.float32]
+    test_x: NDArray[Any]
     test_y: NDArray[np.int64]
     classes: int
+
+    @property
+    def text(self) -> bool:
+        return self.classes == 0
 
 
 class Trial:
@@ -78,7 +85,7 @@ class Trial:
         self.samples, self.folder, self.emit = samples, folder, emit
         self.checkpoint_every = checkpoint_every
         self.schedule, self.feed = plan.schedule(self.arm, seed), plan.feed(self.arm, seed)
-        self.initial = plan.initial(seed)
+        self.initial, self.spec = plan.initial(seed, self.arm), plan.spec_of(self.arm)
         self.probe = self.feed.batch(1)[:PROBE]
         self.rule = self.arm.rule
         self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
@@ -88,15 +95,21 @@ class Trial:
         self.looks: dict[str, float] = {}
         self.by_class: list[float | None] = [None] * samples.classes
         self.seen = Seen()
-        workshop = workshop or Workshop()
-        key = self.model_key()
-        own = workshop.training(key, self.make)
-        self.ranks = Alone(backend, own, folder, self.feed)
-        if comm is not None:
-            pieces = workshop.pieces(key, plan.spec.parameters(), self.arm.aggregation, comm)
-            self.ranks = Group(backend, own, pieces, folder, comm, self.arm, seed, self.feed)
+        self.ranks = self.gathered(comm, workshop or Workshop())
         self.training = self.ranks.training
         self.restart(dict(self.initial))
+
+    def gathered(self, comm: Communicator | None, workshop: Workshop) -> Alone:
+        """The model, and how the ranks work on it together."""
+        key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
+        if arm.split is not None and comm is not None:
+            own = workshop.training(key, lambda: split_training(self, comm))
+            return SplitRanks(backend, own, folder, self.feed, comm, arm, self.seed)
+        own = workshop.training(key, self.make)
+        if comm is None:
+            return Alone(backend, own, folder, self.feed)
+        pieces = workshop.pieces(key, self.spec.parameters(), arm.aggregation, comm)
+        return Group(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
 
     def model_key(self) -> str:
         """What decides the model's code: arms that agree here may use one model in turn."""
@@ -106,11 +119,13 @@ class Trial:
         rule = arm.plan_partition
         noise = deal_key(arm, self.seed) if rule is not None and rule.changes_features else ""
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
-        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own))
+        split = None if arm.split is None else (arm.split, arm.world_size)
+        model = (self.spec.name, self.seed if self.spec.dropouts and split is None else 0)
+        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, split, model))
 
     def make(self) -> Training:
         made = self.backend.training(
-            self.plan.spec,
+            self.spec,
             dict(self.initial),
             self.rule,
             self.arm.plan_schedule,
@@ -119,6 +134,7 @@ class Trial:
             self.samples.train_y,
             updates=self.schedule.updates,
             chunk=self.arm.chunk,
+            seed=self.seed,
         )
         if self.arm.aggregation.strategy == REPLICAS:
             made.replicas()
@@ -146,7 +162,7 @@ class Trial:
         self.ranks.checkpoint.unlink(missing_ok=True)
         if self.ranks.rank:
             return self.ranks.summary()
-        updates = self.schedule.updates
+        updates, text = self.schedule.updates, self.samples.text
         return {
             **self.ranks.summary(),
             "train_s": seconds,
@@ -159,6 +175,7 @@ class Trial:
             "test_loss": self.looks["test_loss"],
             "test_accuracy": self.looks["test_accuracy"],
             "class_accuracy": self.by_class,
+            **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
             "data": self.digests,
             "trace_steps": self.schedule.trace,
         }
@@ -308,8 +325,12 @@ class Trial:
             unit = self.unit if metric.endswith("loss") else "1"
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
             self.looks[metric] = value
-        self.by_class = test.by_class
-        for number, accuracy in enumerate(test.by_class):
+        if s.text:
+            for part, loss in (("train", train.loss), ("test", test.loss)):
+                more = {"epochs": done / len(s.train_y), "seconds": seconds}
+                records.write(f"{part}_perplexity", step, perplexity(loss), "1", **more)
+        self.by_class = [] if s.text else test.by_class
+        for number, accuracy in enumerate(self.by_class):
             if accuracy is not None:
                 records.write("class_accuracy", step, accuracy, "1", **{"class": number})
         records.flush()

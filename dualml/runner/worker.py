@@ -19,12 +19,14 @@ from dualml.machine import pin
 
 
 def samples_of(plan: Any) -> Any:
-    from dualml.data import load, normalised
+    from dualml.data import load_again, normalised
     from dualml.runner.trial import Samples
 
-    data = load(plan.data["name"], explicit=True)
-    data.check_same(plan.data)
+    data = load_again(plan.data)
     train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
+    if data.kind == "text":
+        parts = (data.train_x[train], data.train_y[train], monitor.astype("int64"))
+        return Samples(*parts, data.test_x[test], data.test_y[test], 0)
     # All samples in their own order need no copy: the largest array of a trial stays the only one.
     images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
     x, y = normalised(images, data.mean, data.std), data.train_y[train]
@@ -149,7 +151,9 @@ class Runner:
         if self.samples is None:
             self.samples = samples_of(self.plan)
         if comm is not None:
-            agree_on_weights(comm, self.plan.initial(job["seed"]), f"{job['arm']}.{job['seed']}")
+            arm = self.plan.experiment.arms[job["arm"]]
+            weights = self.plan.initial(job["seed"], arm)
+            agree_on_weights(comm, weights, f"{job['arm']}.{job['seed']}")
         emit = self.emit if comm is None or comm.rank == 0 else quiet(self.emit)
         trial = Trial(
             self.plan, job["arm"], job["seed"], backend, self.samples, folder, emit,

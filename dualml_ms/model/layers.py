@@ -1,4 +1,4 @@
-"""Each layer of the neutral spec as the `mindspore.nn` cell that means the same.
+"""Each layer of the neutral spec as the cell that means the same.
 
 Every argument is given: MindSpore's defaults are other ones (convolutions pad to 'same' and have no
 bias, pooling moves by one).
@@ -9,21 +9,24 @@ from __future__ import annotations
 from mindspore import nn
 
 from dualml.model import spec
+from dualml_ms.model import modules
 
 
 def realise(layer: spec.Layer) -> nn.Cell:
-    """The cell for one layer spec.
+    """The cell for one layer spec; `Branch`, `Merge` and `Dropout` are `network.Part`'s.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.
     """
     match layer:
-        case spec.Linear(inputs, outputs):
-            return nn.Dense(inputs, outputs, has_bias=True)
-        case spec.Conv2d(inputs, outputs, kernel, padding):
+        case spec.Linear(inputs, outputs, bias):
+            return nn.Dense(inputs, outputs, has_bias=bias)
+        case spec.Conv2d(inputs, outputs, kernel, padding, bias):
             return nn.Conv2d(
-                inputs, outputs, kernel, stride=1, pad_mode="pad", padding=padding, has_bias=True
+                inputs, outputs, kernel, stride=1, pad_mode="pad", padding=padding, has_bias=bias
             )
+        case spec.Bias(size):
+            return modules.Bias(size)
         case spec.MaxPool2d(kernel):
             return nn.MaxPool2d(kernel_size=kernel, stride=kernel, pad_mode="valid")
         case spec.ReLU():
@@ -32,4 +35,18 @@ def realise(layer: spec.Layer) -> nn.Cell:
             return nn.Tanh()
         case spec.Flatten():
             return nn.Flatten()
+        case spec.Embedding(words, features, first):
+            return modules.Embedding(words, features, first)
+        case spec.LSTM(inputs, hidden):
+            return modules.LSTM(inputs, hidden)
+        case spec.LayerNorm(features, eps):
+            return modules.LayerNorm(features, eps)
+        case spec.Attention(heads, causal):
+            return modules.Attention(heads, causal)
+        case spec.Position(length, features):
+            return modules.Position(length, features)
+        case spec.Rows():
+            return modules.Rows()
+        case spec.MeanPool():
+            return modules.MeanPool()
     raise NotImplementedError(f"dualml_ms has no layer {type(layer).__name__}")

@@ -1,19 +1,86 @@
-"""A layer spec as an `nn.Cell` whose parameters carry the canonical names."""
+"""Layer specs as `nn.Cell`s whose parameters carry the canonical names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import mindspore as ms
 from mindspore import nn
 from numpy.typing import NDArray
 
-from dualml.model.spec import ModelSpec
+from dualml.model.spec import Branch, Dropout, Layer, Merge, ModelSpec
+from dualml.model.stack import parameters
 from dualml_ms.model.layers import realise
 
+#: What `Part` itself does; any other layer is a cell.
+CELL, BRANCH, MERGE, DROPOUT = range(4)
+KINDS: dict[type[Layer], int] = {Branch: BRANCH, Merge: MERGE, Dropout: DROPOUT}
 
-class Network(nn.Cell):
-    """The layers of ``spec`` in sequence; parameters are named ``conv1.weight``, ``fc1.bias``, …
+
+class Part(nn.Cell):
+    """Any consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
+
+    Args:
+        depth: values on the stack before the layers.
+        dropouts: masks that are given after the values, one for each Dropout layer, in order; 0:
+            Dropout is the identity, as it is where they are left out.
+
+    Example:
+        >>> from dualml.model import model
+        >>> part = Part(model("vit").layers[4:9], depth=2)  # from the first branch to its end
+        >>> x = ms.ops.zeros((2, 28, 64))
+        >>> [y.shape for y in part(x, x)]
+        [(2, 28, 64)]
+    """
+
+    def __init__(
+        self, layers: Sequence[tuple[str, Layer]], depth: int = 1, dropouts: int = 0
+    ) -> None:
+        super().__init__()
+        self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
+        self.kinds = tuple(KINDS.get(type(layer), CELL) for _, layer in layers)
+        for (name, layer), kind in zip(layers, self.kinds, strict=True):
+            setattr(self, name, nn.Identity() if kind else realise(layer))
+        # A CellList would rename the parameters; the attributes above keep the canonical names.
+        self.order = [getattr(self, name) for name, _ in layers]
+
+    def construct(self, *arguments):
+        """The stack after the layers, a tuple with the top last."""
+        masks = arguments[self.depth : self.depth + self.dropouts]
+        return self.walk(arguments[: self.depth], masks)[-1]
+
+    def walk(self, values, masks):
+        """The stack before the first layer and after each of them."""
+        kept, x, used = values[:-1], values[-1], 0
+        found = (values,)
+        for i in range(len(self.order)):
+            if self.kinds[i] == BRANCH:
+                kept += (x,)
+            elif self.kinds[i] == MERGE:
+                x = kept[-1] + x
+                kept = kept[:-1]
+            elif self.kinds[i] == DROPOUT:
+                if len(masks) > 0:
+                    x = x * masks[used]
+                    used += 1
+            else:
+                x = self.order[i](x)
+            found += ((*kept, x),)
+        return found
+
+    def canonical(self) -> dict[str, ms.Parameter]:
+        """Canonical name → parameter, in the order of the layers."""
+        own = {parameter.name: parameter for parameter in self.trainable_params()}
+        return {name: own[name] for name in parameters(self.layers)}
+
+    def load(self, weights: Mapping[str, NDArray]) -> None:
+        """Copy canonical weights into the parameters."""
+        for name, parameter in self.canonical().items():
+            parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
+
+
+class Network(Part):
+    """The layers of ``spec`` in sequence.
 
     Example:
         >>> from dualml.model import model
@@ -22,27 +89,12 @@ class Network(nn.Cell):
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
+        super().__init__(spec.layers)
         self.spec = spec
-        for name, layer in spec.layers:
-            setattr(self, name, realise(layer))
-        # A CellList would rename the parameters; the attributes above keep the canonical names.
-        self.order = [getattr(self, name) for name, _ in spec.layers]
 
-    def construct(self, x):
-        for layer in self.order:
-            x = layer(x)
-        return x
-
-    def canonical(self) -> dict[str, ms.Parameter]:
-        """Canonical name → parameter, in the order of the spec."""
-        own = {parameter.name: parameter for parameter in self.trainable_params()}
-        return {name: own[name] for name in self.spec.parameters()}
-
-    def load(self, weights: Mapping[str, NDArray]) -> None:
-        """Copy canonical weights into the parameters."""
-        for name, parameter in self.canonical().items():
-            parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
+    def construct(self, x, *masks):
+        """Logits; ``masks`` of the Dropout layers, in order, while training."""
+        return self.walk((x,), masks)[-1][-1]
 
 
 class Activations(nn.Cell):
@@ -50,11 +102,10 @@ class Activations(nn.Cell):
 
     def __init__(self, network: Network) -> None:
         super().__init__(auto_prefix=False)
-        self.order = network.order
+        self.network = network
 
     def construct(self, x):
         found = ()
-        for layer in self.order:
-            x = layer(x)
-            found += (x,)
+        for after in self.network.walk((x,), ())[1:]:
+            found += (after[-1],)
         return found

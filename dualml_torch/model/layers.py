@@ -1,23 +1,26 @@
-"""Each layer of the neutral spec as the `torch.nn` module that means the same."""
+"""Each layer of the neutral spec as the module that means the same."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from dualml.model import spec
+from dualml_torch.model import modules
 
 
 def realise(layer: spec.Layer) -> nn.Module:
-    """The module for one layer spec.
+    """The module for one layer spec; `Branch`, `Merge` and `Dropout` are `network.Part`'s.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.
     """
     match layer:
-        case spec.Linear(inputs, outputs):
-            return nn.Linear(inputs, outputs)
-        case spec.Conv2d(inputs, outputs, kernel, padding):
-            return nn.Conv2d(inputs, outputs, kernel, padding=padding)
+        case spec.Linear(inputs, outputs, bias):
+            return nn.Linear(inputs, outputs, bias=bias)
+        case spec.Conv2d(inputs, outputs, kernel, padding, bias):
+            return nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=bias)
+        case spec.Bias(size):
+            return modules.Bias(size)
         case spec.MaxPool2d(kernel):
             return nn.MaxPool2d(kernel)
         case spec.ReLU():
@@ -26,4 +29,18 @@ def realise(layer: spec.Layer) -> nn.Module:
             return nn.Tanh()
         case spec.Flatten():
             return nn.Flatten()
+        case spec.Embedding(words, features, first):
+            return modules.Embedding(words, features, first)
+        case spec.LSTM(inputs, hidden):
+            return modules.LSTM(inputs, hidden)
+        case spec.LayerNorm(features, eps):
+            return nn.LayerNorm(features, eps=eps)
+        case spec.Attention(heads, causal):
+            return modules.Attention(heads, causal)
+        case spec.Position(length, features):
+            return modules.Position(length, features)
+        case spec.Rows():
+            return modules.Rows()
+        case spec.MeanPool():
+            return modules.MeanPool()
     raise NotImplementedError(f"dualml_torch has no layer {type(layer).__name__}")

@@ -1,20 +1,26 @@
-"""The neutral losses in PyTorch: mean over the batch, labels as class numbers."""
+"""The neutral losses in PyTorch: logits (B, K) with class numbers (B,), or (B, T, K) with (B, T),
+where every position counts as a sample."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
+from torch import Tensor
 from torch.nn import functional
 
 
-def mse(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean over all B·K elements of (logits − one-hot)²."""
-    target = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean of −log softmax(logits)[label] in nat."""
+    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+
+
+def mse(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over all entries of (logits − one-hot)²."""
+    target = functional.one_hot(labels, logits.shape[-1]).to(logits.dtype)
     return functional.mse_loss(logits, target)
 
 
-LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "cross_entropy": functional.cross_entropy,
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": cross_entropy,
     "mse": mse,
 }

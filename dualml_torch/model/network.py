@@ -1,20 +1,77 @@
-"""A layer spec as an `nn.Module` whose parameters carry the canonical names."""
+"""Layer specs as `nn.Module`s whose parameters carry the canonical names."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from dualml.model.spec import ModelSpec
+from dualml.model.spec import Branch, Dropout, Layer, Merge, ModelSpec
+from dualml.model.stack import parameters
 from dualml_torch.model.layers import realise
 
+Values = tuple[Tensor, ...]
 
-class Network(nn.Sequential):
-    """The layers of ``spec`` in sequence; parameters are named ``conv1.weight``, ``fc1.bias``, …
+
+class Part(nn.Module):
+    """Any consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
+
+    Example:
+        >>> from dualml.model import model
+        >>> part = Part(model("vit").layers[4:9])  # from the first branch to its end
+        >>> x = torch.zeros(2, 28, 64)
+        >>> [tuple(y.shape) for y in part((x, x))]
+        [(2, 28, 64)]
+    """
+
+    def __init__(self, layers: Sequence[tuple[str, Layer]]) -> None:
+        super().__init__()
+        self.layers = tuple(layers)
+        for name, layer in layers:
+            if not isinstance(layer, Branch | Merge | Dropout):
+                self.add_module(name, realise(layer))
+
+    def forward(self, values: Values, masks: Sequence[Tensor] = ()) -> Values:
+        """The stack after the layers from the stack before them, the top last.
+
+        Args:
+            masks: of the Dropout layers, in order; without them Dropout is the identity.
+        """
+        for _, after in self.walk(values, masks):
+            values = after
+        return values
+
+    def walk(self, values: Values, masks: Sequence[Tensor] = ()) -> Iterator[tuple[str, Values]]:
+        """The name of every layer and the stack after it."""
+        *kept, x = values
+        waiting = iter(masks)
+        for name, layer in self.layers:
+            if isinstance(layer, Branch):
+                kept.append(x)
+            elif isinstance(layer, Merge):
+                x = kept.pop() + x
+            elif isinstance(layer, Dropout):
+                x = x * next(waiting) if masks else x
+            else:
+                x = self._modules[name](x)  # type: ignore[misc]
+            yield name, (*kept, x)
+
+    def canonical(self) -> dict[str, nn.Parameter]:
+        """Canonical name → parameter, in the order of the layers."""
+        own = dict(self.named_parameters())
+        return {name: own[name] for name in parameters(self.layers)}
+
+    def load(self, weights: Mapping[str, NDArray]) -> None:
+        """Copy canonical weights into the parameters."""
+        with torch.no_grad():
+            for name, parameter in self.canonical().items():
+                parameter.copy_(torch.from_numpy(weights[name]))
+
+
+class Network(Part):
+    """The layers of ``spec`` in sequence.
 
     Example:
         >>> from dualml.model import model
@@ -23,23 +80,13 @@ class Network(nn.Sequential):
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        super().__init__(OrderedDict((name, realise(layer)) for name, layer in spec.layers))
+        super().__init__(spec.layers)
         self.spec = spec
 
-    def canonical(self) -> dict[str, nn.Parameter]:
-        """Canonical name → parameter, in the order of the spec."""
-        own = dict(self.named_parameters())
-        return {name: own[name] for name in self.spec.parameters()}
+    def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
+        """Logits; ``masks`` of the Dropout layers, in order, while training."""
+        return super().forward((x,), masks)[-1]
 
-    def load(self, weights: Mapping[str, NDArray]) -> None:
-        """Copy canonical weights into the parameters."""
-        with torch.no_grad():
-            for name, parameter in self.canonical().items():
-                parameter.copy_(torch.from_numpy(weights[name]))
-
-    def activations(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    def activations(self, x: Tensor) -> dict[str, Tensor]:
         """Layer name → output for ``x``."""
-        found = {}
-        for name, layer in self.named_children():
-            x = found[name] = layer(x)
-        return found
+        return {name: after[-1] for name, after in self.walk((x,))}

@@ -1,0 +1,194 @@
+"""The event simulation of a pipeline: any schedule, pass by pass, with a clock for each rank.
+
+A rank does its program in order and each pass as soon as what it needs is there. A message between
+two stages travels while both ranks compute: the sender does not wait, the receiver only if it has
+nothing else to do next. Messages from one rank to another go one at a time, each α + β·bytes;
+stages of one rank hand over for nothing. Ticks of the grid play no part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.cost.link import Link
+from dualml.errors import UserError
+from dualml.split.order import needs
+from dualml.split.schedule import Action, Grid
+from dualml.split.validate import validate
+
+
+@dataclass(frozen=True)
+class Span:
+    """A pass, from when to when in seconds."""
+
+    action: Action
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Message:
+    """What ``action`` made, on its way to the rank of the next stage, in seconds."""
+
+    action: Action
+    source: int
+    target: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One update of a pipeline.
+
+    Attributes:
+        spans: for every rank its passes in their order.
+        messages: between ranks, in the order in which they leave each of them.
+        update_s: seconds of the optimizer after a rank's last pass.
+        live: for every rank the most activations it holds at once.
+    """
+
+    spans: tuple[tuple[Span, ...], ...]
+    messages: tuple[Message, ...]
+    update_s: float
+    live: tuple[int, ...]
+
+    @property
+    def finish(self) -> tuple[float, ...]:
+        """When each rank has done its update."""
+        return tuple(max((s.end for s in row), default=0.0) + self.update_s for row in self.spans)
+
+    @property
+    def seconds(self) -> float:
+        """When the last rank has done its update."""
+        return max(self.finish)
+
+    @property
+    def busy(self) -> tuple[float, ...]:
+        """Seconds that each rank computes, its update included."""
+        return tuple(math.fsum(s.end - s.start for s in row) + self.update_s for row in self.spans)
+
+    @property
+    def idle(self) -> tuple[float, ...]:
+        """Seconds that each rank does not compute until the last one has done its update."""
+        return tuple(self.seconds - busy for busy in self.busy)
+
+    @property
+    def bubble(self) -> float:
+        """Share of the ranks' time in which they idle: 1 − busy / (p · makespan)."""
+        total = len(self.spans) * self.seconds
+        return 1 - math.fsum(self.busy) / total if total else 0.0
+
+    def rows(self) -> list[tuple[int, str, str, float, float]]:
+        """Everything with its place in time, to be drawn: (rank, label, kind, start, end) with the
+        kinds ``F``, ``B``, ``update`` and, at its sender, ``send``."""
+        return [*self._rows()]
+
+    def _rows(self) -> Iterator[tuple[int, str, str, float, float]]:
+        for rank, row in enumerate(self.spans):
+            for s in row:
+                yield rank, str(s.action), s.action.kind, s.start, s.end
+            if self.update_s:
+                yield rank, "", "update", self.finish[rank] - self.update_s, self.finish[rank]
+        for m in self.messages:
+            yield m.source, str(m.action), "send", m.start, m.end
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON, in seconds."""
+        return {
+            "seconds": self.seconds,
+            "bubble": self.bubble,
+            "busy_s": list(self.busy),
+            "idle_s": list(self.idle),
+            "update_s": self.update_s,
+            "live": list(self.live),
+            "ranks": [
+                [{"action": str(s.action), "start_s": s.start, "end_s": s.end} for s in row]
+                for row in self.spans
+            ],
+            "messages": [
+                {
+                    "action": str(m.action),
+                    "source": m.source,
+                    "target": m.target,
+                    "start_s": m.start,
+                    "end_s": m.end,
+                }
+                for m in self.messages
+            ],
+        }
+
+
+def simulate_pipeline(
+    grid: Grid,
+    forward_s: float | Sequence[float],
+    backward_s: float | Sequence[float],
+    transfer_s: float | Sequence[float] = 0.0,
+    update_s: float = 0.0,
+) -> Timeline:
+    """One update on paper.
+
+    Args:
+        grid: the schedule; only its programs count.
+        forward_s, backward_s: of one micro-batch in each stage, or one number for all.
+        transfer_s: of one message over each boundary between a stage and the next, either way, or
+            one number for all; see `message_s`.
+        update_s: of the optimizer, on each rank after its last pass.
+
+    Raises:
+        UserError: a schedule that cannot be carried out, or times that cannot be.
+    """
+    validate(grid, ticks=False)
+    stages = grid.stages
+    took = {
+        "F": _times("forward_s", forward_s, stages, "stages"),
+        "B": _times("backward_s", backward_s, stages, "stages"),
+    }
+    travel = _times("transfer_s", transfer_s, stages - 1, "boundaries")
+    (update,) = _times("update_s", update_s, 1, "updates")
+    programs, owners = grid.programs(), grid.owners
+    spans: list[list[Span]] = [[] for _ in programs]
+    messages: list[Message] = []
+    there: dict[tuple[Action, int], float] = {}  # (what was made, rank) → when it has it
+    links: dict[tuple[int, int], float] = {}  # (source, target) → when the link is free again
+    going = True
+    while going:
+        going = False
+        for rank, program in enumerate(programs):
+            while len(spans[rank]) < len(program):
+                action = program[len(spans[rank])]
+                waited = [(need, rank) for need in needs(action, stages)]
+                if not all(key in there for key in waited):
+                    break
+                clock = spans[rank][-1].end if spans[rank] else 0.0
+                start = max([clock, *(there[key] for key in waited)])
+                end = there[action, rank] = start + took[action.kind][action.stage]
+                spans[rank].append(Span(action, start, end))
+                going = True
+                then = action.stage + (1 if action.kind == "F" else -1)
+                if 0 <= then < stages and owners[then] != rank:
+                    leaves = max(end, links.get((rank, owners[then]), 0.0))
+                    arrives = leaves + travel[min(action.stage, then)]
+                    links[rank, owners[then]] = there[action, owners[then]] = arrives
+                    messages.append(Message(action, rank, owners[then], leaves, arrives))
+    live = tuple(grid.live(rank) for rank in range(grid.ranks))
+    return Timeline(tuple(map(tuple, spans)), tuple(messages), update, live)
+
+
+def message_s(nbytes: float | Sequence[float], link: Link) -> list[float]:
+    """α + β·bytes of one message over each boundary."""
+    sizes = [nbytes] if isinstance(nbytes, int | float) else nbytes
+    return [link.seconds(1, size) for size in sizes]
+
+
+def _times(name: str, given: float | Sequence[float], n: int, what: str) -> list[float]:
+    """One time for each of ``n``, none below 0."""
+    found = [float(given)] * n if isinstance(given, int | float) else [float(t) for t in given]
+    if len(found) != n:
+        raise UserError(f"{name}: {len(found)} times for {n} {what}")
+    if not all(math.isfinite(t) and t >= 0 for t in found):
+        raise UserError(f"{name}: times are finite and not negative; received {found}")
+    return found

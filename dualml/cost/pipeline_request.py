@@ -1,0 +1,217 @@
+"""A question about a pipeline: which schedule, how long its passes take, and the answer as JSON."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dualml.cost import units
+from dualml.cost.link import Link
+from dualml.cost.pipeline import Timeline, message_s, simulate_pipeline
+from dualml.errors import UserError
+from dualml.split.schedule import Grid
+from dualml.split.schedules import bubble, build, live_bound
+from dualml.split.validate import validate
+
+#: Ranks, and passes of all ranks together, that are laid out.
+MOST_RANKS, MOST_PASSES = 64, 200_000
+RANKS, MICRO_BATCHES = 4, 8
+
+
+@dataclass(frozen=True)
+class PipelineRequest:
+    """One update of a pipeline.
+
+    Args:
+        name: of the schedule; None for a grid from a file.
+        grid: the schedule itself.
+        forward_s, backward_s: of one micro-batch in each stage, or in all; None: ticks only.
+        transfer_s: of one message between two stages.
+        update_s: of the optimizer.
+    """
+
+    name: str | None
+    grid: Grid
+    forward_s: tuple[float, ...] | None = None
+    backward_s: tuple[float, ...] | None = None
+    transfer_s: float = 0.0
+    update_s: float = 0.0
+
+    @cached_property
+    def theory(self) -> float | None:
+        """Share of idle ticks by the textbook's formula; None where it has none."""
+        p, stages = self.grid.ranks, self.grid.stages
+        if self.name is None or self.grid.owners != tuple(range(p)) * (stages // p):
+            return None
+        if self.name == "interleaved":
+            return bubble(p, self.grid.micro_batches, stages // p)
+        if self.name == "naive":
+            return 1 - 1 / p
+        return bubble(p, self.grid.micro_batches) if stages == p else None
+
+    @cached_property
+    def live(self) -> list[int]:
+        return [self.grid.live(rank) for rank in range(self.grid.ranks)]
+
+    @cached_property
+    def bounds(self) -> list[int] | None:
+        """The most activations each rank may hold; None for a grid from a file."""
+        if self.name is None:
+            return None
+        grid = self.grid
+        return [
+            live_bound(self.name, grid.owners, grid.micro_batches, rank)
+            for rank in range(grid.ranks)
+        ]
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """In seconds, if any were given."""
+        if self.forward_s is None or self.backward_s is None:
+            return None
+        stages = self.grid.stages
+        return simulate_pipeline(
+            self.grid,
+            self.forward_s * (stages if len(self.forward_s) == 1 else 1),
+            self.backward_s * (stages if len(self.backward_s) == 1 else 1),
+            self.transfer_s,
+            self.update_s,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The answer as JSON."""
+        return {
+            "schedule": self.name,
+            "ranks": self.grid.ranks,
+            "stages": self.grid.stages,
+            "ticks": self.grid.ticks,
+            "grid": self.grid.describe(),
+            "idle": self.grid.idle(),
+            "theory": self.theory,
+            "live": self.live,
+            "live_bound": self.bounds,
+            "transfer_s": self.transfer_s,
+            "timeline": None if self.timeline is None else self.timeline.describe(),
+        }
+
+
+def grid_of(
+    name: str | None,
+    path: Path | None,
+    ranks: str | None,
+    micro_batches: int | None,
+    chunks: int | None,
+    owners: str | None,
+) -> Grid:
+    """The schedule that the options mean.
+
+    Raises:
+        UserError: options that contradict one another, or a grid that cannot be carried out.
+    """
+    if path is not None:
+        if any(given is not None for given in (name, ranks, micro_batches, chunks, owners)):
+            raise UserError(
+                "--grid brings the whole schedule; leave out --pipeline, --ranks, "
+                "--micro-batches, --chunks and --owners"
+            )
+        return read_grid(path)
+    if name is None:
+        raise UserError("say which pipeline: --pipeline 1f1b, or --grid FILE")
+    m = MICRO_BATCHES if micro_batches is None else micro_batches
+    if owners is not None:
+        if ranks is not None or chunks is not None:
+            raise UserError("--owners says which rank has each stage; leave out --ranks, --chunks")
+        dealt = _numbers(owners)
+    else:
+        (p, *more) = _numbers(ranks or str(RANKS), "--ranks")
+        v = (2 if name == "interleaved" else 1) if chunks is None else chunks
+        if more or p < 1 or v < 1:
+            raise UserError(
+                "a pipeline has one number of ranks and of chunks on each, from 1, as in "
+                f"--ranks 4 --chunks 2; received {ranks or RANKS} and {v}"
+            )
+        _small(p, p * v * max(m, 1))
+        dealt = tuple(range(p)) * v
+    _small(max(dealt) + 1, len(dealt) * max(m, 1))
+    return build(name, dealt, m)
+
+
+def _small(p: int, passes: int) -> None:
+    if p > MOST_RANKS or 2 * passes > MOST_PASSES:
+        raise UserError(
+            f"a pipeline is laid out for up to {MOST_RANKS} ranks and {MOST_PASSES:,} passes; "
+            f"received {p} ranks and {2 * passes:,} passes"
+        )
+
+
+def _numbers(text: str, what: str = "--owners") -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and len(word) < 7 for word in words):
+        raise UserError(f"{what} {text!r}: write whole numbers, as in 0,1,0")
+    return tuple(map(int, words))
+
+
+def read_grid(path: Path) -> Grid:
+    """A schedule from a file: JSON or TOML with ``rows`` (and ``owners``), or one line per rank.
+
+    Raises:
+        UserError: a file that is none of them, or a schedule that cannot be carried out.
+    """
+    try:
+        text = path.read_text("utf-8")
+        if path.suffix == ".json":
+            import json
+
+            grid = Grid.restore(_table(json.loads(text)))
+        elif path.suffix == ".toml":
+            grid = Grid.restore(tomllib.loads(text))
+        else:
+            grid = Grid.read(text)
+        validate(grid)
+    except ValueError as error:  # also what is no UTF-8, no JSON, no TOML
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+    return grid
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {"rows": value}
+
+
+def passes(text: str | None, what: str) -> tuple[float, ...] | None:
+    """``1ms``, or one time for each stage: ``1ms,2ms``."""
+    return None if text is None else tuple(units.seconds(part, what) for part in text.split(","))
+
+
+def request(
+    name: str | None,
+    grid: Grid,
+    link: Link,
+    *,
+    forward: str | None,
+    backward: str | None,
+    update: str | None,
+    size: str | None,
+) -> PipelineRequest:
+    """What the options about time mean: without ``--backward`` going back takes twice as long."""
+    there = passes(forward, "--forward")
+    if there is None:
+        late = {"--backward": backward, "--update": update, "--size": size}
+        given = [option for option, value in late.items() if value is not None]
+        if given:
+            raise UserError(f"{' and '.join(given)}: a pipeline in seconds needs --forward, too")
+        return PipelineRequest(name, grid)
+    back = passes(backward, "--backward") or tuple(2 * seconds for seconds in there)
+    _each(there, grid.stages, "--forward")
+    _each(back, grid.stages, "--backward")
+    (moving,) = (0.0,) if size is None else message_s(units.nbytes(size, "--size"), link)
+    waits = units.seconds(update or "0", "--update")
+    return PipelineRequest(name, grid, there, back, moving, waits)
+
+
+def _each(times: Sequence[float], stages: int, what: str) -> None:
+    if len(times) not in (1, stages):
+        raise UserError(f"{what} is one time, or one for each of {stages} stages; got {len(times)}")

@@ -1,0 +1,180 @@
+"""A model split in width or in depth: which step is shorter, and from where on.
+
+A model of L linear layers with the sizes d₀, d₁, …, d_L and a batch of B samples computes
+C = 6·B·Σ dᵢ₋₁·dᵢ operations an update: 2·B·dᵢ₋₁·dᵢ forward and twice that backward. F is how many
+a rank does in a second; numbers are float32 of 4 bytes; α, β and γ are those of `Link`.
+
+**Horizontal**, on n ranks (Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter
+Language Models Using Model Parallelism", section 3): of each pair of layers the first is split by
+columns, the second by rows. One all-reduce adds up the pair's output (4·B·dᵢ₊₁ bytes), one the
+gradient of its input (4·B·dᵢ₋₁ bytes); nothing hides them:
+
+    T_h = C / (n·F) + Σ over the pairs [A(4·B·dᵢ₊₁) + A(4·B·dᵢ₋₁)]
+    A(S) = 2(n−1)·α + 2(n−1)/n·S·β + (n−1)/n·S·γ
+
+**Vertical**, in 2 stages with m micro-batches of B/m samples (Huang et al. 2019, "GPipe", section
+2.3): f₀ and f₁ seconds forward and b₀ and b₁ backward for a micro-batch, t = α + β·4·B/m·d for a
+message over the cut of width d:
+
+    T_v = f₀ + t + f₁ + (m−1)·max(f₀, t, f₁) + b₁ + t + b₀ + (m−1)·max(b₁, t, b₀)
+
+With two equal halves and t below f that is (m+1)/(2m)·C/F + 2t. It is exact for `gpipe`; with
+`1f1b` messages may hold the ranks up more or less (`dualml.cost.pipeline` tells).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from dualml.cost.closed import cost
+from dualml.cost.compare import crossovers
+from dualml.cost.link import Link
+from dualml.errors import UserError
+
+WIDTH = 4  # bytes of a number
+#: What a solver looks at: widths, and bytes per second.
+WIDEST, FASTEST = 10**6, 10**15
+
+
+def tensor_parallel_step(
+    sizes: Sequence[int], batch: int, n: int, flops_per_s: float, link: Link, *, whole: bool = True
+) -> float:
+    """Seconds of an update split horizontally: T_h.
+
+    Args:
+        sizes: d₀ … d_L; an odd layer at the end is computed by every rank.
+        batch: B, samples.
+        n: ranks.
+        flops_per_s: F of one rank.
+        link: between the ranks.
+        whole: whether the gradient of the first pair's input is added up, too, as below other
+            layers; nobody needs that of the data.
+
+    Raises:
+        UserError: numbers that cannot be.
+    """
+    _check(sizes, batch, n, flops_per_s)
+    flops = _flops(sizes, batch)
+    split = len(flops) // 2 * 2
+    computing = sum(flops[:split]) / n + sum(flops[split:])
+    outputs = sizes[2 : split + 1 : 2]
+    inputs = sizes[0:split:2] if whole else sizes[2:split:2]
+    adding = sum(all_reduce_s(n, WIDTH * batch * d, link) for d in (*outputs, *inputs))
+    return computing / flops_per_s + adding
+
+
+def vertical_step(
+    sizes: Sequence[int], batch: int, m: int, flops_per_s: float, link: Link, *, cut: int = 0
+) -> float:
+    """Seconds of an update split vertically in 2 stages: T_v.
+
+    Args:
+        sizes, batch, flops_per_s, link: as in `tensor_parallel_step`.
+        m: micro-batches, B/m samples each, whole or not.
+        cut: layers of the first stage; 0: where it is fastest.
+
+    Raises:
+        UserError: numbers that cannot be, or a single layer.
+    """
+    _check(sizes, batch, m, flops_per_s)
+    layers = len(sizes) - 1
+    if layers < 2 or not 0 <= cut < layers:
+        raise UserError(
+            f"a vertical split has a layer before and after the cut; received {layers} layers, "
+            f"cut after {cut}"
+        )
+    forward = [x / 3 / m / flops_per_s for x in _flops(sizes, batch)]
+
+    def seconds(k: int) -> float:
+        first, last = sum(forward[:k]), sum(forward[k:])
+        message = link.seconds(1, WIDTH * batch / m * sizes[k])
+        ways = ((first, message, last), (2 * first, message, 2 * last))
+        return sum(sum(way) + (m - 1) * max(way) for way in ways)
+
+    return min(map(seconds, [cut] if cut else range(1, layers)))
+
+
+def width_from(
+    layers: int, batch: int, m: int, n: int, flops_per_s: float, link: Link
+) -> int | None:
+    """The width d from which on the horizontal split is faster, in a model of L layers d × d.
+
+    Computing grows with d², messages with d. For n = 2, a link that does not hold up the pipeline
+    and γ = 0, it is the root of T_v − T_h:
+
+        3·B·L/(m·F)·d² − 4·B·(L − 2/m)·β·d − 2·(L − 1)·α = 0
+
+    Args:
+        layers: L, even: pairs.
+        batch, m, n, flops_per_s, link: as in the two steps.
+
+    Returns:
+        None if a million is not wide enough.
+    """
+
+    def seconds(name: str, d: int) -> float:
+        return _step(name, [d] * (layers + 1), batch, m, n, flops_per_s, link)
+
+    return _from(WIDEST, seconds)
+
+
+def bandwidth_from(
+    sizes: Sequence[int], batch: int, m: int, n: int, flops_per_s: float, link: Link
+) -> int | None:
+    """The bandwidth 1/β, in bytes per second, from which on the horizontal split is faster.
+
+    For n = 2, L layers d × d, a link that does not hold up the pipeline and γ = 0:
+
+        1/β = 4·B·d·(L − 2/m) / (3·B·L·d²/(m·F) − 2·(L − 1)·α)
+
+    Args:
+        sizes, batch, m, n, flops_per_s: as in the two steps.
+        link: its β is what is looked for.
+
+    Returns:
+        None if 10¹⁵ bytes per second are too slow, as where the denominator is not above 0: then α
+        alone takes longer than the bubble of the pipeline.
+    """
+
+    def seconds(name: str, rate: int) -> float:
+        faster = Link(link.alpha_s, 1 / rate, link.gamma_s_per_byte)
+        return _step(name, sizes, batch, m, n, flops_per_s, faster)
+
+    return _from(FASTEST, seconds)
+
+
+def all_reduce_s(n: int, nbytes: int, link: Link) -> float:
+    """A(S) as `dualml simulate` prices it: of whole numbers of 4 bytes."""
+    found = cost("all_reduce", n, nbytes, WIDTH)
+    return link.seconds(found.steps, found.bytes, found.added)
+
+
+def _step(
+    name: str, sizes: Sequence[int], batch: int, m: int, n: int, flops_per_s: float, link: Link
+) -> float:
+    if name == "horizontal":
+        return tensor_parallel_step(sizes, batch, n, flops_per_s, link)
+    return vertical_step(sizes, batch, m, flops_per_s, link)
+
+
+def _from(most: int, seconds: Callable[[str, int], float]) -> int | None:
+    """Where the last range begins, if it is the horizontal split's."""
+    last = crossovers("horizontal", "vertical", 1, most, seconds)[-1]
+    return last.first if last.winner == "horizontal" else None
+
+
+def _flops(sizes: Sequence[int], batch: int) -> list[float]:
+    """Of each layer, forward and backward."""
+    return [6.0 * batch * a * b for a, b in itertools.pairwise(sizes)]
+
+
+def _check(sizes: Sequence[int], batch: int, parts: int, flops_per_s: float) -> None:
+    """``parts``: ranks or micro-batches."""
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise UserError(f"a model has at least 2 sizes, each from 1; received {list(sizes)}")
+    if batch < 1 or parts < 1 or not flops_per_s > 0:
+        raise UserError(
+            "a batch, ranks and micro-batches are from 1, a rate above 0; "
+            f"received {batch}, {parts}, {flops_per_s}"
+        )

@@ -1,0 +1,144 @@
+"""A text by name: one in ``DUALML_DATA``, the one made here, or any file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from dualml.data import text
+from dualml.data.dataset import Dataset
+from dualml.data.places import env_dir
+from dualml.data.registry import DATASETS, GENERATED, TEXTS, TextInfo
+from dualml.data.sentences import sentences
+from dualml.errors import UserError
+
+SUFFIXES = (".txt", ".md")
+
+
+def is_text(name: str) -> bool:
+    """Whether `load` takes ``name`` for a text: a known one, or what can only be a file."""
+    if name in TEXTS or name in DATASETS:
+        return name in TEXTS
+    separators = {"/", os.sep, os.altsep or os.sep}
+    if any(mark in name for mark in separators) or name.lower().endswith(SUFFIXES):
+        return True
+    return Path(name).is_file()
+
+
+def load(name: str, *, explicit: bool, words: int, length: int) -> Dataset:
+    """The text ``name``, or the one made here in place of a known one that is not there.
+
+    Raises:
+        UserError: a file that is missing, damaged or too short; and, with ``explicit``, a known
+            text that is not on this machine. A path never falls back.
+    """
+    if name not in TEXTS:
+        return of_file(Path(name).expanduser(), words, length)
+    info, said = TEXTS[name], None
+    path = where(info)
+    if not info.generated and path is None:
+        if explicit:
+            raise UserError(f"{lacking(info)['en']}; remedy: {info.remedy}")
+        info, said = TEXTS[GENERATED], notice(info, TEXTS[GENERATED])
+    if path is None:
+        made = sentences()
+        return text.dataset(info.name, "generated", made, words=words, length=length, notice=said)
+    return text.dataset(info.name, "env", entries(info, path), words=words, length=length)
+
+
+def of_file(path: Path, words: int, length: int) -> Dataset:
+    """The text of any UTF-8 file; says so where characters stand for words."""
+    lines, joined = text.lines_of(text.read(path))
+    said = None
+    if joined:
+        said = {
+            "en": f"{joined:,} of the {len(lines):,} lines of {path.name} have no spaces between "
+            "words: there every character counts as a word",
+            "zh": f"{path.name} 的 {len(lines):,} 行中有 {joined:,} 行没有用空格分词：这些行以单个"
+            "字符作为词",
+        }
+    return text.dataset(
+        path.name, "file", lines, words=words, length=length, notice=said, path=path.resolve()
+    )
+
+
+def where(info: TextInfo) -> Path | None:
+    """The file in ``DUALML_DATA``; None if it is not there, or none is needed.
+
+    Raises:
+        UserError: ``DUALML_DATA`` is no folder.
+    """
+    folder = env_dir()
+    if info.generated or folder is None:
+        return None
+    path = folder / info.name / info.file
+    return path if path.exists() else None
+
+
+def entries(info: TextInfo, path: Path) -> list[text.Line]:
+    """The lines of a JSON list of ``[words with spaces between them, label]``, checked.
+
+    Raises:
+        UserError: unreadable, or not the file that is known.
+    """
+    told = json.loads(good(info, path))
+    return [line for line in (entry[0].split() for entry in told) if line]
+
+
+def good(info: TextInfo, path: Path) -> bytes:
+    """The bytes of the file if they are the right ones; else a `UserError` with both checksums."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    have = hashlib.sha256(data).hexdigest()
+    if have != info.sha256:
+        raise UserError(
+            f"{path} is another file: expected {info.size:,} bytes, sha256 {info.sha256}, found "
+            f"{len(data):,} bytes, sha256 {have}; remedy: {info.remedy}"
+        )
+    return data
+
+
+def lacking(info: TextInfo) -> dict[str, str]:
+    """Why a known text is not there, in both languages."""
+    chosen, file = os.environ.get("DUALML_DATA"), f"{info.name}/{info.file}"
+    return {
+        "en": f"{info.name} cannot be downloaded, and "
+        + (f"DUALML_DATA={chosen} has no {file}" if chosen else "DUALML_DATA is not set"),
+        "zh": f"{info.name} 无法下载，且"
+        + (f" DUALML_DATA={chosen} 中没有 {file}" if chosen else "未设置 DUALML_DATA"),
+    }
+
+
+def check(info: TextInfo, path: Path | None) -> str | None:
+    """What is wrong with a text, or None; ``path`` is of its file, if it has one."""
+    if path is not None:
+        try:
+            good(info, path)
+        except UserError as error:
+            return str(error)
+        return None
+    have = sha256_of(sentences())
+    return None if have == info.sha256 else f"{info.name}: expected {info.sha256}, found {have}"
+
+
+def sha256_of(lines: list[text.Line]) -> str:
+    """Of the lines as a file would hold them."""
+    return hashlib.sha256("".join(f"{' '.join(line)}\n" for line in lines).encode()).hexdigest()
+
+
+def notice(wanted: TextInfo, used: TextInfo) -> dict[str, str]:
+    """What console and report say when the text made here stands in, in both languages."""
+    why = lacking(wanted)
+    return {
+        "en": f"using the text {used.name} ({used.what}; {used.lines:,} lines) instead of "
+        f"{wanted.name}: perplexities are not {wanted.name}'s. Reason: {why['en']}; "
+        f"remedy: {wanted.remedy}",
+        "zh": f"使用文本 {used.name}（由小型语法生成的英语句子，{used.lines:,} 行）代替 "
+        f"{wanted.name}：困惑度不代表 {wanted.name} 的结果。原因：{why['zh']}；"
+        f"补救：把 {wanted.file}（{wanted.size:,} 字节，SHA-256 {wanted.sha256[:12]}…）放入文件夹 "
+        f"{wanted.name}/，并把 DUALML_DATA 设为包含 {wanted.name}/ 的文件夹",
+    }

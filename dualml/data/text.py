@@ -1,0 +1,153 @@
+"""From a text to samples of a language model: lines, words, vocabulary, windows of tokens.
+
+Everything is plain counting, so that the samples are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.data.dataset import Dataset, Source, fingerprint
+from dualml.errors import UserError
+
+Line = list[str]
+
+WORDS, LENGTH = 2_000, 32  # of the vocabulary; of a window
+UNKNOWN, END = "<unk>", "<eos>"
+SPECIAL = (UNKNOWN, END)  # their tokens are 0 and 1
+ONE_IN = 10  # lines is for testing
+
+#: Ideographs and kana.
+CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+#: Words of a line without spaces: characters, but ASCII letters and digits stay together.
+CHARACTERS = re.compile(r"[A-Za-z0-9]+|\S")
+
+
+def read(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        UserError: missing, a directory, unreadable, empty, or not UTF-8.
+    """
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name the text file in it")
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"there is no text file {path}; check the path") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start:,} of "
+            f"{len(data):,}; remedy: save it as UTF-8, or use iconv -f GB18030 -t UTF-8"
+        ) from None
+    if not text.strip():
+        raise UserError(f"{path} is empty: {len(data):,} bytes without a word; name another text")
+    return text
+
+
+def lines_of(text: str) -> tuple[list[Line], int]:
+    """The words of every line that has any, and the number of lines without spaces.
+
+    Words are what white space separates. A line that has no ASCII space but Chinese or Japanese
+    letters is not separated into words: there every character is one, while ASCII letters and
+    digits stay together (``用PyTorch训练`` → ``用``, ``PyTorch``, ``训``, ``练``).
+    """
+    lines, joined = [], 0
+    for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = raw.strip()
+        if not line:
+            continue
+        whole = " " not in line and CJK.search(line) is not None
+        joined += whole
+        lines.append(CHARACTERS.findall(line) if whole else line.split())
+    return lines, joined
+
+
+def split(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Line]]:
+    """Training and test part: the last tenth of the lines, at least one, is for testing."""
+    train = len(lines) - max(1, len(lines) // ONE_IN)
+    return lines[:train], lines[train:]
+
+
+def vocabulary(lines: Sequence[Line], words: int) -> tuple[str, ...]:
+    """At most so many words by token: `SPECIAL`, then the most frequent ones.
+
+    Of words that are equally frequent the one that comes first in the text goes first.
+    """
+    counts = Counter(word for line in lines for word in line if word not in SPECIAL)
+    ranked = sorted(counts, key=lambda word: -counts[word])  # stable: in the order of appearance
+    return (*SPECIAL, *ranked[: words - len(SPECIAL)])
+
+
+def tokens(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int32]:
+    """All words as one stream of tokens, every line with its end."""
+    number = {word: token for token, word in enumerate(known)}
+    stream = [number.get(word, 0) for line in lines for word in (*line, END)]
+    return np.array(stream, np.int32)
+
+
+def windows(stream: NDArray[np.int32], length: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The stream cut into independent windows: (N, length) tokens, and the token after each.
+
+    N = (tokens - 1) // length; what is left at the end is dropped.
+    """
+    n = max(0, (len(stream) - 1) // length)
+    x = stream[: n * length].reshape(n, length)
+    y = stream[1 : n * length + 1].reshape(n, length)
+    return x, y.astype(np.int64)
+
+
+def dataset(
+    name: str,
+    source: Source,
+    lines: Sequence[Line],
+    *,
+    words: int,
+    length: int,
+    notice: dict[str, str] | None = None,
+    path: Path | None = None,
+) -> Dataset:
+    """The samples of a text.
+
+    Args:
+        words: size of the vocabulary with `SPECIAL`, at most.
+        length: tokens of a window.
+        path: of the file, where ``name`` alone would not find it again.
+
+    Raises:
+        UserError: too few words for one window of each part.
+    """
+    train, test = split(lines)
+    known = vocabulary(train, words)
+    streams = [tokens(part, known) for part in (train, test)]
+    least = min(map(len, streams))
+    if least <= length:
+        remedy = f"lower data.length to at most {least - 1}, or take" if least > 2 else "take"
+        raise UserError(
+            f"{name} is too short: its {len(lines):,} lines have {len(streams[0]):,} tokens for "
+            f"training and {len(streams[1]):,} for testing (ends of lines included), and a window "
+            f"of data.length = {length:,} needs {length + 1:,} of each; {remedy} a longer text"
+        )
+    arrays = (*windows(streams[0], length), *windows(streams[1], length))
+    return Dataset(
+        name,
+        source,
+        notice,
+        *arrays,
+        sha256=fingerprint(*arrays),
+        mean=0.0,
+        std=1.0,
+        classes=known,
+        kind="text",
+        path=None if path is None else str(path),
+    )

@@ -1,0 +1,128 @@
+"""How an arm's model is split over its ranks, as users write it, and the plan that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from dualml.errors import UserError, nearest
+from dualml.experiment.strict import Strict
+from dualml.model.spec import ModelSpec
+from dualml.split.calls import CALLED
+from dualml.split.plan import SplitPlan, split_plan
+from dualml.split.schedules import SCHEDULES
+
+Count = Annotated[int, Field(ge=1)]
+TIMED = 32  # samples with which the layers are timed
+
+
+class Split(Strict):
+    """A split model: ``data`` × pipeline × ``tensor`` ranks.
+
+    ``stages`` consecutive parts of the model (0: one for each pipeline rank), cut where ``cut``
+    says or so that ``balance`` is even: numbers of ``parameters``, elements of ``activations``, or
+    ``time`` (measured with the reference on this machine when the plan is made). ``place`` gives
+    each stage its pipeline rank, round robin by default. The batch goes through as
+    ``micro_batches`` pieces in the order of ``schedule``, or of ``grid``: rank × tick, ``2F0`` for
+    stage 2, forward, micro-batch 0.
+
+    ``layers`` says which layers ``tensor`` ranks share and how: ``column``, ``row``, ``whole``; by
+    default all pairs of layers that can be.
+
+    ``trainers`` ranks share the stages placed on pipeline rank 1, and rank 0 is their server;
+    ``arrival = "asynchronous"`` lets it update after every trainer's gradient, in an order drawn
+    from the seed.
+
+    ``engine = "rpc"``: one rank, the driver, has the data and the loss and calls the stages by
+    remote procedure calls of the framework. It is rank 0; with one rank more than stages it holds
+    none of them (a master and its workers), with as many it holds stage 0. Where ``place`` gives
+    rank 0 a stage and names more stages than there are ranks (``[0, 1, 0]``), rank 0 is a parameter
+    server and the trainer, rank 1, drives. ``schedule`` is ``gpipe``, where forward passes of
+    several micro-batches overlap, or ``naive``, one micro-batch after the other.
+    """
+
+    stages: Annotated[int, Field(ge=0)] = 0
+    cut: list[str] = []
+    balance: Literal["parameters", "activations", "time"] = "parameters"
+    place: list[Annotated[int, Field(ge=0)]] = []
+    schedule: str = "1f1b"
+    grid: list[list[str]] = []
+    micro_batches: Count = 1
+    tensor: Count = 1
+    layers: dict[str, str] = {}
+    data: Count = 1
+    trainers: Count = 1
+    arrival: Literal["synchronous", "asynchronous"] = "synchronous"
+    engine: Literal["messages", "rpc"] = "messages"
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule_is_known(cls, value: str) -> str:
+        if value not in SCHEDULES:
+            raise UserError(f"unknown schedule {value!r}{nearest(value, SCHEDULES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Split:
+        if self.arrival == "asynchronous" and self.trainers == 1:
+            raise UserError("arrival = asynchronous needs trainers >= 2: one never overtakes")
+        if self.arrival == "asynchronous" and self.micro_batches != self.trainers:
+            raise UserError(
+                f"arrival = asynchronous updates after every trainer's part of a batch: "
+                f"micro_batches must be {self.trainers}; received {self.micro_batches}"
+            )
+        if self.engine == "rpc" and (self.tensor > 1 or self.data > 1):
+            raise UserError("engine = rpc splits by layer alone; leave out tensor and data")
+        if self.engine == "rpc" and self.trainers > 1:
+            raise UserError(
+                f'engine = rpc has one driver; use engine = "messages" for trainers = '
+                f"{self.trainers}"
+            )
+        chosen = "schedule" in self.model_fields_set and self.schedule not in CALLED
+        if self.engine == "rpc" and (self.grid or chosen):
+            raise UserError(
+                f"engine = rpc knows the schedules {' and '.join(CALLED)}; "
+                'use engine = "messages" for others'
+            )
+        return self
+
+    def plan(
+        self, spec: ModelSpec, world_size: int, times: Mapping[str, float] | None = None
+    ) -> SplitPlan:
+        """Raises `UserError` for a split that this model, or this number of ranks, cannot have."""
+        stages, schedule = self.stages, self.schedule
+        if self.engine == "rpc":
+            stages = stages or (0 if self.cut or self.place else 2)
+            schedule = schedule if schedule in CALLED else CALLED[0]
+        return split_plan(
+            spec,
+            world_size,
+            data=self.data,
+            tensor=self.tensor,
+            stages=stages,
+            cut=self.cut,
+            balance=self.balance,
+            times=times,
+            place=self.place,
+            schedule=schedule,
+            grid=self.grid,
+            micro_batches=self.micro_batches,
+            layers=self.layers,
+            trainers=self.trainers,
+            engine=self.engine,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Without what was not said."""
+        told = self.model_dump(mode="json")
+        return {k: v for k, v in told.items() if v != type(self).model_fields[k].default}
+
+
+def reference_times(spec: ModelSpec) -> dict[str, float]:
+    """Seconds of each layer in the reference on this machine."""
+    from dualml.backend import backends
+    from dualml.split.timing import layer_times
+
+    return layer_times(backends()["numpy"].create(), spec, TIMED)

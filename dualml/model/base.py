@@ -1,0 +1,35 @@
+"""What all layers of the neutral model language have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dualml.errors import UserError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer without parameters that keeps the shape; the others say what they do instead."""
+
+    def parameters(self) -> dict[str, Shape]:
+        """Last part of a parameter's name → its shape."""
+        return {}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Shape of the output for an input of ``shape``; a `UserError` if it does not fit."""
+        return shape
+
+    def describe(self) -> dict[str, Any]:
+        """Type and fields, without those at their default that older descriptions do not know."""
+        told = {f.name: getattr(self, f.name) for f in fields(self)}
+        new = {f.name for f in fields(self) if told[f.name] == f.default and not f.metadata}
+        return {"type": type(self).__name__, **{k: v for k, v in told.items() if k not in new}}
+
+
+def check(fits: bool, takes: str, shape: Shape) -> None:
+    """Raises `UserError` for an input shape that a layer does not take."""
+    if not fits:
+        raise UserError(f"{takes} per sample; received {shape}")

@@ -1,0 +1,69 @@
+"""Which entries Dropout drops: drawn here, for all backends and every way of dealing a batch.
+
+A mask is a hash of the seed, the layer, the update, the number of the sample in the training set
+and the entry. It has no state: a rank that has a part of the batch, a batch that is cut into chunks
+and a trial that goes on after an interruption find the mask that one pass over all would.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.model.layers import Dropout
+from dualml.model.spec import ModelSpec
+from dualml.seeds import seed_for
+
+Bits = NDArray[np.uint64]
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: the stride of SplitMix64
+
+
+def masks(
+    spec: ModelSpec, seed: int, step: int, samples: NDArray[np.int64]
+) -> dict[str, NDArray[np.float32]]:
+    """Name of every Dropout layer → its mask (B, …) for update ``step`` (from 1) of a trial.
+
+    Args:
+        seed: of the trial.
+        samples: numbers of the samples in the training set, shape (B,).
+    """
+    found: dict[str, NDArray[np.float32]] = {}
+    if not spec.dropouts:
+        return found
+    shapes = spec.shapes()
+    for name, layer in spec.layers:
+        if isinstance(layer, Dropout):
+            found[name] = mask(name, layer.rate, shapes[name], seed, step, samples)
+    return found
+
+
+def mask(
+    name: str,
+    rate: float,
+    shape: tuple[int, ...],
+    seed: int,
+    step: int,
+    samples: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """0 with probability ``rate``, else 1 / (1 − rate), shape (B, *shape)."""
+    key = np.uint64(seed_for(seed, "dropout", name, step))
+    with np.errstate(over="ignore"):  # arithmetic modulo 2⁶⁴
+        own = mixed(key + samples.astype(np.uint64) * GOLDEN)
+        bits = mixed(own[:, None] + np.arange(math.prod(shape), dtype=np.uint64) * GOLDEN)
+    kept = bits >= np.uint64(round(rate * 2**64))
+    return (kept * np.float32(1 / (1 - rate))).reshape(len(samples), *shape)
+
+
+def mixed(z: Bits) -> Bits:
+    """The finaliser of SplitMix64, a bijection of 64-bit numbers; overwrites ``z``.
+
+    Source: Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators", OOPSLA,
+    with variant 13 of Stafford's constants, as in `java.util.SplittableRandom`.
+    """
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    return z

@@ -1,0 +1,250 @@
+"""The layers of the neutral model language: what each computes, its parameters and its shapes.
+
+Shapes are those of one sample, without the batch axis. A model is a flat sequence of named layers;
+the value that runs through it is a stack, of which every layer but `Branch` and `Merge` sees the
+top alone: a residual connection is ``Branch, …, Merge``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dualml.errors import UserError
+from dualml.model.base import Layer, Shape, check
+
+
+@dataclass(frozen=True)
+class Linear(Layer):
+    """y = x·Wᵀ + b along the last axis: (…, inputs) → (…, outputs).
+
+    ``weight`` (outputs, inputs), ``bias`` (outputs,).
+    """
+
+    inputs: int
+    outputs: int
+    bias: bool = True
+
+    def parameters(self) -> dict[str, Shape]:
+        return {"weight": (self.outputs, self.inputs), **_bias(self.outputs, self.bias)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check(shape[-1:] == (self.inputs,), f"Linear takes (…, {self.inputs})", shape)
+        return (*shape[:-1], self.outputs)
+
+
+@dataclass(frozen=True)
+class Conv2d(Layer):
+    """Cross-correlation, stride 1, zero padding: (C, H, W) → (C', H+2p−k+1, W+2p−k+1).
+
+    ``weight`` (outputs, inputs, kernel, kernel), ``bias`` (outputs,).
+    """
+
+    inputs: int
+    outputs: int
+    kernel: int
+    padding: int = field(default=0, metadata={"always described": True})
+    bias: bool = True
+
+    def parameters(self) -> dict[str, Shape]:
+        window = (self.kernel, self.kernel)
+        return {"weight": (self.outputs, self.inputs, *window), **_bias(self.outputs, self.bias)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        fits = len(shape) == 3 and shape[0] == self.inputs
+        check(fits, f"Conv2d takes ({self.inputs}, H, W)", shape)
+        grow = 2 * self.padding - self.kernel + 1
+        out = (self.outputs, shape[1] + grow, shape[2] + grow)
+        check(min(out) >= 1, f"Conv2d with kernel {self.kernel} takes larger images", shape)
+        return out
+
+
+@dataclass(frozen=True)
+class Bias(Layer):
+    """x + b, ``bias`` (size,): one number per channel of an image, else along the last axis."""
+
+    size: int
+
+    def parameters(self) -> dict[str, Shape]:
+        return {"bias": (self.size,)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        axis = shape[:1] if len(shape) == 3 else shape[-1:]
+        check(axis == (self.size,), f"Bias takes ({self.size}, H, W) or (…, {self.size})", shape)
+        return shape
+
+
+@dataclass(frozen=True)
+class MaxPool2d(Layer):
+    """Maximum over k×k windows with stride k; a remainder at the border is dropped."""
+
+    kernel: int
+
+    def output_shape(self, shape: Shape) -> Shape:
+        fits = len(shape) == 3 and min(shape[1:]) >= self.kernel
+        check(fits, f"MaxPool2d takes (C, H, W) of {self.kernel} and more", shape)
+        return (shape[0], shape[1] // self.kernel, shape[2] // self.kernel)
+
+
+@dataclass(frozen=True)
+class ReLU(Layer):
+    """max(x, 0), with derivative 0 at 0."""
+
+
+@dataclass(frozen=True)
+class Tanh(Layer):
+    """tanh(x)."""
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """(…) → (product,)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """Tokens, integers of any shape (…) → (…, features): row ``token - first`` of ``weight``.
+
+    ``weight`` (words, features), perhaps of a part of a vocabulary: a token without a row is zeros.
+    """
+
+    words: int
+    features: int
+    first: int = 0
+
+    def parameters(self) -> dict[str, Shape]:
+        return {"weight": (self.words, self.features)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape, self.features)
+
+
+@dataclass(frozen=True)
+class LSTM(Layer):
+    """Long short-term memory from a zero state: (T, inputs) → (T, hidden), the h of every step.
+
+    i, f, g, o = the quarters of W_ih·x + b_ih + W_hh·h + b_hh; c ← σ(f)·c + σ(i)·tanh(g);
+    h ← σ(o)·tanh(c). ``weight_ih_l0`` (4·hidden, inputs), ``weight_hh_l0`` (4·hidden, hidden),
+    ``bias_ih_l0`` and ``bias_hh_l0`` (4·hidden,), the names of both frameworks.
+
+    Source: Hochreiter and Schmidhuber 1997, "Long Short-Term Memory", Neural Computation 9(8), with
+    the forget gate of Gers, Schmidhuber and Cummins 2000, "Learning to Forget".
+    """
+
+    inputs: int
+    hidden: int
+
+    def parameters(self) -> dict[str, Shape]:
+        gates = 4 * self.hidden
+        weights = {"weight_ih_l0": (gates, self.inputs), "weight_hh_l0": (gates, self.hidden)}
+        return {**weights, "bias_ih_l0": (gates,), "bias_hh_l0": (gates,)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        fits = len(shape) == 2 and shape[1] == self.inputs
+        check(fits, f"LSTM takes (T, {self.inputs})", shape)
+        return (shape[0], self.hidden)
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """(x − mean) / √(variance + eps) · w + b along the last axis, with the biased variance.
+
+    ``weight`` and ``bias`` (features,). Source: Ba, Kiros and Hinton 2016, "Layer Normalization".
+    """
+
+    features: int
+    eps: float = 1e-5
+
+    def parameters(self) -> dict[str, Shape]:
+        return {"weight": (self.features,), "bias": (self.features,)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check(shape[-1:] == (self.features,), f"LayerNorm takes (…, {self.features})", shape)
+        return shape
+
+
+@dataclass(frozen=True)
+class Dropout(Layer):
+    """Zero with probability ``rate``, else x / (1 − rate); the identity in evaluation.
+
+    Which entries, `dualml.model.dropout` draws for all backends. Source: Srivastava et al. 2014,
+    "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR 15.
+    """
+
+    rate: float
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if not 0 <= self.rate < 1:
+            raise UserError(f"Dropout: rate must be in [0, 1); received {self.rate}")
+        return shape
+
+
+@dataclass(frozen=True)
+class Attention(Layer):
+    """softmax(q·kᵀ/√d)·v for each head: (T, 3·D), q, k and v side by side, → (T, D).
+
+    A head has d = D / heads neighbouring entries of each; ``causal``: no position sees a later one.
+    Source: Vaswani et al. 2017, "Attention Is All You Need", eq. 1 and sec. 3.2.2.
+    """
+
+    heads: int
+    causal: bool = False
+
+    def output_shape(self, shape: Shape) -> Shape:
+        fits = len(shape) == 2 and shape[1] % (3 * self.heads) == 0
+        check(fits, f"Attention takes (T, a multiple of {3 * self.heads})", shape)
+        return (shape[0], shape[1] // 3)
+
+
+@dataclass(frozen=True)
+class Position(Layer):
+    """x + w, a learned vector for each position: ``weight`` (length, features)."""
+
+    length: int
+    features: int
+
+    def parameters(self) -> dict[str, Shape]:
+        return {"weight": (self.length, self.features)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        takes = (self.length, self.features)
+        check(shape == takes, f"Position takes {takes}", shape)
+        return shape
+
+
+@dataclass(frozen=True)
+class Rows(Layer):
+    """A grey image as the sequence of its rows: (1, H, W) → (H, W)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check(len(shape) == 3 and shape[0] == 1, "Rows takes (1, H, W)", shape)
+        return shape[1:]
+
+
+@dataclass(frozen=True)
+class MeanPool(Layer):
+    """Mean over the positions of a sequence: (T, D) → (D,)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check(len(shape) == 2, "MeanPool takes (T, D)", shape)
+        return shape[1:]
+
+
+@dataclass(frozen=True)
+class Branch(Layer):
+    """The start of a residual connection: the value is kept beside the one that goes on."""
+
+
+@dataclass(frozen=True)
+class Merge(Layer):
+    """Its end: the value kept last is added (He et al. 2016, "Deep Residual Learning", eq. 1)."""
+
+
+LAYERS: dict[str, type[Layer]] = {cls.__name__: cls for cls in Layer.__subclasses__()}
+
+
+def _bias(size: int, there: bool) -> dict[str, Shape]:
+    return {"bias": (size,)} if there else {}

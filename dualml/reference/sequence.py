@@ -1,0 +1,117 @@
+"""Forward and backward of the layers that read sequences, in float64 NumPy; see `layers`.
+
+Shapes: B batch, T positions, I inputs, H hidden, D features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualml.model.spec import LSTM, Embedding, MeanPool, Position, Rows
+from dualml.reference.types import Array, Params, rows
+
+
+def embedding_forward(layer: Embedding, tokens: Any, params: Params) -> tuple[Array, Any]:
+    row = tokens - layer.first
+    here = (row >= 0) & (row < layer.words)
+    row = np.where(here, row, 0)
+    return params["weight"][row] * here[..., None], (row, here)
+
+
+def embedding_backward(
+    layer: Embedding, dy: Array, cache: Any, params: Params
+) -> tuple[Array, Params]:
+    """Tokens have no gradient: zeros in their place."""
+    row, here = cache
+    weight = np.zeros_like(params["weight"])
+    np.add.at(weight, row[here], dy[here])
+    return np.zeros(row.shape), {"weight": weight}
+
+
+def lstm_forward(layer: LSTM, x_BTI: Array, params: Params) -> tuple[Array, Any]:
+    b, length, _ = x_BTI.shape
+    fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
+    h, c = np.zeros((2, b, layer.hidden))
+    tape = []
+    for t in range(length):
+        gates = fed[:, t] + h @ params["weight_hh_l0"].T
+        i, f, g, o = np.split(gates, 4, axis=1)
+        i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+        before = h, c
+        c = f * c + i * g
+        h = o * np.tanh(c)
+        tape.append((*before, i, f, g, o, c, h))
+    y = np.stack([step[-1] for step in tape], axis=1)
+    return y, (x_BTI, tape)
+
+
+def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """Backpropagation through time.
+
+    Source: Werbos 1990, "Backpropagation through time: what it does and how to do it".
+    """
+    x, tape = cache
+    b, length, _ = dy_BTH.shape
+    d_gates = np.zeros((b, length, 4 * layer.hidden))
+    h_before = np.stack([step[0] for step in tape], axis=1)
+    dh, dc = np.zeros((2, b, layer.hidden))
+    for t in reversed(range(length)):
+        _, c_before, i, f, g, o, c, _ = tape[t]
+        dh = dh + dy_BTH[:, t]
+        tanh_c = np.tanh(c)
+        dc = dc + dh * o * (1 - tanh_c**2)
+        d_gates[:, t] = np.concatenate(
+            [
+                dc * g * i * (1 - i),
+                dc * c_before * f * (1 - f),
+                dc * i * (1 - g**2),
+                dh * tanh_c * o * (1 - o),
+            ],
+            axis=1,
+        )
+        dh = d_gates[:, t] @ params["weight_hh_l0"]
+        dc = dc * f
+    flat = rows(d_gates)
+    bias = flat.sum(axis=0)
+    return d_gates @ params["weight_ih_l0"], {
+        "weight_ih_l0": flat.T @ rows(x),
+        "weight_hh_l0": flat.T @ rows(h_before),
+        "bias_ih_l0": bias,
+        "bias_hh_l0": bias.copy(),
+    }
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e⁻ˣ), written so that nothing overflows."""
+    y: Array = (1 + np.tanh(x / 2)) / 2
+    return y
+
+
+def position_forward(layer: Position, x: Array, params: Params) -> tuple[Array, Any]:
+    return x + params["weight"], None
+
+
+def position_backward(
+    layer: Position, dy: Array, cache: Any, params: Params
+) -> tuple[Array, Params]:
+    return dy, {"weight": dy.sum(axis=0)}
+
+
+def rows_forward(layer: Rows, x_B1HW: Array, params: Params) -> tuple[Array, Any]:
+    return x_B1HW[:, 0], None
+
+
+def rows_backward(layer: Rows, dy_BHW: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    return dy_BHW[:, None], {}
+
+
+def mean_forward(layer: MeanPool, x_BTD: Array, params: Params) -> tuple[Array, Any]:
+    return x_BTD.mean(axis=1), x_BTD.shape
+
+
+def mean_backward(
+    layer: MeanPool, dy_BD: Array, shape: Any, params: Params
+) -> tuple[Array, Params]:
+    return np.broadcast_to(dy_BD[:, None] / shape[1], shape), {}

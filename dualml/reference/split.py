@@ -1,0 +1,165 @@
+"""Segments of a split model in float64 NumPy: forward and backward of parts, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.backend import Arrays
+from dualml.optim import Rule, Schedule
+from dualml.reference.losses import LOSSES
+from dualml.reference.model import backward, forward
+from dualml.split.horizontal import Segment
+
+Array = NDArray[Any]
+Values = tuple[Array, ...]
+
+
+class NumpyStage:
+    """See `dualml.split.stage.Stage`.
+
+    Args:
+        segments: the layers of this rank, stage by stage.
+        first: whether segment 0 takes the samples.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        first: bool,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+    ) -> None:
+        self.segments, self.first = segments, first
+        self.rule, self.schedule, self.updates = rule, schedule, updates
+        self.criterion, self.x, self.y = LOSSES[loss], x, y
+        shapes = {
+            f"{name}.{leaf}": shape
+            for segment in segments
+            for name, layer in segment.layers
+            for leaf, shape in layer.parameters().items()
+        }
+        self.own = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self.sums = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self._state = rule.init(self.own)
+        self.kept: dict[tuple[int, int], Any] = {}
+        self.measuring = False
+
+    # --- data -------------------------------------------------------------------------------------
+
+    def samples(self, index: Array) -> Array:
+        return self.inputs(self.x[index])
+
+    def labels(self, index: Array) -> Array:
+        return self.y[index]
+
+    def inputs(self, x: Array) -> Array:
+        return x if np.issubdtype(x.dtype, np.integer) else x.astype(np.float64)
+
+    def targets(self, y: Array) -> Array:
+        return y
+
+    def empty(self, shape: tuple[int, ...]) -> Array:
+        return np.empty(shape)
+
+    def concat(self, parts: Sequence[Array], axis: int) -> Array:
+        return np.concatenate(parts, axis)
+
+    def cut(self, x: Array, axis: int, part: int, parts: int) -> Array:
+        return np.ascontiguousarray(np.split(x, parts, axis)[part])
+
+    # --- one micro-batch --------------------------------------------------------------------------
+
+    def forward(
+        self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
+    ) -> Values:
+        out, tape = forward(self.segments[segment].layers, self.own, values, masks)
+        self.kept[segment, micro] = tape
+        return out
+
+    def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
+        segment = len(self.segments) - 1
+        out, tape = forward(self.segments[segment].layers, self.own, values, masks)
+        loss, gradient = self.criterion(out[-1], labels)
+        self.kept[segment, micro] = (tape, gradient)
+        return loss
+
+    def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
+        return self._back(segment, self.kept.pop((segment, micro)), gradients)
+
+    def _back(self, segment: int, tape: Any, gradients: Values) -> Values | None:
+        flow, found = backward(tape, self.own, gradients)
+        for name, g in found.items():
+            self.sums[name] += g
+        return None if self.first and segment == 0 else flow
+
+    def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:
+        segment = len(self.segments) - 1
+        tape, gradient = self.kept.pop((segment, micro))
+        return None, self._back(segment, tape, (share * gradient,))
+
+    def lazy(self, losses: Sequence[tuple[float, float]]) -> float:
+        return sum(loss * share for loss, share in losses)
+
+    def held(self) -> int:
+        return sum({id(a): a.nbytes for a in arrays(self.kept)}.values())
+
+    # --- evaluation -------------------------------------------------------------------------------
+
+    def infer(self, segment: int, values: Values) -> tuple[Values, list[Array]]:
+        out, tape = forward(self.segments[segment].layers, self.own, values, ())
+        return out, [entry.output for entry in tape]
+
+    def score(self, logits: Array, labels: Array) -> tuple[float, Array]:
+        return float(self.criterion(logits, labels)[0]), logits.argmax(axis=-1)
+
+    # --- gradients and parameters -----------------------------------------------------------------
+
+    def zero(self) -> None:
+        for total in self.sums.values():
+            total[...] = 0
+        self.kept.clear()
+
+    def flat(self) -> Array:
+        return np.concatenate([np.zeros(0), *(g.ravel() for g in self.sums.values())])
+
+    def assign_flat(self, flat: Array) -> None:
+        start = 0
+        for total in self.sums.values():
+            total[...] = flat[start : start + total.size].reshape(total.shape)
+            start += total.size
+
+    def gradients(self) -> Arrays:
+        return {name: g.copy() for name, g in self.sums.items()}
+
+    def update(self, step: int) -> None:
+        lr = self.rule.lr * self.schedule.factor(step, self.updates)
+        self.own, self._state = self.rule.update(self.own, self.sums, self._state, step, lr)
+
+    def weights(self) -> Arrays:
+        return {name: w.copy() for name, w in self.own.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return {s: {n: a.copy() for n, a in named.items()} for s, named in self._state.items()}
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        self.own = {name: np.array(w, np.float64) for name, w in weights.items()}
+        self._state = {
+            s: {n: np.array(a, np.float64) for n, a in named.items()} for s, named in state.items()
+        }
+
+
+def arrays(value: Any) -> list[Array]:
+    """All arrays inside nested containers."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value
+    found = inner if isinstance(inner, list | tuple) or isinstance(value, dict) else ()
+    return [a for item in found for a in arrays(item)]

@@ -1,0 +1,1 @@
+"""Models split over ranks: by layers in a pipeline, or layer by layer across all ranks."""

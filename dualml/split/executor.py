@@ -1,0 +1,327 @@
+"""One rank's part in an update of a split model: its program, its messages, its collectives."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.aggregation import strategy
+from dualml.aggregation.slow import Slow, pause
+from dualml.communicator import Communicator
+from dualml.communicator.parts import parts_of
+from dualml.model.dropout import masks as dropout_masks
+from dualml.model.spec import Dropout
+from dualml.split.horizontal import Joint, Segment
+from dualml.split.mailbox import Key, Mailbox
+from dualml.split.plan import SplitPlan, StageView
+from dualml.split.schedule import Action
+from dualml.split.stage import Arrays, Stage, Tensor, Values
+from dualml.split.timeline import Timeline
+
+Index = NDArray[np.int64]
+
+
+class Executor:
+    """Executes a `SplitPlan` as one of its ranks.
+
+    Attributes:
+        slow, seed: of the trial: the handicap of a rank, and what masks and orders are drawn from.
+        live: most micro-batches at once between their forward and backward pass, so far.
+        held: most bytes kept for backward passes, while the stage was ``measuring``.
+    """
+
+    def __init__(
+        self,
+        plan: SplitPlan,
+        comm: Communicator,
+        stage: Stage,
+    ) -> None:
+        self.plan, self.comm, self.stage = plan, comm, stage
+        self.slow: Slow | None = None
+        self.rank = comm.rank
+        self.data, _, self.tensor = plan.mesh.coordinates(self.rank)
+        self.views = {view.stage: view for view in plan.views(self.rank)[0]}
+        self.program, self.last = plan.program(self.rank), len(plan.stages) - 1
+        self.row = group_of(comm, plan.mesh.tensor_groups())
+        self.same = group_of(comm, plan.same_parameters())
+        self.shapes = plan.spec.shapes()
+        self.timeline = Timeline()
+        self.live = self.held = 0
+        self.now = self.seed = 0
+
+    # --- an update ----------------------------------------------------------------------------
+
+    def run(self, batch: Index, step: int) -> list[tuple[Any, float]]:
+        """Forward and backward of a batch, gradients added up; losses and their shares of the
+        batch where this rank has the last stage."""
+        self.begin(batch, step)
+        losses = [self.act(action) for action in self.program]
+        self.end()
+        self.reduce()
+        return [told for told in losses if told is not None]
+
+    def begin(self, batch: Index, step: int) -> None:
+        """Deal the batch into micro-batches, and ask for the first messages."""
+        self.now = step
+        self.timeline.begin(step)
+        self.stage.zero()
+        mine = np.split(batch, np.cumsum(parts_of(len(batch), self.plan.mesh.data))[:-1])[self.data]
+        ends = np.cumsum(parts_of(len(mine), self.plan.micro_batches))[:-1]
+        self.micro: list[Index] = np.split(mine, ends)
+        self.shares = [len(part) / len(batch) for part in self.micro]
+        self.comm.delay = self.delay if self.slow is not None else None
+        self.mail = Mailbox(self.comm, self.incoming(), self.stage.empty)
+        self.alive: set[tuple[int, int]] = set()
+
+    def act(self, action: Action) -> tuple[Any, float] | None:
+        """One action of the program; a lazy loss and its share, where there is one."""
+        if not len(self.micro[action.micro]):
+            return None
+        view, at = self.views[action.stage], (action.stage, action.micro)
+        if action.kind == "F":
+            loss = self.forward(view, action.micro, self.now)
+            self.alive.add(at)
+            self.live = max(self.live, len(self.alive))
+            if self.stage.measuring:
+                self.held = max(self.held, self.stage.held())
+        else:
+            loss = self.backward(view, action.micro)
+            self.alive.remove(at)
+        return None if loss is None else (loss, self.shares[action.micro])
+
+    def end(self) -> None:
+        """Wait until every message is on its way."""
+        with self.timeline.during("send"):
+            self.mail.close()
+        self.comm.delay = None
+
+    def incoming(self) -> dict[int, list[tuple[Key, tuple[int, ...]]]]:
+        """What the other ranks will send to this one, in their order."""
+        found: dict[int, list[tuple[Key, tuple[int, ...]]]] = defaultdict(list)
+        for peer in self.peers():
+            for action in self.plan.program(peer):
+                stage, micro = action.stage, action.micro
+                size = len(self.micro[micro])
+                to = stage + 1 if action.kind == "F" else stage - 1
+                if not size or not 0 <= to <= self.last:
+                    continue
+                if self.owner(to, micro) == self.rank:
+                    found[peer].append(
+                        ((action.kind, stage, micro), self.shape(min(stage, to), size))
+                    )
+        return found
+
+    def peers(self) -> list[int]:
+        """Other ranks of this replica that may send to this one."""
+        mesh = self.plan.mesh
+        there = [mesh.rank(self.data, place, self.tensor) for place in range(mesh.pipeline)]
+        return [rank for rank in there if rank != self.rank]
+
+    def owner(self, stage: int, micro: int) -> int:
+        return self.plan.owner(self.data, stage, self.tensor, micro)
+
+    def shape(self, stage: int, size: int) -> tuple[int, ...]:
+        """Of the message between a stage and the next one."""
+        return (size, *self.shapes[self.plan.stages[stage][-1]])
+
+    def forward(self, view: StageView, micro: int, step: int) -> Any:
+        """A stage's forward pass of a micro-batch; the lazy loss of the last stage."""
+        stage, begin = view.stage, time.perf_counter()
+        if stage == 0:
+            values: Values = (self.stage.samples(self.micro[micro]),)
+        else:
+            values = (self.take("F", stage - 1, micro),)
+            begin = time.perf_counter()
+        masks = self.masks(view, micro, step)
+        loss, number = None, 0
+        with self.timeline.during("F", stage, micro):
+            for item in view.items:
+                if isinstance(item, Joint):
+                    values = self.join(item, values, stage, micro)
+                    continue
+                segment, own = view.segments[number], masks.get(number, ())
+                number += 1
+                if stage == self.last and number == len(view.segments):
+                    labels = self.stage.labels(self.micro[micro])
+                    loss = self.stage.loss(micro, values, labels, own)
+                else:
+                    values = self.stage.forward(segment, micro, values, own)
+            self.slower(begin)
+        if stage < self.last:
+            self.send("F", stage, micro, values[-1], self.owner(stage + 1, micro))
+        return loss
+
+    def backward(self, view: StageView, micro: int) -> Any:
+        """A stage's backward pass; the lazy loss where it comes only here."""
+        stage, loss = view.stage, None
+        gradients: Values | None = None
+        if stage < self.last:
+            gradients = (self.take("B", stage + 1, micro),)
+        begin, number = time.perf_counter(), len(view.segments)
+        with self.timeline.during("B", stage, micro):
+            for item in reversed(view.items):
+                if isinstance(item, Joint):
+                    assert gradients is not None
+                    gradients = self.unjoin(item, gradients, stage, micro)
+                    continue
+                number -= 1
+                if gradients is None:
+                    loss, gradients = self.stage.loss_backward(micro, self.shares[micro])
+                else:
+                    gradients = self.stage.backward(view.segments[number], micro, gradients)
+            self.slower(begin)
+        if stage:
+            assert gradients is not None
+            self.send("B", stage, micro, gradients[-1], self.owner(stage - 1, micro))
+        return loss
+
+    def reduce(self) -> None:
+        """Add up the gradients of ranks that hold the same parameters."""
+        if self.same is not None:
+            flat = self.stage.flat()
+            with self.timeline.during("reduce", nbytes=self.comm.nbytes(flat)):
+                flat = self.summed(self.same, flat)
+            self.stage.assign_flat(flat)
+
+    def update(self, step: int) -> None:
+        """Update ``step`` of the parameters."""
+        with self.timeline.during("update"):
+            self.stage.update(step)
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        """Go to the point after update ``step``; arrays as this rank has them."""
+        self.stage.load(weights, state, step)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def take(self, kind: str, stage: int, micro: int) -> Tensor:
+        peer = self.owner(stage, micro)
+        with self.timeline.during("receive", stage, micro, kind == "B"):
+            return self.mail.take((kind, stage, micro), peer)
+
+    def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
+        nbytes = self.comm.nbytes(x) if peer != self.rank else 0
+        with self.timeline.during("send", stage, micro, kind == "B", nbytes):
+            self.mail.send((kind, stage, micro), x, peer)
+
+    # --- inside a layer ---------------------------------------------------------------------------
+
+    def join(self, joint: Joint, values: Values, stage: int, micro: int) -> Values:
+        """Forward through a joint."""
+        top = values[-1]
+        if joint.kind == "copy":
+            return values
+        assert self.row is not None
+        with self.timeline.during("collective", stage, micro, False, self.comm.nbytes(top)):
+            if joint.kind == "sum":
+                top = self.summed(self.row, top)
+            else:
+                top = self.stage.concat(self.row.all_gather(top), joint.axis)
+        return (*values[:-1], top)
+
+    def unjoin(self, joint: Joint, gradients: Values, stage: int, micro: int) -> Values:
+        """Backward through a joint."""
+        top = gradients[-1]
+        if joint.kind == "sum":
+            return gradients
+        assert self.row is not None
+        if joint.kind == "gather":
+            top = self.stage.cut(top, joint.axis, self.row.rank, self.row.size)
+        else:
+            with self.timeline.during("collective", stage, micro, True, self.comm.nbytes(top)):
+                top = self.summed(self.row, top)
+        return (*gradients[:-1], top)
+
+    def summed(self, group: Communicator, x: Tensor) -> Tensor:
+        if self.slow is not None:
+            schedule, nbytes = strategy("all_reduce").schedule(group.size), group.nbytes(x)
+            late = self.slow.rank in group.ranks and self.slow.rank == self.rank
+            if late:
+                pause(self.slow.schedule_delay(schedule, self.rank, nbytes, self.now))
+        return group.all_reduce(x, inplace=True)
+
+    def delay(self, sent: int, received: int) -> float:
+        assert self.slow is not None
+        return self.slow.transferring(self.rank, sent, received, self.now)
+
+    def slower(self, begin: float) -> None:
+        if self.slow is not None:
+            spent = time.perf_counter() - begin
+            pause(self.slow.computing(self.rank, spent, self.now, self.seed))
+
+    def masks(self, view: StageView, micro: int, step: int) -> Mapping[int, Sequence[Any]]:
+        """Position of a segment → the masks of its dropout layers, as this rank has them."""
+        if not self.plan.spec.dropouts:
+            return {}
+        samples = self.micro[micro]
+        whole = dropout_masks(self.plan.spec, self.seed, step, samples)
+        found, segments = {}, [item for item in view.items if isinstance(item, Segment)]
+        for number, segment in enumerate(segments):
+            own = []
+            for name, layer in segment.layers:
+                if isinstance(layer, Dropout):
+                    mask = whole[name]
+                    if name in segment.split:
+                        axis = segment.split[name][0]
+                        mask = np.split(mask, self.plan.mesh.tensor, axis)[self.tensor]
+                    own.append(np.ascontiguousarray(mask))
+            found[number] = own
+        return found
+
+    # --- without a backward pass ------------------------------------------------------------------
+
+    def infer(
+        self, first: Callable[[], Tensor], rows: int
+    ) -> tuple[Tensor | None, dict[str, tuple[Tensor, Any]]]:
+        """The logits of ``rows`` samples on the ranks of the last stage, and of every layer of this
+        rank the output with (axis, blocks) of its slice, None where it is whole.
+
+        Args:
+            first: makes the samples' tensor, where the first stage is here.
+        """
+        seen: dict[str, tuple[Tensor, Any]] = {}
+        logits, pending = None, []
+        values: Values = ()
+        for stage, names in enumerate(self.plan.stages):
+            if stage not in self.views or self.owner(stage, 0) != self.rank:
+                continue
+            if stage == 0:
+                values = (first(),)
+            elif self.owner(stage - 1, 0) != self.rank:
+                buffer = self.stage.empty(self.shape(stage - 1, rows))
+                values = (self.comm.irecv(buffer, self.owner(stage - 1, 0)).wait(),)
+            view, number, name = self.views[stage], 0, names[0]
+            for item in view.items:
+                if isinstance(item, Joint):
+                    values = self.join(item, values, stage, 0)
+                    if item.kind == "sum":
+                        seen[name] = (values[-1], None)
+                    continue
+                values, outputs = self.stage.infer(view.segments[number], values)
+                number += 1
+                for (name, _), output in zip(item.layers, outputs, strict=True):
+                    seen[name] = (output, item.split.get(name))
+            if stage == self.last:
+                logits = values[-1]
+            elif self.owner(stage + 1, 0) != self.rank:
+                pending.append(self.comm.isend(values[-1], self.owner(stage + 1, 0)))
+        for sent in pending:
+            sent.wait()
+        return logits, seen
+
+
+def group_of(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
+    """The communicator of this rank's group; every rank calls it with the same groups."""
+    mine = None
+    for group in groups:
+        if len(group) == 1:
+            continue
+        made = comm if len(group) == comm.size else comm.subgroup(group)
+        if made is not None and comm.rank in group:
+            mine = made
+    return mine

@@ -1,0 +1,276 @@
+"""Layers split inside: which rank has which slice of a layer, and where the slices must talk.
+
+A layer split by ``column`` has some of the outputs of each rank: it needs the whole input, and its
+output is split. One split by ``row`` takes a split input: what comes out are terms of a sum. A
+column and a row layer after one another need one all-reduce in the forward pass (of the row
+layer's output) and one in the backward pass (of the gradient of the column layer's input).
+
+Source: Shoeybi et al. 2019, "Megatron-LM", sec. 3 (f and g there are ``copy`` and ``sum`` here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dualml.errors import UserError, nearest
+from dualml.model.spec import (
+    Attention,
+    Bias,
+    Branch,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool2d,
+    MeanPool,
+    Merge,
+    ModelSpec,
+    ReLU,
+    Tanh,
+)
+from dualml.split.pieces import Piece
+
+STYLES = ("column", "row", "whole")
+#: Layers that treat every feature or channel by itself, or keep those of a slice together.
+BY_FEATURE = (ReLU, Tanh, MaxPool2d, Flatten, Dropout, MeanPool)
+SPLIT = (Linear, Conv2d, Embedding)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive layers that a rank computes without the others.
+
+    Attributes:
+        layers: as this rank has them.
+        depth: tensors on the stack before them.
+        split: layer → (axis of its output, batch axis included, that is split; blocks that each
+            are split, see `Piece`); the output of others is whole.
+    """
+
+    layers: tuple[tuple[str, Layer], ...]
+    depth: int
+    split: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Where the ranks that hold slices talk: what happens to the top of the stack.
+
+    ``copy``: nothing forward, the sum over ranks of the gradients backward. ``sum``: the sum over
+    ranks forward, nothing backward. ``gather``: the slices along ``axis`` put together forward,
+    one's own slice of the gradient backward.
+
+    Attributes:
+        shape: per sample, of the whole of what is there.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    axis: int = -1
+
+
+Item = Segment | Joint
+
+
+def styles_of(
+    spec: ModelSpec, parts: int, given: Mapping[str, str], stages: Sequence[Sequence[str]]
+) -> dict[str, str]:
+    """Layer → ``column``, ``row`` or ``whole``: as given, or else in pairs inside each stage; a
+    layer without a partner stays whole, unless its stage has no pair at all.
+
+    Raises:
+        UserError: an unknown layer or style, sizes that do not divide.
+    """
+    layers = dict(spec.layers)
+    for name, style in given.items():
+        if name not in layers:
+            told = nearest(name, layers)
+            raise UserError(f"split.layers: {spec.name} has no layer {name!r}{told}")
+        if style not in STYLES:
+            raise UserError(f"split.layers.{name}: {style!r} is none of {', '.join(STYLES)}")
+        if style != "whole" and not isinstance(layers[name], SPLIT):
+            kind = type(layers[name]).__name__
+            raise UserError(
+                f"split.layers.{name}: a {kind} cannot be split inside; Linear, Conv2d and "
+                "Embedding can, and Attention follows the Linear before it"
+            )
+    found = dict.fromkeys(layers, "whole") | dict(given)
+    if parts > 1 and not given:
+        for names in stages:
+            found |= pairs(spec, names)
+    for name, style in found.items():
+        if style != "whole":
+            divide(name, layers[name], style, parts)
+    if parts > 1 and all(style == "whole" for style in found.values()):
+        raise UserError(f"tensor = {parts}: no layer of {spec.name} is split; name some in layers")
+    return found
+
+
+def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
+    """Linear and convolution layers two by two, with only what goes feature by feature between."""
+    found: dict[str, str] = {}
+    layers, first, lone = dict(spec.layers), "", ""
+    for name in names:
+        if isinstance(layers[name], Linear | Conv2d):
+            if first:
+                found |= {first: "column", name: "row"}
+            first = "" if first else name
+            lone = lone or name
+        elif not isinstance(layers[name], (*BY_FEATURE, Attention)):
+            first = ""
+    return found or ({lone: "column"} if lone else {})
+
+
+def divide(name: str, layer: Layer, style: str, parts: int) -> None:
+    """Raises `UserError` unless the layer has ``parts`` equal slices."""
+    what = {
+        (Linear, "column"): ("outputs", "outputs"),
+        (Linear, "row"): ("inputs", "inputs"),
+        (Conv2d, "column"): ("outputs", "output channels"),
+        (Conv2d, "row"): ("inputs", "input channels"),
+        (Embedding, "column"): ("features", "features"),
+        (Embedding, "row"): ("words", "words"),
+    }
+    field, word = what[type(layer), style]
+    count = getattr(layer, field)
+    if count % parts:
+        good = [n for n in range(2, count + 1) if count % n == 0][:4]
+        raise UserError(
+            f"{name} has {count} {word}, which {parts} ranks cannot share equally; use a tensor "
+            f'split of {", ".join(map(str, good)) or 1}, or layers = {{ {name} = "whole" … }}'
+        )
+
+
+class Shard:
+    """What one rank of a tensor parallel group has of a stage, built layer by layer.
+
+    Attributes:
+        items: segments and joints in order.
+        pieces: canonical parameter name → the part of it that this rank has.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        names: Sequence[str],
+        styles: Mapping[str, str],
+        part: int,
+        parts: int,
+    ) -> None:
+        self.part, self.parts, self.styles = part, parts, styles
+        self.layers, self.order = dict(spec.layers), [name for name, _ in spec.layers]
+        self.outputs, self.whole = spec.shapes(), spec.parameters()
+        self.items: list[Item] = []
+        self.pieces: dict[str, Piece] = {}
+        at = self.order.index(names[0])
+        self.shape = self.outputs[self.order[at - 1]] if at else spec.input_shape
+        self.needed = at > 0  # whether somebody wants the gradient of what is here
+        self.blocks = 0  # of the split axis; 0: what is here is whole
+        self.depth = self.begun = 1
+        self.open: list[tuple[str, Layer]] = []
+        self.split: dict[str, tuple[int, int]] = {}
+        for name in names:
+            self.add(name, self.layers[name], styles[name])
+        if self.blocks:
+            self.join("gather")
+        self.close()
+        if names[-1] == self.order[-1] and isinstance(self.items[-1], Joint):
+            self.items.append(Segment((), self.depth, {}))  # the loss
+
+    def add(self, name: str, layer: Layer, style: str) -> None:
+        if style == "row" and not self.blocks and not isinstance(layer, Embedding):
+            raise UserError(
+                f"split.layers.{name}: a row layer takes the output of a column layer; what comes "
+                "here is whole"
+            )
+        if self.blocks and not self.takes_slices(layer, style):
+            self.join("gather")
+        if style == "column" and self.needed:
+            self.join("copy")
+        mine, *after = self.slice(name, layer, style)
+        self.put(name, mine)
+        self.shape = self.outputs[name]
+        if style == "column":
+            self.blocks = 3 if isinstance(self.next(name), Attention) else 1
+        elif isinstance(layer, Attention) and self.blocks:
+            self.blocks = 1
+        elif style == "row":
+            self.blocks = 0
+            self.join("sum")
+        for later in after:
+            self.put(name, later)
+        if self.blocks:
+            self.split[name] = (axis_of(self.shape), self.blocks)
+        self.depth += isinstance(layer, Branch) - isinstance(layer, Merge)
+
+    def takes_slices(self, layer: Layer, style: str) -> bool:
+        if self.blocks == 3:
+            return isinstance(layer, Attention)
+        return style == "row" or isinstance(layer, BY_FEATURE)
+
+    def slice(self, name: str, layer: Layer, style: str) -> list[Layer]:
+        """The layer as this rank has it; a row layer's bias is added after the sum."""
+        n = self.parts
+        if style == "column":
+            blocks = 3 if isinstance(self.next(name), Attention) else 1
+            if isinstance(layer, Embedding):
+                self.keep(name, weight=1)
+                return [replace(layer, features=layer.features // n)]
+            assert isinstance(layer, Linear | Conv2d)
+            self.keep(name, blocks, weight=0, bias=0)
+            return [replace(layer, outputs=layer.outputs // n)]
+        if style == "row":
+            if isinstance(layer, Embedding):
+                self.keep(name, weight=0)
+                words = layer.words // n
+                return [replace(layer, words=words, first=layer.first + self.part * words)]
+            assert isinstance(layer, Linear | Conv2d)
+            self.keep(name, weight=1)
+            mine = replace(layer, inputs=layer.inputs // n, bias=False)
+            return [mine, Bias(layer.outputs)] if layer.bias else [mine]
+        self.keep(name)
+        if isinstance(layer, Attention) and self.blocks:
+            if layer.heads % n:
+                raise UserError(
+                    f"{name} has {layer.heads} heads, which {n} ranks cannot share equally"
+                )
+            return [replace(layer, heads=layer.heads // n)]
+        return [layer]
+
+    def keep(self, name: str, blocks: int = 1, **axes: int) -> None:
+        """Parameters of a layer, split along these axes, whole where none is named."""
+        for leaf in self.layers[name].parameters():
+            whole = self.whole[f"{name}.{leaf}"]
+            cut = leaf in axes and self.parts > 1
+            self.pieces[f"{name}.{leaf}"] = (
+                Piece(whole, axes[leaf], self.part, self.parts, blocks) if cut else Piece(whole)
+            )
+
+    def next(self, name: str) -> Layer | None:
+        at = self.order.index(name) + 1
+        return self.layers[self.order[at]] if at < len(self.order) else None
+
+    def put(self, name: str, layer: Layer) -> None:
+        self.open.append((name, layer))
+        self.needed = self.needed or bool(layer.parameters())
+
+    def join(self, kind: str) -> None:
+        """End the segment; the ranks talk."""
+        self.close()
+        if self.parts > 1:
+            self.items.append(Joint(kind, self.shape, axis_of(self.shape)))
+        if kind == "gather":
+            self.blocks = 0
+
+    def close(self) -> None:
+        if self.open:
+            self.items.append(Segment(tuple(self.open), self.begun, dict(self.split)))
+        self.open, self.split, self.begun = [], {}, self.depth
+
+
+def axis_of(shape: tuple[int, ...]) -> int:
+    """The axis of features or channels, batch axis included, of a sample's shape."""
+    return 2 if len(shape) == 2 else 1

@@ -1,0 +1,161 @@
+"""What the timelines of a trial's ranks say: where the time went, the bubble, bytes per link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.split.plan import SplitPlan
+from dualml.split.timeline import KINDS, read_timeline
+
+Events = Mapping[str, NDArray[np.float64]]
+F, B, SEND, RECEIVE, COLLECTIVE, REDUCE, UPDATE = range(len(KINDS))
+
+
+def read_ranks(folder: Path, ranks: int) -> list[dict[str, NDArray[np.float64]]]:
+    """The timelines of all ranks. Raises `UserError` where one is missing."""
+    return [read_timeline(folder / f"rank{rank}.timeline.npz") for rank in range(ranks)]
+
+
+def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
+    """Means per update; empty where nothing was recorded.
+
+    A rank waits for a message until it is sent, and for a collective until the last rank comes;
+    what remains until it goes on is transfer, which includes adding up. Its own computation is the
+    rest of what it did. ``bubble`` is the share of the ranks' time, from the first forward pass to
+    the last backward pass of an update, in which no stage works: a median over updates, and
+    ``bubble_low`` and ``bubble_high`` its quartiles.
+    """
+    steps = common(ranks)
+    if not len(steps):
+        return {}
+    sent = sending(plan, ranks)
+    met = meetings(plan, ranks)
+    told = []
+    for rank, events in enumerate(ranks):
+        totals = dict.fromkeys(("compute_s", "transfer_s", "wait_s", "update_s"), 0.0)
+        inside = np.isin(events["step"], steps)
+        length = events["end"] - events["begin"]
+        kind = events["kind"]
+        work = float(length[inside & np.isin(kind, (F, B))].sum())
+        totals["update_s"] = float(length[inside & (kind == UPDATE)].sum())
+        shared = 0.0
+        for i in np.flatnonzero(inside & np.isin(kind, (SEND, RECEIVE, COLLECTIVE, REDUCE))):
+            begin, end = events["begin"][i], events["end"][i]
+            ready = begin
+            if kind[i] == RECEIVE:
+                ready = sent.get(key_of(events, i, rank, plan), begin)
+            elif kind[i] in (COLLECTIVE, REDUCE):
+                ready = met.get((rank, int(i)), begin)
+                shared += end - begin if kind[i] == COLLECTIVE else 0.0
+            ready = min(max(ready, begin), end)
+            totals["wait_s"] += ready - begin
+            totals["transfer_s"] += end - ready
+        totals["compute_s"] = work - shared + totals["update_s"]
+        totals = {name: value / len(steps) for name, value in totals.items()}
+        spans = [span(events, step) for step in steps]
+        totals["step_s"] = float(np.mean([b - a for a, b in spans]))
+        told.append(totals)
+    found = np.array([bubble(plan, ranks, step) for step in steps])
+    low, middle, high = np.percentile(found, [25, 50, 75]) if len(found) else (0.0, 0.0, 0.0)
+    return {
+        "ranks": told,
+        "bubble": float(middle),
+        "bubble_low": float(low),
+        "bubble_high": float(high),
+        "links": links(plan, ranks, steps),
+        "updates": len(steps),
+    }
+
+
+def common(ranks: Sequence[Events]) -> NDArray[np.float64]:
+    """Updates that every rank recorded."""
+    sets = [set(np.unique(events["step"]).tolist()) for events in ranks if len(events["step"])]
+    if len(sets) < len(ranks) or not sets:
+        return np.zeros(0)
+    return np.array(sorted(set.intersection(*sets)))
+
+
+def span(events: Events, step: float) -> tuple[float, float]:
+    mine = events["step"] == step
+    return float(events["begin"][mine].min()), float(events["end"][mine].max())
+
+
+def bubble(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
+    """Share of the ranks' time in which no stage works, in one update."""
+    begin, end, busy = np.inf, -np.inf, 0.0
+    for events in ranks:
+        mine = (events["step"] == step) & np.isin(events["kind"], (F, B))
+        if mine.any():
+            begin = min(begin, float(events["begin"][mine].min()))
+            end = max(end, float(events["end"][mine].max()))
+            busy += float((events["end"] - events["begin"])[mine].sum())
+    whole = len(ranks) * (end - begin)
+    return 1 - busy / whole if whole > 0 else 0.0
+
+
+Message = tuple[float, int, int, int, int, int]  # update, replica, slice, stage, micro-batch, way
+
+
+def key_of(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
+    data, _, tensor = plan.mesh.coordinates(rank)
+    columns = (int(events[name][i]) for name in ("stage", "micro", "backward"))
+    stage, micro, backward = columns
+    return (float(events["step"][i]), data, tensor, stage, micro, backward)
+
+
+def sending(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
+    """When each message was sent."""
+    return {
+        key_of(events, i, rank, plan): float(events["begin"][i])
+        for rank, events in enumerate(ranks)
+        for i in np.flatnonzero((events["kind"] == SEND) & (events["stage"] >= 0))
+    }
+
+
+def meetings(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
+    """(rank, event) → when the last rank of its group came to that collective.
+
+    The ranks of a group have the same collectives in the same order.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for kind, groups in (
+        (COLLECTIVE, plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else []),
+        (REDUCE, plan.same_parameters()),
+    ):
+        for group in groups:
+            order = [np.flatnonzero(ranks[rank]["kind"] == kind) for rank in group]
+            count = min(map(len, order))
+            for n in range(1, count + 1):  # from the end: old events may be forgotten
+                mine = [events[-n] for events in order]
+                last = max(
+                    float(ranks[rank]["begin"][i]) for rank, i in zip(group, mine, strict=True)
+                )
+                for rank, i in zip(group, mine, strict=True):
+                    found[rank, int(i)] = last
+    return found
+
+
+def links(
+    plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Bytes and messages of an update on each link, as they were sent."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for rank, events in enumerate(ranks):
+        data, _, tensor = plan.mesh.coordinates(rank)
+        chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
+        for i in np.flatnonzero(chosen):
+            to = int(events["stage"][i]) + (-1 if events["backward"][i] else 1)
+            target = plan.owner(data, to, tensor, int(events["micro"][i]))
+            pair = found.setdefault((rank, target), [0.0, 0.0])
+            pair[0] += events["bytes"][i]
+            pair[1] += 1
+    n = len(steps)
+    return [
+        {"source": a, "target": b, "bytes": total / n, "messages": count / n}
+        for (a, b), (total, count) in sorted(found.items())
+    ]

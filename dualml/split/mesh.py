@@ -1,0 +1,50 @@
+"""Ranks as a mesh: data parallel × pipeline × tensor parallel.
+
+Source: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM", sec. 2.3. Neighbours in the tensor parallel direction have neighbouring ranks, because
+they talk most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """``data`` replicas of a pipeline of ``pipeline`` ranks, each of them ``tensor`` ranks."""
+
+    data: int = 1
+    pipeline: int = 1
+    tensor: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.data * self.pipeline * self.tensor
+
+    def rank(self, data: int, pipeline: int, tensor: int) -> int:
+        return (data * self.pipeline + pipeline) * self.tensor + tensor
+
+    def coordinates(self, rank: int) -> tuple[int, int, int]:
+        """(data, pipeline, tensor) of a rank."""
+        rest, tensor = divmod(rank, self.tensor)
+        return (*divmod(rest, self.pipeline), tensor)
+
+    def tensor_groups(self) -> list[list[int]]:
+        """Ranks that hold slices of the same layers."""
+        return [
+            [self.rank(d, p, t) for t in range(self.tensor)]
+            for d in range(self.data)
+            for p in range(self.pipeline)
+        ]
+
+    def data_groups(self) -> list[list[int]]:
+        """Ranks that hold the same parameters."""
+        return [
+            [self.rank(d, p, t) for d in range(self.data)]
+            for p in range(self.pipeline)
+            for t in range(self.tensor)
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.data} × {self.pipeline} × {self.tensor}"

@@ -1,0 +1,310 @@
+"""The split plan: which rank has which layers and slices, and what crosses which link."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.model.spec import ModelSpec
+from dualml.split import calls, vertical
+from dualml.split.horizontal import Item, Joint, Segment, Shard, styles_of
+from dualml.split.mesh import Mesh
+from dualml.split.pieces import Piece
+from dualml.split.schedule import Action, Grid
+from dualml.split.schedules import build
+from dualml.split.validate import validate
+
+FLOAT = 4  # bytes of an element between ranks
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A stage as one rank has it: ``segments`` are numbered through all stages of the rank."""
+
+    stage: int
+    items: tuple[Item, ...]
+    segments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """What one rank sends another in an update."""
+
+    source: int
+    target: int
+    messages: int
+    nbytes: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A collective of some ranks in an update: ``calls`` of it, ``nbytes`` together."""
+
+    ranks: tuple[int, ...]
+    kind: str
+    calls: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """How a model is split.
+
+    Attributes:
+        cut: layers at which stages 1, 2, … begin.
+        place: stage → pipeline rank.
+        styles: layer → ``column``, ``row`` or ``whole``.
+        schedule: name of the schedule, ``grid`` for one that was given.
+        trainers: ranks that share the stages placed on pipeline rank 1: micro-batch i is worked on
+            by number i mod ``trainers``.
+        engine: ``messages`` between the stages, or ``rpc``: one rank, the `driver`, calls them all.
+    """
+
+    spec: ModelSpec
+    mesh: Mesh
+    cut: tuple[str, ...]
+    place: tuple[int, ...]
+    styles: Mapping[str, str]
+    schedule: str
+    micro_batches: int
+    trainers: int = 1
+    rows: tuple[tuple[str, ...], ...] = ()
+    engine: str = "messages"
+
+    @property
+    def stages(self) -> list[list[str]]:
+        return vertical.stages_of(self.spec, self.cut)
+
+    @property
+    def world_size(self) -> int:
+        return self.mesh.size
+
+    @property
+    def driver(self) -> int:
+        """The rank that calls the stages, and has the data and the loss, where the engine is
+        ``rpc``. It is rank 0, but where rank 0 holds a stage and there are more stages than ranks:
+        then rank 0 is a parameter server, and its trainer, rank 1, drives."""
+        return int(0 in self.place and len(self.place) > self.world_size)
+
+    @cached_property
+    def grid(self) -> Grid:
+        if self.rows:
+            return Grid.parse(self.rows, self.place, self.micro_batches)
+        if self.engine == "rpc":
+            return calls.grid(self.place, self.schedule, self.micro_batches)
+        return build(self.schedule, self.place, self.micro_batches)
+
+    def owner(self, data: int, stage: int, tensor: int, micro: int = 0) -> int:
+        """The rank that works on a micro-batch in a stage."""
+        place = self.place[stage]
+        if self.trainers > 1 and place == 1:
+            place += micro % self.trainers
+        return self.mesh.rank(data, place, tensor)
+
+    def stages_on(self, rank: int) -> list[int]:
+        place = self.pipeline_row(rank)
+        return [stage for stage, there in enumerate(self.place) if there == place]
+
+    def pipeline_row(self, rank: int) -> int:
+        """The row of the grid that a rank executes; trainers share one."""
+        place = self.mesh.coordinates(rank)[1]
+        return min(place, 1) if self.trainers > 1 else place
+
+    def program(self, rank: int) -> list[Action]:
+        """What a rank does in an update, in order."""
+        row = self.pipeline_row(rank)
+        actions = self.grid.program(row)
+        if self.trainers > 1 and row == 1:
+            mine = self.mesh.coordinates(rank)[1] - 1
+            actions = [a for a in actions if a.micro % self.trainers == mine]
+        return actions
+
+    def views(self, rank: int) -> tuple[list[StageView], dict[str, Piece]]:
+        """The stages of a rank, and which parts of which parameters it has."""
+        tensor, number = self.mesh.coordinates(rank)[2], 0
+        views, pieces = list[StageView](), dict[str, Piece]()
+        for stage in self.stages_on(rank):
+            shard = Shard(self.spec, self.stages[stage], self.styles, tensor, self.mesh.tensor)
+            count = sum(isinstance(item, Segment) for item in shard.items)
+            segments = tuple(range(number, number + count))
+            views.append(StageView(stage, tuple(shard.items), segments))
+            pieces |= shard.pieces
+            number += count
+        return views, pieces
+
+    def same_parameters(self) -> list[list[int]]:
+        """Groups of ranks that hold the same parameters and add up their gradients."""
+        if self.trainers > 1:
+            return [list(range(1, 1 + self.trainers))]
+        return [group for group in self.mesh.data_groups() if len(group) > 1]
+
+    def boundary(self, stage: int) -> int:
+        """Elements that a sample sends from a stage to the next one."""
+        last = self.stages[stage][-1]
+        return math.prod(self.spec.shapes()[last])
+
+    # --- what crosses -----------------------------------------------------------------------------
+
+    def links(self, batch: int) -> list[Link]:
+        """Messages between stages in an update of ``batch`` samples, by pair of ranks."""
+        found: dict[tuple[int, int, str], tuple[int, int]] = {}
+        if self.engine == "rpc":
+            found = calls.crossing(self, batch, FLOAT)
+        for data, _, micro, size in self.micro(batch) if self.engine == "messages" else ():
+            for stage in range(len(self.stages) - 1):
+                nbytes = size * self.boundary(stage) * FLOAT
+                for tensor in range(self.mesh.tensor):
+                    a = self.owner(data, stage, tensor, micro)
+                    b = self.owner(data, stage + 1, tensor, micro)
+                    for source, target, what in ((a, b, "activations"), (b, a, "gradients")):
+                        if source != target and size:
+                            count, total = found.get((source, target, what), (0, 0))
+                            found[source, target, what] = (count + 1, total + nbytes)
+        return [Link(s, t, n, b, what) for (s, t, what), (n, b) in sorted(found.items())]
+
+    def meetings(self, batch: int) -> list[Meeting]:
+        """Collectives in an update of ``batch`` samples."""
+        found: dict[tuple[tuple[int, ...], str], tuple[int, int]] = {}
+
+        def add(ranks: Sequence[int], kind: str, nbytes: int) -> None:
+            count, total = found.get((tuple(ranks), kind), (0, 0))
+            found[tuple(ranks), kind] = (count + 1, total + nbytes)
+
+        for group in self.mesh.tensor_groups() if self.mesh.tensor > 1 else ():
+            data = self.mesh.coordinates(group[0])[0]
+            for view in self.views(group[0])[0]:
+                for joint in (item for item in view.items if isinstance(item, Joint)):
+                    for d, _, _, size in self.micro(batch):
+                        if d == data and size:
+                            kind = "all_gather" if joint.kind == "gather" else "all_reduce"
+                            way = "backward" if joint.kind == "copy" else "forward"
+                            nbytes = size * math.prod(joint.shape) * FLOAT
+                            each = nbytes // self.mesh.tensor if kind == "all_gather" else nbytes
+                            add(group, f"{kind} {way}", each)
+        for group in self.same_parameters():
+            total = sum(math.prod(p.local) for p in self.views(group[0])[1].values())
+            add(group, "all_reduce gradients", total * FLOAT)
+        return [Meeting(ranks, kind, n, b) for (ranks, kind), (n, b) in found.items()]
+
+    def micro(self, batch: int) -> list[tuple[int, int, int, int]]:
+        """(replica, samples of the replica, micro-batch, samples of it) of an update."""
+        from dualml.communicator.parts import parts_of
+
+        return [
+            (data, samples, micro, size)
+            for data, samples in enumerate(parts_of(batch, self.mesh.data))
+            for micro, size in enumerate(parts_of(samples, self.micro_batches))
+        ]
+
+    def describe(self, batch: int) -> dict[str, Any]:
+        """JSON form, for people and for the report."""
+        ranks = []
+        for rank in range(self.world_size):
+            views, pieces = self.views(rank)
+            row = self.pipeline_row(rank)
+            data, pipeline, tensor = self.mesh.coordinates(rank)
+            ranks.append({
+                "rank": rank, "data": data, "pipeline": pipeline, "tensor": tensor,
+                "stages": [view.stage for view in views],
+                "parameters": {name: {"shape": list(p.local), "part": str(p)}
+                               for name, p in pieces.items()},
+                "elements": sum(math.prod(p.local) for p in pieces.values()),
+                "live": self.grid.live(row),
+            })  # fmt: skip
+        return {
+            "model": self.spec.name, "mesh": {"data": self.mesh.data,
+            "pipeline": self.mesh.pipeline, "tensor": self.mesh.tensor},
+            "stages": self.stages, "place": list(self.place), "trainers": self.trainers,
+            "styles": {n: s for n, s in self.styles.items() if s != "whole"},
+            "schedule": self.schedule, "micro_batches": self.micro_batches,
+            "grid": [[str(a) if a else "" for a in row] for row in self.grid.rows],
+            "batch": batch, "ranks": ranks,
+            **({"engine": "rpc", "driver": self.driver} if self.engine == "rpc" else {}),
+            "links": [vars(link) for link in self.links(batch)],
+            "meetings": [{**vars(m), "ranks": list(m.ranks)} for m in self.meetings(batch)],
+        }  # fmt: skip
+
+
+def split_plan(
+    spec: ModelSpec,
+    world_size: int,
+    *,
+    data: int = 1,
+    tensor: int = 1,
+    stages: int = 0,
+    cut: Sequence[str] = (),
+    balance: str = "parameters",
+    times: Mapping[str, float] | None = None,
+    place: Sequence[int] = (),
+    schedule: str = "1f1b",
+    grid: Sequence[Sequence[str]] = (),
+    micro_batches: int = 1,
+    layers: Mapping[str, str] | None = None,
+    trainers: int = 1,
+    engine: str = "messages",
+) -> SplitPlan:
+    """The plan of a split over ``world_size`` ranks.
+
+    Args:
+        data, tensor: replicas of the whole, and ranks that share every split layer.
+        stages: 0 is one for every pipeline rank (or what ``cut`` and ``place`` say).
+        cut: layers at which stages 1, 2, … begin; balanced by ``balance`` if empty.
+        times: seconds of each layer, for ``balance = "time"``.
+        place: stage → pipeline rank; by default round robin, for ``rpc`` one stage on each of the
+            last ranks.
+        grid: a schedule of one's own, rank × tick, in place of ``schedule``.
+        layers: layer → ``column``, ``row`` or ``whole``; by default all pairs of layers.
+
+    Raises:
+        UserError: numbers that do not fit, places where no cut can be, a schedule that deadlocks.
+    """
+    if world_size % (data * tensor):
+        raise UserError(
+            f"a mesh of data {data} × tensor {tensor} does not divide {world_size} ranks: "
+            "world_size must be data × pipeline × tensor"
+        )
+    pipeline = world_size // (data * tensor)
+    rows = 2 if trainers > 1 else pipeline
+    if trainers > 1 and (data * tensor != 1 or pipeline != 1 + trainers):
+        raise UserError(
+            f"trainers = {trainers} with one server are {1 + trainers} ranks, without data and "
+            f"tensor; received world_size = {world_size}, data = {data}, tensor = {tensor}"
+        )
+    count = stages or len(cut) + 1 if cut else stages or len(place) or rows
+    if cut and len(cut) != count - 1:
+        raise UserError(f"stages = {count} needs {count - 1} cuts; received {list(cut)}")
+    if cut:
+        vertical.check(spec, cut)
+    else:
+        cut = vertical.balanced(spec, count, vertical.weights_of(spec, balance, times))
+    if engine == "rpc" and not place:
+        place = calls.placed(count, world_size)
+    owners = tuple(place) or tuple(stage % rows for stage in range(count))
+    driver = {0} if engine == "rpc" else set()  # it may have none
+    if len(owners) != count or {*owners, *driver} != set(range(rows)):
+        raise UserError(
+            f"place must give each of {count} stages one of {rows} pipeline ranks and every rank a "
+            f"stage; received {list(owners)}"
+        )
+    if layers and tensor == 1:
+        raise UserError("split.layers says how layers are split inside; that needs tensor >= 2")
+    if trainers > 1 and micro_batches % trainers:
+        raise UserError(
+            f"micro_batches = {micro_batches} cannot be shared by {trainers} trainers; use a "
+            f"multiple of {trainers}"
+        )
+    styles = styles_of(spec, tensor, layers or {}, vertical.stages_of(spec, cut))
+    given = tuple(tuple(row) for row in grid)
+    plan = SplitPlan(
+        spec, Mesh(data, pipeline, tensor), tuple(cut), owners, styles,
+        "grid" if given else schedule, micro_batches, trainers, given, engine,
+    )  # fmt: skip
+    validate(plan.grid)
+    for rank in range(world_size):
+        plan.views(rank)  # raises where a slice is not possible
+    return plan

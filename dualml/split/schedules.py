@@ -1,0 +1,228 @@
+"""The schedules of the textbooks.
+
+Sources: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
+Parallelism", section 2.3; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
+GPU Clusters Using Megatron-LM", section 2.2 (1F1B with a flush, which is PipeDream-flush, and its
+interleaved form).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dualml.errors import UserError, nearest
+from dualml.split.order import layout, needs
+from dualml.split.schedule import Action, Grid, backward, forward
+
+
+def naive(owners: Sequence[int], m: int) -> Grid:
+    """Each micro-batch goes all the way forward and backward before the next one: one stage is busy
+    at a time. Any owners."""
+    _check(owners, m)
+    stages = range(len(owners))
+    return _filtered(
+        owners,
+        m,
+        (
+            action
+            for k in range(m)
+            for action in (
+                *(forward(s, k) for s in stages),
+                *(backward(s, k) for s in reversed(stages)),
+            )
+        ),
+    )
+
+
+def gpipe(owners: Sequence[int], m: int) -> Grid:
+    """All forward passes, then all backward passes, stage by stage. Any owners.
+
+    Huang et al. 2019, figure 2c. The backward passes start with micro-batch 0, as PyTorch's do; the
+    figure starts with the last one, which takes the same ticks and holds as much.
+    """
+    _check(owners, m)
+    stages, micros = range(len(owners)), range(m)
+    return _filtered(
+        owners,
+        m,
+        (
+            *(forward(s, k) for s in stages for k in micros),
+            *(backward(s, k) for s in reversed(stages) for k in micros),
+        ),
+    )
+
+
+def _filtered(owners: Sequence[int], m: int, order: Iterable[Action]) -> Grid:
+    """Every rank does its part of one order of all actions; no deadlock, as each action comes after
+    those it needs."""
+    programs: list[list[Action]] = [[] for _ in range(max(owners) + 1)]
+    for action in order:
+        programs[owners[action.stage]].append(action)
+    return layout(programs, owners, m)
+
+
+def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
+    """A rank goes backward as soon as it can, and forward only while fewer than S − s micro-batches
+    are in flight in stage s. Any owners.
+
+    With one stage per rank that is PipeDream-flush (Narayanan et al. 2021, section 2.2.1): S−s−1
+    forward passes, then one forward and one backward in turn, then the backward passes left. With
+    several stages per rank it is the same rule in each stage: a rank that could do several things
+    takes the backward pass of the oldest micro-batch, else the forward pass that is furthest on.
+    It never deadlocks: in the last stage that holds a micro-batch, backward can always go on.
+    """
+    _check(owners, m)
+    stages = len(owners)
+    done: dict[Action, int] = {}
+    programs: list[list[Action]] = [[] for _ in range(max(owners) + 1)]
+    ahead, back = [0] * stages, [0] * stages  # stage → its next micro-batch, forward and backward
+
+    def ready(action: Action, tick: int) -> bool:
+        return all(done.get(need, tick) < tick for need in needs(action, stages))
+
+    tick = 0
+    while len(done) < 2 * stages * m:
+        for rank, program in enumerate(programs):
+            mine = [s for s in range(stages) if owners[s] == rank]
+            choices = sorted(
+                (backward(s, back[s]) for s in reversed(mine) if back[s] < ahead[s]),
+                key=lambda a: a.micro,
+            ) + [
+                forward(s, ahead[s])
+                for s in reversed(mine)
+                if ahead[s] < m and ahead[s] - back[s] < stages - s
+            ]
+            action = next((a for a in choices if ready(a, tick)), None)
+            if action is not None:
+                program.append(action)
+                done[action] = tick
+                (ahead if action.kind == "F" else back)[action.stage] += 1
+        tick += 1
+    return layout(programs, owners, m)
+
+
+def interleaved(owners: Sequence[int], m: int) -> Grid:
+    """1F1B over v chunks of the model on each of p ranks (Narayanan et al. 2021, section 2.2.2),
+    in the order of Megatron-LM: p micro-batches through one chunk, then through the next.
+
+    Args:
+        owners: 0 … p−1, v times in a row.
+        m: a multiple of p.
+
+    Raises:
+        UserError: other owners, or another m, with the nearest ones that do.
+    """
+    _check(owners, m)
+    p, v = _chunks(owners)
+    if v == 1:
+        return one_f_one_b(owners, m)
+    if m % p:
+        low, high = m // p * p, -(-m // p) * p
+        remedy = f"{low} or {high}" if low else str(high)
+        raise UserError(
+            f"interleaved needs a multiple of {p} micro-batches, one for each of {p} ranks; "
+            f"received {m}: use {remedy}"
+        )
+    total = v * m
+
+    def nth(rank: int, k: int, kind: str) -> Action:
+        chunk, micro = k % (p * v) // p, k // (p * v) * p + k % p
+        if kind == "F":
+            return forward(chunk * p + rank, micro)
+        return backward((v - 1 - chunk) * p + rank, micro)
+
+    programs = []
+    for rank in range(p):
+        warm = _warm(rank, p, v, total)
+        program = [nth(rank, k, "F") for k in range(warm)]
+        for k in range(total - warm):
+            program += [nth(rank, warm + k, "F"), nth(rank, k, "B")]
+        program += [nth(rank, k, "B") for k in range(total - warm, total)]
+        programs.append(program)
+    return layout(programs, owners, m)
+
+
+def _warm(rank: int, p: int, v: int, total: int) -> int:
+    """Forward passes before the first backward pass of the interleaved schedule."""
+    return min(total, 2 * (p - rank - 1) + (v - 1) * p)
+
+
+def _chunks(owners: Sequence[int]) -> tuple[int, int]:
+    """p and v of owners 0 … p−1, v times."""
+    p = max(owners) + 1
+    v = len(owners) // p
+    if tuple(owners) != tuple(range(p)) * v:
+        wanted = (
+            ", ".join(map(str, (*range(p), *range(p)))) if p < 5 else f"0 … {p - 1}, 0 … {p - 1}"
+        )
+        raise UserError(
+            "interleaved deals the stages to the ranks in turn, "
+            f"as in owners {wanted}; received {', '.join(map(str, owners))}"
+        )
+    return p, v
+
+
+#: Name → builder, in the order of tables.
+SCHEDULES: dict[str, Callable[[Sequence[int], int], Grid]] = {
+    "naive": naive,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+}
+
+
+def build(name: str, owners: Sequence[int], m: int) -> Grid:
+    """A schedule by its name.
+
+    Args:
+        name: a key of `SCHEDULES`.
+        owners: stage → rank.
+        m: micro-batches.
+
+    Raises:
+        UserError: an unknown name, or owners or m that the schedule cannot have.
+    """
+    _known(name)
+    return SCHEDULES[name](owners, m)
+
+
+def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
+    """The most activations a rank may hold at once, those of all its stages together: one per stage
+    (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``), the warm-up and one more
+    (``interleaved``)."""
+    _known(name)
+    _check(owners, m)
+    mine = [stage for stage, owner in enumerate(owners) if owner == rank]
+    if name == "naive":
+        return len(mine)
+    if name == "gpipe":
+        return m * len(mine)
+    if name == "interleaved":
+        p, v = _chunks(owners)
+        if v > 1:
+            return min(v * m, _warm(rank, p, v, v * m) + 1)
+    return sum(min(m, len(owners) - stage) for stage in mine)
+
+
+def bubble(p: int, m: int, v: int = 1) -> float:
+    """Share of the time in which a rank idles, (p−1) / (v·m + p−1), with equally long stages.
+
+    Narayanan et al. 2021, section 2.2, give it over the busy time: (p−1) / (v·m). It holds for
+    `gpipe` and `one_f_one_b` (v = 1) and `interleaved` on p ranks with v chunks each.
+    """
+    return (p - 1) / (v * m + p - 1)
+
+
+def _known(name: str) -> None:
+    if name not in SCHEDULES:
+        raise UserError(f"unknown pipeline schedule {name!r}{nearest(name, SCHEDULES)}")
+
+
+def _check(owners: Sequence[int], m: int) -> None:
+    if not owners or set(owners) != set(range(max(owners) + 1)):
+        raise UserError(
+            "owners give every stage its rank, and every rank from 0 on a stage, as in (0, 1, 0); "
+            f"received {tuple(owners)}"
+        )
+    if m < 1:
+        raise UserError(f"a pipeline needs at least 1 micro-batch; received {m}")

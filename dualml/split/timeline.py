@@ -1,0 +1,79 @@
+"""What a rank did when: computing, sending, waiting for a message, adding up, updating."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.files import readable, write_bytes
+
+#: ``F``, ``B``: a stage's work on a micro-batch. ``send``, ``receive``: a message between stages.
+#: ``collective``: among the ranks that hold slices of a layer (inside F or B), ``reduce``: among
+#: those that hold the same parameters. ``update``: the optimizer.
+KINDS = ("F", "B", "send", "receive", "collective", "reduce", "update")
+COLUMNS = ("step", "kind", "stage", "micro", "backward", "begin", "end", "bytes")
+KEPT = 400  # updates, from the last
+
+
+class Timeline:
+    """Events of one rank, in seconds of the machine's monotonic clock."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.starts: list[int] = []
+        self.step, self.on = 0, True
+
+    def begin(self, step: int) -> None:
+        """From here on events belong to this update; old ones are forgotten."""
+        if not self.on:
+            return
+        self.step = step
+        self.starts.append(len(self.rows))
+        if len(self.starts) > 2 * KEPT:
+            drop = self.starts[KEPT]
+            self.rows = self.rows[drop:]
+            self.starts = [start - drop for start in self.starts[KEPT:]]
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Nothing is recorded: of looks that are no part of an update."""
+        before, self.on = self.on, False
+        try:
+            yield
+        finally:
+            self.on = before
+
+    @contextmanager
+    def during(
+        self, kind: str, stage: int = -1, micro: int = -1, backward: bool = False, nbytes: int = 0
+    ) -> Iterator[None]:
+        """An event that lasts as long as the block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self.on:
+                row = (self.step, KINDS.index(kind), stage, micro, backward)
+                self.rows.append((*row, start, time.perf_counter(), nbytes))
+
+    def clear(self) -> None:
+        self.rows, self.starts = [], []
+
+    def write(self, path: Path) -> None:
+        packed = io.BytesIO()
+        table = np.array(self.rows, np.float64).reshape(-1, len(COLUMNS))
+        np.savez_compressed(packed, **{name: table[:, i] for i, name in enumerate(COLUMNS)})
+        write_bytes(path, packed.getvalue())
+
+
+def read_timeline(path: Path) -> dict[str, NDArray[np.float64]]:
+    """Column → values. Raises `UserError` for a file that is no timeline."""
+    with readable(f"{path}: no readable timeline"), np.load(path, allow_pickle=False) as packed:
+        return {name: packed[name] for name in COLUMNS}

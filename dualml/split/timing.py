@@ -1,0 +1,63 @@
+"""How long each layer takes by itself, forward and backward, on a backend: what to balance by."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import Backend, backends
+from dualml.model import initial_weights, model
+from dualml.model.spec import Branch, Merge, ModelSpec
+from dualml.optim import Schedule, rule_from
+from dualml.split.horizontal import Segment
+
+REPEATS = 7
+
+
+def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, float]:
+    """Layer → seconds of a forward and a backward pass of ``batch`` samples: medians.
+
+    Every layer is a segment of its own; the first one computes no gradient of the samples. Branch
+    and Merge only move tensors about and count as nothing.
+    """
+    draw = np.random.default_rng(0)
+    shape: tuple[int, ...] = (batch, *spec.input_shape)
+    x: Any = draw.normal(size=shape).astype(np.float32)
+    if spec.tokens:
+        x = draw.integers(0, 2, shape).astype(np.int32)
+    layers = [(n, layer) for n, layer in spec.layers if not isinstance(layer, Branch | Merge)]
+    stage = backend.stage(
+        [Segment(((name, layer),), 1, {}) for name, layer in layers],
+        first=True,
+        last=False,
+        rule=rule_from({"name": "sgd", "lr": 1.0}),
+        schedule=Schedule(),
+        loss="cross_entropy",
+        x=x,
+        y=np.zeros(batch, np.int64),
+        updates=1,
+    )
+    stage.load(dict(initial_weights(spec, 0)), {}, 0)
+    index, found = np.arange(batch), dict.fromkeys((name for name, _ in spec.layers), 0.0)
+    spent: dict[str, list[float]] = {name: [] for name, _ in layers}
+    for repeat in range(REPEATS + 1):
+        values: Any = (stage.samples(index),)
+        for number, (name, _) in enumerate(layers):
+            backend.synchronize()
+            begin = time.perf_counter()
+            after = stage.forward(number, 0, values)
+            stage.backward(number, 0, after)  # any gradient of that shape takes as long
+            backend.synchronize()
+            if repeat:
+                spent[name].append(time.perf_counter() - begin)
+            values = after
+    return found | {name: float(np.median(seconds)) for name, seconds in spent.items()}
+
+
+def measure(comm: Any, argument: dict[str, Any]) -> dict[str, float]:
+    """`layer_times` on the backend of a rank; see `dualml.launch.ranks`."""
+    backend = backends()[comm.backend].create("cpu", 1)
+    sizes = {key: argument[key] for key in ("words", "length") if argument.get(key)}
+    return layer_times(backend, model(argument["model"], **sizes), argument["batch"])

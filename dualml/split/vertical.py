@@ -1,0 +1,96 @@
+"""Where to cut a model into stages of consecutive layers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from dualml.errors import UserError, nearest
+from dualml.model.spec import ModelSpec
+
+BALANCES = ("parameters", "activations", "time")
+
+
+def legal(spec: ModelSpec) -> list[str]:
+    """Layers at which a stage may begin: not the first one, and not inside a residual."""
+    depth, names = spec.depth(), [name for name, _ in spec.layers]
+    return [now for before, now in itertools.pairwise(names) if depth[before] == 0]
+
+
+def check(spec: ModelSpec, cut: Sequence[str]) -> None:
+    """Raises `UserError` for layers at which no stage can begin, or that are out of order."""
+    names, allowed = [name for name, _ in spec.layers], legal(spec)
+    for name in cut:
+        if name not in names:
+            raise UserError(f"cut: {spec.name} has no layer {name!r}{nearest(name, names)}")
+        if name == names[0]:
+            raise UserError(f"cut: {name!r} is the first layer; the first stage begins there")
+        if name not in allowed:
+            near = min(allowed, key=lambda a: abs(names.index(a) - names.index(name)), default="")
+            told = f"; the nearest place to cut is {near!r}" if near else ""
+            raise UserError(f"cut: {name!r} lies inside a residual connection{told}")
+    places = [names.index(name) for name in cut]
+    if places != sorted(set(places)):
+        raise UserError(f"cut: layers must follow the model's order, each once: {list(cut)}")
+
+
+def weights_of(
+    spec: ModelSpec, balance: str, times: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Layer name → what is to be balanced: numbers of parameters, elements of the output that a
+    sample keeps for the backward pass, or seconds."""
+    if balance == "parameters":
+        found = dict.fromkeys((name for name, _ in spec.layers), 0.0)
+        for name, shape in spec.parameters().items():
+            found[name.rpartition(".")[0]] += math.prod(shape)
+        return found
+    if balance == "activations":
+        return {name: float(math.prod(shape)) for name, shape in spec.shapes().items()}
+    if not times or set(times) != {name for name, _ in spec.layers}:
+        raise UserError("balance = time needs the measured time of every layer")
+    return dict(times)
+
+
+def balanced(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list[str]:
+    """The layers at which stages 1, 2, … begin, so that the heaviest stage is as light as it can
+    be; of equal cuts the one with the smallest sum of squares.
+
+    Raises:
+        UserError: more stages than there are places to cut.
+    """
+    names, allowed = [name for name, _ in spec.layers], legal(spec)
+    if stages - 1 > len(allowed):
+        raise UserError(
+            f"{stages} stages are too many for {spec.name}: it can be cut at {len(allowed)} places "
+            f"({', '.join(allowed)}); use at most {len(allowed) + 1} stages"
+        )
+    blocks = [0, *(names.index(name) for name in allowed), len(names)]
+    sums = [sum(weights[n] for n in names[a:b]) for a, b in itertools.pairwise(blocks)]
+    total = [0.0, *itertools.accumulate(sums)]
+    # best[k][j]: (heaviest stage, sum of squares, where the last stage begins) of the first j
+    # blocks in k stages.
+    best: list[dict[int, tuple[float, float, int]]] = [{0: (0.0, 0.0, 0)}]
+    for _ in range(stages):
+        now: dict[int, tuple[float, float, int]] = {}
+        for j in range(1, len(sums) + 1):
+            options = [
+                (max(heavy, total[j] - total[i]), square + (total[j] - total[i]) ** 2, i)
+                for i, (heavy, square, _) in best[-1].items()
+                if i < j
+            ]
+            if options:
+                now[j] = min(options)
+        best.append(now)
+    cut, j = list[int](), len(sums)
+    for k in range(stages, 0, -1):
+        j = best[k][j][2]
+        cut.append(j)
+    return [names[blocks[j]] for j in reversed(cut[:-1])]
+
+
+def stages_of(spec: ModelSpec, cut: Sequence[str]) -> list[list[str]]:
+    """The names of the layers of each stage."""
+    names = [name for name, _ in spec.layers]
+    ends = [0, *(names.index(name) for name in cut), len(names)]
+    return [names[a:b] for a, b in itertools.pairwise(ends)]

@@ -1,0 +1,110 @@
+"""Cells that `mindspore.nn` lacks, or that take, give or name something else there.
+
+Shapes: B batch, T positions, D features.
+"""
+
+from __future__ import annotations
+
+import math
+
+import mindspore as ms
+from mindspore import nn, ops
+
+
+def parameter(name: str, *shape: int) -> ms.Parameter:
+    """Zeros; a cell's name is put before the parameter's where it becomes a part of another."""
+    return ms.Parameter(ops.zeros(shape, ms.float32), name=name)
+
+
+class Bias(nn.Cell):
+    """x + b: per channel of images (B, C, H, W), along the last axis of anything else."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.bias = parameter("bias", size)
+
+    def construct(self, x):
+        return x + (self.bias.reshape(-1, 1, 1) if x.ndim == 4 else self.bias)
+
+
+class Embedding(nn.Cell):
+    """Rows of ``weight``, zeros for tokens outside of [first, first + words): no gradient then."""
+
+    def __init__(self, words: int, features: int, first: int) -> None:
+        super().__init__()
+        self.weight = parameter("weight", words, features)
+        self.words, self.first = words, first
+
+    def construct(self, tokens):
+        row = tokens - self.first
+        here = ops.logical_and(row >= 0, row < self.words)
+        found = ops.gather(self.weight, row * here.astype(ms.int32), 0)
+        return found * here.astype(ms.float32).expand_dims(-1)
+
+
+class LSTM(nn.LSTM):
+    """(B, T, inputs) → (B, T, hidden): the outputs alone, without the last state."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__(inputs, hidden, batch_first=True)
+
+    def construct(self, x):
+        y, _ = super().construct(x)
+        return y
+
+
+class LayerNorm(nn.Cell):
+    """`nn.LayerNorm` with the names ``weight`` and ``bias``, which no weight decay passes over."""
+
+    def __init__(self, features: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.bias = parameter("weight", features), parameter("bias", features)
+        self.norm = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
+
+    def construct(self, x):
+        y, _, _ = self.norm(x, self.weight, self.bias)
+        return y
+
+
+class Attention(nn.Cell):
+    """Written out, as for PyTorch."""
+
+    def __init__(self, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+
+    def construct(self, x):
+        b, length, width = x.shape
+        parts = x.reshape(b, length, 3, self.heads, -1).transpose(2, 0, 3, 1, 4)
+        q, k, v = parts[0], parts[1], parts[2]  # B heads T d each
+        scores = ops.matmul(q, k.swapaxes(2, 3)) / math.sqrt(width // 3 // self.heads)
+        if self.causal:
+            place = ops.arange(length)
+            scores = ops.where(place.reshape(-1, 1) >= place, scores, -1e30)
+        y = ops.matmul(ops.softmax(scores, -1), v)
+        return y.swapaxes(1, 2).reshape(b, length, -1)
+
+
+class Position(nn.Cell):
+    """(B, T, D) + ``weight`` (T, D)."""
+
+    def __init__(self, length: int, features: int) -> None:
+        super().__init__()
+        self.weight = parameter("weight", length, features)
+
+    def construct(self, x):
+        return x + self.weight
+
+
+class Rows(nn.Cell):
+    """(B, 1, H, W) → (B, H, W)."""
+
+    def construct(self, x):
+        return x.squeeze(1)
+
+
+class MeanPool(nn.Cell):
+    """(B, T, D) → (B, D)."""
+
+    def construct(self, x):
+        return x.mean(1)

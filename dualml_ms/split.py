@@ -1,0 +1,208 @@
+"""Segments of a split model in MindSpore: compiled forward and backward cells of parts.
+
+What a compiled forward pass computed inside is gone when it returns: the backward cell of a segment
+starts from the segment's input again (the rematerialisation of GPipe, Huang et al. 2019, sec. 2.3).
+So a rank keeps its segments' inputs alone, and computes a second forward pass for it; the last
+segment's loss, gradients and all come from one cell, when its backward pass is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.backend import Arrays
+from dualml.model.spec import Dropout
+from dualml.optim import Rule, Schedule
+from dualml.split.horizontal import Segment
+from dualml_ms.model import LOSSES
+from dualml_ms.model.network import Part
+from dualml_ms.optim import load_state, optimizer, state
+from dualml_ms.split_cells import (
+    Backward,
+    Divided,
+    Forward,
+    Joined,
+    Last,
+    Loss,
+    Outputs,
+    Score,
+    Update,
+    Zero,
+)
+
+Array = NDArray[Any]
+Values = tuple[ms.Tensor, ...]
+
+
+class MindSporeStage:
+    """See `dualml.split.stage.Stage`.
+
+    Args:
+        segments: the layers of this rank, stage by stage.
+        first: whether segment 0 takes the samples.
+        last: whether the last segment computes the loss.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        first: bool,
+        last: bool,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+    ) -> None:
+        self.first, self.end = first, len(segments) - 1
+        drops = [sum(isinstance(layer, Dropout) for _, layer in s.layers) for s in segments]
+        self.parts = [
+            Part(segment.layers, depth=segment.depth, dropouts=n).set_train()
+            for segment, n in zip(segments, drops, strict=True)
+        ]
+        own = [{p.name: p for p in part.trainable_params()} for part in self.parts]
+        self.parameters = {name: p for named in own for name, p in named.items()}
+        tuples = [ms.ParameterTuple(named.values()) for named in own]
+        sums = [t.clone(prefix="gradient", init="zeros") if t else t for t in tuples]
+        self.sums = dict(zip(self.parameters, (p for t in sums for p in t), strict=True))
+        wanted = [not (first and i == 0) for i in range(len(segments))]
+        self.heads = [Forward(part) for part in self.parts]
+        self.back: list[Any] = [
+            Backward(part, depth, n, parameters, total, inputs)
+            for part, depth, n, parameters, total, inputs in zip(
+                self.parts, [s.depth for s in segments], drops, tuples, sums, wanted, strict=True
+            )
+        ]
+        criterion = LOSSES[loss]()
+        self.points = Score(criterion)
+        if last:
+            mean = Loss(self.parts[-1], criterion)
+            depth = segments[-1].depth if wanted[-1] else 0
+            self.back[-1] = Last(mean, depth, tuples[-1], sums[-1])
+        self.looks = [Outputs(part) for part in self.parts]
+        self.layers = [len(segment.layers) for segment in segments]
+        self.optimizer: Any = None
+        if self.parameters:
+            self._updates(rule, schedule, updates)
+        self.x, self.y = self._tokens(x), y.astype(np.int32)
+        self.kept: dict[tuple[int, int], Any] = {}
+        self.shares: dict[float, ms.Tensor] = {}
+        self.measuring = False
+
+    def _updates(self, rule: Rule, schedule: Schedule, updates: int) -> None:
+        constant = schedule.kind == "constant" and not schedule.warmup
+        rates = [rule.lr * factor for factor in schedule.factors(updates)]
+        parameters = list(self.parameters.values())
+        self.optimizer = optimizer(rule, parameters, rule.lr if constant else rates)
+        sums = ms.ParameterTuple(self.sums.values())
+        self.apply, self.clear = Update(self.optimizer, sums), Zero(sums)
+        self.joined, self.divided = Joined(sums), Divided(sums)
+
+    # --- data -------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _tokens(x: Array) -> Array:
+        return x.astype(np.int32) if np.issubdtype(x.dtype, np.integer) else x
+
+    def samples(self, index: Array) -> ms.Tensor:
+        return ms.Tensor.from_numpy(self.x[index])
+
+    def labels(self, index: Array) -> ms.Tensor:
+        return ms.Tensor.from_numpy(self.y[index])
+
+    def inputs(self, x: Array) -> ms.Tensor:
+        return ms.Tensor.from_numpy(self._tokens(np.ascontiguousarray(x)))
+
+    def targets(self, y: Array) -> ms.Tensor:
+        return ms.Tensor.from_numpy(y.astype(np.int32))
+
+    def empty(self, shape: tuple[int, ...]) -> ms.Tensor:
+        return ms.Tensor.from_numpy(np.empty(shape, np.float32))
+
+    def concat(self, parts: Sequence[ms.Tensor], axis: int) -> ms.Tensor:
+        return ms.Tensor.from_numpy(np.concatenate([p.asnumpy() for p in parts], axis))
+
+    def cut(self, x: ms.Tensor, axis: int, part: int, parts: int) -> ms.Tensor:
+        mine = np.split(x.asnumpy(), parts, axis)[part]
+        return ms.Tensor.from_numpy(np.ascontiguousarray(mine))
+
+    # --- one micro-batch --------------------------------------------------------------------------
+
+    def forward(
+        self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
+    ) -> Values:
+        arguments = (*values, *map(ms.Tensor.from_numpy, masks))
+        self.kept[segment, micro] = arguments
+        return self.heads[segment](*arguments)
+
+    def loss(
+        self, micro: int, values: Values, labels: ms.Tensor, masks: Sequence[Array] = ()
+    ) -> None:
+        self.kept[self.end, micro] = (*values, *map(ms.Tensor.from_numpy, masks), labels)
+
+    def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
+        found = self.back[segment](*self.kept.pop((segment, micro)), *gradients)
+        return None if self.first and segment == 0 else found
+
+    def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
+        if share not in self.shares:  # as a tensor: a number would be compiled into the graph
+            self.shares[share] = ms.Tensor(share, ms.float32)
+        loss, *flow = self.back[self.end](*self.kept.pop((self.end, micro)), self.shares[share])
+        return loss, None if self.first and self.end == 0 else tuple(flow)
+
+    def lazy(self, losses: Sequence[tuple[ms.Tensor, float]]) -> list[Any]:
+        return list(losses)
+
+    def held(self) -> int:
+        kept = {id(t): t.nbytes for held in self.kept.values() for t in held}
+        return sum(kept.values())
+
+    # --- evaluation -------------------------------------------------------------------------------
+
+    def infer(self, segment: int, values: Values) -> tuple[Values, list[ms.Tensor]]:
+        found = self.looks[segment](*values)
+        depth = len(found) - self.layers[segment]
+        return tuple(found[:depth]), list(found[depth:])
+
+    def score(self, logits: ms.Tensor, labels: ms.Tensor) -> tuple[float, Array]:
+        loss, predicted = self.points(logits, labels)
+        return float(loss.asnumpy()), predicted.asnumpy()
+
+    # --- gradients and parameters -----------------------------------------------------------------
+
+    def zero(self) -> None:
+        self.kept.clear()
+        if self.parameters:
+            self.clear()
+
+    def flat(self) -> ms.Tensor:
+        return self.joined() if self.parameters else ms.Tensor(np.zeros(0, np.float32))
+
+    def assign_flat(self, flat: ms.Tensor) -> None:
+        if self.parameters:
+            self.divided(flat)
+
+    def gradients(self) -> Arrays:
+        return {name: p.asnumpy().copy() for name, p in self.sums.items()}
+
+    def update(self, step: int) -> None:
+        if self.parameters:
+            self.apply()
+
+    def weights(self) -> Arrays:
+        return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return state(self.optimizer, list(self.parameters)) if self.parameters else {}
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        for name, parameter in self.parameters.items():
+            parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
+        if self.parameters:
+            load_state(self.optimizer, state, step, list(self.parameters))

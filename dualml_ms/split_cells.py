@@ -1,0 +1,193 @@
+"""The compiled cells of a split model: tensors go in and come out one by one, the top last."""
+
+from __future__ import annotations
+
+import math
+
+import mindspore as ms
+from mindspore import nn, ops
+
+from dualml_ms.model.network import Part
+
+
+class Forward(nn.Cell):
+    """The stack after a segment."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(auto_prefix=False)
+        self.part = part
+
+    def construct(self, *arguments):
+        return self.part(*arguments)
+
+
+class Backward(nn.Cell):
+    """Add the gradients of a segment to the sums; those of the stack before it, where wanted.
+
+    Arguments: the stack, the masks, the gradients of the stack after the segment.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        depth: int,
+        masks: int,
+        parameters: ms.ParameterTuple,
+        sums: ms.ParameterTuple,
+        wanted: bool,
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        self.part, self.parameters, self.sums, self.wanted = part, parameters, sums, wanted
+        self.depth, self.ahead, self.own = depth, depth + masks, len(sums) > 0
+        self.inputs = ops.GradOperation(get_all=True, sens_param=True)
+        self.weights = ops.GradOperation(get_by_list=True, sens_param=True)
+        self.both = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)
+
+    def construct(self, *arguments):
+        before, after = arguments[: self.ahead], arguments[self.ahead :]
+        flow, found = (), ()
+        if self.own and self.wanted:
+            flow, found = self.both(self.part, self.parameters)(*before, after)
+        elif self.own:
+            found = self.weights(self.part, self.parameters)(*before, after)
+        elif self.wanted:
+            flow = self.inputs(self.part)(*before, after)
+        done = True
+        for i in range(len(self.sums)):
+            done = ops.depend(done, ops.assign_add(self.sums[i], found[i]))
+        back = ()
+        for i in range(self.depth):
+            if self.wanted:
+                back += (ops.depend(flow[i], done),)
+        if self.wanted:
+            return back
+        return done
+
+
+class Loss(nn.Cell):
+    """Mean loss of the last segment's output. Arguments: the stack, the masks, the labels."""
+
+    def __init__(self, part: Part, criterion: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.part, self.criterion = part, criterion
+
+    def construct(self, *arguments):
+        return self.criterion(self.part(*arguments[:-1])[-1], arguments[-1])
+
+
+class Last(nn.Cell):
+    """Loss, and ``share`` times its gradients: parameters' added to the sums, the stack's returned.
+
+    Arguments: those of `Loss`, then the share.
+    """
+
+    def __init__(
+        self, loss: Loss, depth: int, parameters: ms.ParameterTuple, sums: ms.ParameterTuple
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        self.sums, self.depth, self.own = sums, depth, len(sums) > 0
+        positions = tuple(range(depth)) if depth else None
+        self.gradient = ops.value_and_grad(loss, positions, parameters if self.own else None)
+
+    def construct(self, *arguments):
+        share = arguments[-1]
+        loss, found = self.gradient(*arguments[:-1])
+        flow, own = (), ()
+        if self.depth and self.own:
+            flow, own = found
+        elif self.depth:
+            flow = found
+        else:
+            own = found
+        if self.depth == 1:  # of one position MindSpore returns the gradient, not a tuple of it
+            flow = (flow,)
+        for i in range(len(self.sums)):
+            loss = ops.depend(loss, ops.assign_add(self.sums[i], own[i] * share))
+        back = (loss,)
+        for i in range(self.depth):
+            back += (flow[i] * share,)
+        return back
+
+
+class Outputs(nn.Cell):
+    """The stack after a segment, then the top of the stack after each of its layers."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(auto_prefix=False)
+        self.part = part
+
+    def construct(self, *stack):
+        after = self.part.walk(stack, ())
+        found = after[-1]
+        for values in after[1:]:
+            found += (values[-1],)
+        return found
+
+
+class Score(nn.Cell):
+    """Mean loss and the predicted classes."""
+
+    def __init__(self, criterion: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.criterion = criterion
+
+    def construct(self, logits, labels):
+        return self.criterion(logits, labels), ops.argmax(logits, -1)
+
+
+class Zero(nn.Cell):
+    """Sums of zero."""
+
+    def __init__(self, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.sums = sums
+
+    def construct(self):
+        done = True
+        for i in range(len(self.sums)):
+            done = ops.depend(done, ops.assign(self.sums[i], ops.zeros_like(self.sums[i])))
+        return done
+
+
+class Update(nn.Cell):
+    """One update with the gradients added up."""
+
+    def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.optimizer, self.sums = optimizer, sums
+
+    def construct(self):
+        return self.optimizer(self.sums)
+
+
+class Joined(nn.Cell):
+    """The sums as one tensor."""
+
+    def __init__(self, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.sums = sums
+
+    def construct(self):
+        parts = ()
+        for i in range(len(self.sums)):
+            parts += (self.sums[i].reshape(-1),)
+        return ops.cat(parts)
+
+
+class Divided(nn.Cell):
+    """The sums replaced by the parts of one tensor."""
+
+    def __init__(self, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.sums = sums
+        self.shapes = tuple(tuple(p.shape) for p in sums)
+        sizes = [math.prod(shape) for shape in self.shapes]
+        self.ends = tuple((sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes)))
+
+    def construct(self, flat):
+        done = True
+        for i in range(len(self.sums)):
+            start, stop = self.ends[i]
+            value = flat[start:stop].reshape(self.shapes[i])
+            done = ops.depend(done, ops.assign(self.sums[i], value))
+        return done

@@ -1,0 +1,92 @@
+"""Modules that `torch.nn` lacks, or that take or give something else there.
+
+Shapes: B batch, T positions, D features.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Bias(nn.Module):
+    """x + b: per channel of images (B, C, H, W), along the last axis of anything else."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (self.bias[:, None, None] if x.dim() == 4 else self.bias)
+
+
+class Embedding(nn.Module):
+    """Rows of ``weight``, zeros for tokens outside of [first, first + words): no gradient then."""
+
+    def __init__(self, words: int, features: int, first: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(words, features))
+        self.first = first
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        row = tokens - self.first
+        here = (row >= 0) & (row < len(self.weight))
+        return functional.embedding(row * here, self.weight) * here.unsqueeze(-1)
+
+
+class LSTM(nn.LSTM):
+    """(B, T, inputs) → (B, T, hidden): the outputs alone, without the last state."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__(inputs, hidden, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        outputs: Tensor = super().forward(x)[0]
+        return outputs
+
+
+class Attention(nn.Module):
+    """Written out: of the fused kernels, those of a GPU are not all deterministic."""
+
+    def __init__(self, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, length, width = x.shape
+        # B heads T d each
+        q, k, v = x.view(b, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        if self.causal:
+            later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+            scores = scores.masked_fill(later, -math.inf)
+        y: Tensor = scores.softmax(-1) @ v
+        return y.transpose(1, 2).reshape(b, length, width // 3)
+
+
+class Position(nn.Module):
+    """(B, T, D) + ``weight`` (T, D)."""
+
+    def __init__(self, length: int, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(length, features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.weight
+
+
+class Rows(nn.Module):
+    """(B, 1, H, W) → (B, H, W)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.squeeze(1)
+
+
+class MeanPool(nn.Module):
+    """(B, T, D) → (B, D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(1)

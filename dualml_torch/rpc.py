@@ -1,0 +1,257 @@
+"""A model split by layer with `torch.distributed.rpc`, as the framework's own tutorials do it.
+
+The driver makes the stages on their ranks (`rpc.remote`) and holds them by `RRef`. An update is a
+`torch.distributed.autograd.context`: the driver calls one stage after the other, computes the loss,
+calls `dist_autograd.backward`, which follows the calls back through all ranks, and has a
+`DistributedOptimizer` update every parameter where it is. The other ranks serve: threads of their
+agents do the work, while the ranks themselves wait for the driver in the next collective.
+
+Gradients of several micro-batches that overlap are added up in the order in which they arrive, so
+that two runs may differ in rounding; with ``schedule = "naive"`` they do not.
+
+Source: PyTorch, "Distributed Pipeline Parallelism Using RPC" and "Getting Started with Distributed
+RPC Framework".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed.autograd as dist_autograd
+import torch.distributed.rpc as rpc
+
+from dualml.backend import Array, Arrays, Backend, Trace, batch_digest
+from dualml.communicator.parts import parts_of
+from dualml.errors import Unsupported
+from dualml.model.stack import parameters
+from dualml.optim import Rule, Schedule
+from dualml.split.gather import share
+from dualml.split.plan import SplitPlan
+from dualml.split.timeline import Timeline
+from dualml_torch import rpc_served as served
+from dualml_torch.communicator import TorchCommunicator
+from dualml_torch.model import LOSSES
+from dualml_torch.optim import OPTIMIZERS
+from dualml_torch.rpc_agent import DistributedOptimizer, name_of, start, told
+
+Lazy = list[tuple[torch.Tensor, float]]
+Part = tuple[Array, float]  # samples of a micro-batch, their share of the batch
+
+
+@dataclass
+class Seen:
+    """What a trial asks of who executes a split: here only the driver sees anything, and no rank
+    what autograd keeps."""
+
+    plan: SplitPlan
+    timeline: Timeline = field(default_factory=Timeline)
+    slow: Any = None
+    live: int = 0
+    held: int = 0
+    measuring: bool = False
+
+
+class RpcTraining:
+    """See `dualml.backend.Training`. Every rank calls the same methods in the same order."""
+
+    detail = "torch.distributed.rpc, TensorPipe"
+
+    def __init__(
+        self,
+        backend: Backend,
+        plan: SplitPlan,
+        comm: TorchCommunicator,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+        seed: int,
+    ) -> None:
+        self.backend, self.plan, self.comm, self.x, self.y = backend, plan, comm, x, y
+        self.rule, self.schedule, self.updates = rule, schedule, updates
+        self.loss, self.shapes, self.now = LOSSES[loss], plan.spec.parameters(), 0
+        self.layers = dict(plan.spec.layers)
+        self.executor = self.stage = Seen(plan)
+        if type(rule) not in OPTIMIZERS:
+            raise Unsupported(f"the torch backend does not implement the update rule {rule.name!r}")
+        start(comm)
+        self.drives = comm.rank == plan.driver
+        if not self.drives:
+            return
+        self.inputs, self.labels = torch.from_numpy(x), torch.from_numpy(y)
+        with told(comm, "making the stages"):
+            self.stages = [
+                rpc.remote(name_of(rank), served.SubNetwork, args=(plan.spec, names, seed))
+                for rank, names in zip(plan.place, plan.stages, strict=True)
+            ]
+            held = [self.call(stage, "parameters")() for stage in self.stages]
+            found = {name: p for part in held for name, p in part.items()}
+            kind = OPTIMIZERS[type(rule)]
+            self.optimizer = DistributedOptimizer(kind, [*found.values()], **asdict(rule))
+        #: The optimizer of each rank, and the names of its parameters in its order.
+        self.optimizers = [
+            (local, [n for n, p in found.items() if p.owner().id == local.owner().id])
+            for local in self.optimizer.remote_optimizers
+        ]
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def on(self, rref: Any, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+        """Begin ``function(rref, *args)`` on the rank that owns what is referred to; what waits
+        for its result. One's own is called at once, without the agent."""
+        if rref.is_owner():
+            result = function(rref, *args)
+            return lambda: result
+        future = rpc.rpc_async(rref.owner(), function, args=(rref, *args))
+
+        def wait() -> Any:
+            with told(self.comm, f"calling rank {rref.owner().id}"):
+                return future.wait()
+
+        return wait
+
+    def call(self, stage: Any, method: str, *args: Any) -> Callable[[], Any]:
+        return self.on(stage, served.call, method, *args)
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def step(self, batch: Array, step: int) -> Lazy:
+        """The lazy losses of the micro-batches; nothing on ranks that serve."""
+        losses: Lazy = []
+        if self.drives:
+            self.executor.timeline.begin(step)
+            with dist_autograd.context() as context:
+                losses = self.passes(context, batch, step)
+                self.update(context, step)
+        self.now = step
+        return losses
+
+    def passes(self, context: int, batch: Array, step: int) -> Lazy:
+        """Forward and backward; the gradients stay in the context, each on its rank."""
+        sizes = parts_of(len(batch), self.plan.micro_batches)
+        cut = np.split(batch, np.cumsum(sizes)[:-1])
+        parts = [(part, len(part) / len(batch)) for part in cut if len(part)]
+        losses: Lazy = []
+        for group in [[p] for p in parts] if self.plan.schedule == "naive" else [parts]:
+            with self.executor.timeline.during("F"):
+                found = self.forward(group, step)
+            with self.executor.timeline.during("B"), told(self.comm, "going backward"):
+                dist_autograd.backward(context, [loss * part for loss, part in found])
+            losses += [(loss.detach(), part) for loss, part in found]
+        return losses
+
+    def forward(self, parts: Sequence[Part], step: int) -> Lazy:
+        """Losses and shares. A stage works on a micro-batch while the one before works on the
+        next."""
+        waits: dict[int, Callable[[], torch.Tensor]] = {}
+        last = len(self.stages) - 1
+        for tick in range(len(parts) + last):
+            for stage in reversed(range(last + 1)):  # first those that somebody waits for
+                micro = tick - stage
+                if 0 <= micro < len(parts):
+                    index = torch.from_numpy(parts[micro][0])
+                    x = waits[micro]() if stage else self.inputs.index_select(0, index)
+                    samples = index if self.plan.spec.dropouts else None
+                    waits[micro] = self.call(self.stages[stage], "forward", x, step, samples)
+        losses = []
+        for micro, (samples, part) in enumerate(parts):
+            labels = self.labels.index_select(0, torch.from_numpy(samples))
+            losses.append((self.loss(waits[micro](), labels), part))
+        return losses
+
+    def update(self, context: int, step: int) -> None:
+        with self.executor.timeline.during("update"), told(self.comm, "updating"):
+            if self.schedule.kind != "constant" or self.schedule.warmup:
+                rate = self.rule.lr * self.schedule.factor(step, self.updates)
+                self.each_optimizer(served.set_rate, rate)
+            self.optimizer.step(context)
+
+    def read(self, lazy: Sequence[Lazy]) -> Array:
+        """Mean losses of the batches, on every rank."""
+        mine = self.backend.read(lazy) if self.drives else np.zeros(len(lazy))
+        return self.broadcast(mine)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        losses, gradients = Lazy(), Arrays()
+        if self.drives:
+            with self.executor.timeline.off(), dist_autograd.context() as context:
+                losses = self.passes(context, batch, self.now + 1)
+                gradients = self.together("gradients", context)
+        loss = float(self.read([losses])[0])
+        return Trace(*self.look(batch, probe), loss=loss, gradients=self.shared(gradients))
+
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        found = self.outputs(self.x[probe]) if self.drives else {}
+        seen = self.shared({name: y.numpy() for name, y in found.items()})
+        return batch_digest(self.x[batch], self.y[batch]), seen
+
+    def outputs(self, x: Array) -> dict[str, torch.Tensor]:
+        """Layer → its output in evaluation mode."""
+        found, value = dict[str, torch.Tensor](), torch.from_numpy(x)
+        for stage in self.stages:
+            outputs = self.call(stage, "outputs", value)()
+            found, value = found | outputs, [*outputs.values()][-1]
+        return found
+
+    @torch.no_grad()
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        found = np.zeros(1 + y.size)
+        if self.drives:
+            value = torch.from_numpy(x)
+            for stage in self.stages:
+                value = self.call(stage, "infer", value)()
+            found[0] = float(self.loss(value, torch.from_numpy(y)))
+            found[1:] = value.argmax(dim=-1).numpy().ravel()
+        found = self.broadcast(found)
+        return float(found[0]), found[1:].astype(np.int64).reshape(y.shape)
+
+    # --- what the ranks hold ----------------------------------------------------------------------
+
+    def weights(self) -> Arrays:
+        return self.shared(self.together("weights") if self.drives else {})
+
+    def state(self) -> dict[str, Arrays]:
+        flat: Arrays = {}
+        for found in self.each_optimizer(served.state_of) if self.drives else ():
+            flat |= {f"{s}/{name}": a for s, named in found.items() for name, a in named.items()}
+        flat = share(self.comm, flat)[self.plan.driver]
+        slots = dict.fromkeys(key.split("/", 1)[0] for key in flat)
+        return {slot: {name: flat[f"{slot}/{name}"] for name in self.shapes} for slot in slots}
+
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        self.now = step
+        if self.drives:
+            for stage, names in zip(self.stages, self.plan.stages, strict=True):
+                own = parameters([(name, self.layers[name]) for name in names])
+                self.call(stage, "load", {name: weights[name] for name in own})()
+            self.each_optimizer(served.set_state, state, step)
+
+    def each_optimizer(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """What ``function(optimizer, names, *args)`` returns on every rank that has one."""
+        waits = [self.on(local, function, names, *args) for local, names in self.optimizers]
+        return [wait() for wait in waits]
+
+    def together(self, method: str, *args: Any) -> Arrays:
+        """Named arrays of all stages, from where they are."""
+        waits = [self.call(stage, method, *args) for stage in self.stages]
+        return {name: array for wait in waits for name, array in wait().items()}
+
+    def shared(self, mine: Arrays) -> Arrays:
+        """The driver's arrays on every rank."""
+        found = share(self.comm, mine)[self.plan.driver]
+        order = {name: place for place, name in enumerate([*self.shapes, *self.layers])}
+        return dict(sorted(found.items(), key=lambda item: order[item[0]]))
+
+    def broadcast(self, mine: Array) -> Array:
+        """The driver's numbers on every rank."""
+        sent = self.comm.broadcast(self.comm.tensor(mine), self.plan.driver)
+        found: Array = self.comm.numpy(sent)
+        return found

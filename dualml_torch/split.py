@@ -1,0 +1,224 @@
+"""Segments of a split model in PyTorch: forward and backward of parts, by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from dualml.backend import Array, Arrays
+from dualml.optim import Rule, Schedule
+from dualml.split.horizontal import Segment
+from dualml_torch.model import LOSSES
+from dualml_torch.model.network import Part
+from dualml_torch.optim import load_state, optimizer, state
+
+Values = tuple[torch.Tensor, ...]
+
+
+class TorchStage:
+    """See `dualml.split.stage.Stage`.
+
+    Args:
+        segments: the layers of this rank, stage by stage.
+        first: whether segment 0 takes the samples.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        first: bool,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        device: torch.device,
+        updates: int,
+    ) -> None:
+        self.device, self.first, self.updates = device, first, updates
+        self.rule, self.schedule, self.criterion = rule, schedule, LOSSES[loss]
+        self.parts = [Part(segment.layers).to(device) for segment in segments]
+        self.parameters = {n: p for part in self.parts for n, p in part.named_parameters()}
+        self.optimizer = optimizer(rule, self.parameters.values()) if self.parameters else None
+        self.x, self.y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+        self.kept: dict[tuple[int, int], tuple[Values, Values]] = {}
+        self.measuring, self.bytes = False, dict[tuple[int, int], dict[int, int]]()
+
+    # --- data -------------------------------------------------------------------------------------
+
+    def samples(self, index: Array) -> torch.Tensor:
+        return self.x.index_select(0, torch.from_numpy(index).to(self.device))
+
+    def labels(self, index: Array) -> torch.Tensor:
+        return self.y.index_select(0, torch.from_numpy(index).to(self.device))
+
+    def inputs(self, x: Array) -> torch.Tensor:
+        return torch.from_numpy(x).to(self.device)
+
+    def targets(self, y: Array) -> torch.Tensor:
+        return torch.from_numpy(y).to(self.device)
+
+    def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.empty(shape, device=self.device)
+
+    def concat(self, parts: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+        return torch.cat(list(parts), axis)
+
+    def cut(self, x: torch.Tensor, axis: int, part: int, parts: int) -> torch.Tensor:
+        return x.chunk(parts, axis)[part].contiguous()
+
+    # --- one micro-batch --------------------------------------------------------------------------
+
+    def forward(
+        self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
+    ) -> Values:
+        inputs, outputs = self._through(segment, micro, values, masks)
+        self.kept[segment, micro] = (inputs, outputs)
+        return tuple(output.detach().contiguous() for output in outputs)
+
+    def loss(
+        self,
+        micro: int,
+        values: Values,
+        labels: torch.Tensor,
+        masks: Sequence[Array] = (),
+    ) -> torch.Tensor:
+        segment = len(self.parts) - 1
+        inputs, outputs = self._through(segment, micro, values, masks, labels)
+        self.kept[segment, micro] = (inputs, outputs)
+        return outputs[0].detach()
+
+    def _through(
+        self,
+        segment: int,
+        micro: int,
+        values: Values,
+        masks: Sequence[Array],
+        labels: torch.Tensor | None = None,
+    ) -> tuple[Values, Values]:
+        """Leaves of the graph and its ends."""
+        if not (self.first and segment == 0):
+            values = tuple(value.detach().requires_grad_() for value in values)
+        own = [torch.from_numpy(mask).to(self.device) for mask in masks]
+        if not self.measuring:
+            outputs = self.parts[segment](values, own)
+        else:
+            with torch.autograd.graph.saved_tensors_hooks(self._count(segment, micro), _same):
+                outputs = self.parts[segment](values, own)
+        if labels is not None:
+            outputs = (self.criterion(outputs[-1], labels),)
+        return values, outputs
+
+    def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
+        inputs, outputs = self.kept.pop((segment, micro))
+        self.bytes.pop((segment, micro), None)
+        reached = [i for i, output in enumerate(outputs) if output.requires_grad]
+        if reached:
+            torch.autograd.backward([outputs[i] for i in reached], [gradients[i] for i in reached])
+        if self.first and segment == 0:
+            return None
+        return tuple(_gradient(value) for value in inputs)
+
+    def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:
+        segment = len(self.parts) - 1
+        loss = self.kept[segment, micro][1][0]
+        return None, self.backward(segment, micro, (loss.new_tensor(share),))
+
+    def lazy(self, losses: Sequence[tuple[torch.Tensor, float]]) -> list[Any]:
+        return list(losses)
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def _count(self, segment: int, micro: int) -> Any:
+        """A hook that notes the memory of every tensor that autograd keeps, but parameters'."""
+        own = {p.untyped_storage().data_ptr() for p in self.parameters.values()}
+        found = self.bytes.setdefault((segment, micro), {})
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                found[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        return note
+
+    def held(self) -> int:
+        together: dict[int, int] = {}
+        for found in self.bytes.values():
+            together |= found
+        return sum(together.values())
+
+    # --- evaluation -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def infer(self, segment: int, values: Values) -> tuple[Values, list[torch.Tensor]]:
+        after, outputs = values, []
+        for _, after in self.parts[segment].walk(values):
+            outputs.append(after[-1])
+        return tuple(value.contiguous() for value in after), outputs
+
+    @torch.no_grad()
+    def score(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[float, Array]:
+        return float(self.criterion(logits, labels)), logits.argmax(dim=-1).cpu().numpy()
+
+    # --- gradients and parameters -----------------------------------------------------------------
+
+    def zero(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        self.kept.clear()
+        self.bytes.clear()
+
+    def flat(self) -> torch.Tensor:
+        if not self.parameters:
+            return torch.zeros(0, device=self.device)
+        return torch.cat([_gradient(p).flatten() for p in self.parameters.values()])
+
+    def assign_flat(self, flat: torch.Tensor) -> None:
+        sizes = [p.numel() for p in self.parameters.values()]
+        parts = flat.split(sizes)  # type: ignore[no-untyped-call]
+        for parameter, part in zip(self.parameters.values(), parts, strict=True):
+            parameter.grad = part.view_as(parameter)
+
+    def gradients(self) -> Arrays:
+        return {name: _numpy(_gradient(p)) for name, p in self.parameters.items()}
+
+    def update(self, step: int) -> None:
+        if self.optimizer is None:
+            return
+        for parameter in self.parameters.values():
+            if parameter.grad is None:  # of a rank without samples
+                parameter.grad = torch.zeros_like(parameter)
+        if self.schedule.kind != "constant" or self.schedule.warmup:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rule.lr * self.schedule.factor(step, self.updates)
+        self.optimizer.step()
+
+    def weights(self) -> Arrays:
+        return {name: _numpy(p) for name, p in self.parameters.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return state(self.optimizer, list(self.parameters)) if self.optimizer else {}
+
+    @torch.no_grad()
+    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        for name, parameter in self.parameters.items():
+            parameter.copy_(torch.from_numpy(weights[name]))
+        if self.optimizer is not None:
+            load_state(self.optimizer, state, step, list(self.parameters))
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a leaf that the loss did not reach: zero."""
+    found = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+    return found.contiguous()
+
+
+def _numpy(tensor: torch.Tensor) -> Array:
+    return tensor.detach().cpu().numpy().copy()

@@ -1,0 +1,87 @@
+"""A small model around every layer of sequences, with parameters before it as well.
+
+The gradient of those is the one with respect to the layer's input: both of its results are seen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualml.model.dropout import masks
+from dualml.model.spec import (
+    LSTM,
+    Attention,
+    Bias,
+    Branch,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    Layer,
+    LayerNorm,
+    Linear,
+    MeanPool,
+    Merge,
+    ModelSpec,
+    Position,
+    Rows,
+    Tanh,
+)
+
+BATCH, LABELS, SEED = 6, 3, 7
+
+
+def case(shape: tuple[int, ...], *layers: Layer) -> ModelSpec:
+    return ModelSpec("case", shape, tuple((f"l{i}", layer) for i, layer in enumerate(layers)))
+
+
+CASES = {
+    "linear of a sequence": case((5, 4), Linear(4, 6), Tanh(), Linear(6, LABELS)),
+    "linear without bias": case((4,), Linear(4, 5, bias=False), Linear(5, LABELS, bias=False)),
+    "convolution without bias": case(
+        (2, 5, 4), Conv2d(2, 3, 3, padding=1, bias=False), Flatten(), Linear(60, LABELS)
+    ),
+    "bias of channels": case(
+        (1, 5, 4), Conv2d(1, 2, 3, bias=False), Bias(2), Flatten(), Linear(12, LABELS)
+    ),
+    "bias": case((5, 4), Linear(4, LABELS, bias=False), Bias(LABELS)),
+    "embedding": case((6,), Embedding(9, 4), Linear(4, LABELS)),
+    "slice of an embedding": case((6,), Embedding(4, 5, first=3), Linear(5, LABELS)),
+    "lstm": case((5, 4), Linear(4, 3), LSTM(3, 4), Linear(4, LABELS)),
+    "layer norm": case((5, 4), Linear(4, 6), LayerNorm(6, eps=0.1), Linear(6, LABELS)),
+    "attention": case((5, 4), Linear(4, 12), Attention(2), Linear(4, LABELS)),
+    "causal attention": case((5, 4), Linear(4, 12), Attention(2, causal=True), Linear(4, LABELS)),
+    "position": case((5, 4), Linear(4, 6), Position(5, 6), Tanh(), Linear(6, LABELS)),
+    "rows and their mean": case((1, 5, 4), Rows(), Linear(4, 6), MeanPool(), Linear(6, LABELS)),
+    "branches": case(
+        (4,),
+        *(Linear(4, 5), Branch(), Tanh(), Branch(), Linear(5, 5)),
+        *(Merge(), Tanh(), Merge(), Linear(5, LABELS)),
+    ),
+    "dropout": case((4,), Linear(4, 8), Dropout(0.4), Linear(8, 8), Dropout(0.1), Linear(8, 3)),
+}
+
+
+def weights(spec: ModelSpec) -> dict[str, np.ndarray]:
+    """Of the same size for all of them: a bias of zero would hide much.
+
+    Small enough for a tanh of |x| < 3: MindSpore's on a CPU is off by up to 1e-4 beyond (measured
+    on 2.10, at 5), and by 1e-6 before.
+    """
+    draw = np.random.default_rng(3)
+    return {n: draw.normal(0, 0.3, s).astype(np.float32) for n, s in spec.parameters().items()}
+
+
+def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs float32 or tokens from 0 to 8, and a label for every position that has logits."""
+    draw = np.random.default_rng(4)
+    x = draw.normal(size=(BATCH, *spec.input_shape)).astype(np.float32)
+    if spec.tokens:
+        x = draw.integers(0, 9, (BATCH, *spec.input_shape))
+    out = spec.shapes()[spec.layers[-1][0]]
+    return x, draw.integers(0, LABELS, (BATCH, *out[:-1]))
+
+
+def drawn(spec: ModelSpec, index: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The masks of the first update."""
+    return tuple(masks(spec, SEED, 1, index).values())

@@ -1,0 +1,197 @@
+"""Split training on the ranks of any backend, and the same updates of the whole model in NumPy.
+
+`train` runs on every rank (see `dualml.launch.ranks`) and leaves what it found in a file of its
+own; `expected` is what must come out: the float64 referee with the model in one piece.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import backends
+from dualml.experiment.split import Split
+from dualml.model import initial_weights, model
+from dualml.model.spec import (
+    Attention,
+    Branch,
+    Conv2d,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    MeanPool,
+    Merge,
+    ModelSpec,
+    Position,
+    ReLU,
+    Rows,
+    Tanh,
+)
+from dualml.optim import Schedule, rule_from
+from dualml.reference.backend import NumpyTraining
+from dualml.reference.model import Model
+from dualml.seeds import generator
+from dualml.split.executor import Executor
+from dualml.split.horizontal import Segment
+from dualml.split.plan import SplitPlan
+from dualml.split.training import SplitTraining
+
+Arrays = dict[str, np.ndarray]
+SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10
+OPTIMIZERS = {
+    "sgd": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+    "adam": {"name": "adam", "lr": 0.01, "eps": 1e-3},
+}
+
+
+def _deep() -> ModelSpec:
+    layers: list[Any] = []
+    for i in range(1, 5):
+        layers += [(f"fc{i}", Linear(12, 12)), (f"tanh{i}", Tanh())]
+    return ModelSpec("deep", (12,), (*layers, ("out", Linear(12, CLASSES))))
+
+
+def _lenet() -> ModelSpec:
+    return ModelSpec(
+        "small_lenet",
+        (1, 8, 8),
+        (
+            ("conv1", Conv2d(1, 4, 3, padding=1)),
+            ("relu1", ReLU()),
+            ("pool1", MaxPool2d(2)),
+            ("conv2", Conv2d(4, 8, 3)),
+            ("relu2", ReLU()),
+            ("flatten", Flatten()),
+            ("fc1", Linear(32, 8)),
+            ("relu3", ReLU()),
+            ("fc2", Linear(8, CLASSES)),
+        ),
+    )
+
+
+def _vit() -> ModelSpec:
+    return ModelSpec(
+        "small_vit",
+        (1, 6, 5),
+        (
+            ("rows", Rows()),
+            ("embed", Linear(5, 8)),
+            ("position", Position(6, 8)),
+            ("branch1", Branch()),
+            ("ln1", LayerNorm(8)),
+            ("qkv", Linear(8, 24)),
+            ("attention", Attention(4)),
+            ("proj", Linear(8, 8)),
+            ("merge1", Merge()),
+            ("branch2", Branch()),
+            ("ln2", LayerNorm(8)),
+            ("up", Linear(8, 16)),
+            ("relu", ReLU()),
+            ("down", Linear(16, 8, bias=False)),
+            ("merge2", Merge()),
+            ("ln3", LayerNorm(8)),
+            ("pool", MeanPool()),
+            ("head", Linear(8, CLASSES)),
+        ),
+    )
+
+
+SPECS = {
+    "deep": _deep(),
+    "lenet": _lenet(),
+    "vit": _vit(),
+    "rnn": model("rnn_lm", words=24, length=6),
+    "dropout": model("rnn_lm_dropout", words=24, length=6),
+}
+
+
+def spec_of(case: dict[str, Any]) -> ModelSpec:
+    return SPECS[case["model"]]
+
+
+def data(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
+    draw = generator(0, "conformance", "split", spec.name)
+    if spec.tokens:
+        tokens = draw.integers(0, 24, (SAMPLES, *spec.input_shape)).astype(np.int32)
+        return tokens, draw.integers(0, 24, tokens.shape)
+    x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
+    return x, draw.integers(0, CLASSES, SAMPLES)
+
+
+def batches(case: dict[str, Any]) -> list[np.ndarray]:
+    """A batch of each of the case's sizes; the updates are made with them in turn."""
+    draw = generator(0, "conformance", "split batches")
+    return [draw.permutation(SAMPLES)[:size] for size in case["sizes"]]
+
+
+def start(spec: ModelSpec) -> Arrays:
+    return {name: w.astype(np.float64) for name, w in initial_weights(spec, 1).items()}
+
+
+def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
+    """This rank's part of the model."""
+    spec, (x, y) = spec_of(case), data(spec_of(case))
+    views = plan.views(comm.rank)[0]
+    stage = backend.stage(
+        [item for view in views for item in view.items if isinstance(item, Segment)],
+        first=views[0].stage == 0,
+        last=views[-1].stage == len(plan.stages) - 1,
+        rule=rule_from(OPTIMIZERS[case["optimizer"]]),
+        schedule=Schedule(),
+        loss=case["loss"],
+        x=x,
+        y=y,
+        updates=len(case["sizes"]),
+    )
+    executor = Executor(plan, comm, stage)
+    executor.seed = SEED
+    training = SplitTraining(backend, plan, comm, stage, x, y, executor)
+    whole = start(spec)
+    training.load(initial_weights(spec, 1), rule_from(OPTIMIZERS[case["optimizer"]]).init(whole), 0)
+    return training
+
+
+def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
+    """What any `Training` does with the case: name → array, and the losses among them."""
+    told: Arrays = {}
+    own = batches(case)
+    trace = training.trace(own[0], own[0][:PROBE])
+    told |= {f"activation {name}": a for name, a in trace.activations.items()}
+    told |= {f"gradient {name}": g for name, g in trace.gradients.items()}
+    losses = [training.step(batch, t) for t, batch in enumerate(own, start=1)]
+    told["losses"] = np.array([trace.loss, *read(losses)])
+    x, y = data(spec_of(case))
+    loss, predicted = training.evaluate(x[:7], y[:7])
+    told["evaluation"], told["predicted"] = np.array([loss]), predicted
+    told |= {f"weight {name}": w for name, w in training.weights().items()}
+    for slot, named in training.state().items():
+        told |= {f"state {slot} {name}": a for name, a in named.items()}
+    return told
+
+
+def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every case: arrays in ``folder``, and of each case what is no array."""
+    backend = backends()[comm.backend].create("cpu", 1)
+    told = []
+    for number, case in enumerate(argument["cases"]):
+        plan = Split(**case["split"]).plan(spec_of(case), comm.size)
+        training = made(comm, backend, case, plan)
+        found = found_by(training, case, training.read)
+        np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
+        row = plan.pipeline_row(comm.rank)
+        told.append({"live": training.executor.live, "bound": plan.grid.live(row)})
+        comm.barrier()
+    return told
+
+
+def expected(case: dict[str, Any]) -> Arrays:
+    """The whole model, trained by the referee."""
+    spec, rule = spec_of(case), rule_from(OPTIMIZERS[case["optimizer"]])
+    whole = Model(spec, initial_weights(spec, 1))
+    x, y = data(spec)
+    updates = len(case["sizes"])
+    training = NumpyTraining(whole, rule, Schedule(), case["loss"], x, y, updates, 256, SEED)
+    return found_by(training, case, np.array)

@@ -1,0 +1,203 @@
+"""Every layer of sequences, and the models made of them, on every backend against the referee."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance.layer_cases import BATCH, CASES, SEED, samples, weights
+
+from dualml.backend import Backend
+from dualml.model import ModelSpec, initial_weights, model
+from dualml.model.base import Layer
+from dualml.optim import SGD, Schedule
+from dualml.parity.distance import distance
+from dualml.reference.backend import NumpyBackend
+from dualml.reference.model import backward, forward
+
+#: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³ is
+#: 1.2e-7). The largest that was measured is 5e-7 for the outputs and 1.5e-6 for the gradients,
+#: where entries of different signs cancel in a bias's sum over batch and positions.
+OUTPUT, GRADIENT = 2e-6, 6e-6
+#: Five updates of the zoo's models carry the gradients' differences on; measured: 2.2e-6.
+UPDATED = 1e-5
+
+
+def make(backend: Backend, spec: ModelSpec, start: dict[str, Any], **options: Any) -> Any:
+    x, y = options.pop("data", None) or samples(spec)
+    rule = SGD(lr=0.1, momentum=0.9)
+    options = {"updates": 20, "seed": SEED, **options}
+    return backend.training(spec, start, rule, Schedule(), "cross_entropy", x, y, **options)
+
+
+def close(found: dict[str, Any], wanted: dict[str, Any], bound: float) -> None:
+    assert list(found) == list(wanted)
+    far = {name: distance(found[name], wanted[name]) for name in wanted}
+    assert {name: d for name, d in far.items() if d > bound} == {}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_and_gradient_of_a_layer(backend: Backend, name: str) -> None:
+    spec = CASES[name]
+    everything = np.arange(BATCH)
+    ours, referee = (
+        make(b, spec, weights(spec)).trace(everything, everything)
+        for b in (backend, NumpyBackend())
+    )
+    assert ours.data == referee.data
+    assert ours.loss == pytest.approx(referee.loss, rel=OUTPUT)
+    close(ours.activations, referee.activations, OUTPUT)
+    close(ours.gradients, referee.gradients, GRADIENT)
+
+
+# --- models of the zoo ----------------------------------------------------------------------------
+
+WORDS, LENGTH, SAMPLES = 50, 7, 60
+INDEX = np.random.default_rng(0).permutation(SAMPLES)
+
+
+def zoo(name: str) -> tuple[ModelSpec, tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(1)
+    if name == "vit":
+        x = draw.normal(size=(SAMPLES, 1, 28, 28)).astype(np.float32)
+        return model(name), (x, draw.integers(0, 10, SAMPLES))
+    text = draw.integers(0, WORDS, (SAMPLES, LENGTH + 1))
+    return model(name, words=WORDS, length=LENGTH), (text[:, :-1].copy(), text[:, 1:].copy())
+
+
+@pytest.fixture(scope="module", params=["vit", "rnn_lm", "rnn_lm_dropout"])
+def pair(request: pytest.FixtureRequest, backend: Backend) -> tuple[Any, Any]:
+    """The same model and data on the backend and on the referee, in chunks of 16 samples."""
+    spec, data = zoo(request.param)
+    start = dict(initial_weights(spec, 0))
+    ours, referee = (make(b, spec, start, data=data, chunk=16) for b in (backend, NumpyBackend()))
+    return ours, referee
+
+
+def again(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
+    """Both at the initial weights and at rest, as if ``step`` updates had been made."""
+    for training in pair:
+        spec = pair[1].model.spec
+        start = dict(initial_weights(spec, 0))
+        zeros = {name: np.zeros(w.shape, np.float32) for name, w in start.items()}
+        training.load(start, {"momentum_buffer": zeros}, step)
+    return pair
+
+
+def test_five_updates_follow_the_referee(backend: Backend, pair: tuple[Any, Any]) -> None:
+    """Whole batches and cut ones: of 16 samples and of 20."""
+    ours, referee = again(pair)
+    batches = [INDEX[: 16 if step % 2 else 20] for step in range(1, 6)]
+    lazy = [ours.step(batch, step) for step, batch in enumerate(batches, start=1)]
+    wanted = [referee.step(batch, step) for step, batch in enumerate(batches, start=1)]
+    np.testing.assert_allclose(backend.read(lazy), wanted, rtol=UPDATED)
+    close(ours.weights(), referee.weights(), UPDATED)
+    loss, predicted = ours.evaluate(referee.x, referee.y)
+    wanted_loss, wanted_class = referee.evaluate(referee.x, referee.y)
+    assert loss == pytest.approx(wanted_loss, rel=UPDATED)
+    assert predicted.shape == referee.y.shape
+    assert (predicted == wanted_class).mean() > 0.99  # equal logits may change places
+
+
+def test_a_gradient_has_the_masks_of_the_next_update(pair: tuple[Any, Any]) -> None:
+    """After a restart, too; of parts of a batch, too; a look takes none of them."""
+    ours, referee = again(pair, step=5)
+    probe = INDEX[:4]
+    a, b = (t.trace(INDEX[:20], probe) for t in (ours, referee))
+    assert a.loss == pytest.approx(b.loss, rel=OUTPUT)
+    close(a.gradients, b.gradients, GRADIENT)
+    close(a.activations, b.activations, OUTPUT)
+    dropouts = referee.model.spec.dropouts
+    again(pair, step=6)
+    assert (ours.trace(INDEX[:20], probe).loss == a.loss) is not bool(dropouts)
+    again(pair, step=5)
+    pieces = ours.pieces([list(referee.model.weights)])
+    total: dict[str, Any] = {}
+    for part in (INDEX[:3], INDEX[3:20]):
+        _, flat = pieces.gradient(part, len(part) / 20)
+        for name, g in pieces.named(flat).items():
+            total[name] = total.get(name, 0) + g
+    close(total, b.gradients, GRADIENT)
+    pieces.update(flat, 6)
+    assert ours.now == 6
+
+
+def test_evaluation_drops_nothing(pair: tuple[Any, Any]) -> None:
+    ours, referee = again(pair)
+    x, y = referee.x[:16], referee.y[:16]
+    plain = ours.evaluate(x, y)[0]
+    assert plain == pytest.approx(referee.evaluate(x, y)[0], rel=OUTPUT)
+    trained = ours.trace(np.arange(16), np.arange(2)).loss
+    dropped = abs(trained - plain) > 1e-4
+    assert dropped is bool(referee.model.spec.dropouts)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def run_part(
+    backend: Backend,
+    layers: Any,
+    start: dict[str, np.ndarray],
+    values: tuple[np.ndarray, ...],
+    flows: tuple[np.ndarray, ...],
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The stack after the layers, and the gradient of the one before them."""
+    if backend.name == "torch":
+        import torch
+
+        from dualml_torch.model import Part
+
+        part = Part(layers)
+        part.load(start)
+        inputs = [torch.from_numpy(v).requires_grad_() for v in values]
+        outputs = part(tuple(inputs))
+        torch.autograd.backward(outputs, [torch.from_numpy(f) for f in flows])
+        return [o.detach().numpy() for o in outputs], [i.grad.numpy() for i in inputs]
+    if backend.name == "mindspore":
+        import mindspore as ms
+
+        from dualml_ms.model import Part
+
+        part = Part(layers, depth=len(values))
+        part.load(start)
+        given = [ms.Tensor(v) for v in values]
+        outputs = part(*given)
+        back = ms.ops.GradOperation(get_all=True, sens_param=True)(part)
+        found = back(*given, tuple(ms.Tensor(f) for f in flows))
+        return [o.asnumpy() for o in outputs], [g.asnumpy() for g in found]
+    outputs, tape = forward(layers, start, values)
+    return list(outputs), list(backward(tape, start, flows)[0])
+
+
+def test_parts_take_and_give_stacks(backend: Backend) -> None:
+    """The branches' model cut where one, two, one and no branch is open."""
+    spec, start = CASES["branches"], weights(CASES["branches"])
+    draw = np.random.default_rng(0)
+    depths = [0, *spec.depth().values()]
+    before = (draw.normal(size=(BATCH, 4)).astype(np.float32),)
+    for first, last in pairwise((0, 2, 4, 6, 9)):
+        layers = spec.layers[first:last]
+        assert len(before) == 1 + depths[first]
+        wanted, tape = forward(layers, start, [v.astype(np.float64) for v in before])
+        flows = tuple(draw.normal(size=w.shape).astype(np.float32) for w in wanted)
+        gradients, _ = backward(tape, start, flows)
+        found = run_part(backend, layers, start, before, flows)
+        for mine, theirs in zip(found, (wanted, gradients), strict=True):
+            assert len(mine) == len(theirs)
+            for a, b in zip(mine, theirs, strict=True):
+                assert distance(a, b) <= OUTPUT
+        before = tuple(w.astype(np.float32) for w in wanted)
+
+
+def test_an_unknown_layer_is_refused(backend: Backend) -> None:
+    class Unknown(Layer):
+        """Of a later version."""
+
+    spec = ModelSpec("new", (4,), (("l", Unknown()),))
+    with pytest.raises((NotImplementedError, KeyError), match="Unknown"):
+        make(backend, spec, {}, data=(np.zeros((2, 4), np.float32), np.zeros(2, np.int64))).trace(
+            np.arange(2), np.arange(2)
+        )

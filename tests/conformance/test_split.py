@@ -1,0 +1,197 @@
+"""However a model is split over its ranks, it computes what the whole one computes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import split
+from conformance.backends import require
+
+from dualml.backend import backends
+from dualml.launch.ranks import run_ranks
+
+#: Batches of 8 divide into 2 and 4 micro-batches, those of 7 do not, of 1 most have no sample.
+SIZES = [8, 7, 1]
+
+
+def case(
+    ranks: int,
+    model: str,
+    optimizer: str = "sgd",
+    *,
+    sizes: list[int] = SIZES,
+    loss: str = "cross_entropy",
+    **settings: Any,
+) -> dict[str, Any]:
+    given = {"ranks": ranks, "model": model, "optimizer": optimizer, "sizes": sizes, "loss": loss}
+    return {**given, "split": settings}
+
+
+#: Messages come in another order than they are wanted: every rank takes its micro-batches its own
+#: way.
+CROSSED = [
+    "0F0 0F1 0F2 0F3 . . . . . . . . 0B1 0B3 0B0 0B2".split(),
+    ". . . . 1F3 1F1 1F2 1F0 1B0 1B2 1B3 1B1".split(),
+]
+RNN = {"embedding": "row", "decoder": "column"}
+CASES = {
+    **{
+        f"{name} m={m}": case(2, "deep", schedule=name, micro_batches=m)
+        for name in ("naive", "gpipe", "1f1b")
+        for m in (1, 4)
+    },
+    "interleaved": case(2, "deep", "adam", stages=4, schedule="interleaved", micro_batches=4),
+    "crossed": case(2, "deep", grid=CROSSED, micro_batches=4),
+    "there and back": case(2, "deep", "adam", place=[0, 1, 0], micro_batches=3),
+    "to oneself": case(2, "deep", place=[0, 0, 1, 1], micro_batches=2, schedule="gpipe"),
+    "data": case(2, "deep", "adam", data=2),
+    "data micro": case(2, "lenet", data=2, micro_batches=3),
+    "lenet by layer": case(2, "lenet", cut=["flatten"], micro_batches=3),
+    "vit by layer": case(2, "vit", "adam", cut=["branch2"], micro_batches=4),
+    "mlp inside": case(2, "deep", tensor=2),
+    "mlp inside mse": case(2, "deep", "adam", tensor=2, loss="mse"),
+    "one layer inside": case(2, "deep", tensor=2, layers={"fc2": "column"}, micro_batches=3),
+    "last layer inside": case(2, "deep", "adam", tensor=2, layers={"out": "column"}),
+    "lenet inside": case(2, "lenet", "adam", tensor=2),
+    "lenet inside micro": case(2, "lenet", tensor=2, micro_batches=3),
+    "channels alone": case(2, "lenet", tensor=2, layers={"conv2": "column", "fc1": "row"}),
+    "vit inside": case(2, "vit", "adam", tensor=2),
+    "vit inside micro": case(2, "vit", tensor=2, micro_batches=2),
+    "heads alone": case(2, "vit", tensor=2, layers={"qkv": "column", "proj": "whole"}),
+    "rnn by row": case(2, "rnn", "adam", tensor=2, layers=RNN, sizes=[6, 5]),
+    "rnn by column": case(2, "rnn", tensor=2, layers={"embedding": "column"}, sizes=[6, 5]),
+    "rnn by layer": case(2, "rnn", cut=["lstm"], micro_batches=2, sizes=[6, 5]),
+    "masks by layer": case(2, "dropout", cut=["lstm"], micro_batches=3, sizes=[6, 5]),
+    "masks inside": case(2, "dropout", tensor=2, sizes=[6, 5], micro_batches=2,
+                         layers={"embedding": "column", "decoder": "column"}),
+    "masks by data": case(2, "dropout", data=2, sizes=[6, 5]),
+    "three stages": case(3, "deep", "adam", micro_batches=3),
+    "three inside": case(3, "deep", tensor=3, layers={"fc2": "column", "fc3": "row"}),
+    "trainers": case(3, "deep", trainers=2, place=[0, 1, 0], micro_batches=2),
+    "trainers micro": case(3, "deep", "adam", trainers=2, place=[0, 1, 0], micro_batches=4,
+                           schedule="gpipe"),
+    "trainers last": case(3, "lenet", trainers=2, place=[0, 1], micro_batches=2, schedule="naive"),
+    "trainers of text": case(3, "rnn", trainers=2, place=[0, 1, 0], micro_batches=2, sizes=[6, 5]),
+    "trainers with masks": case(3, "dropout", trainers=2, cut=["dropout1", "dropout2"],
+                                place=[0, 1, 0], micro_batches=2, sizes=[6, 1]),
+    "four stages": case(4, "deep", micro_batches=4),
+    "four stages adam": case(4, "vit", "adam", micro_batches=2, schedule="gpipe"),
+    "four, twice": case(4, "deep", stages=8, micro_batches=4, schedule="interleaved"),
+    "there and back of four": case(4, "deep", place=[0, 1, 2, 3, 3, 2, 1, 0], micro_batches=3),
+    "data pipeline": case(4, "deep", "adam", data=2, micro_batches=2),
+    "data pipeline interleaved": case(4, "deep", data=2, stages=4, schedule="interleaved",
+                                      micro_batches=2),
+    "tensor pipeline": case(4, "vit", tensor=2, cut=["branch2"], micro_batches=3),
+    "tensor pipeline lenet": case(4, "lenet", "adam", tensor=2, cut=["flatten"], micro_batches=2),
+    "tensor there and back": case(4, "deep", tensor=2, place=[0, 1, 0], micro_batches=2,
+                                  cut=["fc3", "fc4"]),
+    "data tensor": case(4, "lenet", data=2, tensor=2),
+    "data tensor masks": case(4, "dropout", data=2, tensor=2, layers=RNN, sizes=[6, 5]),
+    "four heads": case(4, "vit", "adam", tensor=4, layers={"qkv": "column", "proj": "row"}),
+}  # fmt: skip
+#: MindSpore compiles every stage of every case: some that have all that there is.
+CHOSEN = {
+    "mindspore": {
+        "crossed": [4],
+        "there and back": [5, 1],
+        "lenet inside": [4],
+        "vit inside micro": [4],
+        "masks inside": [2],
+        "trainers": [4],
+        "tensor pipeline": [4],
+        "data pipeline": [4, 1],
+    }
+}
+
+
+def cases_of(name: str) -> dict[str, dict[str, Any]]:
+    chosen = CHOSEN.get(name)
+    if chosen is None:
+        return CASES
+    return {
+        title: {**CASES[title], "sizes": sizes * (3 - len(sizes))}
+        for title, sizes in chosen.items()
+    }
+
+
+Found = Callable[[str, str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Backend and case → what each rank found; all cases of one size are run on one group."""
+
+    @cache
+    def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
+        require(name)
+        chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
+        folder = tmp_path_factory.mktemp(f"{name}{ranks}")
+        argument = {"cases": list(chosen.values()), "folder": str(folder)}
+        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", path)  # of the ranks, which import this folder as a package
+            told = run_ranks(name, ranks, "conformance.split:train", argument, timeout=60)
+        return {
+            title: [
+                {**told[r][i], "arrays": dict(np.load(folder / f"case{i}.rank{r}.npz"))}
+                for r in range(ranks)
+            ]
+            for i, title in enumerate(chosen)
+        }
+
+    return lambda name, title: group(name, CASES[title]["ranks"])[title]
+
+
+EVERY = [(name, title) for name in backends() for title in cases_of(name)]
+
+
+def assert_same(mine: split.Arrays, whole: split.Arrays, tolerance: float) -> None:
+    """Every array within ``tolerance`` of the largest entry; gradients and state of a tensor that
+    is nearly zero within the same share of the largest of its kind."""
+    assert mine.keys() == whole.keys()
+    np.testing.assert_array_equal(mine["predicted"], whole["predicted"])
+    largest: dict[str, float] = {}
+    for name, want in whole.items():
+        kind = name.rpartition(" ")[0]
+        largest[kind] = max(largest.get(kind, 0.0), float(np.abs(want).max()))
+    for name, want in whole.items():
+        assert mine[name].shape == want.shape, name
+        scale = max(np.abs(want).max(), 0.1 * largest[name.rpartition(" ")[0]])
+        distance = np.abs(mine[name] - want).max() / scale
+        assert distance <= tolerance, f"{name}: {distance:.2e} > {tolerance:.0e}"
+
+
+@pytest.mark.parametrize(("name", "title"), EVERY)
+def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> None:
+    """Losses, gradients, activations, weights, optimizer state: on every rank alike."""
+    ranks = found(name, title)
+    whole = split.expected(cases_of(name)[title])
+    for rank in ranks:
+        assert_same(rank["arrays"], whole, 1e-12 if name == "numpy" else 2e-6)
+        assert 0 < rank["live"] <= rank["bound"]
+    for rank in ranks[1:]:
+        for key, value in ranks[0]["arrays"].items():
+            np.testing.assert_array_equal(rank["arrays"][key], value, err_msg=key)
+
+
+@pytest.mark.parametrize("title", ["crossed", "vit inside", "trainers", "masks inside"])
+def test_the_helper_can_fail(title: str) -> None:
+    """A little in one entry of any array is seen, and so is another order of the batches."""
+    whole = split.expected(CASES[title])
+    assert_same(whole, whole, 0.0)
+    for name, value in whole.items():
+        if name == "predicted":
+            continue
+        wrong = value.copy()
+        wrong.flat[-1] += 1e-4 * np.abs(value).max() + 1e-6
+        with pytest.raises(AssertionError):
+            assert_same({**whole, name: wrong}, whole, 2e-6)
+    other = split.expected({**CASES[title], "sizes": CASES[title]["sizes"][::-1]})
+    with pytest.raises(AssertionError):
+        assert_same(other, whole, 2e-6)
