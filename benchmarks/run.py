@@ -37,7 +37,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
     ],
     **{
         name: [(f"{name}.py", ["--backend", b], b) for b in ("torch", "mindspore")]
-        for name in ("communication", "parallel", "efficiency", "launching")
+        for name in ("communication", "parallel", "efficiency", "launching", "split")
     },
     "partition": [
         ("partition.py", [], None),
@@ -46,7 +46,9 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
     ],
 }
 #: Programs of two ranks and more, or of a loader with workers: they get the cores of two.
-OF_RANKS = ("communication.py", "parallel.py", "efficiency.py", "launching.py", "partition.py")
+OF_RANKS = (
+    "communication.py", "parallel.py", "efficiency.py", "launching.py", "partition.py", "split.py",
+)  # fmt: skip
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
 LIMIT_S = 1800  # of one program; the longest takes some minutes

@@ -51,6 +51,17 @@ CHINESE = {
     "collectives, mindspore": "集合通信，mindspore",
     "data-parallel training on two ranks, torch": "两个进程的数据并行训练，torch",
     "data-parallel training on two ranks, mindspore": "两个进程的数据并行训练，mindspore",
+    "split models, torch": "划分的模型，torch",
+    "split models, mindspore": "划分的模型，mindspore",
+    "bubble, torch": "气泡，torch",
+    "bubble, mindspore": "气泡，mindspore",
+    "1F1B, two stages, 4 micro-batches (deep_mlp)": "1F1B，两个阶段，4 个微批次（deep_mlp）",
+    "column and row split (mlp)": "列切分与行切分（mlp）",
+    "column and row split (wide_mlp)": "列切分与行切分（wide_mlp）",
+    "the whole model on one rank": "一个进程上的完整模型",
+    "the same and the split's transfers alone": "同上，再加上这种划分单独的通信时间",
+    "by remote procedure calls (lenet, two stages)": "远程过程调用（lenet，两个阶段）",
+    "by messages": "消息",
     "two ranks against one, torch": "两个进程与一个进程，torch",
     "two ranks against one, mindspore": "两个进程与一个进程，mindspore",
     "an update of two ranks, LeNet, 256 samples each, a core each": "两个进程的一次更新，"
@@ -112,6 +123,9 @@ PHRASES = {
     ", compiled": "，编译",
     "mnist, ": "mnist，",
     " and ": " 与 ",
+    " micro-batches of ": " 个微批次，每个样本数 ",
+    "gpipe, ": "gpipe，",
+    "1f1b, ": "1f1b，",
 }
 
 

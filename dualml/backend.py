@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dualml.communicator import Communicator, Place
     from dualml.launch.adopted import Adopted
     from dualml.split.horizontal import Segment
+    from dualml.split.plan import SplitPlan
     from dualml.split.stage import Stage
 
 Array = NDArray[Any]
@@ -217,6 +218,26 @@ class Backend(Protocol):
             segments: its layers, stage by stage.
             first: whether the first of them takes the samples.
             last: whether the last of them ends in the loss.
+        """
+
+    def rpc(
+        self,
+        plan: SplitPlan,
+        comm: Communicator,
+        *,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+        seed: int = 0,
+    ) -> Training:
+        """A model split by layer whose stages are called by the framework's remote procedure calls,
+        as one of its ranks sees it; also an ``executor`` and a ``stage``, see `SplitRanks`.
+
+        Raises:
+            Unsupported: this framework has none.
         """
 
     def read(self, losses: Sequence[Any]) -> Array:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
 
 from dualml.backend import Array, Arrays
 from dualml.communicator import Communicator, Place
+from dualml.errors import Unsupported
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml.split.horizontal import Segment
+from dualml.split.plan import SplitPlan
 from dualml_ms.environment import environment, resolve_device
 from dualml_ms.split import MindSporeStage
 from dualml_ms.training import MindSporeTraining
@@ -72,6 +74,12 @@ class MindSporeBackend:
         updates: int,
     ) -> MindSporeStage:
         return MindSporeStage(segments, first, last, rule, schedule, loss, x, y, updates)
+
+    def rpc(self, plan: SplitPlan, comm: Communicator, **options: Any) -> NoReturn:
+        raise Unsupported(
+            "MindSpore ignores Primitive.place on a CPU and has no remote procedure calls; "
+            'engine = "messages" runs the same split'
+        )
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(

@@ -1,9 +1,9 @@
 """Segments of a split model in MindSpore: compiled forward and backward cells of parts.
 
-What a compiled forward pass computed inside is gone when it returns: the backward cell of a segment
-starts from the segment's input again (the rematerialisation of GPipe, Huang et al. 2019, sec. 2.3).
-So a rank keeps its segments' inputs alone, and computes a second forward pass for it; the last
-segment's loss, gradients and all come from one cell, when its backward pass is due.
+What a compiled forward pass computed inside is gone when it returns. So the forward cell returns
+what each of its layers took, too, and the backward cell goes back from there layer by layer. The
+last segment's loss, gradients and all come from one cell, when its backward pass is due: its
+forward pass only puts the input aside.
 """
 
 from __future__ import annotations
@@ -74,10 +74,7 @@ class MindSporeStage:
         wanted = [not (first and i == 0) for i in range(len(segments))]
         self.heads = [Forward(part) for part in self.parts]
         self.back: list[Any] = [
-            Backward(part, depth, n, parameters, total, inputs)
-            for part, depth, n, parameters, total, inputs in zip(
-                self.parts, [s.depth for s in segments], drops, tuples, sums, wanted, strict=True
-            )
+            Backward(*one) for one in zip(self.parts, sums, wanted, strict=True)
         ]
         criterion = LOSSES[loss]()
         self.points = Score(criterion)
@@ -137,9 +134,11 @@ class MindSporeStage:
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
-        arguments = (*values, *map(ms.Tensor.from_numpy, masks))
-        self.kept[segment, micro] = arguments
-        return self.heads[segment](*arguments)
+        given = tuple(map(ms.Tensor.from_numpy, masks))
+        found = self.heads[segment](*values, *given)
+        depth = len(found) - self.layers[segment]
+        self.kept[segment, micro] = (*found[depth:], *given)
+        return found[:depth]
 
     def loss(
         self, micro: int, values: Values, labels: ms.Tensor, masks: Sequence[Array] = ()

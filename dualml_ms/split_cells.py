@@ -7,61 +7,79 @@ import math
 import mindspore as ms
 from mindspore import nn, ops
 
-from dualml_ms.model.network import Part
+from dualml_ms.model.network import BRANCH, DROPOUT, MERGE, Part
 
 
 class Forward(nn.Cell):
-    """The stack after a segment."""
+    """The stack after a segment, then what each of its layers took: the tape for `Backward`."""
 
     def __init__(self, part: Part) -> None:
         super().__init__(auto_prefix=False)
         self.part = part
 
     def construct(self, *arguments):
-        return self.part(*arguments)
+        part = self.part
+        after = part.walk(arguments[: part.depth], arguments[part.depth :])
+        found = after[-1]
+        for i in range(len(part.order)):
+            found += (after[i][-1],)
+        return found
 
 
 class Backward(nn.Cell):
     """Add the gradients of a segment to the sums; those of the stack before it, where wanted.
 
-    Arguments: the stack, the masks, the gradients of the stack after the segment.
+    Layer by layer from what each of them took: nothing is computed again but what a layer's own
+    derivative needs. Arguments: the inputs of the layers, the masks, the gradients of the stack
+    after the segment.
     """
 
-    def __init__(
-        self,
-        part: Part,
-        depth: int,
-        masks: int,
-        parameters: ms.ParameterTuple,
-        sums: ms.ParameterTuple,
-        wanted: bool,
-    ) -> None:
+    def __init__(self, part: Part, sums: ms.ParameterTuple, wanted: bool) -> None:
         super().__init__(auto_prefix=False)
-        self.part, self.parameters, self.sums, self.wanted = part, parameters, sums, wanted
-        self.depth, self.ahead, self.own = depth, depth + masks, len(sums) > 0
-        self.inputs = ops.GradOperation(get_all=True, sens_param=True)
+        self.part, self.sums, self.wanted = part, sums, wanted
+        self.own = tuple(ms.ParameterTuple(cell.trainable_params()) for cell in part.order)
+        counts = [len(own) for own in self.own]
+        self.at = tuple(sum(counts[:i]) for i in range(len(counts)))
+        weighted = [i for i, count in enumerate(counts) if count]
+        #: The first layer whose input's gradient somebody wants, minus one.
+        self.first = -1 if wanted else min(weighted, default=len(counts))
+        self.inputs = ops.GradOperation(sens_param=True)
         self.weights = ops.GradOperation(get_by_list=True, sens_param=True)
         self.both = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)
 
     def construct(self, *arguments):
-        before, after = arguments[: self.ahead], arguments[self.ahead :]
-        flow, found = (), ()
-        if self.own and self.wanted:
-            flow, found = self.both(self.part, self.parameters)(*before, after)
-        elif self.own:
-            found = self.weights(self.part, self.parameters)(*before, after)
-        elif self.wanted:
-            flow = self.inputs(self.part)(*before, after)
+        part, n = self.part, len(self.part.order)
+        taken, masks = arguments[:n], arguments[n : n + part.dropouts]
+        kept, flow, used = arguments[n + part.dropouts : -1], arguments[-1], part.dropouts
         done = True
-        for i in range(len(self.sums)):
-            done = ops.depend(done, ops.assign_add(self.sums[i], found[i]))
+        for j in range(n):
+            i = n - 1 - j
+            if i >= self.first:
+                if part.kinds[i] == BRANCH:
+                    flow = flow + kept[-1]
+                    kept = kept[:-1]
+                elif part.kinds[i] == MERGE:
+                    kept = (*kept, flow)
+                elif part.kinds[i] == DROPOUT:
+                    if part.dropouts > 0:
+                        used -= 1
+                        flow = flow * masks[used]
+                elif len(self.own[i]) == 0:
+                    flow = self.inputs(part.order[i])(taken[i], flow)
+                else:
+                    if i > self.first:
+                        found = self.both(part.order[i], self.own[i])(taken[i], flow)
+                        flow, own = found[0][0], found[1]
+                    else:
+                        own = self.weights(part.order[i], self.own[i])(taken[i], flow)
+                    for k in range(len(self.own[i])):
+                        done = ops.depend(done, ops.assign_add(self.sums[self.at[i] + k], own[k]))
+        if not self.wanted:
+            return done
         back = ()
-        for i in range(self.depth):
-            if self.wanted:
-                back += (ops.depend(flow[i], done),)
-        if self.wanted:
-            return back
-        return done
+        for gradient in (*kept, flow):
+            back += (ops.depend(gradient, done),)
+        return back
 
 
 class Loss(nn.Cell):

@@ -10,9 +10,11 @@ import torch
 
 from dualml.backend import Array, Arrays
 from dualml.communicator import Communicator, Place
+from dualml.errors import Unsupported
 from dualml.model.spec import ModelSpec
 from dualml.optim import Rule, Schedule
 from dualml.split.horizontal import Segment
+from dualml.split.plan import SplitPlan
 from dualml_torch.environment import environment, resolve_device
 from dualml_torch.split import TorchStage
 from dualml_torch.training import TorchTraining
@@ -78,6 +80,30 @@ class TorchBackend:
         updates: int,
     ) -> TorchStage:
         return TorchStage(segments, first, rule, schedule, loss, x, y, self.device, updates)
+
+    def rpc(
+        self,
+        plan: SplitPlan,
+        comm: Communicator,
+        *,
+        rule: Rule,
+        schedule: Schedule,
+        loss: str,
+        x: Array,
+        y: Array,
+        updates: int,
+        seed: int = 0,
+    ) -> Any:
+        import torch.distributed.rpc
+
+        if not torch.distributed.rpc.is_available():
+            raise Unsupported(
+                'this PyTorch is built without torch.distributed.rpc; engine = "messages" runs the '
+                "same split"
+            )
+        from dualml_torch.rpc import RpcTraining  # seconds, which only these trials spend
+
+        return RpcTraining(self, plan, comm, rule, schedule, loss, x, y, updates, seed)
 
     def read(self, losses: Sequence[Any]) -> Array:
         if not losses:

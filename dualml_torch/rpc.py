@@ -6,8 +6,9 @@ calls `dist_autograd.backward`, which follows the calls back through all ranks, 
 `DistributedOptimizer` update every parameter where it is. The other ranks serve: threads of their
 agents do the work, while the ranks themselves wait for the driver in the next collective.
 
-Gradients of several micro-batches that overlap are added up in the order in which they arrive, so
-that two runs may differ in rounding; with ``schedule = "naive"`` they do not.
+Micro-batches go forward in a pipeline and backward all together: a second backward pass in one
+context waits for answers to the calls of the first, until it is too late. Their gradients are added
+up in the order in which they arrive, so that with three or more two runs may differ in rounding.
 
 Source: PyTorch, "Distributed Pipeline Parallelism Using RPC" and "Getting Started with Distributed
 RPC Framework".
@@ -15,6 +16,7 @@ RPC Framework".
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -27,7 +29,6 @@ import torch.distributed.rpc as rpc
 from dualml.backend import Array, Arrays, Backend, Trace, batch_digest
 from dualml.communicator.parts import parts_of
 from dualml.errors import Unsupported
-from dualml.model.stack import parameters
 from dualml.optim import Rule, Schedule
 from dualml.split.gather import share
 from dualml.split.plan import SplitPlan
@@ -40,12 +41,13 @@ from dualml_torch.rpc_agent import DistributedOptimizer, name_of, start, told
 
 Lazy = list[tuple[torch.Tensor, float]]
 Part = tuple[Array, float]  # samples of a micro-batch, their share of the batch
+#: The others meet the driver after some updates; after each one that takes this share of the limit.
+PATIENCE = 0.01
 
 
 @dataclass
 class Seen:
-    """What a trial asks of who executes a split: here only the driver sees anything, and no rank
-    what autograd keeps."""
+    """What a trial asks of who executes a split; here only the driver sees anything."""
 
     plan: SplitPlan
     timeline: Timeline = field(default_factory=Timeline)
@@ -76,8 +78,8 @@ class RpcTraining:
         self.backend, self.plan, self.comm, self.x, self.y = backend, plan, comm, x, y
         self.rule, self.schedule, self.updates = rule, schedule, updates
         self.loss, self.shapes, self.now = LOSSES[loss], plan.spec.parameters(), 0
-        self.layers = dict(plan.spec.layers)
         self.executor = self.stage = Seen(plan)
+        self.slowest, self.meets = 0.0, False
         if type(rule) not in OPTIMIZERS:
             raise Unsupported(f"the torch backend does not implement the update rule {rule.name!r}")
         start(comm)
@@ -91,16 +93,14 @@ class RpcTraining:
                 for rank, names in zip(plan.place, plan.stages, strict=True)
             ]
             held = [self.call(stage, "parameters")() for stage in self.stages]
-            found = {name: p for part in held for name, p in part.items()}
+            every = {name: p for part in held for name, p in part.items()}
             kind = OPTIMIZERS[type(rule)]
-            self.optimizer = DistributedOptimizer(kind, [*found.values()], **asdict(rule))
-        #: The optimizer of each rank, and the names of its parameters in its order.
-        self.optimizers = [
-            (local, [n for n, p in found.items() if p.owner().id == local.owner().id])
+            self.optimizer = DistributedOptimizer(kind, [*every.values()], **asdict(rule))
+        self.names = [list(part) for part in held]
+        self.optimizers = [  # of each rank, and the names of its parameters in its order
+            (local, [n for n, p in every.items() if p.owner().id == local.owner().id])
             for local in self.optimizer.remote_optimizers
         ]
-
-    # --- calls ------------------------------------------------------------------------------------
 
     def on(self, rref: Any, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
         """Begin ``function(rref, *args)`` on the rank that owns what is referred to; what waits
@@ -117,18 +117,21 @@ class RpcTraining:
         return wait
 
     def call(self, stage: Any, method: str, *args: Any) -> Callable[[], Any]:
+        """Begin to call a method of a stage."""
         return self.on(stage, served.call, method, *args)
-
-    # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Lazy:
         """The lazy losses of the micro-batches; nothing on ranks that serve."""
         losses: Lazy = []
         if self.drives:
+            begin = time.perf_counter()
             self.executor.timeline.begin(step)
             with dist_autograd.context() as context:
                 losses = self.passes(context, batch, step)
                 self.update(context, step)
+            self.slowest = max(self.slowest, time.perf_counter() - begin)
+        if self.meets:
+            self.comm.barrier()
         self.now = step
         return losses
 
@@ -137,14 +140,11 @@ class RpcTraining:
         sizes = parts_of(len(batch), self.plan.micro_batches)
         cut = np.split(batch, np.cumsum(sizes)[:-1])
         parts = [(part, len(part) / len(batch)) for part in cut if len(part)]
-        losses: Lazy = []
-        for group in [[p] for p in parts] if self.plan.schedule == "naive" else [parts]:
-            with self.executor.timeline.during("F"):
-                found = self.forward(group, step)
-            with self.executor.timeline.during("B"), told(self.comm, "going backward"):
-                dist_autograd.backward(context, [loss * part for loss, part in found])
-            losses += [(loss.detach(), part) for loss, part in found]
-        return losses
+        with self.executor.timeline.during("F"):
+            found = self.forward(parts, step)
+        with self.executor.timeline.during("B"), told(self.comm, "going backward"):
+            dist_autograd.backward(context, [loss * part for loss, part in found])
+        return [(loss.detach(), part) for loss, part in found]
 
     def forward(self, parts: Sequence[Part], step: int) -> Lazy:
         """Losses and shares. A stage works on a micro-batch while the one before works on the
@@ -159,11 +159,8 @@ class RpcTraining:
                     x = waits[micro]() if stage else self.inputs.index_select(0, index)
                     samples = index if self.plan.spec.dropouts else None
                     waits[micro] = self.call(self.stages[stage], "forward", x, step, samples)
-        losses = []
-        for micro, (samples, part) in enumerate(parts):
-            labels = self.labels.index_select(0, torch.from_numpy(samples))
-            losses.append((self.loss(waits[micro](), labels), part))
-        return losses
+        labels = [self.labels.index_select(0, torch.from_numpy(samples)) for samples, _ in parts]
+        return [(self.loss(waits[i](), labels[i]), part) for i, (_, part) in enumerate(parts)]
 
     def update(self, context: int, step: int) -> None:
         with self.executor.timeline.during("update"), told(self.comm, "updating"):
@@ -174,10 +171,10 @@ class RpcTraining:
 
     def read(self, lazy: Sequence[Lazy]) -> Array:
         """Mean losses of the batches, on every rank."""
-        mine = self.backend.read(lazy) if self.drives else np.zeros(len(lazy))
-        return self.broadcast(mine)
-
-    # --- looking ----------------------------------------------------------------------------------
+        losses = self.backend.read(lazy) if self.drives else np.zeros(len(lazy))
+        *found, slowest = self.broadcast(np.array([*losses, self.slowest]))
+        self.meets = slowest > PATIENCE * self.comm.place.timeout
+        return np.array(found)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         losses, gradients = Lazy(), Arrays()
@@ -213,8 +210,6 @@ class RpcTraining:
         found = self.broadcast(found)
         return float(found[0]), found[1:].astype(np.int64).reshape(y.shape)
 
-    # --- what the ranks hold ----------------------------------------------------------------------
-
     def weights(self) -> Arrays:
         return self.shared(self.together("weights") if self.drives else {})
 
@@ -229,9 +224,8 @@ class RpcTraining:
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         self.now = step
         if self.drives:
-            for stage, names in zip(self.stages, self.plan.stages, strict=True):
-                own = parameters([(name, self.layers[name]) for name in names])
-                self.call(stage, "load", {name: weights[name] for name in own})()
+            for stage, names in zip(self.stages, self.names, strict=True):
+                self.call(stage, "load", {name: weights[name] for name in names})()
             self.each_optimizer(served.set_state, state, step)
 
     def each_optimizer(self, function: Callable[..., Any], *args: Any) -> list[Any]:
@@ -247,11 +241,9 @@ class RpcTraining:
     def shared(self, mine: Arrays) -> Arrays:
         """The driver's arrays on every rank."""
         found = share(self.comm, mine)[self.plan.driver]
-        order = {name: place for place, name in enumerate([*self.shapes, *self.layers])}
-        return dict(sorted(found.items(), key=lambda item: order[item[0]]))
+        order = (*self.shapes, *dict(self.plan.spec.layers))
+        return {name: found[name] for name in order if name in found}
 
-    def broadcast(self, mine: Array) -> Array:
+    def broadcast(self, mine: Array) -> Any:
         """The driver's numbers on every rank."""
-        sent = self.comm.broadcast(self.comm.tensor(mine), self.plan.driver)
-        found: Array = self.comm.numpy(sent)
-        return found
+        return self.comm.numpy(self.comm.broadcast(self.comm.tensor(mine), self.plan.driver))

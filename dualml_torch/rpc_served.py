@@ -103,8 +103,6 @@ def state_of(local: Any, names: Sequence[str]) -> dict[str, Arrays]:
     return state(_optimizer(local), names)
 
 
-def set_state(
-    local: Any, names: Sequence[str], arrays: Mapping[str, Arrays], step: int
-) -> None:
+def set_state(local: Any, names: Sequence[str], arrays: Mapping[str, Arrays], step: int) -> None:
     """Go to the point after update ``step``."""
     load_state(_optimizer(local), arrays, step, names)

@@ -10,7 +10,6 @@ from pydantic import Field, field_validator, model_validator
 from dualml.errors import UserError, nearest
 from dualml.experiment.strict import Strict
 from dualml.model.spec import ModelSpec
-from dualml.split.calls import CALLED
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
 
@@ -39,8 +38,8 @@ class Split(Strict):
     remote procedure calls of the framework. It is rank 0; with one rank more than stages it holds
     none of them (a master and its workers), with as many it holds stage 0. Where ``place`` gives
     rank 0 a stage and names more stages than there are ranks (``[0, 1, 0]``), rank 0 is a parameter
-    server and the trainer, rank 1, drives. ``schedule`` is ``gpipe``, where forward passes of
-    several micro-batches overlap, or ``naive``, one micro-batch after the other.
+    server and the trainer, rank 1, drives. ``schedule`` is ``gpipe``: the micro-batches go forward
+    in a pipeline, then backward together.
     """
 
     stages: Annotated[int, Field(ge=0)] = 0
@@ -80,10 +79,10 @@ class Split(Strict):
                 f'engine = rpc has one driver; use engine = "messages" for trainers = '
                 f"{self.trainers}"
             )
-        chosen = "schedule" in self.model_fields_set and self.schedule not in CALLED
-        if self.engine == "rpc" and (self.grid or chosen):
+        chosen = "schedule" in self.model_fields_set and self.schedule != "gpipe"
+        if self.engine == "rpc" and (self.grid or (chosen and self.micro_batches > 1)):
             raise UserError(
-                f"engine = rpc knows the schedules {' and '.join(CALLED)}; "
+                "engine = rpc takes several micro-batches in the schedule gpipe; "
                 'use engine = "messages" for others'
             )
         return self
@@ -94,8 +93,8 @@ class Split(Strict):
         """Raises `UserError` for a split that this model, or this number of ranks, cannot have."""
         stages, schedule = self.stages, self.schedule
         if self.engine == "rpc":
+            schedule = "gpipe"  # of one micro-batch all are the same
             stages = stages or (0 if self.cut or self.place else 2)
-            schedule = schedule if schedule in CALLED else CALLED[0]
         return split_plan(
             spec,
             world_size,

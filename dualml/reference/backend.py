@@ -23,6 +23,7 @@ from dualml.reference.model import Model
 from dualml.reference.overlap import NumpyOverlap
 from dualml.reference.split import NumpyStage
 from dualml.split.horizontal import Segment
+from dualml.split.plan import SplitPlan
 
 VARIABLES = tuple(machine.thread_variables(1))
 
@@ -173,6 +174,12 @@ class NumpyBackend:
         updates: int,
     ) -> NumpyStage:
         return NumpyStage(segments, first, rule, schedule, loss, x, y, updates)
+
+    def rpc(self, plan: SplitPlan, comm: Communicator, **options: Any) -> NoReturn:
+        raise Unsupported(
+            "the NumPy reference has no remote procedure calls: its ranks are threads of one "
+            'process; engine = "messages" runs the same split'
+        )
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(losses, np.float64)

@@ -27,6 +27,7 @@ from dualml.report.scaling_figures import scaling_figures
 from dualml.report.scaling_tables import scaling_cards, scaling_table, speedup_table
 from dualml.report.skew import skew_table
 from dualml.report.skew_figures import skew_figures
+from dualml.report.splits import chapters as splits
 from dualml.report.strategies import Card
 from dualml.report.style import Figure
 from dualml.report.training import training_figures
@@ -34,7 +35,7 @@ from dualml.report.uneven import uneven_table
 from dualml.report.words import Words
 
 #: Chapters in which no time is shown.
-UNTIMED = ("staleness", "partitions", "sampling", "skew")
+UNTIMED = ("staleness", "partitions", "sampling", "skew", *splits.UNTIMED)
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,10 @@ def chapters(run: Run, words: Words) -> list[Chapter]:
             list(skew_figures(run, words)),
             [skew_table(run, words), uneven_table(run, words)],
         ),
+        **splits.split_chapters(run, words),
     }
     cards = {"scaling": scaling_cards(run, words), "batch": batch_cards(run, words)}
+    cards |= splits.split_cards(run, words)
     found = []
     for name, (figures, tables) in made.items():
         kept = [t for t in tables if t is not None]

@@ -55,15 +55,21 @@ def shared(frameworks: list[str]) -> list[Listing]:
 
 
 def excerpt(file: str, names: tuple[str, ...], framework: str = "") -> Listing:
-    """The functions and methods called ``names`` of ``package/path.py``, in their order there."""
+    """The functions and methods called ``names`` of ``package/path.py``, in their order there; a
+    method of one class as ``Class.method``."""
     package, _, name = file.partition("/")
     root = _root(package)
     if root is None or not (root / name).is_file():
         return Listing(framework, file, "")
     source = (root / name).read_text(encoding="utf-8")
     tree = ast.parse(source)
-    inside = [n for c in tree.body if isinstance(c, ast.ClassDef) for n in c.body]
-    nodes = [n for n in [*tree.body, *inside] if isinstance(n, Function) and n.name in names]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    known = [("", n) for n in tree.body] + [(c.name, n) for c in classes for n in c.body]
+    nodes = [
+        n
+        for outer, n in known
+        if isinstance(n, Function) and {n.name, f"{outer}.{n.name}"} & set(names)
+    ]
     parts = [_lines(source, node) for node in sorted(nodes, key=lambda n: n.lineno)]
     return Listing(framework, file, "\n\n".join(parts))
 

@@ -18,6 +18,11 @@ from dualml.report.rank_code import Excerpts, rank_code
 from dualml.report.schedules import schedules
 from dualml.report.serial import serial_figures, serial_tables
 from dualml.report.settings import settings
+from dualml.report.splits.arms import split_arms
+from dualml.report.splits.code import split_code
+from dualml.report.splits.grids import grid_figures
+from dualml.report.splits.plans import plan_figures
+from dualml.report.splits.principle import way_cards
 from dualml.report.strategies import COST, Card, cards, combining, short
 from dualml.report.style import Figure
 from dualml.report.words import Words
@@ -51,16 +56,22 @@ class Document:
     cost_formula: str
     vector: str
     schedules: Sequence[Figure]
+    splitting: Sequence[Card]
+    plans: Sequence[Figure]
+    orders: Sequence[Figure]
     code: Sequence[Excerpts]
     settings: Sequence[Table]
     figures: Sequence[Figure]
     distances: Sequence[Figure]
     results: Sequence[Table]
     chapters: Sequence[Chapter]
+    reading: str
     calibration: Sequence[str]
     parity: Sequence[Table]
     serial_distances: Sequence[Figure]
     serial: Sequence[Table]
+    serial_title: str
+    serial_intro: str
     topics: Sequence[Topic]
     footer: str
 
@@ -69,7 +80,8 @@ class Document:
         """Every figure of the page, once."""
         mine = [f for c in self.chapters for f in c.figures]
         more = (*self.distances, *self.serial_distances)
-        return [*self.schedules, *mine, *self.figures, *more]
+        principle = (*self.schedules, *self.plans, *self.orders)
+        return [*principle, *mine, *self.figures, *more]
 
 
 def compose(run: Run, words: Words) -> Document:
@@ -97,19 +109,30 @@ def compose(run: Run, words: Words) -> Document:
         cost_formula=COST,
         vector=_vector(run, words),
         schedules=list(schedules(run, words)),
+        splitting=way_cards(run, words),
+        plans=list(plan_figures(run, words)),
+        orders=list(grid_figures(run, words)),
         code=_code(run, words),
         settings=settings(run, words),
         figures=[f for f in drawn if f not in distances],
         distances=distances,
         results=[t for t in results if t is not None],
         chapters=chapters(run, words),
+        reading=words("intro.chapters_split" if _split_alone(run) else "intro.chapters"),
         calibration=_calibration(run, words),
         parity=[t for t in parity if t is not None],
         serial_distances=list(serial_figures(run, words)),
         serial=serial_tables(run, words),
+        serial_title=words("page.serial_split" if _split_alone(run) else "page.serial"),
+        serial_intro=words("intro.serial_split" if _split_alone(run) else "intro.serial"),
         topics=analyse(run, words),
         footer=words("page.footer", version=run.meta.get("dualml") or "–"),
     )
+
+
+def _split_alone(run: Run) -> bool:
+    """Whether ranks share one model wherever there are several."""
+    return bool(split_arms(run)) and not ranks.strategies(run)
 
 
 def _own(text: object, words: Words) -> str:
@@ -180,7 +203,7 @@ def _vector(run: Run, words: Words) -> str:
 
 def _code(run: Run, words: Words) -> list[Excerpts]:
     """What combines the ranks, then our source of every optimizer and what all of them share."""
-    made = rank_code(run, words)
+    made = [*rank_code(run, words), *split_code(run, words)]
     present = {run.framework(b) for b in run.backends}
     # The reference is always shown: it is the rule as the paper writes it.
     shown = [f for f in HOMES if f == "numpy" or f in present]

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualml.errors import UserError
 from dualml.report.model import Comparison, Curve, Run, Serial, Trial
-from dualml.report.parts import apart, collectives, deals, moments
+from dualml.report.parts import apart, collectives, deals, moments, splits, timelines
 
 FORMAT = 1
 COSTS = ("fits", "checks", "slowdowns")
@@ -46,6 +46,8 @@ def _read(folder: Path) -> Run:
     if parity is not None:
         comparisons = tuple(_comparison(c) for c in parity.get("comparisons") or [])
     costs = _json(folder / "cost.json") if (folder / "cost.json").is_file() else {}
+    split = any(arm.get("split") is not None for arm in arms.values())
+    plans, models = splits(folder) if split else ({}, {})
     return Run(
         folders=(folder,),
         meta=meta,
@@ -56,6 +58,8 @@ def _read(folder: Path) -> Run:
         serial=tuple(_serial(s) for s in (parity or {}).get("serial") or []),
         cost={key: tuple(_costs(costs, key)) for key in COSTS} if costs else {},
         dealt=deals(folder) if any(arm.get("partition") for arm in arms.values()) else {},
+        splits=plans,
+        models=models,
     )
 
 
@@ -108,6 +112,9 @@ def _trial(folder: Path, raw: Mapping[str, Any], arms: Mapping[str, Any]) -> Tri
         test_perplexity=raw.get("test_perplexity"),
         samples_sha256=str(raw.get("samples_sha256") or ""),
         apart=apart(place, size) if averages else (),
+        split=raw.get("split") or {},
+        memory=tuple(raw.get("memory") or ()),
+        timelines=timelines(place, size) if set_up.get("split") is not None else (),
         **numbers,
     )
 
@@ -215,6 +222,8 @@ def _merge(runs: Sequence[Run]) -> Run:
         serial=tuple(serial),
         cost=costs,
         dealt=next((run.dealt for run in runs if run.dealt), {}),
+        splits=next((run.splits for run in runs if run.splits), {}),
+        models=next((run.models for run in runs if run.models), {}),
     )
 
 

@@ -28,6 +28,9 @@ SYMBOLS = {
     "rceil": "⌉",
     "log": "log",
     "leftarrow": "←",
+    "partial": "∂",
+    "min": "min",
+    "max": "max",
 }
 _OPERATORS = {"∇", "∑", "·", "∈", "⌈", "⌉", "←"}
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)

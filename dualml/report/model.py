@@ -41,6 +41,8 @@ class Trial:
     ``class_accuracy`` on the test set at the end, by class; ``test_perplexity`` at the end, of a
     text; ``apart``: for each rank an array of
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
+    Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
+    ranks, empty columns where one is missing.
     """
 
     arm: str
@@ -71,6 +73,9 @@ class Trial:
     test_perplexity: float | None = None
     samples_sha256: str = ""
     apart: tuple[Array, ...] = field(default=(), repr=False)
+    split: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    memory: tuple[Mapping[str, float], ...] = ()
+    timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -126,7 +131,8 @@ class Serial(Comparison):
 class Run:
     """One run folder, or several of the same plan taken together.
 
-    ``dealt``: what the plan says of each deal, one statement for each epoch, by its key.
+    ``dealt``: what the plan says of each deal, one statement for each epoch, by its key; ``splits``
+    and ``models``: what it says of each split arm, and of each model but the experiment's.
     """
 
     folders: tuple[Path, ...]
@@ -138,6 +144,8 @@ class Run:
     serial: tuple[Serial, ...] = ()
     cost: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     dealt: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict, repr=False)
+    splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def judged(self) -> list[Serial]:

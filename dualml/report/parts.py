@@ -1,4 +1,4 @@
-"""What is read beside the curves: measured collectives, moments, distances of ranks, deals."""
+"""What is read beside the curves: measured collectives, moments, distances, deals, splits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from dualml.aggregation.times import read_times
 from dualml.errors import UserError
 from dualml.report.model import Array
+from dualml.split.timeline import COLUMNS, read_timeline
 
 
 def collectives(place: Path) -> dict[str, Any] | None:
@@ -72,11 +73,42 @@ def deals(folder: Path) -> dict[str, tuple[Mapping[str, Any], ...]]:
     Raises:
         UserError: a plan that cannot be read.
     """
+    try:
+        told = _plan(folder).get("deals") or {}
+        return {str(key): tuple(dict(each) for each in found) for key, found in told.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"cannot read {folder / 'plan' / 'plan.json'}: {error}") from None
+
+
+def splits(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
+    """What the plan says of each split arm, and its models by name; empty where it has none.
+
+    Raises:
+        UserError: a plan that cannot be read.
+    """
+    told = _plan(folder)
+    models = dict(told.get("models") or {})
+    if told.get("model"):
+        models[str(told["model"].get("name"))] = told["model"]
+    return dict(told.get("splits") or {}), models
+
+
+def timelines(place: Path, ranks: int) -> tuple[Mapping[str, Array], ...]:
+    """What every rank did when; no events where a rank left none, nothing where none did."""
+    found = []
+    for rank in range(ranks):
+        try:
+            found.append(read_timeline(place / f"rank{rank}.timeline.npz"))
+        except UserError:
+            found.append({name: np.zeros(0) for name in COLUMNS})
+    return tuple(found) if any(len(events["step"]) for events in found) else ()
+
+
+def _plan(folder: Path) -> dict[str, Any]:
     path = folder / "plan" / "plan.json"
     if not path.is_file():
         return {}
     try:
-        told = json.loads(path.read_text(encoding="utf-8")).get("deals") or {}
-        return {str(key): tuple(dict(each) for each in found) for key, found in told.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"cannot read {path}: {error}") from None

@@ -63,21 +63,21 @@ def timeline_figure(
     """
     rows = list(rows)
     begin = min((row[3] for row in rows), default=0.0)
-    bars = _toned([(r, t, k, (a - begin) * 1e3, (b - begin) * 1e3) for r, t, k, a, b in rows])
+    bars = toned([(r, t, k, (a - begin) * 1e3, (b - begin) * 1e3) for r, t, k, a, b in rows])
     ranks = 1 + max((bar.rank for bar in bars), default=0)
     end = max((bar.end for bar in bars), default=0.0)
-    idle = [1 - _covered(bars, rank) / end if end else 0.0 for rank in range(ranks)]
+    idle = [1 - covered(bars, rank) / end if end else 0.0 for rank in range(ranks)]
     with style.canvas(style.WIDTH, 0.95 + INCHES * ranks) as made:
         axes = made.subplots()
-        _lanes(axes, ranks, end or 1.0, words)
-        _draw(axes, bars, (style.WIDTH - 1.6) / end if end else 1.0)
+        lanes(axes, ranks, end or 1.0, words)
+        draw(axes, bars, (style.WIDTH - 1.6) / end if end else 1.0)
         axes.set_xlim(0, end or 1.0)
         axes.set_xlabel(words("pipeline.time"))
-        _beside(axes, [words("pipeline.idle", share=f"{100 * x:.0f}") for x in idle])
-        _legend(made, bars, words)
+        beside(axes, [words("pipeline.idle", share=f"{100 * x:.0f}") for x in idle])
+        legend(made, bars, words)
         svg = style.svg(made, name)
-    alt = words("pipeline.alt.timeline", ms=f"{end:.3g}", values=_told(idle, words))
-    return Figure(name, svg, caption or _caption("timeline", bars, words), alt)
+    alt = words("pipeline.alt.timeline", ms=f"{end:.3g}", values=told_idle(idle, words))
+    return Figure(name, svg, caption or captioned("timeline", bars, words), alt)
 
 
 def grid_figure(name: str, grid: Grid, words: Words, *, caption: str | None = None) -> Figure:
@@ -88,7 +88,7 @@ def grid_figure(name: str, grid: Grid, words: Words, *, caption: str | None = No
         grid: the schedule.
         caption: instead of the usual one.
     """
-    bars = _toned(
+    bars = toned(
         (rank, str(action), action.kind, float(tick), tick + 1.0)
         for rank, row in enumerate(grid.rows)
         for tick, action in enumerate(row)
@@ -98,8 +98,8 @@ def grid_figure(name: str, grid: Grid, words: Words, *, caption: str | None = No
     width = min(style.WIDTH, max(4.6, 2.3 + 0.3 * grid.ticks))
     with style.canvas(width, 0.95 + INCHES * grid.ranks) as made:
         axes = made.subplots()
-        _lanes(axes, grid.ranks, grid.ticks, words)
-        _draw(axes, bars, (width - 2.2) / grid.ticks)
+        lanes(axes, grid.ranks, grid.ticks, words)
+        draw(axes, bars, (width - 2.2) / grid.ticks)
         axes.set_xlim(0, grid.ticks)
         every = max(1, -(-grid.ticks // 20))
         marks = range(0, grid.ticks, every)
@@ -108,14 +108,14 @@ def grid_figure(name: str, grid: Grid, words: Words, *, caption: str | None = No
         axes.set_xlabel(words("pipeline.tick"))
         shares = [words("pipeline.idle", share=f"{100 * x:.0f}") for x in idle]
         live = [words("pipeline.live", n=grid.live(rank)) for rank in range(grid.ranks)]
-        _beside(axes, [f"{a} · {b}" for a, b in zip(shares, live, strict=True)])
-        _legend(made, bars, words)
+        beside(axes, [f"{a} · {b}" for a, b in zip(shares, live, strict=True)])
+        legend(made, bars, words)
         svg = style.svg(made, name)
-    alt = words("pipeline.alt.grid", ranks=grid.ranks, ticks=grid.ticks, values=_told(idle, words))
-    return Figure(name, svg, caption or _caption("grid", bars, words), alt, width)
+    alt = words("pipeline.alt.grid", ranks=grid.ranks, ticks=grid.ticks, values=told_idle(idle, words))
+    return Figure(name, svg, caption or captioned("grid", bars, words), alt, width)
 
 
-def _beside(axes: Axes, texts: Sequence[str]) -> None:
+def beside(axes: Axes, texts: Sequence[str]) -> None:
     """One text at the right end of each rank's line."""
     right = axes.secondary_yaxis("right")
     right.set_yticks(range(len(texts)), texts)
@@ -123,7 +123,7 @@ def _beside(axes: Axes, texts: Sequence[str]) -> None:
     right.spines["right"].set_visible(False)
 
 
-def _toned(rows: Iterable[Row]) -> list[Bar]:
+def toned(rows: Iterable[Row]) -> list[Bar]:
     """Bars with the micro-batch as their text and the tone of their stage among the rank's."""
     rows = list(rows)
     named = [re.fullmatch(r"(\d+)[FB](\d+)", text) for _, text, *_ in rows]
@@ -141,7 +141,7 @@ def _toned(rows: Iterable[Row]) -> list[Bar]:
     return bars
 
 
-def _covered(bars: Sequence[Bar], rank: int) -> float:
+def covered(bars: Sequence[Bar], rank: int) -> float:
     """Time in which a rank works: not what it waits, nor what only travels."""
     spans = sorted(
         (b.start, b.end) for b in bars if b.rank == rank and b.kind not in ("send", "receive")
@@ -153,7 +153,7 @@ def _covered(bars: Sequence[Bar], rank: int) -> float:
     return total
 
 
-def _lanes(axes: Axes, ranks: int, end: float, words: Words) -> None:
+def lanes(axes: Axes, ranks: int, end: float, words: Words) -> None:
     for rank in range(ranks):
         axes.broken_barh([(0, end)], (rank - LANE / 2, LANE), facecolors=STRIP, zorder=1)
     axes.set_ylim(ranks - 0.42, -0.52)
@@ -164,7 +164,7 @@ def _lanes(axes: Axes, ranks: int, end: float, words: Words) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _draw(axes: Axes, bars: Sequence[Bar], inches: float) -> None:
+def draw(axes: Axes, bars: Sequence[Bar], inches: float) -> None:
     """All bars; their text where it fits. ``inches``: of one unit of x."""
     alike: dict[tuple[int, str, float], list[Bar]] = {}
     for bar in bars:
@@ -214,7 +214,7 @@ def _color(kind: str, tone: float) -> str:
     )
 
 
-def _legend(made: Canvas, bars: Sequence[Bar], words: Words) -> None:
+def legend(made: Canvas, bars: Sequence[Bar], words: Words) -> None:
     """What was drawn, in one row above."""
     from matplotlib.patches import Patch
 
@@ -236,14 +236,14 @@ def _legend(made: Canvas, bars: Sequence[Bar], words: Words) -> None:
     )
 
 
-def _caption(which: str, bars: Sequence[Bar], words: Words) -> str:
+def captioned(which: str, bars: Sequence[Bar], words: Words) -> str:
     told = [words(f"pipeline.caption.{which}")]
     if any(bar.tone for bar in bars):
         told.append(words("pipeline.caption.shades"))
     return words.sentences(told)
 
 
-def _told(idle: Sequence[float], words: Words) -> str:
+def told_idle(idle: Sequence[float], words: Words) -> str:
     return words.join(
         [words("pipeline.alt.rank", rank=r, share=f"{100 * x:.0f}") for r, x in enumerate(idle)]
     )

@@ -135,7 +135,7 @@ def training_table(run: Run, words: Words) -> Table | None:
             judged[s.arm, s.backend] = s  # of several seeds the worst
     rows = []
     for arm in ranks.training(run):
-        if _beside_slow(run, arm):
+        if _beside_slow(run, arm) or ranks.split(run, arm):
             continue
         for backend in run.backends:
             trials = run.select(arm, backend)

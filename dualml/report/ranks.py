@@ -48,8 +48,13 @@ def training(run: Run) -> list[str]:
 
 
 def several(run: Run) -> list[str]:
-    """Training arms with more than one rank."""
-    return [arm for arm in training(run) if size(run, arm) > 1]
+    """Training arms with more than one rank, each with the whole model."""
+    return [arm for arm in training(run) if size(run, arm) > 1 and not split(run, arm)]
+
+
+def split(run: Run, arm: str) -> bool:
+    """Whether the ranks share one model."""
+    return run.arms[arm].get("split") is not None
 
 
 def measured(run: Run) -> list[Trial]:

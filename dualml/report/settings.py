@@ -9,12 +9,13 @@ from dualml.report import numbers, ranks
 from dualml.report.cells import Cell, Head, Table, heads, number
 from dualml.report.model import Run
 from dualml.report.rank_tables import rank_settings
+from dualml.report.splits.setting_tables import split_settings
 from dualml.report.words import Words
 
 
 def settings(run: Run, words: Words) -> list[Table]:
     made = [_experiment(run, words), _plan(run, words), _arms(run, words)]
-    made += [*rank_settings(run, words), _environment(run, words)]
+    made += [*split_settings(run, words), *rank_settings(run, words), _environment(run, words)]
     return [table for table in made if table.rows]
 
 

@@ -18,7 +18,8 @@ def training_figures(run: Run, words: Words) -> Iterator[Figure]:
     look = Look(run)
     healthy = []
     for group, arms in run.groups().items():
-        mine = [a for a in arms if ranks.trains(run, a) and run.select(a)]
+        whole = [a for a in arms if ranks.trains(run, a) and not ranks.split(run, a)]
+        mine = [a for a in whole if run.select(a)]
         if not any(ranks.size(run, a) > 1 for a in mine) or _bottleneck(run, mine):
             continue
         healthy += [a for a in mine if ranks.size(run, a) > 1]

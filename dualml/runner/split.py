@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 from dualml.aggregation.slow import Slow
 from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
+from dualml.errors import UserError
 from dualml.experiment.deals import Feed
 from dualml.experiment.schema import Arm
 from dualml.machine import peak_memory_mb
@@ -29,6 +31,18 @@ TOLD = ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
 def split_training(trial: Trial, comm: Communicator) -> Training:
     """This rank's part of the trial's model."""
     plan, arm, samples = trial.plan.splits[trial.arm_name], trial.arm, trial.samples
+    if plan.engine == "rpc":
+        return trial.backend.rpc(
+            plan,
+            comm,
+            rule=trial.rule,
+            schedule=arm.plan_schedule,
+            loss=trial.plan.experiment.loss,
+            x=samples.train_x,
+            y=samples.train_y,
+            updates=trial.schedule.updates,
+            seed=trial.seed,
+        )
     views = plan.views(comm.rank)[0]
     segments = [item for view in views for item in view.items if isinstance(item, Segment)]
     stage = trial.backend.stage(
@@ -68,6 +82,8 @@ class SplitRanks(Several):
         super().__init__(backend, training, folder, feed, comm)
         self.executor: Executor = self.training.executor
         self.executor.seed = seed
+        if arm.slow is not None and self.executor.plan.engine == "rpc":
+            raise UserError('engine = rpc has no slow ranks; use engine = "messages" for slow')
         self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         self.told: dict[str, Any] = {}
 
@@ -78,9 +94,9 @@ class SplitRanks(Several):
         return [(self.feed.batch(step), 1) for step in self.feed.typical(together=True)]
 
     def begin_training(self) -> None:
-        stage, executor = self.training.stage, self.executor
-        stage.measuring = False
-        own = sum(w.nbytes for w in stage.weights().values())
+        executor, held = self.executor, self.executor.plan.views(self.rank)[1].values()
+        self.training.stage.measuring = False
+        own = sum(math.prod(p.local) for p in held) * np.dtype(self.backend.dtype).itemsize
         mine = np.array([executor.live, executor.held, own, peak_memory_mb() or 0.0])
         found = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(mine))]
         self.told = {"memory": [dict(zip(TOLD, row.tolist(), strict=True)) for row in found]}
@@ -99,6 +115,9 @@ class SplitRanks(Several):
 
     def summary(self) -> dict[str, Any]:
         plan = self.executor.plan
+        if plan.engine == "rpc":
+            how = {"calls": f"native: {self.training.detail}"}
+            return {"world_size": self.size, "how": how, **self.told}
         uses = ["isend and irecv"] if len(plan.stages) > 1 else []
         how = {name: str(self.comm.how("exchange")) for name in uses}
         if plan.mesh.tensor > 1 or plan.same_parameters():

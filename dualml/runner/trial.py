@@ -134,7 +134,7 @@ class Trial:
             self.samples.train_y,
             updates=self.schedule.updates,
             chunk=self.arm.chunk,
-            seed=self.seed,
+            **({"seed": self.seed} if self.spec.dropouts else {}),
         )
         if self.arm.aggregation.strategy == REPLICAS:
             made.replicas()

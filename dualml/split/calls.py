@@ -16,9 +16,6 @@ from dualml.split.schedules import build
 if TYPE_CHECKING:
     from dualml.split.plan import SplitPlan
 
-#: Schedules that calls can follow, the default first.
-CALLED = ("gpipe", "naive")
-
 
 def placed(stages: int, world_size: int) -> tuple[int, ...]:
     """Stage → rank where nothing is said: on as many ranks, or one more, which then is a master.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -124,6 +125,11 @@ class SplitPlan:
             actions = [a for a in actions if a.micro % self.trainers == mine]
         return actions
 
+    def live(self, rank: int) -> int:
+        """The most activations that a rank holds at once; a trainer has some micro-batches only."""
+        held = (1 if action.kind == "F" else -1 for action in self.program(rank))
+        return max(itertools.accumulate(held), default=0)
+
     def views(self, rank: int) -> tuple[list[StageView], dict[str, Piece]]:
         """The stages of a rank, and which parts of which parameters it has."""
         tensor, number = self.mesh.coordinates(rank)[2], 0
@@ -206,7 +212,6 @@ class SplitPlan:
         ranks = []
         for rank in range(self.world_size):
             views, pieces = self.views(rank)
-            row = self.pipeline_row(rank)
             data, pipeline, tensor = self.mesh.coordinates(rank)
             ranks.append({
                 "rank": rank, "data": data, "pipeline": pipeline, "tensor": tensor,
@@ -214,7 +219,7 @@ class SplitPlan:
                 "parameters": {name: {"shape": list(p.local), "part": str(p)}
                                for name, p in pieces.items()},
                 "elements": sum(math.prod(p.local) for p in pieces.values()),
-                "live": self.grid.live(row),
+                "live": self.live(rank),
             })  # fmt: skip
         return {
             "model": self.spec.name, "mesh": {"data": self.mesh.data,
@@ -280,7 +285,7 @@ def split_plan(
         raise UserError(f"stages = {count} needs {count - 1} cuts; received {list(cut)}")
     if cut:
         vertical.check(spec, cut)
-    else:
+    elif count > 1:  # one stage needs no cut, and a plan that is read back has no times
         cut = vertical.balanced(spec, count, vertical.weights_of(spec, balance, times))
     if engine == "rpc" and not place:
         place = calls.placed(count, world_size)

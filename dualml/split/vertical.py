@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dualml.errors import UserError, nearest
 from dualml.model.spec import ModelSpec
 
 BALANCES = ("parameters", "activations", "time")
+Costs = dict[int, tuple[float, int]]
 
 
 def legal(spec: ModelSpec) -> list[str]:
@@ -68,23 +69,29 @@ def balanced(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list
     blocks = [0, *(names.index(name) for name in allowed), len(names)]
     sums = [sum(weights[n] for n in names[a:b]) for a, b in itertools.pairwise(blocks)]
     total = [0.0, *itertools.accumulate(sums)]
-    # best[k][j]: (heaviest stage, sum of squares, where the last stage begins) of the first j
-    # blocks in k stages.
-    best: list[dict[int, tuple[float, float, int]]] = [{0: (0.0, 0.0, 0)}]
-    for _ in range(stages):
-        now: dict[int, tuple[float, float, int]] = {}
-        for j in range(1, len(sums) + 1):
-            options = [
-                (max(heavy, total[j] - total[i]), square + (total[j] - total[i]) ** 2, i)
-                for i, (heavy, square, _) in best[-1].items()
-                if i < j
-            ]
-            if options:
-                now[j] = min(options)
-        best.append(now)
+
+    def table(join: Callable[[float, float], float], most: float) -> list[Costs]:
+        """Number of stages → number of blocks in them → the cost, and where the last stage begins,
+        if no stage may be heavier than ``most``."""
+        best: list[Costs] = [{0: (0.0, 0)}]
+        for _ in range(stages):
+            now: Costs = {}
+            for j in range(1, len(sums) + 1):
+                options = [
+                    (join(cost, total[j] - total[i]), i)
+                    for i, (cost, _) in best[-1].items()
+                    if i < j and total[j] - total[i] <= most
+                ]
+                if options:
+                    now[j] = min(options)
+            best.append(now)
+        return best
+
+    heaviest = table(max, math.inf)[stages][len(sums)][0]
+    best = table(lambda squares, stage: squares + stage**2, heaviest)
     cut, j = list[int](), len(sums)
     for k in range(stages, 0, -1):
-        j = best[k][j][2]
+        j = best[k][j][1]
         cut.append(j)
     return [names[blocks[j]] for j in reversed(cut[:-1])]
 

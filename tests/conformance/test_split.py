@@ -15,6 +15,8 @@ from conformance.backends import require
 
 from dualml.backend import backends
 from dualml.launch.ranks import run_ranks
+from dualml.reference.communicator import run_threads
+from dualml.split.executor import Executor
 
 #: Batches of 8 divide into 2 and 4 micro-batches, those of 7 do not, of 1 most have no sample.
 SIZES = [8, 7, 1]
@@ -35,10 +37,10 @@ def case(
 
 #: Messages come in another order than they are wanted: every rank takes its micro-batches its own
 #: way.
-CROSSED = [
-    "0F0 0F1 0F2 0F3 . . . . . . . . 0B1 0B3 0B0 0B2".split(),
-    ". . . . 1F3 1F1 1F2 1F0 1B0 1B2 1B3 1B1".split(),
-]
+CROSSED = (
+    "0F0 0F1 0F2 0F3  .   .   .   .   .   .   .   .  0B1 0B3 0B0 0B2",
+    " .   .   .   .  1F3 1F1 1F2 1F0 1B0 1B2 1B3 1B1  .   .   .   . ",
+)
 RNN = {"embedding": "row", "decoder": "column"}
 CASES = {
     **{
@@ -47,7 +49,7 @@ CASES = {
         for m in (1, 4)
     },
     "interleaved": case(2, "deep", "adam", stages=4, schedule="interleaved", micro_batches=4),
-    "crossed": case(2, "deep", grid=CROSSED, micro_batches=4),
+    "crossed": case(2, "deep", grid=[row.split() for row in CROSSED], micro_batches=4),
     "there and back": case(2, "deep", "adam", place=[0, 1, 0], micro_batches=3),
     "to oneself": case(2, "deep", place=[0, 0, 1, 1], micro_batches=2, schedule="gpipe"),
     "data": case(2, "deep", "adam", data=2),
@@ -95,29 +97,25 @@ CASES = {
     "data tensor masks": case(4, "dropout", data=2, tensor=2, layers=RNN, sizes=[6, 5]),
     "four heads": case(4, "vit", "adam", tensor=4, layers={"qkv": "column", "proj": "row"}),
 }  # fmt: skip
-#: MindSpore compiles every stage of every case: some that have all that there is.
+#: MindSpore compiles every stage of every case and every size of a micro-batch: a few that have all
+#: that there is, with these batches.
 CHOSEN = {
     "mindspore": {
-        "crossed": [4],
-        "there and back": [5, 1],
-        "lenet inside": [4],
-        "vit inside micro": [4],
-        "masks inside": [2],
-        "trainers": [4],
-        "tensor pipeline": [4],
+        "crossed": [4, 4],
+        "there and back": [5, 5],
+        "lenet inside": [4, 4],
+        "masks inside": [2, 2],
+        "trainers": [4, 4],
+        "tensor pipeline": [3, 3],
         "data pipeline": [4, 1],
     }
 }
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
-    chosen = CHOSEN.get(name)
-    if chosen is None:
-        return CASES
-    return {
-        title: {**CASES[title], "sizes": sizes * (3 - len(sizes))}
-        for title, sizes in chosen.items()
-    }
+    """The cases that a backend runs."""
+    chosen = CHOSEN.get(name, dict.fromkeys(CASES))
+    return {t: {**CASES[t], "sizes": sizes or CASES[t]["sizes"]} for t, sizes in chosen.items()}
 
 
 Found = Callable[[str, str], list[dict[str, Any]]]
@@ -195,3 +193,38 @@ def test_the_helper_can_fail(title: str) -> None:
     other = split.expected({**CASES[title], "sizes": CASES[title]["sizes"][::-1]})
     with pytest.raises(AssertionError):
         assert_same(other, whole, 2e-6)
+
+
+def lost_sum(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Executor, "summed", lambda self, group, x: x)
+
+
+def other_masks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(split, "SEED", split.SEED + 1)
+
+
+def equal_shares(patch: pytest.MonkeyPatch) -> None:
+    """Of micro-batches that are not equally long."""
+    begin = Executor.begin
+
+    def planted(self: Executor, *words: Any) -> None:
+        begin(self, *words)
+        self.shares = [1 / len(self.shares)] * len(self.shares)
+
+    patch.setattr(Executor, "begin", planted)
+
+
+@pytest.mark.parametrize(("title", "plant"), [
+    ("mlp inside", lost_sum), ("vit inside", lost_sum), ("data", lost_sum), ("trainers", lost_sum),
+    ("masks by layer", other_masks), ("1f1b m=4", equal_shares),
+])  # fmt: skip
+def test_planted_faults_are_seen(
+    title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
+) -> None:
+    whole = split.expected(CASES[title])
+    argument = {"cases": [CASES[title]], "folder": str(tmp_path)}
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        run_threads(CASES[title]["ranks"], lambda comm: split.train(comm, argument), 10)
+    with pytest.raises(AssertionError):
+        assert_same(dict(np.load(tmp_path / "case0.rank0.npz")), whole, 1e-3)

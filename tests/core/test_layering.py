@@ -22,6 +22,9 @@ FORBIDDEN = {
 ONLY_TORCH = {
     "optim/compiled.py": "torch.compile is a choice; MindSpore's graph mode always compiles",
     "gloo.py": "MindSpore's receiving threads wait for their locks",
+    "rpc.py": "MindSpore has no remote procedure calls",
+    "rpc_agent.py": "MindSpore has no remote procedure calls",
+    "rpc_served.py": "MindSpore has no remote procedure calls",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "optim/foreach.py": "torch's multi-tensor kernels; MindSpore fuses inside the graph",
 }
@@ -29,6 +32,7 @@ ONLY_MS = {
     "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",
     "isa.py": "the slow convolution is a trap of the oneDNN that MindSpore bundles",
     "isa_probe.py": "MindSpore compiles only what stands in a file",
+    "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
 #: What the first answer of the command line must not wait for.
 HEAVY = ("numpy", "scipy", "pydantic", "matplotlib", "sklearn", "pooch", "jinja2", "requests")

@@ -12,12 +12,15 @@ from dualml.report.analysis.convergence import convergence
 from dualml.report.analysis.determinism import determinism
 from dualml.report.analysis.modes import modes
 from dualml.report.analysis.native import native
+from dualml.report.analysis.pays import pays, slow_link
+from dualml.report.analysis.pipeline import pipeline
 from dualml.report.analysis.sampling import sampling
 from dualml.report.analysis.scaling import scaling
-from dualml.report.analysis.serial import serial
+from dualml.report.analysis.serial import serial, split_serial
 from dualml.report.analysis.skew import skew
 from dualml.report.analysis.smoothness import smoothness
 from dualml.report.analysis.speed import speed
+from dualml.report.analysis.splits import splits
 from dualml.report.analysis.sweep import sweep
 from dualml.report.analysis.training import training
 from dualml.report.analysis.verdicts import headline, verdicts
@@ -34,6 +37,7 @@ def analyse(run: Run, words: Words) -> list[Topic]:
     together = (
         *(collectives, native, scaling, modes, batch, training, bottleneck),
         *(sampling, skew, serial),
+        *(split_serial, splits, pipeline, slow_link, pays),
     )
     if not ranks.distributed(run):
         return [Topic(p.__name__, p(run, words)) for p in (*alone, verdicts, caveats)]

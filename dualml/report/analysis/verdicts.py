@@ -6,6 +6,7 @@ from collections import Counter
 
 from dualml.report import numbers
 from dualml.report.analysis.base import Finding, Notes, named
+from dualml.report.analysis.serial import split
 from dualml.report.model import Comparison, Run
 from dualml.report.words import Words
 
@@ -24,14 +25,17 @@ def headline(run: Run, words: Words) -> tuple[str, str]:
     compared = run.judged
     if not compared:
         return tone, sentence
-    order = list(TONES)
-    equal = sum(s.verdict == "equal" for s in compared)
-    told = words("headline.serial", equal=equal, n=len(compared))
+    order, told = list(TONES), []
+    for key, wanted in (("serial", False), ("serial_split", True)):
+        mine = [s for s in compared if split(run, s) == wanted]
+        if mine:
+            equal = sum(s.verdict == "equal" for s in mine)
+            told.append(words(f"headline.{key}", equal=equal, n=len(mine)))
     worst = TONES[min((s.verdict for s in compared), key=_rank)]
     if not run.comparisons:  # one backend
-        return worst, told
+        return worst, words.sentences(told)
     tones = [TONES[v] for v in order]
-    return min(tone, worst, key=tones.index), words.sentences([sentence, told])
+    return min(tone, worst, key=tones.index), words.sentences([sentence, *told])
 
 
 def _rank(verdict: str) -> int:

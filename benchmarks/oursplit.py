@@ -1,0 +1,168 @@
+"""dualml's update of a split model as a trial runs it, for either framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from efficiency import own_core
+from ourparallel import Order, samples
+from ranks import paced
+from timing import Times, take_turns
+
+from dualml.backend import backends
+from dualml.model import initial_weights, model
+from dualml.model.spec import ModelSpec
+from dualml.optim import Schedule, rule_from
+from dualml.split.executor import Executor
+from dualml.split.horizontal import Segment
+from dualml.split.plan import split_plan
+from dualml.split.timeline import KINDS
+from dualml.split.training import SplitTraining
+
+LR, MICRO = 0.02, 4
+PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
+
+
+class OurSplit:
+    """A model of the zoo, SGD, split over all ranks; the losses of ``updates`` are read together.
+
+    Args:
+        split: arguments of `split_plan`.
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        x: Any,
+        y: Any,
+        name: str | ModelSpec,
+        batch: int,
+        updates: int,
+        **split: Any,
+    ) -> None:
+        backend = backends()[comm.backend].create("cpu", 1)
+        spec = model(name) if isinstance(name, str) else name
+        rule, weights = rule_from({"name": "sgd", "lr": LR}), initial_weights(spec, 0)
+        plan = split_plan(spec, comm.size, **split)
+        views = plan.views(comm.rank)[0]
+        segments = [item for view in views for item in view.items if isinstance(item, Segment)]
+        stage = backend.stage(
+            segments, first=views[0].stage == 0, last=views[-1].stage == len(plan.stages) - 1,
+            rule=rule, schedule=Schedule(), loss="cross_entropy", x=x, y=y, updates=updates,
+        )  # fmt: skip
+        self.executor = Executor(plan, comm, stage)
+        self.training = SplitTraining(backend, plan, comm, stage, x, y, self.executor)
+        fresh = rule.init({n: w.astype(np.float64) for n, w in weights.items()})
+        self.training.load(dict(weights), fresh, 0)
+        self.next, self.step, self.updates = Order(len(y), batch), 0, updates
+
+    def __call__(self) -> None:
+        lazy = []
+        for _ in range(self.updates):
+            self.step += 1
+            lazy.append(self.training.step(self.next(), self.step))
+        self.training.read(lazy)
+
+
+class OurWhole:
+    """The same model whole, on rank 0 alone."""
+
+    def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
+        self.rank, self.backend = comm.rank, backends()[comm.backend].create("cpu", 1)
+        spec, rule = model(name), rule_from({"name": "sgd", "lr": LR})
+        weights = initial_weights(spec, 0)
+        self.training = self.backend.training(
+            spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=updates, chunk=batch
+        )
+        fresh = rule.init({n: w.astype(np.float64) for n, w in weights.items()})
+        self.training.load(dict(weights), fresh, 0)
+        self.next, self.step, self.updates = Order(len(y), batch), 0, updates
+
+    def __call__(self) -> None:
+        lazy = []
+        for _ in range(0 if self.rank else self.updates):
+            self.step += 1
+            lazy.append(self.training.step(self.next(), self.step))
+        if lazy:
+            self.backend.read(lazy)
+
+
+class Transfers:
+    """The messages and collectives of the updates of a split, without the computation."""
+
+    def __init__(self, ours: OurSplit) -> None:
+        self.ours, self.comm = ours, ours.executor.comm
+        plan, rank, batch = ours.executor.plan, self.comm.rank, ours.next.batch
+        sent = [link for link in plan.links(batch) if link.source == rank]
+        came = [link for link in plan.links(batch) if link.target == rank]
+        self.out = [(link.target, self.floats(link.nbytes // link.messages)) for link in sent
+                    for _ in range(link.messages)]  # fmt: skip
+        self.into = [(link.source, self.floats(link.nbytes // link.messages)) for link in came
+                     for _ in range(link.messages)]  # fmt: skip
+        self.met = [self.floats(m.nbytes // m.calls) for m in plan.meetings(batch)
+                    for _ in range(m.calls)]  # fmt: skip
+
+    def floats(self, nbytes: int) -> Any:
+        return self.comm.tensor(np.zeros(nbytes // 4, np.float32))
+
+    def __call__(self) -> None:
+        for _ in range(self.ours.updates):
+            for (target, x), (source, buffer) in zip(self.out, self.into, strict=True):
+                asked = self.comm.irecv(buffer, source)
+                self.comm.isend(x, target).wait()
+                asked.wait()
+            for x in self.met:
+                self.comm.all_reduce(x, inplace=True)
+
+
+def races(comm: Any, x: Any, y: Any, batch: int, updates: int) -> dict[str, dict[str, Any]]:
+    """dualml's splits, the whole model, and the transfers alone, by comparison and variant."""
+    splits: dict[str, tuple[str, dict[str, Any]]] = {"pipeline": ("deep_mlp", PIPELINE)}
+    splits |= {name: (name, {"tensor": 2}) for name in ("mlp", "wide_mlp")}
+    found = {}
+    for name, (net, split) in splits.items():
+        ours = OurSplit(comm, x, y, net, batch, updates, **split)
+        found[name] = {
+            "ours": ours,
+            "whole": OurWhole(comm, x, y, net, batch, updates),
+            "transfers": Transfers(ours),
+        }
+    return found
+
+
+def race(comm: Any, calls: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, Times]:
+    """Milliseconds of an update, by comparison and variant."""
+    found = {}
+    for name, variants in calls.items():
+        times = take_turns({n: paced(comm, call) for n, call in variants.items()}, rounds)
+        updates = variants["ours"].updates
+        found[name] = {n: [t / updates for t in spent] for n, spent in times.items()}
+    return found
+
+
+def stages_at_work(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[float, ...]]]:
+    """Number of micro-batches → of every update when this rank's first pass began, its last one
+    ended, and the seconds that its passes took; schedule by schedule."""
+    own_core(comm.rank)
+    x, y = samples()
+    found = {}
+    for schedule in argument["schedules"]:
+        for m in argument["micro_batches"]:
+            split = PIPELINE | {"schedule": schedule, "micro_batches": m}
+            batch = m * argument["each"]
+            run = OurSplit(comm, x, y, "deep_mlp", batch, argument["updates"], **split)
+            run()
+            comm.barrier()
+            run.executor.timeline.clear()
+            run()
+            steps: dict[int, list[tuple[float, float]]] = {}
+            for row in run.executor.timeline.rows:
+                if KINDS[row[1]] in ("F", "B"):
+                    steps.setdefault(row[0], []).append((row[5], row[6]))
+            found[f"{schedule} {m}"] = [
+                (min(a for a, _ in spans), max(b for _, b in spans), sum(b - a for a, b in spans))
+                for spans in steps.values()
+            ]
+    return found

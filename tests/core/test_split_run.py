@@ -1,0 +1,188 @@
+"""Whole runs of split models, ranks being threads of the referee: no framework needed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import dualml, run, strict
+from safetensors.numpy import load_file
+
+from dualml.experiment.plan import restore
+from dualml.split.schedules import live_bound
+from dualml.split.timeline import COLUMNS, KINDS, read_timeline
+
+HEAD = """
+name = "splits"
+model = "lenet"
+title = { en = "Splits", zh = "拆分" }
+data = { name = "digits", train = 100, test = 30 }
+evaluation = { train_samples = 20, per_epoch = 1, early = [] }
+parity = { draws = 1, horizon = 8, trace = [1, 2, 5, 8] }
+[arms.one]
+optimizer = { name = "adam", lr = 0.001 }
+batch_size = 17
+updates = 8
+"""
+ARM = """
+[arms.{name}]
+optimizer = {{ name = "adam", lr = 0.001 }}
+batch_size = 17
+updates = 8
+world_size = {size}
+split = {{ {split} }}
+"""
+#: Arm → its ranks and its split. 100 samples in batches of 17: the sixth one has 15.
+SPLITS = {
+    "gpipe": (2, 'cut = ["flatten"], schedule = "gpipe", micro_batches = 4'),
+    "ofob": (3, 'schedule = "1f1b", micro_batches = 5'),
+    "woven": (2, 'stages = 4, schedule = "interleaved", micro_batches = 4'),
+    "inside": (2, "tensor = 2, micro_batches = 2"),
+    "mesh": (4, 'tensor = 2, cut = ["flatten"], micro_batches = 2'),
+    "copies": (4, 'data = 2, balance = "activations", schedule = "naive", micro_batches = 2'),
+    "timed": (2, 'balance = "time", micro_batches = 2'),
+    "shared": (3, 'trainers = 2, cut = ["conv2", "fc2"], place = [0, 1, 0], micro_batches = 4'),
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lab") / "splits.toml"
+    arms = (ARM.format(name=n, size=size, split=split) for n, (size, split) in SPLITS.items())
+    path.write_text(HEAD + "".join(arms), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def out(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("run") / "out"
+    code, told = run(lab, found)
+    assert code == 0, told
+    return found
+
+
+def trials(out: Path) -> dict[str, dict[str, Any]]:
+    return {t["arm"]: t for t in strict((out / "run.json").read_text())["trials"]}
+
+
+def test_every_split_is_the_whole_model(out: Path) -> None:
+    told = strict((out / "parity.json").read_text())["serial"]
+    assert {c["arm"]: (c["against"], c["verdict"], c["reason"]) for c in told} == dict.fromkeys(
+        SPLITS, ("one", "equal", "inside_envelope")
+    )
+    one = load_file(out / "trials/one/numpy/seed0/weights.safetensors")
+    traced = load_file(out / "trials/one/numpy/seed0/trace.safetensors")
+    for arm in SPLITS:
+        place = out / f"trials/{arm}/numpy/seed0"
+        mine, trace = (load_file(place / f"{n}.safetensors") for n in ("weights", "trace"))
+        assert (mine.keys(), trace.keys()) == (one.keys(), traced.keys())
+        for found, whole in ((mine, one), (trace, traced)):
+            for name, value in whole.items():
+                np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("arm", list(SPLITS))
+def test_what_is_told_of_the_ranks(out: Path, arm: str) -> None:
+    trial, plan = trials(out)[arm], restore(out / "plan").splits[arm]
+    size = SPLITS[arm][0]
+    assert (trial["status"], trial["world_size"]) == ("ok", size)
+    assert len(trial["ranks"]) == len(trial["memory"]) == size
+    for rank in trial["ranks"]:
+        assert set(rank) == {"compute_s", "transfer_s", "wait_s", "update_s", "step_s"}
+        assert all(seconds >= 0 for seconds in rank.values())
+        spent = rank["compute_s"] + rank["transfer_s"] + rank["wait_s"]
+        assert 0 < spent <= rank["step_s"] * 1.001
+    told = trial["split"]
+    assert 0 <= told["bubble_low"] <= told["bubble"] <= told["bubble_high"] < 1
+    assert told["updates"] == 8
+    used = {(link["source"], link["target"]) for link in told["links"]}
+    assert used == {(link.source, link.target) for link in plan.links(17)}
+    assert ("isend and irecv" in trial["how"]) == (len(plan.stages) > 1)
+    summed = plan.mesh.tensor > 1 or bool(plan.same_parameters())
+    assert ("all_reduce" in trial["how"]) == summed
+
+
+@pytest.mark.parametrize("arm", list(SPLITS))
+def test_what_the_ranks_hold(out: Path, arm: str) -> None:
+    """Measured: never more than the schedule allows, and exactly that where every rank must."""
+    memory, plan = trials(out)[arm]["memory"], restore(out / "plan").splits[arm]
+    for rank, told in enumerate(memory):
+        row, m = plan.pipeline_row(rank), plan.micro_batches
+        assert told["live"] == plan.live(rank)
+        assert told["live"] <= live_bound(plan.schedule, plan.place, m, row)
+        assert told["held_bytes"] > 0
+        elements = sum(int(np.prod(p.local)) for p in plan.views(rank)[1].values())
+        assert told["parameter_bytes"] == 8 * elements
+    by_hand = {"gpipe": [4, 4], "ofob": [3, 2, 1], "inside": [1, 1], "copies": [1] * 4,
+               "mesh": [2, 2, 1, 1]}  # fmt: skip
+    if arm in by_hand:
+        assert [told["live"] for told in memory] == by_hand[arm]
+
+
+@pytest.mark.parametrize("arm", list(SPLITS))
+def test_timelines(out: Path, arm: str) -> None:
+    plan = restore(out / "plan").splits[arm]
+    for rank in range(plan.world_size):
+        place = out / f"trials/{arm}/numpy/seed0/rank{rank}.timeline.npz"
+        events = read_timeline(place)
+        assert set(events) == set(COLUMNS)
+        assert (events["end"] >= events["begin"]).all()
+        assert set(events["step"]) == set(range(1, 9))
+        for step in (1, 6):
+            mine = events["step"] == step
+            for kind in "FB":
+                done = mine & (events["kind"] == KINDS.index(kind))
+                order = [(a.stage, a.micro) for a in plan.program(rank) if a.kind == kind]
+                pairs = zip(events["stage"][done], events["micro"][done], strict=True)
+                assert [(int(s), int(m)) for s, m in pairs] == order
+            assert (mine & (events["kind"] == KINDS.index("update"))).sum() == 1
+    one = out / "trials/one/numpy/seed0"
+    assert not list(one.glob("*timeline*"))
+
+
+def test_a_cut_by_measured_times_is_the_cut_of_the_run(out: Path) -> None:
+    told = json.loads((out / "plan/plan.json").read_text())["splits"]["timed"]
+    again = restore(out / "plan")
+    assert again.splits["timed"].cut == tuple(told["cut"]) != ()
+    assert again.experiment.arms["timed"].split.balance == "time"  # type: ignore[union-attr]
+    memory = trials(out)["timed"]["memory"]
+    assert [m["parameter_bytes"] / 8 for m in memory] == [r["elements"] for r in told["ranks"]]
+    assert dualml("run", "--resume", out, "--no-report").returncode == 0
+
+
+@pytest.mark.parametrize("arm", ["mesh", "shared"])
+def test_an_interrupted_split_goes_on_as_if_nothing_had_been(
+    lab: Path, tmp_path: Path, arm: str
+) -> None:
+    more = ["--arm", arm, "--set", f"arms.{arm}.updates=80", "--set", "evaluation.per_epoch=1",
+            "--set", "evaluation.train_samples=2", "--set", "data.test=2"]  # fmt: skip
+    words = [sys.executable, "-m", "dualml", "run", str(lab), "--backend", "numpy", *more]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    place = f"trials/{arm}/numpy/seed0"
+    done = subprocess.run([*words, "--no-report", "--out", str(whole)], timeout=200, check=False)
+    assert done.returncode == 0
+    process = subprocess.Popen([*words, "--no-report", "--out", str(broken)])
+    deadline = time.monotonic() + 100
+    while not (broken / place / "rank1.checkpoint.safetensors").exists():
+        assert process.poll() is None, "it ended before there was a checkpoint"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 130
+    resume = [sys.executable, "-m", "dualml", "run", "--resume", str(broken), "--no-report"]
+    assert subprocess.run(resume, timeout=200, check=False).returncode == 0
+    name = f"{place}/weights.safetensors"
+    assert (broken / name).read_bytes() == (whole / name).read_bytes()
+    losses = [
+        [json.loads(line)["value"] for line in (where / place / "rank0.jsonl").open()]
+        for where in (whole, broken)
+    ]
+    assert losses[0] == losses[1]
+    assert not list((broken / place).glob("*checkpoint*"))

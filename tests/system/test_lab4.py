@@ -1,0 +1,102 @@
+"""Lab 4 and the parameter-server RNN as a user runs them, on real ranks of both frameworks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.backends import require
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+ARMS = ["whole", "by-layer", "inside", "rpc-3", "deep", "deep-1f1b", "micro-8", "vit", "vit-heads"]
+Ran = tuple[Path, dict[str, Any]]
+
+
+def run(out: Path, *words: str) -> dict[str, Any]:
+    require("torch")
+    require("mindspore")
+    command = [sys.executable, "-m", "dualml", "run", *words, "--quick", "--backend", "both"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--json"], capture_output=True, text=True, timeout=580,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.fixture(scope="module")
+def lab4(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    out = tmp_path_factory.mktemp("lab4") / "out"
+    arms = [word for arm in ARMS for word in ("--arm", arm)]
+    return out, run(out, "lab4", *arms)
+
+
+@pytest.fixture(scope="module")
+def rnn_ps(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    out = tmp_path_factory.mktemp("rnn_ps") / "out"
+    arms = ["--arm", "whole", "--arm", "two-trainers", "--arm", "two-trainers-asynchronous"]
+    return out, run(out, "rnn_ps", "--data", "sentences", *arms)
+
+
+def statuses(told: dict[str, Any]) -> dict[tuple[str, str], str]:
+    return {(t["arm"], t["backend"]): t["status"] for t in told["trials"]}
+
+
+def serial(out: Path) -> dict[tuple[str, str], str | None]:
+    found = json.loads((out / "parity.json").read_text("utf-8"))["serial"]
+    return {(c["arm"], c["backend"]): c["verdict"] for c in found}
+
+
+def test_every_split_is_the_whole_model_on_both_frameworks(lab4: Ran) -> None:
+    out, told = lab4
+    found = statuses(told)
+    assert found.pop(("rpc-3", "mindspore")) == "unsupported"
+    assert set(found.values()) == {"ok"}
+    verdicts = serial(out)
+    split = [arm for arm in ARMS if arm not in ("whole", "deep", "vit")]
+    expected = {(a, b) for a in split for b in ("torch", "mindspore")} - {("rpc-3", "mindspore")}
+    assert set(verdicts) == expected
+    assert set(verdicts.values()) == {"equal"}
+    pairs = {c["verdict"] for c in told["parity"] if c["arm"] != "rpc-3"}
+    assert pairs == {"equal"}
+
+
+def test_the_ranks_tell_where_their_time_and_memory_went(lab4: Ran) -> None:
+    _, told = lab4
+    for trial in told["trials"]:
+        if trial["arm"] == "micro-8":
+            assert len(trial["ranks"]) == len(trial["memory"]) == 2
+            assert 0 < trial["split"]["bubble"] < 1
+            for link in trial["split"]["links"]:  # 256 samples of 512 features
+                assert link["bytes"] == 256 * 512 * 4
+            live = [rank["live"] for rank in trial["memory"]]
+            assert live == [2, 1]
+            for rank in trial["ranks"]:
+                parts = ("compute_s", "transfer_s", "wait_s")
+                assert all(rank[part] >= 0 for part in parts)
+                assert sum(rank[part] for part in parts) <= 1.05 * rank["step_s"]
+
+
+def test_the_report_of_split_models(lab4: Ran) -> None:
+    out, _ = lab4
+    page = (out / "report.html").read_text("utf-8")
+    for arm in ARMS:
+        assert arm in page
+
+
+def test_trainers_on_a_server_compute_what_one_rank_computes(rnn_ps: Ran) -> None:
+    out, told = rnn_ps
+    assert set(statuses(told).values()) == {"ok"}
+    verdicts = serial(out)
+    for backend in ("torch", "mindspore"):
+        assert verdicts["two-trainers", backend] == "equal"
+        assert verdicts["two-trainers-asynchronous", backend] is None  # another rule, on purpose
+    assert {c["verdict"] for c in told["parity"]} == {"equal"}
+    for trial in told["trials"]:
+        assert 1 < trial["test_perplexity"] < 200

@@ -1,0 +1,114 @@
+"""Training by remote procedure calls on the ranks of a group, and on one rank without them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import backends
+from dualml.experiment.split import Split
+from dualml.model import initial_weights, model
+from dualml.model.zoo import rnn_lm_dropout
+from dualml.optim import Schedule, rule_from
+
+STEPS, SAMPLES, BATCH = 4, 40, 17
+RULES = {"sgd": {"name": "sgd", "lr": 0.1}, "adam": {"name": "adam", "lr": 0.01}}
+FALLING = Schedule(kind="cosine")
+
+
+def spec_of(name: str) -> Any:
+    return rnn_lm_dropout(words=11, length=5) if name == "rnn" else model(name)
+
+
+def data(spec: Any) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(1)
+    if spec.tokens:
+        x = draw.integers(0, 11, (SAMPLES, 5)).astype(np.int32)
+        return x, draw.integers(0, 11, (SAMPLES, 5))
+    x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
+    return x, draw.integers(0, 10, SAMPLES)
+
+
+def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
+    """Losses, a trace, an evaluation, weights and state of a few updates, as lists."""
+    spec, rule = spec_of(case["model"]), rule_from(RULES[case["rule"]])
+    weights, (x, y) = initial_weights(spec, 0), data(spec)
+    start = rule.init({name: w.astype(np.float64) for name, w in weights.items()})
+    batches = [np.random.default_rng(t).permutation(SAMPLES)[:BATCH] for t in range(STEPS + 1)]
+    read = case["read"] if callable(case.get("read")) else training.read
+    for _ in range(2):  # the second time from the start again
+        training.load(weights, start, 0)
+        losses = read([training.step(batches[t], t) for t in range(1, STEPS + 1)])
+    found = training.trace(batches[0], batches[0][:3])
+    loss, classes = training.evaluate(x[:9], y[:9])
+    middle = training.state()
+    training.load(training.weights(), middle, STEPS)
+    return {
+        "losses": losses.tolist(),
+        "trace": [found.data, found.loss],
+        "gradients": {n: g.tolist() for n, g in found.gradients.items()},
+        "activations": {n: a.tolist() for n, a in found.activations.items()},
+        "evaluation": [loss, classes.tolist()],
+        "weights": {n: w.tolist() for n, w in training.weights().items()},
+        "state": {s: {n: a.tolist() for n, a in d.items()} for s, d in training.state().items()},
+    }
+
+
+def options(case: dict[str, Any], spec: Any) -> dict[str, Any]:
+    x, y = data(spec)
+    rule = rule_from(RULES[case["rule"]])
+    more = {"rule": rule, "schedule": FALLING, "loss": "cross_entropy", "x": x, "y": y}
+    return {**more, "updates": STEPS + 1, "seed": 5}
+
+
+def made(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
+    backend, spec = backends()[comm.backend].create("cpu", 1), spec_of(case["model"])
+    plan = Split(**case["split"]).plan(spec, comm.size)
+    return plan, backend.rpc(plan, comm, **options(case, spec))
+
+
+def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every case by calls, and where its parameters are."""
+    found = []
+    for case in argument["cases"]:
+        plan, training = made(comm, case)
+        told = watched(training, case)
+        held = [list(names) for names in getattr(training, "names", [])]
+        owners = [s.owner().id for s in getattr(training, "stages", [])]
+        kinds = [row[1] for row in training.executor.timeline.rows]
+        found.append(told | {"held": held, "owners": owners, "driver": plan.driver, "kinds": kinds})
+    return found
+
+
+def whole(case: dict[str, Any]) -> dict[str, Any]:
+    """The same on one rank, in this process."""
+    backend, spec = backends()["torch"].create("cpu", 1), spec_of(case["model"])
+    more = options(case, spec)
+    first = (more.pop(name) for name in ("rule", "schedule", "loss", "x", "y"))
+    training = backend.training(spec, initial_weights(spec, 0), *first, **more)
+    return watched(training, case | {"read": backend.read})
+
+
+def dies(comm: Any, argument: dict[str, Any]) -> None:
+    """One rank is killed while the driver goes on and on."""
+    _, training = made(comm, argument)
+    training.load(initial_weights(spec_of(argument["model"]), 0), {}, 0)
+    comm.barrier()
+    if comm.rank == argument["rank"]:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    for _ in range(100000):
+        training.step(np.arange(BATCH), 1)
+        if not training.drives:
+            comm.barrier()
+
+
+def fails(comm: Any, argument: dict[str, Any]) -> None:
+    """A call that cannot be served."""
+    _, training = made(comm, argument)
+    if training.drives:
+        training.call(training.stages[-1], "nothing")()
+    comm.barrier()

@@ -1,0 +1,132 @@
+"""A model split by `torch.distributed.rpc` computes what the whole one computes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import rpc_cases
+
+from dualml.errors import TrialError
+from dualml.launch.ranks import run_ranks
+from dualml.split.timeline import KINDS
+
+HERE = Path(__file__).resolve().parent
+pytestmark = pytest.mark.system
+RPC = {"engine": "rpc"}
+CUT = {**RPC, "cut": ["flatten"]}
+SERVER = {**RPC, "place": [0, 1, 0]}
+CASES: dict[int, list[dict[str, Any]]] = {
+    2: [
+        {"model": "lenet", "rule": "sgd", "split": CUT},
+        {"model": "lenet", "rule": "adam", "split": {**SERVER, "micro_batches": 4}},
+        {"model": "rnn", "rule": "adam", "split": {**SERVER, "micro_batches": 2}},
+    ],
+    3: [
+        {"model": "lenet", "rule": "sgd", "split": {**CUT, "micro_batches": 4}},
+        {"model": "mlp", "rule": "adam", "split": RPC},
+        {"model": "mlp", "rule": "sgd", "split": {**RPC, "stages": 3, "micro_batches": 2}},
+    ],
+}
+CLOSE = {"rtol": 2e-5, "atol": 2e-6}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def path() -> Iterator[None]:
+    """The ranks import what they run from this folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        before = os.environ.get("PYTHONPATH")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *([before] if before else [])]))
+        yield
+
+
+@pytest.fixture(scope="module", params=CASES)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
+    """(cases, what every rank found for each, all that the ranks' logs say)."""
+    size, folder = request.param, tmp_path_factory.mktemp("rpc")
+    found = run_ranks(
+        "torch", size, "rpc_cases:train", {"cases": CASES[size]}, folder=folder, timeout=30
+    )
+    logs = "".join(path.read_text() for path in folder.glob("*.log"))
+    return CASES[size], found, logs
+
+
+def test_it_computes_what_the_whole_model_computes(trained: Any) -> None:
+    cases, found, _ = trained
+    for number, case in enumerate(cases):
+        want, got = rpc_cases.whole(case), found[0][number]
+        assert got["trace"][0] == want["trace"][0]
+        for part in ("losses", "evaluation"):
+            for a, b in zip(got[part], want[part], strict=True):
+                np.testing.assert_allclose(a, b, **CLOSE)
+        np.testing.assert_allclose(got["trace"][1], want["trace"][1], **CLOSE)
+        for part in ("gradients", "activations", "weights"):
+            compare(got[part], want[part])
+        assert set(got["state"]) == set(want["state"])
+        for slot, named in want["state"].items():
+            compare(got["state"][slot], named)
+
+
+def compare(got: dict[str, Any], want: dict[str, Any]) -> None:
+    assert list(got) == list(want)
+    for name in want:
+        a, b = np.array(got[name]), np.array(want[name])
+        assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-12, name
+
+
+def test_all_ranks_are_told_the_same(trained: Any) -> None:
+    _, found, _ = trained
+    own = {"held", "owners", "kinds"}
+    first, *others = ([{k: v for k, v in c.items() if k not in own} for c in r] for r in found)
+    assert all(other == first for other in others)
+
+
+def test_the_parameters_are_where_the_plan_says(trained: Any) -> None:
+    cases, found, _ = trained
+    for number, case in enumerate(cases):
+        spec = rpc_cases.spec_of(case["model"])
+        plan = rpc_cases.Split(**case["split"]).plan(spec, len(found))
+        told = found[plan.driver][number]
+        assert told["driver"] == plan.driver
+        assert told["owners"] == list(plan.place)
+        held: dict[int, list[str]] = {rank: [] for rank in range(len(found))}
+        for rank, names in zip(plan.place, told["held"], strict=True):
+            held[rank] += names
+        assert [held[rank] for rank in held] == [list(plan.views(rank)[1]) for rank in held]
+
+
+def test_the_driver_notes_what_it_does_and_the_logs_are_silent(trained: Any) -> None:
+    cases, found, logs = trained
+    assert logs == ""
+    for number, _ in enumerate(cases):
+        told = found[found[0][number]["driver"]][number]["kinds"]
+        one = [KINDS.index(kind) for kind in ("F", "B", "update")]
+        assert told == one * (2 * rpc_cases.STEPS)
+        others = [r for r in range(len(found)) if r != found[0][number]["driver"]]
+        assert all(found[rank][number]["kinds"] == [] for rank in others)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_ends_all_and_is_named(rank: int) -> None:
+    case = {"model": "lenet", "rule": "sgd", "split": CUT, "rank": rank}
+    begin = time.monotonic()
+    with pytest.raises(TrialError, match=rf"rank {rank}: was ended by SIGKILL"):
+        run_ranks("torch", 3, "rpc_cases:dies", case, timeout=30)
+    assert time.monotonic() - begin < 40
+
+
+def test_a_call_that_fails_is_told_in_one_line_with_its_rank() -> None:
+    case = {"model": "lenet", "rule": "sgd", "split": CUT}
+    with pytest.raises(
+        TrialError, match=r"calling rank 2 by rpc: rank 2 failed: .*nothing"
+    ) as told:
+        run_ranks("torch", 3, "rpc_cases:fails", case, timeout=20)
+    assert "\n" not in str(told.value)
