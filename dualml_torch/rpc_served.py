@@ -42,7 +42,8 @@ class SubNetwork:
             samples: their numbers, where the model has Dropout layers.
         """
         with self.turn:
-            return self.part((x,), self.masks(step, samples))[-1]
+            output: torch.Tensor = self.part((x,), self.masks(step, samples))[-1]
+            return output
 
     def masks(self, step: int, samples: torch.Tensor | None) -> list[torch.Tensor]:
         if samples is None:
@@ -57,14 +58,15 @@ class SubNetwork:
     @torch.no_grad()
     def infer(self, x: torch.Tensor) -> torch.Tensor:
         """The output in evaluation mode."""
-        return self.part((x,))[-1]
+        output: torch.Tensor = self.part((x,))[-1]
+        return output
 
     @torch.no_grad()
     def outputs(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         """Layer → its output in evaluation mode."""
         return {name: values[-1] for name, values in self.part.walk((x,))}
 
-    def parameters(self) -> dict[str, rpc.RRef]:
+    def parameters(self) -> dict[str, Any]:
         """Canonical name → reference to the parameter here."""
         return {name: rpc.RRef(parameter) for name, parameter in self.own.items()}
 

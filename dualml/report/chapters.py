@@ -94,6 +94,8 @@ def _crowded(run: Run, words: Words, name: str) -> list[str]:
     """Beside every time: the ranks had to share cores."""
     if name in UNTIMED:
         return []
+    if name in splits.NAMES:
+        return splits.notices(run, words, name)
     if name == "scaling":
         return notices(run, words)
     own = {"modes": mode_arms, "batch": batch_arms}.get(name)

@@ -229,7 +229,7 @@ def legend(made: Canvas, bars: Sequence[Bar], words: Words) -> None:
     made.legend(
         handles=handles,
         loc="outside upper left",
-        ncols=len(handles),
+        ncols=len(handles) if len(handles) < 7 else 4,
         handlelength=1.2,
         handleheight=0.9,
         columnspacing=1.4,

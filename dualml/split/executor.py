@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.aggregation import strategy
-from dualml.aggregation.slow import Slow, pause
+from dualml.aggregation.slow import pause
 from dualml.communicator import Communicator
 from dualml.communicator.parts import parts_of
 from dualml.model.dropout import masks as dropout_masks
@@ -19,40 +18,27 @@ from dualml.model.spec import Dropout
 from dualml.split.horizontal import Joint, Segment
 from dualml.split.mailbox import Key, Mailbox
 from dualml.split.plan import SplitPlan, StageView
+from dualml.split.rank import Rank, group_of
 from dualml.split.schedule import Action
 from dualml.split.stage import Arrays, Stage, Tensor, Values
-from dualml.split.timeline import Timeline
 
 Index = NDArray[np.int64]
 
 
-class Executor:
+class Executor(Rank):
     """Executes a `SplitPlan` as one of its ranks.
 
     Attributes:
-        slow, seed: of the trial: the handicap of a rank, and what masks and orders are drawn from.
+        seed: of the trial: what masks and orders are drawn from.
         live: most micro-batches at once between their forward and backward pass, so far.
         held: most bytes kept for backward passes, while the stage was ``measuring``.
     """
 
-    def __init__(
-        self,
-        plan: SplitPlan,
-        comm: Communicator,
-        stage: Stage,
-    ) -> None:
-        self.plan, self.comm, self.stage = plan, comm, stage
-        self.slow: Slow | None = None
-        self.rank = comm.rank
-        self.data, _, self.tensor = plan.mesh.coordinates(self.rank)
-        self.views = {view.stage: view for view in plan.views(self.rank)[0]}
-        self.program, self.last = plan.program(self.rank), len(plan.stages) - 1
-        self.row = group_of(comm, plan.mesh.tensor_groups())
+    def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
+        super().__init__(plan, comm, stage)
+        self.program = plan.program(self.rank)
         self.same = group_of(comm, plan.same_parameters())
-        self.shapes = plan.spec.shapes()
-        self.timeline = Timeline()
-        self.live = self.held = 0
-        self.now = self.seed = 0
+        self.live = self.held = self.seed = 0
 
     # --- an update ----------------------------------------------------------------------------
 
@@ -121,13 +107,6 @@ class Executor:
         mesh = self.plan.mesh
         there = [mesh.rank(self.data, place, self.tensor) for place in range(mesh.pipeline)]
         return [rank for rank in there if rank != self.rank]
-
-    def owner(self, stage: int, micro: int) -> int:
-        return self.plan.owner(self.data, stage, self.tensor, micro)
-
-    def shape(self, stage: int, size: int) -> tuple[int, ...]:
-        """Of the message between a stage and the next one."""
-        return (size, *self.shapes[self.plan.stages[stage][-1]])
 
     def forward(self, view: StageView, micro: int, step: int) -> Any:
         """A stage's forward pass of a micro-batch; the lazy loss of the last stage."""
@@ -209,42 +188,6 @@ class Executor:
         with self.timeline.during("send", stage, micro, kind == "B", nbytes):
             self.mail.send((kind, stage, micro), x, peer)
 
-    # --- inside a layer ---------------------------------------------------------------------------
-
-    def join(self, joint: Joint, values: Values, stage: int, micro: int) -> Values:
-        """Forward through a joint."""
-        top = values[-1]
-        if joint.kind == "copy":
-            return values
-        assert self.row is not None
-        with self.timeline.during("collective", stage, micro, False, self.comm.nbytes(top)):
-            if joint.kind == "sum":
-                top = self.summed(self.row, top)
-            else:
-                top = self.stage.concat(self.row.all_gather(top), joint.axis)
-        return (*values[:-1], top)
-
-    def unjoin(self, joint: Joint, gradients: Values, stage: int, micro: int) -> Values:
-        """Backward through a joint."""
-        top = gradients[-1]
-        if joint.kind == "sum":
-            return gradients
-        assert self.row is not None
-        if joint.kind == "gather":
-            top = self.stage.cut(top, joint.axis, self.row.rank, self.row.size)
-        else:
-            with self.timeline.during("collective", stage, micro, True, self.comm.nbytes(top)):
-                top = self.summed(self.row, top)
-        return (*gradients[:-1], top)
-
-    def summed(self, group: Communicator, x: Tensor) -> Tensor:
-        if self.slow is not None:
-            schedule, nbytes = strategy("all_reduce").schedule(group.size), group.nbytes(x)
-            late = self.slow.rank in group.ranks and self.slow.rank == self.rank
-            if late:
-                pause(self.slow.schedule_delay(schedule, self.rank, nbytes, self.now))
-        return group.all_reduce(x, inplace=True)
-
     def delay(self, sent: int, received: int) -> float:
         assert self.slow is not None
         return self.slow.transferring(self.rank, sent, received, self.now)
@@ -272,56 +215,3 @@ class Executor:
                     own.append(np.ascontiguousarray(mask))
             found[number] = own
         return found
-
-    # --- without a backward pass ------------------------------------------------------------------
-
-    def infer(
-        self, first: Callable[[], Tensor], rows: int
-    ) -> tuple[Tensor | None, dict[str, tuple[Tensor, Any]]]:
-        """The logits of ``rows`` samples on the ranks of the last stage, and of every layer of this
-        rank the output with (axis, blocks) of its slice, None where it is whole.
-
-        Args:
-            first: makes the samples' tensor, where the first stage is here.
-        """
-        seen: dict[str, tuple[Tensor, Any]] = {}
-        logits, pending = None, []
-        values: Values = ()
-        for stage, names in enumerate(self.plan.stages):
-            if stage not in self.views or self.owner(stage, 0) != self.rank:
-                continue
-            if stage == 0:
-                values = (first(),)
-            elif self.owner(stage - 1, 0) != self.rank:
-                buffer = self.stage.empty(self.shape(stage - 1, rows))
-                values = (self.comm.irecv(buffer, self.owner(stage - 1, 0)).wait(),)
-            view, number, name = self.views[stage], 0, names[0]
-            for item in view.items:
-                if isinstance(item, Joint):
-                    values = self.join(item, values, stage, 0)
-                    if item.kind == "sum":
-                        seen[name] = (values[-1], None)
-                    continue
-                values, outputs = self.stage.infer(view.segments[number], values)
-                number += 1
-                for (name, _), output in zip(item.layers, outputs, strict=True):
-                    seen[name] = (output, item.split.get(name))
-            if stage == self.last:
-                logits = values[-1]
-            elif self.owner(stage + 1, 0) != self.rank:
-                pending.append(self.comm.isend(values[-1], self.owner(stage + 1, 0)))
-        for sent in pending:
-            sent.wait()
-        return logits, seen
-
-
-def group_of(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
-    """The communicator of this rank's group; every rank calls it with the same groups."""
-    mine = None
-    for group in groups:
-        if len(group) == 1:
-            continue
-        made = comm if len(group) == comm.size else comm.subgroup(group)
-        if made is not None and comm.rank in group:
-            mine = made
-    return mine

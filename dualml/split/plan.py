@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
-from dualml.split import calls, vertical
-from dualml.split.horizontal import Item, Joint, Segment, Shard, styles_of
+from dualml.split import calls, traffic, vertical
+from dualml.split.horizontal import Item, Segment, Shard, styles_of
 from dualml.split.mesh import Mesh
 from dualml.split.pieces import Piece
 from dualml.split.schedule import Action, Grid
 from dualml.split.schedules import build
+from dualml.split.traffic import Link, Meeting
 from dualml.split.validate import validate
-
-FLOAT = 4  # bytes of an element between ranks
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,6 @@ class StageView:
     stage: int
     items: tuple[Item, ...]
     segments: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Link:
-    """What one rank sends another in an update."""
-
-    source: int
-    target: int
-    messages: int
-    nbytes: int
-    what: str
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """A collective of some ranks in an update: ``calls`` of it, ``nbytes`` together."""
-
-    ranks: tuple[int, ...]
-    kind: str
-    calls: int
-    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -154,53 +133,16 @@ class SplitPlan:
         last = self.stages[stage][-1]
         return math.prod(self.spec.shapes()[last])
 
-    # --- what crosses -----------------------------------------------------------------------------
-
     def links(self, batch: int) -> list[Link]:
-        """Messages between stages in an update of ``batch`` samples, by pair of ranks."""
-        found: dict[tuple[int, int, str], tuple[int, int]] = {}
-        if self.engine == "rpc":
-            found = calls.crossing(self, batch, FLOAT)
-        for data, _, micro, size in self.micro(batch) if self.engine == "messages" else ():
-            for stage in range(len(self.stages) - 1):
-                nbytes = size * self.boundary(stage) * FLOAT
-                for tensor in range(self.mesh.tensor):
-                    a = self.owner(data, stage, tensor, micro)
-                    b = self.owner(data, stage + 1, tensor, micro)
-                    for source, target, what in ((a, b, "activations"), (b, a, "gradients")):
-                        if source != target and size:
-                            count, total = found.get((source, target, what), (0, 0))
-                            found[source, target, what] = (count + 1, total + nbytes)
-        return [Link(s, t, n, b, what) for (s, t, what), (n, b) in sorted(found.items())]
+        """Messages between stages in an update of ``batch`` samples."""
+        return traffic.links(self, batch)
 
     def meetings(self, batch: int) -> list[Meeting]:
         """Collectives in an update of ``batch`` samples."""
-        found: dict[tuple[tuple[int, ...], str], tuple[int, int]] = {}
-
-        def add(ranks: Sequence[int], kind: str, nbytes: int) -> None:
-            count, total = found.get((tuple(ranks), kind), (0, 0))
-            found[tuple(ranks), kind] = (count + 1, total + nbytes)
-
-        for group in self.mesh.tensor_groups() if self.mesh.tensor > 1 else ():
-            data = self.mesh.coordinates(group[0])[0]
-            for view in self.views(group[0])[0]:
-                for joint in (item for item in view.items if isinstance(item, Joint)):
-                    for d, _, _, size in self.micro(batch):
-                        if d == data and size:
-                            kind = "all_gather" if joint.kind == "gather" else "all_reduce"
-                            way = "backward" if joint.kind == "copy" else "forward"
-                            nbytes = size * math.prod(joint.shape) * FLOAT
-                            each = nbytes // self.mesh.tensor if kind == "all_gather" else nbytes
-                            add(group, f"{kind} {way}", each)
-        for group in self.same_parameters():
-            total = sum(math.prod(p.local) for p in self.views(group[0])[1].values())
-            add(group, "all_reduce gradients", total * FLOAT)
-        return [Meeting(ranks, kind, n, b) for (ranks, kind), (n, b) in found.items()]
+        return traffic.meetings(self, batch)
 
     def micro(self, batch: int) -> list[tuple[int, int, int, int]]:
         """(replica, samples of the replica, micro-batch, samples of it) of an update."""
-        from dualml.communicator.parts import parts_of
-
         return [
             (data, samples, micro, size)
             for data, samples in enumerate(parts_of(batch, self.mesh.data))

@@ -164,7 +164,7 @@ def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
     losses = [training.step(batch, t) for t, batch in enumerate(own, start=1)]
     told["losses"] = np.array([trace.loss, *read(losses)])
     x, y = data(spec_of(case))
-    loss, predicted = training.evaluate(x[:7], y[:7])
+    loss, predicted = training.evaluate(x[:PROBE], y[:PROBE])
     told["evaluation"], told["predicted"] = np.array([loss]), predicted
     told |= {f"weight {name}": w for name, w in training.weights().items()}
     for slot, named in training.state().items():

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("mindspore")
 
-from dualml.backend import backends  # noqa: E402
-from dualml.errors import Unsupported  # noqa: E402
+from dualml.backend import backends
+from dualml.errors import Unsupported
 
 
 def test_it_says_why_and_what_runs_instead() -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import numpy as np
+import psutil
+import torch
+import torch.distributed.rpc as rpc
 
 from dualml.backend import backends
 from dualml.experiment.split import Split
@@ -72,16 +76,31 @@ def made(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case by calls, and where its parameters are."""
+    """Every case by calls, where its parameters are, and how the ranks serve."""
     found = []
     for case in argument["cases"]:
         plan, training = made(comm, case)
         told = watched(training, case)
-        held = [list(names) for names in getattr(training, "names", [])]
-        owners = [s.owner().id for s in getattr(training, "stages", [])]
-        kinds = [row[1] for row in training.executor.timeline.rows]
-        found.append(told | {"held": held, "owners": owners, "driver": plan.driver, "kinds": kinds})
+        own: dict[str, Any] = {"kinds": [row[1] for row in training.executor.timeline.rows]}
+        if training.drives:
+            every = [training.call(stage, "parameters")() for stage in training.stages]
+            own["held"] = [(n, p.owner().id) for part in every for n, p in part.items()]
+            names = [f"rank{rank}" for rank in range(comm.size)]
+            own["threads"] = [rpc.rpc_sync(name, threads) for name in names]
+            own["optimizers"] = len(training.optimizers)
+        comm.barrier()  # nobody leaves while he is asked
+        found.append(told | {"driver": plan.driver, "own": own, "listening": listening()})
     return found
+
+
+def threads() -> int:
+    return torch.get_num_threads()
+
+
+def listening() -> list[str]:
+    """Where this process can be reached."""
+    there = psutil.Process().net_connections("inet")
+    return sorted({c.laddr.ip for c in there if c.status == psutil.CONN_LISTEN})
 
 
 def whole(case: dict[str, Any]) -> dict[str, Any]:
@@ -107,8 +126,15 @@ def dies(comm: Any, argument: dict[str, Any]) -> None:
 
 
 def fails(comm: Any, argument: dict[str, Any]) -> None:
-    """A call that cannot be served."""
+    """A call that cannot be served, or takes too long."""
     _, training = made(comm, argument)
     if training.drives:
-        training.call(training.stages[-1], "nothing")()
+        last = training.stages[-1]
+        training.on(last, sleep)() if argument["late"] else training.call(last, "nothing")()
+    elif argument["late"]:
+        time.sleep(60)  # else it would be the first to give up
     comm.barrier()
+
+
+def sleep(stage: Any) -> None:
+    time.sleep(60)

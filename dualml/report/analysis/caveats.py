@@ -6,6 +6,7 @@ from dualml.report import machine, numbers, ranks
 from dualml.report.analysis.base import Finding, Notes
 from dualml.report.model import Run
 from dualml.report.scaling import all_points
+from dualml.report.splits.arms import split_arms
 from dualml.report.words import Words
 
 
@@ -53,7 +54,8 @@ def caveats(run: Run, words: Words) -> list[Finding]:
         items = crowded_items(run, words)
         if items:
             key = "crowded_some" if any(p.speedup for p in all_points(run)) else "crowded"
-            notes.warn(key, values=words.semicolons(items))
+            # Of split models their own topic says which arms these are.
+            notes.warn("crowded_split" if split_arms(run) else key, values=words.semicolons(items))
         threaded = [b for b in run.backends if run.framework(b) == "numpy"]
         for key, backends in (
             ("loopback", [b for b in run.backends if b not in threaded]),

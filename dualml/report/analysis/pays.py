@@ -116,7 +116,7 @@ def _item(
     needed = {model.INSIDE: found.reduces, model.BY_LAYER: found.messages}
     if any(name in pair and fitted is None for name, fitted in needed.items()):
         return ""
-    told = {key: words(f"split.way.{name}") for key, name in zip("ab", pair, strict=True)}
+    told = {key: words(f"splits.way.{name}") for key, name in zip("ab", pair, strict=True)}
     if first is None:
         return words(f"say.pays.never_{what}", **told)
     if first == 0:

@@ -128,7 +128,7 @@ def _cut(notes: Notes, run: Run, words: Words, backend: str, group: Sequence[str
     items = []
     for arm in found:
         if not cuts.by_hand(run, arm):
-            balance = words(f"split.cut_by.{arms.split(run, arm)['balance']}")
+            balance = words(f"splits.cut_by.{arms.split(run, arm)['balance']}")
             items.append(words("say.pipeline.balance", balance=balance, cut=arms.cut(run, arm)[0],
                                ms=ms(found[arm])))  # fmt: skip
     if items:

@@ -27,7 +27,7 @@ def splits(run: Run, words: Words) -> list[Finding]:
     again = [b for b in run.backends if run.framework(b) == "mindspore"]
     if any(run.select(a, b) for a in used for b in again):
         notes.warn("again", backends=words.join(again))
-    turns = [a for a in used if any(spent.turns(run, a, b) for b in run.backends)]
+    turns = spent.turns_anywhere(run)
     if turns:
         notes.warn("turns", len(turns), arms=words.join(turns))
     return notes
@@ -41,7 +41,8 @@ def _fastest(
     notes: Notes, run: Run, words: Words, backend: str, base: str, ran: Sequence[str]
 ) -> None:
     """Arms whose ranks had cores of their own; where none had, all of them."""
-    fair = [a for a in ran if not spent.turns(run, a, backend)] or ran
+    own = [a for a in ran if not spent.turns(run, a, backend)]
+    fair = own or ran
     found = {a: s.mean for a in fair if (s := spent.step(run, a, backend)) is not None}
     one = spent.step(run, base, backend)
     if not found or one is None:
@@ -63,7 +64,8 @@ def _fastest(
         return
     slowest = {"slow": slow, "slow_ms": ms(found[slow])}
     slowest["slow_times"] = numbers.factor(found[slow] / one.mean)
-    notes.say("fastest", **told, **slowest, n=len(found), k=k)
+    where = words("say.splits.own_cores") if own and len(own) < len(ran) else ""
+    notes.say("fastest", **told, **slowest, n=len(found), k=k, where=where)
 
 
 def _shares(

@@ -13,8 +13,6 @@ from dualml.report.model import Run
 from dualml.report.words import Words
 
 DEFAULTS: Mapping[str, Any] = Split().model_dump(mode="json")
-#: How schedules are called in every language.
-SCHEDULES = {"naive": "naive", "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B"}
 
 
 def split_arms(run: Run) -> list[str]:
@@ -159,14 +157,14 @@ def told(run: Run, arm: str, words: Words) -> str:
     shape, s = mesh(run, arm), split(run, arm)
     parts = []
     if s["trainers"] > 1:
-        parts.append(words("split.told.trainers", n=s["trainers"]))
-        parts.append(words(f"split.told.{s['arrival']}"))
+        parts.append(words("splits.told.trainers", n=s["trainers"]))
+        parts.append(words(f"splits.told.{s['arrival']}"))
     elif shape.pipeline > 1:
-        parts.append(words("split.told.stages", n=stages(run, arm)))
+        parts.append(words("splits.told.stages", n=stages(run, arm)))
     if shape.tensor > 1:
-        parts.append(words("split.told.inside", n=shape.tensor))
+        parts.append(words("splits.told.inside", n=shape.tensor))
     if shape.data > 1:
-        parts.append(words("split.told.data", n=shape.data))
+        parts.append(words("splits.told.data", n=shape.data))
     if s["engine"] == "rpc":
         parts.append("RPC")
     elif shape.pipeline > 1 and s["trainers"] == 1:
@@ -178,4 +176,4 @@ def told(run: Run, arm: str, words: Words) -> str:
 
 def called(name: str, words: Words) -> str:
     """A schedule's name."""
-    return words.either(f"split.schedule.{name}", SCHEDULES.get(name, name))
+    return words.either(f"splits.schedule.{name}", name)

@@ -12,26 +12,26 @@ from dualml.report.splits.principle import piped
 from dualml.report.spread import cell, interval
 from dualml.report.style import Figure
 from dualml.report.words import Words
-from dualml.split.schedules import bubble
 
 #: Colours of backends, markers of schedules.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-MARKERS = {"1f1b": "o", "gpipe": "s", "naive": "^", "interleaved": "D"}
+MARKERS = {"1f1b": "o", "gpipe": "s"}
+ORDERS = tuple(MARKERS)
 
 
 def counted(run: Run) -> list[list[str]]:
     """Groups of arms that differ in the number of micro-batches (and the schedule) alone; only
-    those with two numbers and more."""
-    found = arms.alike(
-        run, arms.healthy(run, piped(run)), "split.micro_batches", "split.schedule", "split.place"
-    )
+    those of schedules with the bubble of the formula, with two numbers and more of one."""
+    ran = [
+        arm
+        for arm in arms.healthy(run, piped(run))
+        if arms.schedule(run, arm) in ORDERS and run.select(arm)
+    ]
     kept = []
-    for group in found:
-        # An interleaved pipeline has other stages, and a grid of one's own an order of its own.
-        plain = [a for a in group if arms.schedule(run, a) in ("naive", "gpipe", "1f1b")]
-        ran = [a for a in plain if run.select(a)]
-        if len({arms.micro_batches(run, a) for a in ran}) > 1:
-            kept.append(sorted(ran, key=lambda a: arms.micro_batches(run, a)))
+    for group in arms.alike(run, ran, "split.micro_batches", "split.schedule"):
+        counts = {(arms.schedule(run, a), arms.micro_batches(run, a)) for a in group}
+        if len(counts) > len({order for order, _ in counts}):
+            kept.append(sorted(group, key=lambda a: arms.micro_batches(run, a)))
     return kept
 
 
@@ -116,7 +116,7 @@ def _figure(
             axes.set_xticks(counts, [str(m) for m in counts])
             axes.minorticks_off()
             axes.set_xlabel(words("axis.micro_batches"))
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
         left.set_ylabel(words("axis.idle"))
         right.set_ylabel(words("axis.update_ms"))
         _legend(made, run, words, group, backends)
@@ -127,8 +127,8 @@ def _figure(
         for b in backends
         if (found := spent.idle(run, arm, b)) is not None
     ]
-    caption = words("split.figure.bubble", model=arms.model(run, group[0]), p=p)
-    return Figure(name, text, caption, words("split.alt.bubble", values=", ".join(values)))
+    caption = words("splits.figure.bubble", model=arms.model(run, group[0]), p=p)
+    return Figure(name, text, caption, words("splits.alt.bubble", values=", ".join(values)))
 
 
 def _has(run: Run, group: Sequence[str], order: str) -> bool:
@@ -155,10 +155,3 @@ def _legend(
         Line2D([], [], color="#777777", linewidth=1.1, linestyle=(0, (4, 3)), label="(p−1)/(m+p−1)")
     )
     made.legend(handles=handles, loc="outside upper left", ncols=len(handles))  # type: ignore[attr-defined]
-
-
-def formula(run: Run, arm: str) -> float:
-    """(p−1) / (v·m + p−1) of the arm."""
-    p = arms.mesh(run, arm).pipeline
-    chunks = max(1, arms.stages(run, arm) // p)
-    return bubble(p, arms.micro_batches(run, arm), chunks)

@@ -15,7 +15,7 @@ SEGMENTS = {
     "torch": ("dualml_torch/split.py", ("forward", "_through", "backward", "loss_backward")),
     "mindspore": ("dualml_ms/split.py", ("forward", "backward", "loss_backward")),
 }
-CELLS = ("dualml_ms/split_cells.py", ("Backward.construct", "Last.construct"))
+CELLS = ("dualml_ms/split_cells.py", ("Forward.construct", "Backward.construct", "Last.construct"))
 BUILDERS = {"gpipe": "gpipe", "1f1b": "one_f_one_b", "interleaved": "interleaved", "naive": "naive"}
 
 
@@ -40,7 +40,7 @@ def split_code(run: Run, words: Words) -> list[Excerpts]:
                 words("code.split_inside"),
                 [
                     excerpt("dualml/split/horizontal.py", ("add", "slice"), "Shard"),
-                    excerpt("dualml/split/executor.py", ("join", "unjoin"), "Executor"),
+                    excerpt("dualml/split/rank.py", ("join", "unjoin"), "Rank"),
                 ],
             )
         )

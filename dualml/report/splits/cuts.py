@@ -51,7 +51,7 @@ def cut_table(run: Run, words: Words) -> Table | None:
                 [
                     Cell(arm, "code"),
                     Cell(", ".join(arms.cut(run, arm)), "code"),
-                    Cell(words(f"split.cut_by.{chosen}")),
+                    Cell(words(f"splits.cut_by.{chosen}")),
                     number(" · ".join(map(size_of, sizes)) or numbers.NONE),
                     number(size_of(crosses) if crosses else numbers.NONE),
                     *(cell(spent.step(run, arm, b), 1e3) for b in backends),
@@ -64,7 +64,7 @@ def cut_table(run: Run, words: Words) -> Table | None:
     head += heads(words, "links_planned:bytes_update")
     for key, unit in (("step", "milliseconds"), ("computing", "ms_ranks")):
         head += [
-            Head(words(f"split.column.{key}", backend=b), words(f"unit.{unit}"), True)
+            Head(words(f"splits.column.{key}", backend=b), words(f"unit.{unit}"), True)
             for b in backends
         ]
     return Table("cuts", words("table.cuts"), head, rows)
@@ -117,7 +117,7 @@ def _figure(
         for arm in group:
             if not by_hand(run, arm):
                 names = balances.setdefault(places[position(run, arm)], [])
-                names.append(words(f"split.cut_by.{arms.split(run, arm)['balance']}"))
+                names.append(words(f"splits.cut_by.{arms.split(run, arm)['balance']}"))
         for x, names in balances.items():
             axes.annotate("\n".join(names), (x, 0.03), xycoords=("data", "axes fraction"),
                           fontsize=8, ha="center", va="bottom", color="#555555")  # fmt: skip
@@ -130,7 +130,7 @@ def _figure(
             for k, b in enumerate(backends)
         ]
         if balances:
-            white = words("split.figure.balanced")
+            white = words("splits.figure.balanced")
             handles.append(Line2D([], [], color=style.INK, marker="D", markerfacecolor="white",
                                   linewidth=0, label=white))  # fmt: skip
         made.legend(handles=handles, loc="outside upper left", ncols=4)
@@ -141,5 +141,5 @@ def _figure(
         for b in backends
         if (found := spent.step(run, arm, b)) is not None
     ]
-    caption = words("split.figure.cuts", model=arms.model(run, group[0]))
+    caption = words("splits.figure.cuts", model=arms.model(run, group[0]))
     return Figure(name, text, caption, words("alt.update_parts", values=", ".join(values)), width)

@@ -49,10 +49,10 @@ def grid_figures(run: Run, words: Words) -> Iterator[Figure]:
         grid = grid_of(run, arm)
         assert grid is not None
         told = words(
-            "split.figure.grid",
+            "splits.figure.grid",
             name=arms.called(arms.schedule(run, arm), words),
             m=arms.micro_batches(run, arm),
-            n=arms.stages(run, arm),
+            stages=words.count("stage", arms.stages(run, arm)),
             arm=arm,
         )
         yield grid_figure(f"grid-{slug(arm)}", grid, words, caption=told)

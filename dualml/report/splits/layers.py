@@ -28,7 +28,7 @@ def lines(plan: Mapping[str, Any], rank: int, words: Words) -> list[Line]:
     made: list[Line] = []
     for stage in mine:
         if len(plan["stages"]) > 1:
-            made.append(Line(words("split.stage", n=stage), title=True))
+            made.append(Line(words("splits.stage", n=stage), title=True))
         made += _stage(plan["stages"][stage], told.get("parameters") or {}, words)
     return made
 
@@ -56,7 +56,7 @@ def sliced(part: str, words: Words) -> str:
     found = re.fullmatch(r"(rows|columns) (\d+/\d+)( of each of \d+ blocks)?", part)
     if found is None:
         return part
-    return words(f"split.slice.{found[1]}", part=found[2])
+    return words(f"splits.slice.{found[1]}", part=found[2])
 
 
 def span(names: Sequence[str]) -> str:

@@ -86,13 +86,13 @@ def told_what(what: str, words: Words) -> str:
     for name in what.split("+"):
         key = name.replace(" ", "_")
         table = "meeting" if " " in name else "what"
-        parts.append(words.either(f"split.{table}.{key}", name))
+        parts.append(words.either(f"splits.{table}.{key}", name))
     return " + ".join(parts)
 
 
 def link_table(run: Run, words: Words) -> Table | None:
     """Arms and backends with equal numbers share a row."""
-    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    found: dict[tuple[str, ...], dict[str, dict[str, list[str]]]] = {}
     tones: dict[tuple[str, ...], str] = {}
     for arm in arms.split_arms(run):
         for backend in run.backends:
@@ -100,7 +100,6 @@ def link_table(run: Run, words: Words) -> Table | None:
             for c in crossings(run, trials[0]) if trials else ():
                 key = (
                     arms.model(run, arm),
-                    c.where,
                     told_what(c.what, words),
                     numbers.quantity(c.messages),
                     numbers.quantity(c.measured_messages),
@@ -108,23 +107,28 @@ def link_table(run: Run, words: Words) -> Table | None:
                     _bytes(c.measured),
                     numbers.factor(c.ratio),
                 )
-                found.setdefault(key, {}).setdefault(arm, []).append(backend)
+                here = found.setdefault(key, {}).setdefault(arm, {})
+                here.setdefault(c.where, []).append(backend)
                 tones[key] = "bad" if c.ratio is not None and abs(c.ratio - 1) > 1e-3 else ""
     rows = []
     for key, by_arm in found.items():
-        backends = list(dict.fromkeys(b for told in by_arm.values() for b in told))
-        model, where, what, *counts = key
-        rows.append(
-            [
-                Cell(_short(list(by_arm)), "code"),
-                Cell(model, "code"),
-                Cell(", ".join(backends)),
-                Cell(where),
-                Cell(what),
-                *(number(text) for text in counts[:-1]),
-                Cell(counts[-1], "number", tones[key]),
-            ]
-        )
+        model, what, *counts = key
+        places: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        for arm, told in by_arm.items():
+            places.setdefault(tuple(told), {})[arm] = [b for names in told.values() for b in names]
+        for where, named in places.items():
+            backends = list(dict.fromkeys(b for told in named.values() for b in told))
+            rows.append(
+                [
+                    Cell(_short(list(named)), "code"),
+                    Cell(model, "code"),
+                    Cell(", ".join(backends)),
+                    Cell(words("list.semicolon").join(where)),
+                    Cell(what),
+                    *(number(text) for text in counts[:-1]),
+                    Cell(counts[-1], "number", tones[key]),
+                ]
+            )
     if not rows:
         return None
     head = heads(

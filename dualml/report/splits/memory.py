@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from dualml.errors import UserError
@@ -73,10 +74,9 @@ def memory_table(run: Run, words: Words) -> Table | None:
 
 
 def _each(texts: Sequence[str]) -> str:
-    """``a · b``; once where all are alike."""
-    if len(set(texts)) == 1 and len(texts) > 1:
-        return f"{len(texts)} × {texts[0]}"
-    return " · ".join(texts) or numbers.NONE
+    """``a · b``; ``2 × a`` where neighbours are alike."""
+    runs = [(text, len(list(same))) for text, same in itertools.groupby(texts)]
+    return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in runs) or numbers.NONE
 
 
 def memory_figures(run: Run, words: Words) -> Iterator[Figure]:
@@ -112,7 +112,7 @@ def _figure(
             axes.set_xscale("log", base=2)
             axes.set_xticks(counts, [str(m) for m in counts])
             axes.minorticks_off()
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
             axes.set_title(backend)
             axes.set_xlabel(words("axis.micro_batches"))
         grid[0].set_ylabel(words("axis.held"))
@@ -125,6 +125,6 @@ def _figure(
         for b in backends
         if (found := by_rank(run, arm, b, "held_bytes"))
     ]
-    caption = words("split.figure.held", model=arms.model(run, group[0]))
-    alt = words("split.alt.held", values=", ".join(values))
+    caption = words("splits.figure.held", model=arms.model(run, group[0]))
+    alt = words("splits.alt.held", values=", ".join(values))
     return Figure(name, text, caption, alt, width)

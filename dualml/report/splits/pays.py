@@ -123,10 +123,10 @@ def pays_cards(run: Run, words: Words) -> list[Card]:
     used = list(dict.fromkeys(base for c in found for base in c.rates))
     return [
         Card(
-            name=words("split.pays.name"),
+            name=words("splits.pays.name"),
             arms=used,
             formulas=FORMULAS,
-            explanation=words("split.pays.does"),
+            explanation=words("splits.pays.does"),
             source=SOURCE,
         )
     ]
@@ -201,7 +201,7 @@ def pays_figures(run: Run, words: Words) -> Iterator[Figure]:
                 y = [_relative(way, d, asked, c) for d in widths]
                 if None not in y:
                     axes.plot(widths, y, color=color, linewidth=1.6,
-                              label=words(f"split.way.{way}"))  # type: ignore[arg-type] # fmt: skip
+                              label=words(f"splits.way.{way}"))  # type: ignore[arg-type] # fmt: skip
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
             axes.set_xticks([2**k for k in range(5, 15, 2)], [str(2**k) for k in range(5, 15, 2)])
@@ -216,8 +216,8 @@ def pays_figures(run: Run, words: Words) -> Iterator[Figure]:
         made.legend(handles, labels, loc="outside upper left", ncols=3)
         text = style.svg(made, "pays")
     asked = told[0][1]
-    caption = words("split.figure.pays", layers=asked.layers, batch=asked.batch, m=asked.m)
-    yield Figure("pays", text, caption, words("split.alt.pays"), width)
+    caption = words("splits.figure.pays", layers=asked.layers, batch=asked.batch, m=asked.m)
+    yield Figure("pays", text, caption, words("splits.alt.pays"), width)
 
 
 def _relative(way: str, d: int, asked: Question, found: Calibration) -> float | None:

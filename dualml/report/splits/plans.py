@@ -20,9 +20,12 @@ MOST = 6
 FORWARD, BACKWARD, TOGETHER = "#2E6DA4", "#C9651B", "#6F5AA0"
 SLICE = "#6F5AA0"
 LINE, FONT = 0.165, 7.5  # inches of a line, points
-LETTER = 0.062  # inches of a letter
-WIDE = {1: 2.9, 2: 2.75, 3: 1.95, 4: 1.5}  # inches of a box, by boxes in a row
+LETTER = 0.058  # inches of a letter
+#: Inches of a box, by boxes in a row: with arrows between them, and without.
+WIDE = {1: 3.4, 2: 2.75, 3: 1.95, 4: 1.5}
+BROAD = {1: 3.4, 2: 3.4, 3: 2.7, 4: 2.05}
 ACROSS, DOWN = 1.75, 0.62  # inches between boxes
+BRACKET = 0.44  # inches of a bracket below them
 
 
 def chosen(run: Run) -> list[str]:
@@ -55,21 +58,21 @@ def _figure(run: Run, arm: str, words: Words) -> Figure:
     boxes = {r["rank"]: lines(plan, r["rank"], words) for r in plan["ranks"]}
     drawing = Drawing(plan, boxes, words)
     width = drawing.width + 0.2
-    with style.canvas(width, drawing.height + 0.25) as made:
+    with style.canvas(width, drawing.height + 0.12) as made:
         made.set_layout_engine("none")
         axes = made.add_axes((0.0, 0.0, 1.0, 1.0))
         axes.set_xlim(-0.1, drawing.width + 0.1)
-        axes.set_ylim(drawing.height + 0.2, -0.05)
+        axes.set_ylim(drawing.height + 0.07, -0.05)
         axes.axis("off")
         drawing.draw(axes)
         text = style.svg(made, name)
     others = [a for a in same(run, arm) if a != arm]
-    caption = words("split.figure.plan", arm=arm, model=arms.model(run, arm))
+    caption = words("splits.figure.plan", arm=arm, model=arms.model(run, arm))
     if others:
         more = others if len(others) < 9 else [*others[:8], "…"]
-        told = words("split.figure.same_plan", arms=words("list.comma").join(more))
+        told = words("splits.figure.same_plan", arms=words("list.comma").join(more))
         caption = words.sentences([caption, told])
-    alt = words("split.alt.plan", arm=arm, told=arms.told(run, arm, words), n=len(boxes))
+    alt = words("splits.alt.plan", arm=arm, told=arms.told(run, arm, words), n=len(boxes))
     return Figure(name, text, caption, alt, min(width, style.WIDTH))
 
 
@@ -96,14 +99,14 @@ class Drawing:
             self.at[r["rank"]] = (column, row)
         self.columns = 1 + max(c for c, _ in self.at.values())
         self.rows = 1 + max(r for _, r in self.at.values())
-        self.wide = WIDE.get(self.columns, 1.5)
-        self.gap = (0.25 if self.flat else ACROSS) if self.columns < 4 else 0.9
+        self.wide = (BROAD if self.flat else WIDE).get(self.columns, 1.5)
+        self.gap = 0.25 if self.flat else ACROSS if self.columns < 4 else 0.9
         self.tall = 0.34 + LINE * max(map(len, boxes.values()))
         self.width = self.columns * self.wide + (self.columns - 1) * self.gap
         self.below = [m for m in plan["meetings"] if self.flat or not self._neighbours(m)]
         self.wrapped = [x for x in plan["links"] if self._apart(x) > 1]
         self.bottom = self.rows * self.tall + (self.rows - 1) * DOWN
-        self.height = self.bottom + 0.5 * len(self.below) + 0.2 * len(self.wrapped) + 0.08
+        self.height = self.bottom + BRACKET * len(self.below) + 0.2 * len(self.wrapped)
 
     def _neighbours(self, meeting: Mapping[str, Any]) -> bool:
         places = [self.at[r] for r in meeting["ranks"]]
@@ -170,7 +173,7 @@ class Drawing:
             role = "driver"
         else:
             return told
-        return f"{told}{self.words('list.colon')}{self.words(f'split.role.{role}')}"
+        return f"{told}{self.words('list.colon')}{self.words(f'splits.role.{role}')}"
 
     def _arrow(
         self, axes: Axes, source: int, target: int, here: Sequence[Mapping[str, Any]]
@@ -198,10 +201,12 @@ class Drawing:
         return [(self._what(link), color), (self._amount(link["nbytes"], link["messages"]), color)]
 
     def _what(self, link: Mapping[str, Any]) -> str:
-        return self.words.either(f"split.what.{link['what']}", str(link["what"]))
+        return self.words.either(f"splits.what.{link['what']}", str(link["what"]))
 
     def _amount(self, nbytes: float, n: int) -> str:
-        return self.words("split.amount", size=size_of(nbytes), n=n)
+        return self.words(
+            "splits.amount", size=size_of(nbytes), messages=self.words.count("message", n)
+        )
 
     def _sent(self, link: Mapping[str, Any]) -> str:
         return f"{self._what(link)} {self._amount(link['nbytes'], link['messages'])}"
@@ -228,8 +233,9 @@ class Drawing:
 
     def met(self, meeting: Mapping[str, Any]) -> str:
         kind = str(meeting["kind"]).replace(" ", "_")
-        told = self.words.either(f"split.meeting.{kind}", str(meeting["kind"]))
-        size = self.words("split.calls", size=size_of(meeting["nbytes"]), n=meeting["calls"])
+        told = self.words.either(f"splits.meeting.{kind}", str(meeting["kind"]))
+        calls = self.words.count("call", meeting["calls"])
+        size = self.words("splits.calls", size=size_of(meeting["nbytes"]), calls=calls)
         return f"{told}{self.words('list.colon')}{size}"
 
     def _bracket(self, axes: Axes, meeting: Mapping[str, Any], y: float) -> float:
@@ -241,7 +247,7 @@ class Drawing:
             axes.plot([x, x], [y + 0.06, low], color=TOGETHER, linewidth=1.3)
         axes.text(sum((middles[0], middles[-1])) / 2, low + 0.13, self.met(meeting),
                   fontsize=FONT, ha="center", va="center", color=TOGETHER)  # fmt: skip
-        return y + 0.5
+        return y + BRACKET
 
 
 def _fitted(text: str, room: float) -> str:

@@ -14,7 +14,7 @@ _BUBBLE = r"\frac{p-1}{m+p-1}"
 WAYS: dict[str, tuple[str, ...]] = {
     "by_layer": (
         r"a_{s+1} = f_s ( a_s , \theta_s )",
-        r"g_s = ( \frac{\partial a_{s+1}}{\partial a_s} )^T g_{s+1}",
+        r"g_s = {( \frac{\partial a_{s+1}}{\partial a_s} )}^T g_{s+1}",
         r"\nabla \ell = \sum_{k=0}^{m-1} \frac{b_k}{B} \nabla \ell_k",
     ),
     "inside": (
@@ -73,10 +73,10 @@ def way_cards(run: Run, words: Words) -> list[Card]:
     """One for each way in which this run splits a model, then one for each schedule."""
     made = [
         Card(
-            name=words(f"split.way.{name}"),
+            name=words(f"splits.way.{name}"),
             arms=short(used, words, 8),
             formulas=WAYS[name],
-            explanation=words(f"split.does.{name}"),
+            explanation=words(f"splits.does.{name}"),
             source=SOURCES.get(name, ""),
         )
         for name, used in ways(run).items()
@@ -97,9 +97,9 @@ def _order(name: str, used: Sequence[str], formulas: Sequence[str], words: Words
     idle, live = formulas
     symbols = [rf"u = {idle}", *([rf"l_s = {live}"] if live else [])]
     return Card(
-        name=words("split.order", name=arms.called(name, words)),
+        name=words("splits.order", name=arms.called(name, words)),
         arms=short(used, words, 8),
         formulas=symbols,
-        explanation=words(f"split.ordered.{name}"),
+        explanation=words(f"splits.ordered.{name}"),
         source=ORDER_SOURCES.get(name, ""),
     )

@@ -25,6 +25,10 @@ def split_settings(run: Run, words: Words) -> list[Table]:
 def _settings(run: Run, words: Words, used: Sequence[str]) -> Table:
     """An arm in each row: what its ranks share, and in which order they work."""
     rows = []
+    pinned = any(run.arms[arm].get("cores") for arm in used)
+    trained = any(arms.split(run, arm)["trainers"] > 1 for arm in used)
+    called = any(arms.split(run, arm)["engine"] != "messages" for arm in used)
+    slowed = any(ranks.slow(run, arm) for arm in used)
     for arm in used:
         s, shape = arms.split(run, arm), arms.mesh(run, arm)
         pipelined = arms.piped(run, arm) or s["trainers"] > 1
@@ -34,21 +38,23 @@ def _settings(run: Run, words: Words, used: Sequence[str]) -> Table:
                 Cell(arm, "code"),
                 Cell(arms.model(run, arm), "code"),
                 number(str(ranks.size(run, arm))),
-                number(str(cores) if cores else numbers.NONE),
+                *([number(str(cores) if cores else numbers.NONE)] if pinned else []),
                 number(str(shape)),
                 number(str(arms.stages(run, arm)) if shape.pipeline > 1 else "1"),
                 Cell(arms.called(arms.schedule(run, arm), words) if pipelined else numbers.NONE),
                 number(str(s["micro_batches"])),
-                Cell(_trainers(s, words)),
-                Cell(words(f"split.engine.{s['engine']}")),
+                *([Cell(_trainers(s, words))] if trained else []),
+                *([Cell(words(f"splits.engine.{s['engine']}"))] if called else []),
                 Cell(_cut_by(run, arm, words)),
-                Cell(ranks.told_slow(run, arm, words)),
+                *([Cell(ranks.told_slow(run, arm, words))] if slowed else []),
             ]
         )
     head = heads(
         words,
-        *("arm", "model", "ranks:count", "cores_each:count", "mesh:mesh", "stages:count"),
-        *("split_schedule", "micro_batches:count", "trainers", "engine", "cut_by", "handicap"),
+        *("arm", "model", "ranks:count", *(["cores_each:count"] if pinned else [])),
+        *("mesh:mesh", "stages:count", "split_schedule", "micro_batches:count"),
+        *([*(["trainers"] if trained else []), *(["engine"] if called else []), "cut_by"]),
+        *(["handicap"] if slowed else []),
     )
     return Table("splits", words("table.splits"), head, rows)
 
@@ -56,7 +62,7 @@ def _settings(run: Run, words: Words, used: Sequence[str]) -> Table:
 def _trainers(s: Mapping[str, Any], words: Words) -> str:
     if s["trainers"] == 1:
         return numbers.NONE
-    return f"{s['trainers']}, {words('split.told.' + s['arrival'])}"
+    return f"{s['trainers']}, {words('splits.told.' + s['arrival'])}"
 
 
 def _cut_by(run: Run, arm: str, words: Words) -> str:
@@ -64,7 +70,7 @@ def _cut_by(run: Run, arm: str, words: Words) -> str:
     s, shape = arms.split(run, arm), arms.mesh(run, arm)
     if shape.pipeline == 1:
         return numbers.NONE
-    return words("split.cut_by.hand") if s["cut"] else words(f"split.cut_by.{s['balance']}")
+    return words("splits.cut_by.hand") if s["cut"] else words(f"splits.cut_by.{s['balance']}")
 
 
 def _plans(run: Run, words: Words, used: Sequence[str]) -> Table:
@@ -86,13 +92,13 @@ def _row(plan: Mapping[str, Any], words: Words) -> list[Cell]:
     stages = plan.get("stages") or []
     place = plan.get("place") or []
     told = [
-        words("split.on", stage=span(names), rank=place[k] if k < len(place) else numbers.NONE)
+        words("splits.on", stage=span(names), rank=place[k] if k < len(place) else numbers.NONE)
         for k, names in enumerate(stages)
     ]
     styles: dict[str, list[str]] = {}
     for layer, style in (plan.get("styles") or {}).items():
         styles.setdefault(str(style), []).append(layer)
-    slices = [f"{words(f'split.style.{s}')} {', '.join(layers)}" for s, layers in styles.items()]
+    slices = [f"{words(f'splits.style.{s}')} {', '.join(layers)}" for s, layers in styles.items()]
     parameters = [size_of(4 * r["elements"]) for r in plan.get("ranks") or ()]
     links, meetings = (
         sum(x["nbytes"] for x in plan.get(key) or ()) for key in ("links", "meetings")

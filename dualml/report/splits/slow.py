@@ -118,7 +118,7 @@ def _figure(
         if (found := spent.against(run, arm, b, base)) is not None
     ]
     alt = words("alt.slowdown", values=", ".join(values))
-    return Figure("slow-link", text, words("split.figure.slow_link"), alt)
+    return Figure("slow-link", text, words("splits.figure.slow_link"), alt)
 
 
 def _bar(axes: Any, y: float, parts: dict[str, float]) -> float:

@@ -70,6 +70,12 @@ def turns(run: Run, arm: str, backend: str) -> bool:
     return families.room(run, arm, backend).enough is False
 
 
+def turns_anywhere(run: Run) -> list[str]:
+    """Arms whose ranks did on some backend."""
+    used = arms.split_arms(run)
+    return [a for a in used if any(turns(run, a, b) for b in run.backends if run.select(a, b))]
+
+
 def measured(run: Run, arm: str, backend: str, key: str) -> float | None:
     """A number of ``split`` in ``run.json``, mean over the seeds."""
     found = [float(t.split[key]) for t in run.select(arm, backend) if t.split.get(key) is not None]

@@ -77,7 +77,7 @@ def _figure(run: Run, arm: str, panels: dict[str, list[Row]], words: Words) -> F
         grid[-1].set_xlabel(words("pipeline.time"))
         pipelines.legend(made, [bar for bars in told.values() for bar in bars], words)
         text = style.svg(made, name)
-    caption = words("split.figure.timeline", arm=arm, told=arms.told(run, arm, words))
+    caption = words("splits.figure.timeline", arm=arm, told=arms.told(run, arm, words))
     values = [f"{b}: {pipelines.told_idle(shares, words)}" for b, shares in idle.items()]
     alt = words("pipeline.alt.timeline", ms=f"{end:.3g}", values=words.semicolons(values))
     return Figure(name, text, caption, alt)

@@ -30,7 +30,7 @@ def whole_table(run: Run, words: Words) -> Table | None:
                 continue
             one = arm == base
             cells = [Cell(arm, "code"), Cell(arms.model(run, arm), "code")]
-            cells.append(Cell(words("split.whole") if one else arms.told(run, arm, words)))
+            cells.append(Cell(words("splits.whole") if one else arms.told(run, arm, words)))
             cells.append(number(str(ranks.size(run, arm))))
             for backend in backends:
                 cells.append(_timed(run, arm, backend, words))
@@ -44,8 +44,8 @@ def whole_table(run: Run, words: Words) -> Table | None:
     head = heads(words, "arm", "model", "split_how", "ranks:count")
     for backend in backends:
         head += [
-            Head(words("split.column.step", backend=backend), words("unit.milliseconds"), True),
-            Head(words("split.column.ratio", backend=backend), words("unit.relative"), True),
+            Head(words("splits.column.step", backend=backend), words("unit.milliseconds"), True),
+            Head(words("splits.column.ratio", backend=backend), words("unit.relative"), True),
         ]
     head += heads(words, *(["split_verdict"] if judged else []))
     return Table("split-whole", words("table.split_whole"), head, rows)
@@ -145,12 +145,14 @@ def _figure(
                 rows = spent.by_rank(run, arm, backend)
                 for number_, row in enumerate(rows):
                     _bar(axes, y + number_, row, str(number_))
+                ends = [1e3 * sum(row.values()) for row in rows]
                 found = spent.step(run, arm, backend)
                 if found is not None:
                     star = " *" if spent.turns(run, arm, backend) else ""
                     middle = y + (ranks.size(run, arm) - 1) / 2
-                    right = max(right, 1e3 * found.mean)
-                    _label(axes, 1e3 * found.mean, middle, found, star)
+                    end = max([1e3 * found.mean, *ends])
+                    right = max(right, end)
+                    _label(axes, end, middle, found, star)
                 y += ranks.size(run, arm) + BETWEEN
             if base and right and (one := spent.step(run, base, backend)) is not None:
                 axes.axvline(1e3 * one.mean, color="#555555", linewidth=0.8,
@@ -164,7 +166,7 @@ def _figure(
             axes.set_xlabel(words("axis.update_ms"))
         _legend(made, words, base is not None)
         text = style.svg(made, name)
-    notes = [words("split.figure.whole", arm=base or numbers.NONE)]
+    notes = [words("splits.figure.whole", arm=base or numbers.NONE)]
     if any(spent.turns(run, arm, b) for arm in chosen for b in backends):
         notes.append(words("figure.take_turns"))
     values = [
@@ -204,6 +206,6 @@ def _legend(made: Any, words: Words, base: bool) -> None:
 
     handles = [Patch(color=COLORS[k], label=words(f"scaling.part.{k}")) for k in PARTS]
     if base:
-        handles.insert(0, Patch(color=WHOLE, label=words("split.part.whole")))
+        handles.insert(0, Patch(color=WHOLE, label=words("splits.part.whole")))
     made.legend(handles=handles, loc="outside upper left", ncols=len(handles), handlelength=1.3,
                 columnspacing=1.1)  # fmt: skip

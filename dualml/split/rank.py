@@ -1,0 +1,131 @@
+"""One rank of a split model: its stages, the ranks it shares layers with, and how it evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dualml.aggregation import strategy
+from dualml.aggregation.slow import Slow, pause
+from dualml.communicator import Communicator
+from dualml.split.horizontal import Joint
+from dualml.split.plan import SplitPlan
+from dualml.split.stage import Stage, Tensor, Values
+from dualml.split.timeline import Timeline
+
+
+class Rank:
+    """What a rank does whether it trains or evaluates.
+
+    Attributes:
+        views: stage → as this rank has it.
+        row: the ranks that hold slices of the same layers, None where there is no other.
+        slow: the handicap of a rank of the trial.
+        now: the update at work.
+    """
+
+    def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
+        self.plan, self.comm, self.stage, self.rank = plan, comm, stage, comm.rank
+        self.data, _, self.tensor = plan.mesh.coordinates(self.rank)
+        self.views = {view.stage: view for view in plan.views(self.rank)[0]}
+        self.last, self.shapes = len(plan.stages) - 1, plan.spec.shapes()
+        self.row = group_of(comm, plan.mesh.tensor_groups())
+        self.timeline, self.slow, self.now = Timeline(), None, 0
+
+    slow: Slow | None
+
+    def owner(self, stage: int, micro: int) -> int:
+        return self.plan.owner(self.data, stage, self.tensor, micro)
+
+    def shape(self, stage: int, size: int) -> tuple[int, ...]:
+        """Of the message between a stage and the next one."""
+        return (size, *self.shapes[self.plan.stages[stage][-1]])
+
+    # --- inside a layer ---------------------------------------------------------------------------
+
+    def join(self, joint: Joint, values: Values, stage: int, micro: int) -> Values:
+        """Forward through a joint."""
+        top = values[-1]
+        if joint.kind == "copy":
+            return values
+        assert self.row is not None
+        with self.timeline.during("collective", stage, micro, False, self.comm.nbytes(top)):
+            if joint.kind == "sum":
+                top = self.summed(self.row, top)
+            else:
+                top = self.stage.concat(self.row.all_gather(top), joint.axis)
+        return (*values[:-1], top)
+
+    def unjoin(self, joint: Joint, gradients: Values, stage: int, micro: int) -> Values:
+        """Backward through a joint."""
+        top = gradients[-1]
+        if joint.kind == "sum":
+            return gradients
+        assert self.row is not None
+        if joint.kind == "gather":
+            top = self.stage.cut(top, joint.axis, self.row.rank, self.row.size)
+        else:
+            with self.timeline.during("collective", stage, micro, True, self.comm.nbytes(top)):
+                top = self.summed(self.row, top)
+        return (*gradients[:-1], top)
+
+    def summed(self, group: Communicator, x: Tensor) -> Tensor:
+        if self.slow is not None:
+            schedule, nbytes = strategy("all_reduce").schedule(group.size), group.nbytes(x)
+            late = self.slow.rank in group.ranks and self.slow.rank == self.rank
+            if late:
+                pause(self.slow.schedule_delay(schedule, self.rank, nbytes, self.now))
+        return group.all_reduce(x, inplace=True)
+
+    # --- without a backward pass ------------------------------------------------------------------
+
+    def infer(
+        self, first: Callable[[], Tensor], rows: int
+    ) -> tuple[Tensor | None, dict[str, tuple[Tensor, Any]]]:
+        """The logits of ``rows`` samples on the ranks of the last stage, and of every layer of this
+        rank the output with (axis, blocks) of its slice, None where it is whole.
+
+        Args:
+            first: makes the samples' tensor, where the first stage is here.
+        """
+        seen: dict[str, tuple[Tensor, Any]] = {}
+        logits, pending = None, []
+        values: Values = ()
+        for stage, names in enumerate(self.plan.stages):
+            if stage not in self.views or self.owner(stage, 0) != self.rank:
+                continue
+            if stage == 0:
+                values = (first(),)
+            elif self.owner(stage - 1, 0) != self.rank:
+                buffer = self.stage.empty(self.shape(stage - 1, rows))
+                values = (self.comm.irecv(buffer, self.owner(stage - 1, 0)).wait(),)
+            view, number, name = self.views[stage], 0, names[0]
+            for item in view.items:
+                if isinstance(item, Joint):
+                    values = self.join(item, values, stage, 0)
+                    if item.kind == "sum":
+                        seen[name] = (values[-1], None)
+                    continue
+                values, outputs = self.stage.infer(view.segments[number], values)
+                number += 1
+                for (name, _), output in zip(item.layers, outputs, strict=True):
+                    seen[name] = (output, item.split.get(name))
+            if stage == self.last:
+                logits = values[-1]
+            elif self.owner(stage + 1, 0) != self.rank:
+                pending.append(self.comm.isend(values[-1], self.owner(stage + 1, 0)))
+        for sent in pending:
+            sent.wait()
+        return logits, seen
+
+
+def group_of(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
+    """The communicator of this rank's group; every rank calls it with the same groups."""
+    mine = None
+    for group in groups:
+        if len(group) == 1:
+            continue
+        made = comm if len(group) == comm.size else comm.subgroup(group)
+        if made is not None and comm.rank in group:
+            mine = made
+    return mine
