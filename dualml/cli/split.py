@@ -58,7 +58,7 @@ def split(
     if times is not None:
         told["times_s"] = times
     if draw is not None:
-        drawn(told, draw, lang)
+        save(told, draw, lang)
     if json:
         print_json(told)
     else:
@@ -105,12 +105,14 @@ def measured(backend: str, model: str, batch: int) -> dict[str, float]:
     return dict(found)
 
 
-def drawn(told: Mapping[str, Any], path: Path, lang: str) -> None:
-    """The plan as an SVG."""
-    from dualml.report.split_plan import plan_figure
+def save(told: Mapping[str, Any], path: Path, lang: str) -> None:
+    """Draw the plan into an SVG."""
+    from dualml.files import write_bytes
+    from dualml.report.splits.plans import drawn
     from dualml.report.words import Words
 
-    path.write_text(plan_figure("split", told, Words(lang)).svg, "utf-8")
+    text, _ = drawn(told, "plan", Words(lang))
+    write_bytes(path, text.encode())
 
 
 def show(plan: SplitPlan, told: Mapping[str, Any], lang: str) -> None:

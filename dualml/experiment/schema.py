@@ -199,6 +199,13 @@ class Arm(Strict):
         if self.kind != "train" or self.partition or self.aggregation != Aggregation():
             raise UserError("split is for training, and combines the ranks itself; leave out kind, "
                             "partition and aggregation")  # fmt: skip
+        constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup
+        if self.split.arrival == "asynchronous" and not constant:
+            raise UserError("arrival = asynchronous makes an update of every trainer's gradient; a "
+                            "schedule by batches has no meaning there")  # fmt: skip
+        if self.split.engine == "rpc" and self.slow is not None:
+            raise UserError("the framework sends the messages of engine = rpc itself; leave out "
+                            "slow, or use engine = messages")  # fmt: skip
         if not self.batch_size:
             raise UserError("split needs a batch_size: the batch goes through in micro-batches")
         return self

@@ -111,7 +111,8 @@ def grid_figure(name: str, grid: Grid, words: Words, *, caption: str | None = No
         beside(axes, [f"{a} · {b}" for a, b in zip(shares, live, strict=True)])
         legend(made, bars, words)
         svg = style.svg(made, name)
-    alt = words("pipeline.alt.grid", ranks=grid.ranks, ticks=grid.ticks, values=told_idle(idle, words))
+    values = told_idle(idle, words)
+    alt = words("pipeline.alt.grid", ranks=grid.ranks, ticks=grid.ticks, values=values)
     return Figure(name, svg, caption or captioned("grid", bars, words), alt, width)
 
 
@@ -223,9 +224,8 @@ def legend(made: Canvas, bars: Sequence[Bar], words: Words) -> None:
     handles = [
         Patch(color=color, label=words(f"pipeline.kind.{kind}")) for kind, color in colors.items()
     ]
-    handles.append(
-        Patch(facecolor=STRIP, edgecolor="#CCCCCC", label=words("pipeline.kind.nothing"))
-    )
+    nothing = words("pipeline.kind.nothing")
+    handles.append(Patch(facecolor=STRIP, edgecolor="#CCCCCC", label=nothing))
     made.legend(
         handles=handles,
         loc="outside upper left",

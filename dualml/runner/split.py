@@ -11,7 +11,6 @@ import numpy as np
 from dualml.aggregation.slow import Slow
 from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
-from dualml.errors import UserError
 from dualml.experiment.deals import Feed
 from dualml.experiment.schema import Arm
 from dualml.machine import peak_memory_mb
@@ -82,8 +81,6 @@ class SplitRanks(Several):
         super().__init__(backend, training, folder, feed, comm)
         self.executor: Executor = self.training.executor
         self.executor.seed = seed
-        if arm.slow is not None and self.executor.plan.engine == "rpc":
-            raise UserError('engine = rpc has no slow ranks; use engine = "messages" for slow')
         self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         self.told: dict[str, Any] = {}
 

@@ -119,8 +119,10 @@ class Trial:
         rule = arm.plan_partition
         noise = deal_key(arm, self.seed) if rule is not None and rule.changes_features else ""
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
-        split = None if arm.split is None else (arm.split, arm.world_size)
-        model = (self.spec.name, self.seed if self.spec.dropouts and split is None else 0)
+        plan = self.plan.splits.get(self.arm_name)
+        split = None if plan is None else (arm.split, arm.world_size, plan.cut)
+        keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
+        model = (self.spec.name, self.seed if keeps_seed else 0)
         return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, split, model))
 
     def make(self) -> Training:

@@ -10,6 +10,7 @@ Source: Shoeybi et al. 2019, "Megatron-LM", sec. 3 (f and g there are ``copy`` a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -101,9 +102,7 @@ def styles_of(
     if parts > 1 and not given:
         for names in stages:
             found |= pairs(spec, names)
-    for name, style in found.items():
-        if style != "whole":
-            divide(name, layers[name], style, parts)
+    divide(spec, found, parts)
     if parts > 1 and all(style == "whole" for style in found.values()):
         raise UserError(f"tensor = {parts}: no layer of {spec.name} is split; name some in layers")
     return found
@@ -124,8 +123,8 @@ def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
     return found or ({lone: "column"} if lone else {})
 
 
-def divide(name: str, layer: Layer, style: str, parts: int) -> None:
-    """Raises `UserError` unless the layer has ``parts`` equal slices."""
+def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
+    """Raises `UserError` unless every layer that is split has ``parts`` equal slices."""
     what = {
         (Linear, "column"): ("outputs", "outputs"),
         (Linear, "row"): ("inputs", "inputs"),
@@ -134,13 +133,25 @@ def divide(name: str, layer: Layer, style: str, parts: int) -> None:
         (Embedding, "column"): ("features", "features"),
         (Embedding, "row"): ("words", "words"),
     }
-    field, word = what[type(layer), style]
-    count = getattr(layer, field)
-    if count % parts:
-        good = [n for n in range(2, count + 1) if count % n == 0][:4]
+    counts: dict[str, tuple[int, str]] = {}
+    before = "whole"
+    for name, layer in spec.layers:
+        style = styles[name]
+        if style != "whole":
+            field, word = what[type(layer), style]
+            counts[name] = (getattr(layer, field), word)
+        elif isinstance(layer, Attention) and before == "column":
+            counts[name] = (layer.heads, "heads")
+        before = style
+    wrong = next((name for name, (count, _) in counts.items() if count % parts), None)
+    if wrong is not None:
+        count, word = counts[wrong]
+        every = math.gcd(*(n for n, _ in counts.values()))
+        good = [n for n in range(2, every + 1) if every % n == 0][:4]
+        instead = f"use tensor = {', '.join(map(str, good))}, or " if good else ""
         raise UserError(
-            f"{name} has {count} {word}, which {parts} ranks cannot share equally; use a tensor "
-            f'split of {", ".join(map(str, good)) or 1}, or layers = {{ {name} = "whole" … }}'
+            f"{wrong} has {count} {word}, which {parts} ranks cannot share equally; {instead}name "
+            "the layers to split in layers, without it"
         )
 
 
@@ -233,10 +244,6 @@ class Shard:
             return [mine, Bias(layer.outputs)] if layer.bias else [mine]
         self.keep(name)
         if isinstance(layer, Attention) and self.blocks:
-            if layer.heads % n:
-                raise UserError(
-                    f"{name} has {layer.heads} heads, which {n} ranks cannot share equally"
-                )
             return [replace(layer, heads=layer.heads // n)]
         return [layer]
 

@@ -107,7 +107,7 @@ CHOSEN = {
         "masks inside": [2, 2],
         "trainers": [4, 4],
         "tensor pipeline": [3, 3],
-        "data pipeline": [4, 1],
+        "data": [4, 1],
     }
 }
 

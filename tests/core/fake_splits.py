@@ -1,8 +1,8 @@
 """A small run folder of split models: real plans, timelines from the pipeline's simulation.
 
-Linear layers take `LAYER` seconds forward and twice that backward for a batch, messages and
-all-reduces follow `LINK` exactly, and an update of the parameters takes `UPDATE`, so that a test
-can know every number.
+A rank does `FLOPS` operations in a second, in linear layers alone; messages and all-reduces follow
+`LINK` exactly, an update of the parameters takes `UPDATE`, and `BETWEEN` lies between two updates,
+so that a test can know every number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import fake_run
-import numpy as np
 
 from dualml.cost.link import Link
 from dualml.cost.pipeline import simulate_pipeline
@@ -27,9 +26,9 @@ from dualml.split.plan import SplitPlan
 from dualml.split.timeline import COLUMNS, KINDS, Timeline, read_timeline
 
 UPDATES, BATCH = 6, 256
-LAYER, UPDATE = 2e-3, 1e-4
+UPDATE, BETWEEN = 1e-4, 1e-3
 LINK = Link(1e-4, 1e-9)
-FLOPS = 1e10  # of a whole model, in a second
+FLOPS = 1e11
 SLOWER = {"numpy": 5.0, "torch": 1.0, "mindspore": 2.0}
 HELD = 1000  # bytes of a sample and stage
 WHY = "MindSpore has no remote procedure calls"
@@ -42,6 +41,9 @@ def arm(n: int, split: dict | None, name: str = "deep_mlp", group: str = "pipeli
 
 
 SLOW = {"rank": 1, "latency_s": 0.001, "bandwidth_bytes_per_s": 1e8}
+
+
+BOTH = {"cut": ["fc4"], "tensor": 2, "micro_batches": 4}
 
 
 def piped(m: int, schedule: str = "1f1b", cut: str = "fc4", n: int = 2, **more: Any) -> dict:
@@ -62,9 +64,10 @@ ARMS = {
     "cut-2": piped(4, cut="fc2", group="cut"),
     "even": arm(2, {"balance": "activations", "micro_batches": 4}, group="cut"),
     "inside": arm(2, {"tensor": 2}),
+    "inside-2": arm(2, {"tensor": 2, "micro_batches": 2}),
     "slow-piped": piped(4, group="link", slow=SLOW),
     "slow-inside": arm(2, {"tensor": 2}, group="link", slow=SLOW),
-    "mesh": piped(4, n=4, group="mesh") | {"split": {"cut": ["fc4"], "tensor": 2, "micro_batches": 4}},
+    "mesh": arm(4, BOTH, group="mesh"),
     "narrow": arm(1, None, "mlp", "width"),
     "narrow-inside": arm(2, {"tensor": 2}, "mlp", "width"),
     "narrow-piped": piped(4, cut="fc2", name="mlp", group="width"),
@@ -123,8 +126,9 @@ def make(
     return folder
 
 
-def flops(name: str) -> float:
-    layers = (layer for _, layer in model(name).layers)
+def flops(name: str, names: Sequence[str] = ()) -> float:
+    """Of a batch, forward and backward; of all layers, or these."""
+    layers = [layer for n, layer in model(name).layers if n in names or not names]
     sizes = [x.inputs * x.outputs for x in layers if isinstance(x, Linear)]
     return 6.0 * BATCH * sum(sizes)
 
@@ -161,7 +165,7 @@ def _trial(
             (place / f"rank{rank}.timeline.npz").unlink()
     trial["ranks"] = told.pop("ranks")
     trial["split"] = told
-    trial["train_s"] = UPDATES * (max(r["step_s"] for r in trial["ranks"]) + 1e-3)
+    trial["train_s"] = UPDATES * (max(r["step_s"] for r in trial["ranks"]) + BETWEEN)
     samples = BATCH / plan.micro_batches / plan.mesh.data
     trial["memory"] = [
         {"live": float(live), "held_bytes": HELD * samples * live, "peak_memory_mb": 300.0 + rank,
@@ -177,9 +181,8 @@ def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tup
     if settings.get("slow"):
         beta = LINK.beta_s_per_byte + 1 / SLOW["bandwidth_bytes_per_s"]
         link = Link(LINK.alpha_s + SLOW["latency_s"], beta)
-    layers = dict(plan.spec.layers)
-    linear = [sum(isinstance(layers[n], Linear) for n in names) for names in plan.stages]
-    each = [slower * LAYER * k / plan.micro_batches / plan.mesh.tensor for k in linear]
+    share = slower / FLOPS / 3 / plan.micro_batches / plan.mesh.tensor
+    each = [flops(plan.spec.name, names) * share for names in plan.stages]
     size = BATCH // plan.micro_batches // plan.mesh.data
     reduces: dict[tuple[int, str], float] = {}  # (stage, way) → seconds of its collectives
     calls: dict[tuple[int, str], list[int]] = {}

@@ -154,7 +154,7 @@ def plan(wrong: dict[str, Any]) -> None:
     settings = dict(wrong)
     ranks, spec = settings.pop("ranks", 2), model(settings.pop("model", "deep_mlp"))
     more = {"optimizer": {"name": "sgd", "lr": 0.1}, **settings.pop("arm", {})}
-    arm = Arm(world_size=ranks, split=settings, **more)
+    arm = Arm(world_size=ranks, split=Split(**settings), **more)
     assert arm.split is not None
     arm.split.plan(spec, ranks)
 

@@ -81,12 +81,12 @@ WRONG: list[tuple[str, list[str], str]] = [
      "arms.vit: cut: 'attention' lies inside a residual connection; the nearest place to cut is "
      "'branch1'"),
     ("vit", ["world_size=3", "split.tensor=3"],
-     "proj has 64 inputs, which 3 ranks cannot share equally; use a tensor split of 2, 4"),
+     "attention has 4 heads, which 3 ranks cannot share equally; use tensor = 2, 4, or"),
     ("vit", ["world_size=3", "split.tensor=3", "split.layers={qkv='column'}"],
      "attention has 4 heads, which 3 ranks cannot share equally"),
     ("lenet", ["world_size=4", "split.tensor=4"],
-     "arms.lenet: conv1 has 6 output channels, which 4 ranks cannot share equally; use a tensor "
-     "split of 2, 3, 6"),
+     "arms.lenet: conv1 has 6 output channels, which 4 ranks cannot share equally; use "
+     "tensor = 2, 3, 6"),
     ("lenet", ["split.layers={fc2='row'}"], "fc2: a row layer takes the output of a column layer"),
     ("lenet", ["split.layers={fc2='diagonal'}"], "'diagonal' is none of column, row, whole"),
     ("lenet", ["split.layers={pool1='column'}"], "a MaxPool2d cannot be split inside"),

@@ -153,11 +153,11 @@ def test_pairs_stay_inside_a_stage() -> None:
 
 
 @pytest.mark.parametrize(("name", "parts", "layers", "words"), [
-    ("lenet", 4, {}, "conv1 has 6 output channels, which 4 ranks cannot share equally; use a "
-                     "tensor split of 2, 3, 6, or"),
+    ("lenet", 4, {}, "conv1 has 6 output channels, which 4 ranks cannot share equally; use "
+                     "tensor = 2, 3, 6, or"),
     ("lenet", 5, {"conv1": "column", "conv2": "row"}, "conv1 has 6 output channels, which 5"),
     ("lenet", 7, {"fc1": "column"}, "fc1 has 120 outputs, which 7 ranks"),
-    ("vit", 3, {}, "proj has 64 inputs, which 3 ranks"),
+    ("vit", 3, {}, "attention has 4 heads, which 3 ranks"),
     ("vit", 3, {"qkv": "column"}, "attention has 4 heads, which 3 ranks cannot share equally"),
     ("vit", 8, {}, "attention has 4 heads, which 8 ranks cannot share equally"),
     ("rnn_lm", 3, {"embedding": "row"}, "embedding has 2000 words, which 3 ranks"),

@@ -3,6 +3,7 @@ models, α and β from single messages and collectives."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
@@ -12,7 +13,7 @@ from dualml.cost.model import Fit, Point, fit
 from dualml.cost.split import tensor_parallel_step, vertical_step
 from dualml.errors import UserError
 from dualml.report import ranks
-from dualml.report.model import Run
+from dualml.report.model import Run, Trial
 from dualml.report.splits import arms, events, spent
 
 #: Layers that cost next to nothing beside linear ones.
@@ -59,7 +60,7 @@ def batch(run: Run, arm: str, backend: str) -> float | None:
 
 def operations(sizes: list[int], samples: float) -> float:
     """C: forward, and twice that backward."""
-    return 6.0 * samples * sum(a * b for a, b in zip(sizes, sizes[1:], strict=False))
+    return 6.0 * samples * sum(a * b for a, b in itertools.pairwise(sizes))
 
 
 def calibrate(run: Run, backend: str) -> Calibration | None:
@@ -76,9 +77,7 @@ def calibrate(run: Run, backend: str) -> Calibration | None:
     messages, many = _fit(
         Point(seconds, 1, nbytes, n=2, nbytes=nbytes)
         for (_, nbytes), seconds in _medians(
-            (2, b, s)
-            for t in _trials(run, backend)
-            for b, s in events.message_times(run, t)
+            (2, b, s) for t in _trials(run, backend) for b, s in events.message_times(run, t)
         ).items()
     )
     reduces, more = _fit(
@@ -91,7 +90,7 @@ def calibrate(run: Run, backend: str) -> Calibration | None:
     return Calibration(backend, rates, messages, reduces, (many, more))
 
 
-def _trials(run: Run, backend: str) -> list:
+def _trials(run: Run, backend: str) -> list[Trial]:
     """Of arms without a handicap whose ranks had cores of their own, if there are any."""
     used = arms.healthy(run, arms.split_arms(run))
     roomy = [a for a in used if not spent.turns(run, a, backend)] or used
@@ -156,7 +155,7 @@ def predicted(run: Run, arm: str, found: Calibration) -> float | None:
         link = _slowed(run, arm, found.reduces.link)
         n = arms.mesh(run, arm).tensor
         return tensor_parallel_step(sizes, round(samples), n, rate, link, whole=False)
-    stages = arms.plan(run, arm).get("stages") or ()
+    stages = list(arms.plan(run, arm).get("stages") or ())
     m = arms.micro_batches(run, arm)
     plain = arms.schedule(run, arm) in ("gpipe", "1f1b") or m == 1
     if arms.by_layer(run, arm) and len(stages) == 2 and plain and found.messages:

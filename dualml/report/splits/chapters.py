@@ -1,4 +1,4 @@
-"""The results of split models, in chapters; one appears only where this run has something for it."""
+"""The results of split models, in chapters; one appears only where this run has what it shows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dualml.report.splits.pays import (
     pays_figures,
     prediction_table,
 )
-from dualml.report.splits.spent import turns_anywhere as turns
 from dualml.report.splits.slow import slow_link_figures, slow_link_table, slow_splits
+from dualml.report.splits.spent import turns_anywhere as turns
 from dualml.report.splits.timelines import timeline_figures
 from dualml.report.splits.whole import parts_table, whole_figures, whole_table
 from dualml.report.strategies import Card

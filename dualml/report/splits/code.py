@@ -45,8 +45,8 @@ def split_code(run: Run, words: Words) -> list[Excerpts]:
             )
         )
     present = {run.framework(b) for b in run.backends}
-    frameworks = [f for f in ("torch", "mindspore") if f in present] or sorted(present)
-    segments = [excerpt(*SEGMENTS[f], f) for f in frameworks if f in SEGMENTS]
+    frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
+    segments = [excerpt(*SEGMENTS[f], f) for f in frameworks]
     if segments:
         made.append(Excerpts(words("code.split_segment"), segments))
     if "mindspore" in present:

@@ -40,7 +40,9 @@ def by_hand(run: Run, arm: str) -> bool:
 
 def cut_table(run: Run, words: Words) -> Table | None:
     rows = []
-    backends = [b for b in run.backends if any(run.select(a, b) for g in cut_groups(run) for a in g)]
+    backends = [
+        b for b in run.backends if any(run.select(a, b) for g in cut_groups(run) for a in g)
+    ]
     for group in cut_groups(run):
         for arm in group:
             plan = arms.plan(run, arm)
@@ -108,11 +110,11 @@ def _figure(
             for arm in group:
                 found = spent.step(run, arm, backend)
                 if found is not None:
-                    hand = by_hand(run, arm)
-                    axes.plot(places[position(run, arm)], 1e3 * found.mean, "o" if hand else "D",
-                              color=color, markersize=6, markerfacecolor=color if hand else "white")  # fmt: skip
-        low, high = axes.get_ylim()
-        axes.set_ylim(0, 1.12 * high)
+                    x, hand = places[position(run, arm)], by_hand(run, arm)
+                    fill = color if hand else "white"
+                    axes.plot(x, 1e3 * found.mean, "o" if hand else "D", color=color, markersize=6,
+                              markerfacecolor=fill)  # fmt: skip
+        axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
         balances: dict[int, list[str]] = {}
         for arm in group:
             if not by_hand(run, arm):

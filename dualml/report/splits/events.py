@@ -148,9 +148,7 @@ def collective_times(run: Run, trial: Trial) -> Iterator[tuple[int, int, float]]
                 yield from _together(trial, group, kind)
 
 
-def _together(
-    trial: Trial, group: tuple[int, ...], kind: int
-) -> Iterator[tuple[int, int, float]]:
+def _together(trial: Trial, group: tuple[int, ...], kind: int) -> Iterator[tuple[int, int, float]]:
     chosen = [np.flatnonzero(trial.timelines[r]["kind"] == kind) for r in group]
     for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may be forgotten
         at = [(trial.timelines[r], order[-n]) for r, order in zip(group, chosen, strict=True)]

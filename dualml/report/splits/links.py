@@ -98,7 +98,7 @@ def link_table(run: Run, words: Words) -> Table | None:
         for backend in run.backends:
             trials = run.select(arm, backend)
             for c in crossings(run, trials[0]) if trials else ():
-                key = (
+                told = (
                     arms.model(run, arm),
                     told_what(c.what, words),
                     numbers.quantity(c.messages),
@@ -107,17 +107,17 @@ def link_table(run: Run, words: Words) -> Table | None:
                     _bytes(c.measured),
                     numbers.factor(c.ratio),
                 )
-                here = found.setdefault(key, {}).setdefault(arm, {})
+                here = found.setdefault(told, {}).setdefault(arm, {})
                 here.setdefault(c.where, []).append(backend)
-                tones[key] = "bad" if c.ratio is not None and abs(c.ratio - 1) > 1e-3 else ""
+                tones[told] = "bad" if c.ratio is not None and abs(c.ratio - 1) > 1e-3 else ""
     rows = []
     for key, by_arm in found.items():
         model, what, *counts = key
         places: dict[tuple[str, ...], dict[str, list[str]]] = {}
-        for arm, told in by_arm.items():
-            places.setdefault(tuple(told), {})[arm] = [b for names in told.values() for b in names]
+        for arm, here in by_arm.items():
+            places.setdefault(tuple(here), {})[arm] = [b for names in here.values() for b in names]
         for where, named in places.items():
-            backends = list(dict.fromkeys(b for told in named.values() for b in told))
+            backends = list(dict.fromkeys(b for names in named.values() for b in names))
             rows.append(
                 [
                     Cell(_short(list(named)), "code"),

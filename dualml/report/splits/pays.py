@@ -201,7 +201,7 @@ def pays_figures(run: Run, words: Words) -> Iterator[Figure]:
                 y = [_relative(way, d, asked, c) for d in widths]
                 if None not in y:
                     axes.plot(widths, y, color=color, linewidth=1.6,
-                              label=words(f"splits.way.{way}"))  # type: ignore[arg-type] # fmt: skip
+                              label=words(f"splits.way.{way}"))  # fmt: skip
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
             axes.set_xticks([2**k for k in range(5, 15, 2)], [str(2**k) for k in range(5, 15, 2)])

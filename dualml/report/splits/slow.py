@@ -22,18 +22,14 @@ def slow_splits(run: Run) -> list[tuple[str, str]]:
     return [
         (arm, base)
         for arm in arms.split_arms(run)
-        if ranks.slow(run, arm)
-        and run.select(arm)
-        and (base := arms.base_of(run, arm)) is not None
+        if ranks.slow(run, arm) and run.select(arm) and (base := arms.base_of(run, arm)) is not None
     ]
 
 
 def crossing_bytes(run: Run, arm: str) -> float:
     """Bytes of an update over all links and in all collectives."""
     plan = arms.plan(run, arm)
-    return float(
-        sum(x["nbytes"] for key in ("links", "meetings") for x in plan.get(key) or ())
-    )
+    return float(sum(x["nbytes"] for key in ("links", "meetings") for x in plan.get(key) or ()))
 
 
 def crossing_calls(run: Run, arm: str) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dualml.report import families, ranks
 from dualml.report.model import Run, Trial
 from dualml.report.scaling import PARTS, steps
-from dualml.report.spread import Spread, ratio, spread
 from dualml.report.splits import arms
+from dualml.report.spread import Spread, ratio, spread
 
 KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 

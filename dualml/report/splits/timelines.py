@@ -86,7 +86,9 @@ def _figure(run: Run, arm: str, panels: dict[str, list[Row]], words: Words) -> F
 def _bars(found: Sequence[Row]) -> list[Bar]:
     """In milliseconds from the first event."""
     begin = min(row[3] for row in found)
-    return pipelines.toned((r, t, k, (a - begin) * 1e3, (b - begin) * 1e3) for r, t, k, a, b in found)
+    return pipelines.toned(
+        (r, t, k, (a - begin) * 1e3, (b - begin) * 1e3) for r, t, k, a, b in found
+    )
 
 
 def _last(bars: Sequence[Bar]) -> float:

@@ -10,8 +10,8 @@ from dualml.report.cells import SIGNS, VERDICT_TONES, Cell, Head, Table, heads, 
 from dualml.report.model import Run, Serial
 from dualml.report.scaling import PARTS
 from dualml.report.scaling_figures import COLORS, WHOLE
-from dualml.report.spread import Spread, cell
 from dualml.report.splits import arms, spent
+from dualml.report.spread import Spread, cell
 from dualml.report.style import Figure, slug
 from dualml.report.words import Words
 
@@ -150,6 +150,8 @@ def _figure(
                 if found is not None:
                     star = " *" if spent.turns(run, arm, backend) else ""
                     middle = y + (ranks.size(run, arm) - 1) / 2
+                    if not rows:  # what its ranks did is not recorded
+                        axes.barh(middle, 1e3 * found.mean, 0.84, color=WHOLE, linewidth=0)
                     end = max([1e3 * found.mean, *ends])
                     right = max(right, end)
                     _label(axes, end, middle, found, star)
