@@ -18,7 +18,8 @@ MOST = 6
 def timeline_arms(run: Run) -> list[str]:
     """Of the model with the most schedules one arm for each, then what else looks different."""
     drawn = [a for a in arms.split_arms(run) if any(t.timelines for t in run.select(a))]
-    piped = arms.healthy(run, [a for a in drawn if arms.by_layer(run, a)])
+    drawn = arms.healthy(run, drawn) or drawn
+    piped = [a for a in drawn if arms.by_layer(run, a)]
     models: dict[str, dict[str, str]] = {}
     for arm in piped:
         orders = models.setdefault(arms.model(run, arm), {})
@@ -28,7 +29,7 @@ def timeline_arms(run: Run) -> list[str]:
             orders[name] = arm
     chosen = list(max(models.values(), key=len).values()) if models else []
     seen = {_look(run, arm) for arm in chosen}
-    for arm in arms.healthy(run, drawn):
+    for arm in drawn:
         if _look(run, arm) not in seen:
             seen.add(_look(run, arm))
             chosen.append(arm)
@@ -61,6 +62,7 @@ def _figure(run: Run, arm: str, panels: dict[str, list[Row]], words: Words) -> F
     name, n = f"timeline-{slug(arm)}", ranks.size(run, arm)
     told = {backend: _bars(found) for backend, found in panels.items()}
     end = max(bar.end for bars in told.values() for bar in bars)
+    there = {b: {bar.rank for bar in bars} for b, bars in told.items()}
     idle = {
         b: [1 - pipelines.covered(bars, r) / _last(bars) for r in range(n)]
         for b, bars in told.items()
@@ -72,12 +74,17 @@ def _figure(run: Run, arm: str, panels: dict[str, list[Row]], words: Words) -> F
             pipelines.draw(axes, bars, (style.WIDTH - 1.6) / end)
             axes.set_xlim(0, end)
             axes.set_title(backend, fontsize=9)
-            shares = [words("pipeline.idle", share=f"{100 * x:.0f}") for x in idle[backend]]
+            shares = [
+                words("pipeline.idle", share=f"{100 * x:.0f}") if r in there[backend] else "–"
+                for r, x in enumerate(idle[backend])
+            ]
             pipelines.beside(axes, shares)
         grid[-1].set_xlabel(words("pipeline.time"))
         pipelines.legend(made, [bar for bars in told.values() for bar in bars], words)
         text = style.svg(made, name)
     caption = words("splits.figure.timeline", arm=arm, told=arms.told(run, arm, words))
+    if any(len(ranks_there) < n for ranks_there in there.values()):
+        caption = words.sentences([caption, words("splits.figure.unrecorded")])
     values = [f"{b}: {pipelines.told_idle(shares, words)}" for b, shares in idle.items()]
     alt = words("pipeline.alt.timeline", ms=f"{end:.3g}", values=words.semicolons(values))
     return Figure(name, text, caption, alt)
