@@ -14,6 +14,8 @@ from dualml.report.splits import pays as model
 from dualml.report.splits.calibration import Calibration
 from dualml.report.words import Words
 
+FAR = 1.3  # from here on the model's thresholds are not those of the machine
+
 
 def slow_link(run: Run, words: Words) -> list[Finding]:
     """By layer against inside: by which factor, and what crosses."""
@@ -138,6 +140,9 @@ def _errors(notes: Notes, run: Run, found: Calibration) -> None:
     if not told:
         return
     low, high = (f(told, key=lambda a: told[a]) for f in (min, max))
+    typical = median(told.values())
     notes.say("errors", len(told), backend=found.backend, n=len(told),
-              typical=numbers.factor(median(told.values())), low=numbers.factor(told[low]),
+              typical=numbers.factor(typical), low=numbers.factor(told[low]),
               low_arm=low, high=numbers.factor(told[high]), high_arm=high)  # fmt: skip
+    if max(typical, 1 / typical) > FAR:
+        notes.warn("far", backend=found.backend, times=numbers.factor(1 / typical))

@@ -106,11 +106,12 @@ def parts_table(run: Run, words: Words) -> Table | None:
 
 def whole_figures(run: Run, words: Words) -> Iterator[Figure]:
     """One for each whole model: a bar for it, and one for each rank of what splits it."""
-    backends = spent.shown(run)
+    backends, explained = spent.shown(run), True
     for base, members in arms.families(run).items():
         chosen = _different(run, members)
         if any(spent.by_rank(run, arm, b) for arm in chosen for b in backends):
-            yield _figure(run, words, base, chosen, backends)
+            yield _figure(run, words, base, chosen, backends, explained)
+            explained = False
 
 
 def _different(run: Run, members: Sequence[str]) -> list[str]:
@@ -126,7 +127,12 @@ def _different(run: Run, members: Sequence[str]) -> list[str]:
 
 
 def _figure(
-    run: Run, words: Words, base: str | None, chosen: Sequence[str], backends: Sequence[str]
+    run: Run,
+    words: Words,
+    base: str | None,
+    chosen: Sequence[str],
+    backends: Sequence[str],
+    explained: bool,
 ) -> Figure:
     name = f"split-{slug(base or chosen[0])}"
     heights = [ranks.size(run, arm) for arm in chosen]
@@ -169,6 +175,7 @@ def _figure(
         _legend(made, words, base is not None)
         text = style.svg(made, name)
     notes = [words("splits.figure.whole", arm=base or numbers.NONE)]
+    notes += [words("splits.figure.bars")] if explained else []
     if any(spent.turns(run, arm, b) for arm in chosen for b in backends):
         notes.append(words("figure.take_turns"))
     values = [
