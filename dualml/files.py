@@ -37,6 +37,12 @@ def write_bytes(path: Path, content: bytes) -> None:
             fresh.unlink(missing_ok=True)
 
 
+def remove(path: Path) -> None:
+    """The file, and what a process left of it that was killed while it wrote."""
+    for there in (path, *path.parent.glob(f".{path.name}.*")):
+        there.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
     write_bytes(path, (text + "\n").encode())

@@ -19,7 +19,7 @@ from dualml.communicator import Communicator
 from dualml.errors import UserError
 from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
-from dualml.files import readable, write_bytes
+from dualml.files import readable, remove, write_bytes
 from dualml.runner.capture import PROBE, after, before
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualml.runner.draws import draw_envelope
@@ -161,7 +161,7 @@ class Trial:
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
         if self.backend.dtype != "float64" and not self.ranks.free:
             draw_envelope(self)
-        self.ranks.checkpoint.unlink(missing_ok=True)
+        remove(self.ranks.checkpoint)
         if self.ranks.rank:
             return self.ranks.summary()
         updates, text = self.schedule.updates, self.samples.text

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from command import dualml, lab, run, strict
 
+from dualml.files import remove
+
 __all__ = ["lab"]
 
 
@@ -225,3 +227,11 @@ def test_a_damaged_run_folder_is_one_line(
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
     else:
         assert "rank0.jsonl" in damage[0], "only a line of the records may be lost"
+
+
+def test_what_a_killed_process_left_of_a_file_goes_with_it(tmp_path: Path) -> None:
+    for name in ("a.txt", ".a.txt.4711", "b.txt", ".b.txt.4711"):
+        (tmp_path / name).write_text("x")
+    remove(tmp_path / "a.txt")
+    remove(tmp_path / "c.txt")
+    assert {path.name for path in tmp_path.iterdir()} == {"b.txt", ".b.txt.4711"}
