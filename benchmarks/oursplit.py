@@ -13,7 +13,7 @@ from timing import Times, take_turns
 
 from dualml.backend import backends
 from dualml.model import initial_weights, model
-from dualml.model.spec import ModelSpec
+from dualml.model.spec import Linear, MeanPool, ModelSpec, Rows, Tanh
 from dualml.optim import Schedule, rule_from
 from dualml.split.executor import Executor
 from dualml.split.horizontal import Segment
@@ -23,6 +23,19 @@ from dualml.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
+
+
+def even(each: int = 16, width: int = 256, cut: int = 8) -> ModelSpec:
+    """A model whose halves, cut at ``second``, compute as much forward, and as much backward, and
+    have little to tell one another: equal layers for every row of an image, narrow at the cut; what
+    is before, between and after them hardly counts."""
+    layers: list[tuple[str, Any]] = [("rows", Rows()), ("embed", Linear(28, width))]
+    for number in range(2 * each):
+        if number == each:
+            layers += [("narrow", Linear(width, cut)), ("second", Linear(cut, width))]
+        layers += [(f"fc{number}", Linear(width, width)), (f"tanh{number}", Tanh())]
+    layers += [("pool", MeanPool()), ("head", Linear(width, 10))]
+    return ModelSpec("even", (1, 28, 28), tuple(layers))
 
 
 class OurSplit:
@@ -150,10 +163,11 @@ def stages_at_work(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[
     found = {}
     for schedule in argument["schedules"]:
         for m in argument["micro_batches"]:
-            split = PIPELINE | {"schedule": schedule, "micro_batches": m}
+            split = {"cut": ["second"], "schedule": schedule, "micro_batches": m}
             batch = m * argument["each"]
-            run = OurSplit(comm, x, y, "deep_mlp", batch, argument["updates"], **split)
+            run = OurSplit(comm, x, y, even(), batch, 1, **split)
             run()
+            run.updates = argument["updates"]
             comm.barrier()
             run.executor.timeline.clear()
             run()

@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ranks import on_ranks, slowest
@@ -22,8 +23,11 @@ from timing import Ratio, Row, Times, row
 from dualml.split.schedules import bubble
 
 SIZE, BATCH, UPDATES = 2, 256, 4
-EACH, MICRO_BATCHES, SCHEDULES = 512, (4, 8, 16), ("gpipe", "1f1b")
+EACH, MICRO_BATCHES, SCHEDULES = 128, (4, 8, 16), ("gpipe", "1f1b")
 WITHIN = 1.1  # of the textbook's bubble
+WHY = (
+    "the passes of two ranks differ by some per cent from update to update, and who is early waits"
+)
 SECTIONS = {"torch": "split models, torch", "mindspore": "split models, mindspore"}
 WHAT = {
     "pipeline": "1F1B, two stages, 4 micro-batches (deep_mlp)",
@@ -73,12 +77,13 @@ def idle(backend: str, schedule: str, m: int, ranks: Sequence[Any]) -> Row:
         begin, end = min(u[0] for u in updates), max(u[1] for u in updates)
         found.append(1 - sum(u[2] for u in updates) / (SIZE * (end - begin)))
     low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
-    return Row(
-        section=f"bubble, {backend}", what=f"{schedule}, {m} micro-batches of {EACH} (deep_mlp)",
+    made = Row(
+        section=f"bubble, {backend}", what=f"{schedule}, {m} micro-batches of {EACH}, equal halves",
         against="(p − 1)/(m + p − 1)", ours=100 * middle, other=100 * theory, unit="%",
         ratio=Ratio(middle / theory, low / theory, high / theory),
         target=WITHIN if backend == "torch" else None,
     )  # fmt: skip
+    return replace(made, note=WHY) if made.met is False else made
 
 
 def main() -> None:
@@ -87,7 +92,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     asked = parser.parse_args()
     made = rows(asked.backend, rounds=9 if asked.quick else 31)
-    made += bubbles(asked.backend, updates=8 if asked.quick else 24)
+    made += bubbles(asked.backend, updates=3 if asked.quick else 7)
     print(json.dumps([r.describe() for r in made]))
 
 

@@ -62,6 +62,8 @@ CHINESE = {
     "the same and the split's transfers alone": "同上，再加上这种划分单独的通信时间",
     "by remote procedure calls (lenet, two stages)": "远程过程调用（lenet，两个阶段）",
     "by messages": "消息",
+    "the passes of two ranks differ by some per cent from update to update, and who is early "
+    "waits": "两个进程每次前向与反向的用时各有百分之几的波动，先到者要等",
     "two ranks against one, torch": "两个进程与一个进程，torch",
     "two ranks against one, mindspore": "两个进程与一个进程，mindspore",
     "an update of two ranks, LeNet, 256 samples each, a core each": "两个进程的一次更新，"
@@ -124,6 +126,7 @@ PHRASES = {
     "mnist, ": "mnist，",
     " and ": " 与 ",
     " micro-batches of ": " 个微批次，每个样本数 ",
+    ", equal halves": "，两半计算量相等",
     "gpipe, ": "gpipe，",
     "1f1b, ": "1f1b，",
 }
@@ -153,7 +156,7 @@ def cells(record: Record, lang: str = "en") -> list[str]:
     words, ratio = WORDS[lang], record["ratio"]
     unit, other = record["unit"], record["other"]
     outcome = words[record["met"]] if record["met"] is not None else ""
-    if ratio and record["met"] is None:
+    if ratio and record["met"] is None and unit != "%":  # a share is not faster than another
         times = 1 / ratio["median"]
         outcome = (f"{times:.2f}" if times >= 0.1 else f"{times:.1g}") + words["faster"]
     limit = record["target"]
