@@ -11,7 +11,7 @@ from dualml.aggregation.buckets import layout
 from dualml.aggregation.scheme import scheme
 from dualml.backend import backends
 from dualml.data import normalised
-from dualml.experiment.schema import Aggregation
+from dualml.experiment.aggregation import Aggregation
 from dualml.model import initial_weights, model
 from dualml.optim import Schedule, rule_from
 from dualml.runner.ranks import TOGETHER

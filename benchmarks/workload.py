@@ -10,8 +10,9 @@ import numpy as np
 
 from dualml.data import Dataset, fingerprint, normalised
 from dualml.data import load as load_data
+from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load as load_experiment
-from dualml.experiment.plan import Plan, freeze
+from dualml.experiment.plan import Plan
 from dualml.runner.guards import check_losses
 from dualml.runner.records import Records
 from dualml.runner.trial import Samples, Trial

@@ -103,6 +103,8 @@ class Training(Protocol):
     """A model, its optimizer and the training data on one device: what a trial works with."""
 
     step: Step
+    #: Updates made so far: the masks of Dropout are those of the next one.
+    now: int
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         """Loss and gradients of ``batch`` and activations of the samples ``probe``."""

@@ -14,7 +14,7 @@ from dualml.aggregation.parameter_server import ParameterServer
 from dualml.aggregation.pieces import Tensor
 from dualml.backend import Array, Arrays, Trace
 from dualml.errors import CommunicationError
-from dualml.experiment.schema import Aggregation
+from dualml.experiment.aggregation import Aggregation
 from dualml.seeds import generator
 
 POLL_S = 0.0005

@@ -9,7 +9,7 @@ from dualml.aggregation.all_reduce import AllReduce
 from dualml.aggregation.base import Strategy
 from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.pieces import Summing, Tensor
-from dualml.experiment.schema import Aggregation
+from dualml.experiment.aggregation import Aggregation
 
 
 class Summed(DataParallel):

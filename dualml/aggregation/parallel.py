@@ -21,7 +21,7 @@ from dualml.aggregation.times import Times
 from dualml.backend import Array, Arrays, Backend, Trace, Training
 from dualml.communicator import Communicator
 from dualml.communicator.parts import start_of
-from dualml.experiment.schema import Aggregation
+from dualml.experiment.aggregation import Aggregation
 
 
 class DataParallel:
@@ -63,6 +63,7 @@ class DataParallel:
             batch: the samples of each rank, or of all, to be cut into nearly equal parts.
         """
         self.now = step
+        self.training.now = step - 1  # also of a rank that never updates: masks follow it
         part, share, factor = self.deal(batch)
         begin = time.perf_counter()
         loss, gradients = self.compute(part, factor)
@@ -75,6 +76,7 @@ class DataParallel:
         end = time.perf_counter()
         self.finish(gradients)
         self.times.add(begin, arrive, end, time.perf_counter())
+        self.training.now = step
         return loss, share
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:

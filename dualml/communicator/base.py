@@ -186,7 +186,8 @@ class Communicator(Engine):
     def irecv(self, buffer: Tensor, peer: int) -> Finish:
         """Begin to receive into ``buffer``; its wait returns what came.
 
-        Messages of a pair of ranks come in the order in which they were sent, whoever waits first.
+        Messages of a pair of ranks come in the order in which they were sent: ask for them, and
+        wait for them, in that order.
         """
         self._check_peer(peer)
         nbytes, t = self.nbytes(buffer), self.traffic

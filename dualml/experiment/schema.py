@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, SCHEMES, STRATEGIES, strategy
-from dualml.aggregation.buckets import BUCKET_BYTES
+from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.data.text import LENGTH, SPECIAL, WORDS
 from dualml.errors import UserError, nearest
+from dualml.experiment.aggregation import Aggregation
 from dualml.experiment.split import Split
 from dualml.experiment.strict import Strict
 from dualml.model.spec import LOSSES
@@ -39,58 +39,6 @@ class Data(Strict):
     test: Annotated[int, Field(ge=0)] = 0
     words: Annotated[int, Field(gt=len(SPECIAL))] = WORDS
     length: Annotated[int, Field(ge=1)] = LENGTH
-
-
-class Aggregation(Strict):
-    """How the ranks of a trial combine what they find.
-
-    ``of`` gradients before every update, or parameters after every ``every`` updates; ``reduce``:
-    ``weighted`` by the samples of each rank (the exact gradient of the batch), ``mean`` over the
-    ranks whatever they had, or ``sum``. ``bucket_bytes`` 0 sends every tensor by itself.
-    ``overlap`` sends a bucket while the gradients of the next one are computed. ``fraction`` is
-    what ``topk`` sends. ``arrival`` is the order in which an asynchronous server serves:
-    ``planned`` (drawn from the seed, the same on every backend) or ``free``.
-    """
-
-    strategy: str = "all_reduce"
-    of: Literal["gradients", "parameters"] = "gradients"
-    reduce: Literal["weighted", "mean", "sum"] = "weighted"
-    every: Annotated[int, Field(ge=1)] = 1
-    bucket_bytes: Annotated[int, Field(ge=0)] = BUCKET_BYTES
-    compress: Literal["none", "fp16", "topk"] = "none"
-    fraction: Annotated[float, Field(gt=0, le=1, strict=False)] = 0.01
-    arrival: Literal["planned", "free"] = "planned"
-    overlap: bool = False
-
-    @field_validator("strategy")
-    @classmethod
-    def _strategy_is_known(cls, value: str) -> str:
-        known = [*STRATEGIES, *SCHEMES]
-        if value not in known:
-            raise UserError(f"unknown strategy {value!r}{nearest(value, known)}")
-        return value
-
-    @model_validator(mode="after")
-    def _means_something(self) -> Aggregation:
-        parameters = self.of == "parameters"
-        if parameters and self.reduce == "sum":
-            raise UserError("a sum of parameters means nothing; use reduce = weighted or mean")
-        if self.every > 1 and not parameters:
-            raise UserError(f"every = {self.every} needs of = parameters: gradients are combined "
-                            "before every update")  # fmt: skip
-        if parameters and self.compress != "none":
-            raise UserError(
-                f"compress = {self.compress} is for gradients; leave out of = parameters"
-            )
-        if self.strategy == "neighbour" and not parameters:
-            raise UserError("neighbour averages parameters; set of = parameters")
-        if self.strategy in SCHEMES and (parameters or self.compress != "none"):
-            raise UserError(f"{self.strategy} takes whole gradients; leave out of and compress")
-        if self.overlap and (self.strategy != "all_reduce" or parameters or not self.bucket_bytes
-                             or self.compress != "none"):  # fmt: skip
-            raise UserError("overlap sends buckets of gradients by all_reduce; leave out of, "
-                            "compress, other strategies and bucket_bytes = 0")  # fmt: skip
-        return self
 
 
 class Slow(Strict):

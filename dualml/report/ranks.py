@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
-from dualml.experiment.schema import Aggregation, Arm, Slow
+from dualml.experiment.aggregation import Aggregation
+from dualml.experiment.schema import Arm, Slow
 from dualml.report import numbers
 from dualml.report.model import Run, Trial
 from dualml.report.words import Words

@@ -155,8 +155,8 @@ def environments(
 def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Everything that can be wrong is found here, cheapest first, before the first trial."""
     from dualml.data import load as load_data
+    from dualml.experiment.freeze import freeze
     from dualml.experiment.load import load as load_experiment
-    from dualml.experiment.plan import freeze
     from dualml.machine import default_threads
 
     if request.lab is None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import dualml
 from dualml.errors import UserError
-from dualml.experiment.plan import Plan, restore, save
+from dualml.experiment.plan import Plan
+from dualml.experiment.saved import restore, save
 from dualml.files import read_json, write_json
 from dualml.machine import git_revision
 

@@ -20,8 +20,9 @@ from dualml.aggregation.scheme import scheme
 from dualml.aggregation.slow import Slow
 from dualml.backend import Backend, Training
 from dualml.communicator import Communicator
+from dualml.experiment.aggregation import Aggregation
 from dualml.experiment.deals import Feed
-from dualml.experiment.schema import Aggregation, Arm
+from dualml.experiment.schema import Arm
 from dualml.parity.envelope import shuffled
 from dualml.runner.checkpoint import NAME
 from dualml.runner.evaluate import Score, evaluate

@@ -38,7 +38,7 @@ def samples_of(plan: Any) -> Any:
 def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
     """Run the trials of these folders; the summary of the last one, with the environment."""
     from dualml.backend import backends
-    from dualml.experiment.plan import restore
+    from dualml.experiment.saved import restore
 
     emit(phase="start")
     job = json.loads((folders[0] / "job.json").read_text("utf-8"))
@@ -181,7 +181,7 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     """
     from dualml.communicator.board import exchange_notes
     from dualml.communicator.place import Place
-    from dualml.experiment.plan import digest
+    from dualml.experiment.fingerprint import digest
 
     got = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}
     place: Place = comm.place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dualml.aggregation import strategy
@@ -30,9 +31,8 @@ class Rank:
         self.views = {view.stage: view for view in plan.views(self.rank)[0]}
         self.last, self.shapes = len(plan.stages) - 1, plan.spec.shapes()
         self.row = group_of(comm, plan.mesh.tensor_groups())
-        self.timeline, self.slow, self.now = Timeline(), None, 0
-
-    slow: Slow | None
+        self.timeline, self.now = Timeline(), 0
+        self.slow: Slow | None = None
 
     def owner(self, stage: int, micro: int) -> int:
         return self.plan.owner(self.data, stage, self.tensor, micro)
@@ -53,7 +53,7 @@ class Rank:
             if joint.kind == "sum":
                 top = self.summed(self.row, top)
             else:
-                top = self.stage.concat(self.row.all_gather(top), joint.axis)
+                top = self.gathered(self.row, top, joint.axis)
         return (*values[:-1], top)
 
     def unjoin(self, joint: Joint, gradients: Values, stage: int, micro: int) -> Values:
@@ -70,12 +70,17 @@ class Rank:
         return (*gradients[:-1], top)
 
     def summed(self, group: Communicator, x: Tensor) -> Tensor:
-        if self.slow is not None:
-            schedule, nbytes = strategy("all_reduce").schedule(group.size), group.nbytes(x)
-            late = self.slow.rank in group.ranks and self.slow.rank == self.rank
-            if late:
-                pause(self.slow.schedule_delay(schedule, self.rank, nbytes, self.now))
+        if self.slow is not None and self.slow.rank == self.rank:
+            schedule = strategy("all_reduce").schedule(group.size)
+            late = replace(self.slow, rank=group.rank)  # a schedule counts its group's ranks
+            pause(late.schedule_delay(schedule, group.rank, group.nbytes(x), self.now))
         return group.all_reduce(x, inplace=True)
+
+    def gathered(self, group: Communicator, x: Tensor, axis: int) -> Tensor:
+        if self.slow is not None:
+            size = group.nbytes(x)  # one slice goes out and one comes in, round the ring
+            pause((group.size - 1) * self.slow.transferring(self.rank, size, size, self.now))
+        return self.stage.concat(group.all_gather(x), axis)
 
     # --- without a backward pass ------------------------------------------------------------------
 

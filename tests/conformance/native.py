@@ -14,7 +14,7 @@ from dualml.aggregation.buckets import layout
 from dualml.aggregation.native import Summed
 from dualml.aggregation.parallel import DataParallel
 from dualml.backend import backends
-from dualml.experiment.schema import Aggregation
+from dualml.experiment.aggregation import Aggregation
 from dualml.model import initial_weights, model
 from dualml.optim import Schedule, rule_from
 from dualml.seeds import generator

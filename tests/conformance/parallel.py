@@ -13,7 +13,7 @@ import numpy as np
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.scheme import scheme
 from dualml.backend import backends
-from dualml.experiment.schema import Aggregation
+from dualml.experiment.aggregation import Aggregation
 from dualml.model import initial_weights, model
 from dualml.optim import Schedule, rule_from
 from dualml.reference.model import Model

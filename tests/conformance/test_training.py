@@ -10,7 +10,7 @@ import pytest
 
 from dualml.backend import Backend
 from dualml.data import Dataset
-from dualml.experiment.plan import freeze
+from dualml.experiment.freeze import freeze
 from dualml.experiment.schema import Arm, Data, Experiment
 from dualml.model import ZOO, initial_weights, model
 from dualml.optim import GD, SGD, Adam, Rule, Schedule

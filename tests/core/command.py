@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 TOML = """
 name = "tiny"
@@ -65,3 +70,44 @@ def strict(text: str) -> Any:
         raise ValueError(word)
 
     return json.loads(text, parse_constant=refuse)
+
+
+def goes_on_when_interrupted(lab: Path, folder: Path, arm: str, *words: str) -> None:
+    """A run of ``arm`` that is ended after its first checkpoint and resumed is one never ended."""
+    whole, broken = folder / "whole", folder / "broken"
+    place = f"trials/{arm}/numpy/seed0"
+    asked = ["run", lab, "--backend", "numpy", "--arm", arm, *words, "--no-report", "--out"]
+    assert dualml(*asked, whole).returncode == 0
+    process = subprocess.Popen([sys.executable, "-m", "dualml", *map(str, asked), str(broken)])
+    deadline = time.monotonic() + 100
+    while not (broken / place / "rank1.checkpoint.safetensors").exists():
+        assert process.poll() is None, "it ended before there was a checkpoint"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 130
+    assert dualml("run", "--resume", broken, "--no-report").returncode == 0
+    name = f"{place}/weights.safetensors"
+    assert (broken / name).read_bytes() == (whole / name).read_bytes()
+    losses = [
+        [json.loads(line)["value"] for line in (out / place / "rank0.jsonl").open()]
+        for out in (whole, broken)
+    ]
+    assert losses[0] == losses[1]
+    assert not list((broken / place).glob("*checkpoint*"))
+
+
+def examples_are_printed(
+    page: Path, fence: str, columns: int, capsys: pytest.CaptureFixture[str]
+) -> int:
+    """Run the ``dualml simulate`` examples of a page that stand in ``fence``; how many they are."""
+    from dualml.cli.app import app
+
+    examples = re.findall(rf"{fence}\n\$ dualml (simulate .*)\n([^`]*)```", page.read_text("utf-8"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        for words, shown in examples:
+            app(words.split(), standalone_mode=False)
+            printed = capsys.readouterr().out.rstrip().splitlines()
+            assert [line.rstrip() for line in printed] == shown.splitlines()
+    return len(examples)

@@ -198,7 +198,7 @@ def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial()
     from dualml.aggregation.asynchronous import Asynchronous
     from dualml.aggregation.buckets import layout
     from dualml.backend import backends
-    from dualml.experiment.schema import Aggregation
+    from dualml.experiment.aggregation import Aggregation
     from dualml.optim import Schedule, rule_from
 
     asked = Aggregation(strategy="parameter_server_async", arrival="free")
@@ -304,3 +304,37 @@ def test_the_single_worker_of_an_arm_does_the_same() -> None:
     arms = {"other": arm(world_size=1, batch_size=10), "one": arm(world_size=1), "four": arm()}
     assert single_of("four", arms) == "one"
     assert single_of("four", {"four": arm(), "other": arms["other"]}) is None
+
+
+def test_every_update_has_masks_of_its_own_also_on_ranks_that_leave_updating_to_a_server() -> None:
+    from dualml.aggregation.asynchronous import Asynchronous
+    from dualml.aggregation.buckets import layout
+    from dualml.backend import backends
+    from dualml.experiment.aggregation import Aggregation
+    from dualml.model import initial_weights, model
+    from dualml.optim import Schedule, rule_from
+
+    spec = model("rnn_lm_dropout", words=12, length=6)
+    weights = initial_weights(spec, 0)
+    rule = rule_from({"name": "sgd", "lr": 1e-30})  # the masks alone differ from update to update
+    x = np.random.default_rng(0).integers(0, 12, (8, 7))
+
+    asked = Aggregation(strategy="parameter_server_async")
+
+    def work(comm):
+        backend = backends()["numpy"].create("cpu", 1)
+        given = (x[:, :-1].astype(np.int32), x[:, 1:].astype(np.int32))
+        training = backend.training(
+            spec, weights, rule, Schedule(), "cross_entropy", *given, updates=12
+        )
+        pieces = training.pieces(layout(spec.parameters()))
+        seen, gradient = [], pieces.gradient
+        pieces.gradient = lambda *given: seen.append(gradient(*given)) or seen[-1]
+        served = Asynchronous(backend, training, pieces, comm, asked)
+        served.load(weights, rule.init({n: np.array(w, np.float64) for n, w in weights.items()}), 0)
+        for step in (1, 2, 3):
+            served.step(np.arange(8), step)
+        return [float(loss) for loss, _ in seen]
+
+    for losses in run_threads(2, work):
+        assert len(set(losses)) == 3

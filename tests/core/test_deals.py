@@ -12,7 +12,9 @@ import pytest
 from dualml.data import load as load_data
 from dualml.errors import UserError
 from dualml.experiment.deals import Course, deal_key
-from dualml.experiment.plan import Plan, freeze, restore, save
+from dualml.experiment.freeze import freeze
+from dualml.experiment.plan import Plan
+from dualml.experiment.saved import restore, save
 from dualml.experiment.schema import Experiment
 from dualml.runner.evaluate import evaluate
 from dualml.runner.seen import Seen, combined

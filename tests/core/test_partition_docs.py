@@ -9,11 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from command import dualml
+from command import DOCS, dualml
 
 from dualml.partition import PARTITIONS
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = [DOCS / "partition.md", DOCS / "partition.zh.md"]
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere") / "mnist"
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

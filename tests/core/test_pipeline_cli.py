@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command import dualml, strict
+from command import DOCS, dualml, examples_are_printed, strict
 
 from dualml.cli import explain
 from dualml.cli.simulate import simulate as command
@@ -162,15 +162,6 @@ def test_bad_input_names_the_remedy(
 
 @pytest.mark.parametrize("page", ["cost.md", "cost.zh.md"])
 def test_the_examples_of_the_page_are_what_is_printed(
-    page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dualml.cli.app import app
-
-    monkeypatch.setenv("COLUMNS", "80")
-    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text("utf-8")
-    examples = re.findall(r"```text\n\$ dualml (simulate .*)\n([^`]*)```", text)
-    assert len(examples) == 1
-    for words, shown in examples:
-        app(words.split(), standalone_mode=False)
-        printed = capsys.readouterr().out.rstrip().splitlines()
-        assert [line.rstrip() for line in printed] == shown.splitlines()
+    assert examples_are_printed(DOCS / page, "```text", 80, capsys) == 1

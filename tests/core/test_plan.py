@@ -11,8 +11,10 @@ import pytest
 from dualml.data import load as load_data
 from dualml.errors import UserError
 from dualml.experiment.deals import deal_key
+from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
-from dualml.experiment.plan import Plan, freeze, restore, save
+from dualml.experiment.plan import Plan
+from dualml.experiment.saved import restore, save
 from dualml.parity.judge import judge
 from dualml.runner.folder import RunFolder
 

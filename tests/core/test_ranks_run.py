@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command import run, strict
+from command import goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
 from dualml.aggregation.times import read_times
@@ -185,30 +180,8 @@ def test_asynchronous_updates_in_the_planned_order_repeat(
 def test_an_interrupted_trial_goes_on_as_if_nothing_had_been(
     lab: Path, tmp_path: Path, arm: str
 ) -> None:
-    more = ["--arm", arm, "--set", f"arms.{arm}.epochs=60", "--set", "evaluation.per_epoch=1"]
-    words = [sys.executable, "-m", "dualml", "run", str(lab), "--backend", "numpy", *more]
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    place = f"trials/{arm}/numpy/seed0"
-    done = subprocess.run([*words, "--no-report", "--out", str(whole)], timeout=200, check=False)
-    assert done.returncode == 0
-    process = subprocess.Popen([*words, "--no-report", "--out", str(broken)])
-    deadline = time.monotonic() + 100
-    while not (broken / place / "rank1.checkpoint.safetensors").exists():
-        assert process.poll() is None, "it ended before there was a checkpoint"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 130
-    resume = [sys.executable, "-m", "dualml", "run", "--resume", str(broken), "--no-report"]
-    assert subprocess.run(resume, timeout=200, check=False).returncode == 0
-    name = f"{place}/weights.safetensors"
-    assert (broken / name).read_bytes() == (whole / name).read_bytes()
-    losses = [
-        [json.loads(line)["value"] for line in (out / place / "rank0.jsonl").open()]
-        for out in (whole, broken)
-    ]
-    assert losses[0] == losses[1]
-    assert not list((broken / place).glob("*checkpoint*"))
+    more = ["--set", f"arms.{arm}.epochs=60", "--set", "evaluation.per_epoch=1"]
+    goes_on_when_interrupted(lab, tmp_path, arm, *more)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/dev"), reason="no counters of interfaces")

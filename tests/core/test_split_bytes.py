@@ -12,7 +12,9 @@ from conformance import split
 
 from dualml.data import load as load_data
 from dualml.errors import UserError
-from dualml.experiment.plan import Plan, freeze, restore, save
+from dualml.experiment.freeze import freeze
+from dualml.experiment.plan import Plan
+from dualml.experiment.saved import restore, save
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import Split
 from dualml.model import model
@@ -201,10 +203,10 @@ def test_another_cut_is_another_plan(tmp_path: Path) -> None:
 def test_a_measured_cut_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured once: a plan that is read back has the cut that was found then."""
     slow = dict.fromkeys(model("lenet").shapes(), 1e-6) | {"relu2": 1.0, "fc2": 1.0}
-    monkeypatch.setattr("dualml.experiment.plan.reference_times", lambda *_: slow)
+    monkeypatch.setattr("dualml.experiment.freeze.reference_times", lambda *_: slow)
     plan = frozen(balance="time")
     assert plan.splits["one"].cut == ("pool2",)
     save(plan, tmp_path)
-    monkeypatch.setattr("dualml.experiment.plan.reference_times", lambda *_: 1 / 0)
+    monkeypatch.setattr("dualml.experiment.freeze.reference_times", lambda *_: 1 / 0)
     assert restore(tmp_path).splits["one"].cut == ("pool2",)
     np.testing.assert_equal(restore(tmp_path).hash, plan.hash)

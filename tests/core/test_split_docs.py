@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import DOCS
 
 from dualml.errors import UserError
 from dualml.experiment.schema import Arm
@@ -22,7 +23,6 @@ from dualml.split.schedules import SCHEDULES
 from dualml.split.timeline import COLUMNS, KINDS
 from dualml.split.validate import validate
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = [DOCS / "split.md", DOCS / "split.zh.md"]
 KEYS = {"split.md": "| key of `split` |", "split.zh.md": "| `split` 的键 |"}
 ERRORS = {"split.md": "| said |", "split.zh.md": "| 错误信息 |"}

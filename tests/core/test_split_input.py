@@ -11,8 +11,8 @@ from command import dualml, run
 
 from dualml.data import load as load_data
 from dualml.errors import UserError
+from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
-from dualml.experiment.plan import freeze
 
 DIGITS = load_data("digits", explicit=True)
 

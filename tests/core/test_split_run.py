@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command import dualml, run, strict
+from command import dualml, goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
-from dualml.experiment.plan import restore
+from dualml.experiment.saved import restore
+from dualml.model import model
 from dualml.split.schedules import live_bound
 from dualml.split.timeline import COLUMNS, KINDS, read_timeline
 
@@ -161,28 +159,37 @@ def test_a_cut_by_measured_times_is_the_cut_of_the_run(out: Path) -> None:
 def test_an_interrupted_split_goes_on_as_if_nothing_had_been(
     lab: Path, tmp_path: Path, arm: str
 ) -> None:
-    more = ["--arm", arm, "--set", f"arms.{arm}.updates=80", "--set", "evaluation.per_epoch=1",
+    more = ["--set", f"arms.{arm}.updates=80", "--set", "evaluation.per_epoch=1",
             "--set", "evaluation.train_samples=2", "--set", "data.test=2"]  # fmt: skip
-    words = [sys.executable, "-m", "dualml", "run", str(lab), "--backend", "numpy", *more]
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    place = f"trials/{arm}/numpy/seed0"
-    done = subprocess.run([*words, "--no-report", "--out", str(whole)], timeout=200, check=False)
-    assert done.returncode == 0
-    process = subprocess.Popen([*words, "--no-report", "--out", str(broken)])
-    deadline = time.monotonic() + 100
-    while not (broken / place / "rank1.checkpoint.safetensors").exists():
-        assert process.poll() is None, "it ended before there was a checkpoint"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 130
-    resume = [sys.executable, "-m", "dualml", "run", "--resume", str(broken), "--no-report"]
-    assert subprocess.run(resume, timeout=200, check=False).returncode == 0
-    name = f"{place}/weights.safetensors"
-    assert (broken / name).read_bytes() == (whole / name).read_bytes()
-    losses = [
-        [json.loads(line)["value"] for line in (where / place / "rank0.jsonl").open()]
-        for where in (whole, broken)
-    ]
-    assert losses[0] == losses[1]
-    assert not list((broken / place).glob("*checkpoint*"))
+    goes_on_when_interrupted(lab, tmp_path, arm, *more)
+
+
+def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -> None:
+    from types import SimpleNamespace
+    from typing import cast
+
+    from dualml.aggregation.slow import Slow
+    from dualml.communicator import Communicator
+    from dualml.reference.communicator import run_threads
+    from dualml.split.plan import split_plan
+    from dualml.split.rank import Rank
+    from dualml.split.stage import Stage
+
+    plan = split_plan(model("mlp"), 4, tensor=2, data=2)
+
+    def work(comm: Communicator) -> list[float]:
+        rank = Rank(plan, comm, cast(Stage, SimpleNamespace(concat=np.concatenate)))
+        rank.slow, rank.now = Slow(rank=3, latency_s=0.05), 1
+        row, spent = rank.row, []
+        assert row is not None
+        x = np.ones(8)
+        for call in (lambda: rank.summed(row, x), lambda: rank.gathered(row, x, 0)):
+            comm.barrier()
+            begin = time.perf_counter()
+            call()
+            spent.append(time.perf_counter() - begin)
+        return spent
+
+    for rank, (summed, gathered) in enumerate(run_threads(4, work)):
+        late = rank > 1  # the slow one, and the one that shares its layers
+        assert (summed >= 0.1) == (gathered >= 0.05) == late, (rank, summed, gathered)

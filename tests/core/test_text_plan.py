@@ -10,8 +10,10 @@ import pytest
 from dualml.data import Dataset, load_again
 from dualml.data import load as load_data
 from dualml.errors import UserError
+from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
-from dualml.experiment.plan import Plan, freeze, restore, save
+from dualml.experiment.plan import Plan
+from dualml.experiment.saved import restore, save
 from dualml.runner.worker import samples_of
 
 #: Parts of the plan of lab1 --quick --data digits before there were texts.

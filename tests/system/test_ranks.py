@@ -121,12 +121,12 @@ import os, sys
 words = sys.orig_argv
 if "dualml.runner.worker" in words:
     import dataclasses, time
-    import dualml.experiment.plan as plan
+    import dualml.experiment.saved as saved
     from dualml.runner.trial import Trial
     at = words.index("dualml.runner.worker")
     rank, begun = words[at + 1], words[at + 2].split(os.sep)[-3]
     faults = dict(word.split("=") for word in os.environ["DUALML_TEST_FAULTS"].split(","))
-    write_losses, restore = Trial.write_losses, plan.restore
+    write_losses, restore = Trial.write_losses, saved.restore
 
     def planted(self, records, first, last):
         fault = faults.get(f"{self.arm_name}:{rank}")
@@ -142,7 +142,7 @@ if "dualml.runner.worker" in words:
             found = dataclasses.replace(found, parts={**found.parts, "order": "0" * 64})
         return found
 
-    Trial.write_losses, plan.restore = planted, other
+    Trial.write_losses, saved.restore = planted, other
 """
 
 

@@ -1,0 +1,63 @@
+"""Fingerprints of a plan: what it is made of, part by part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.experiment.schema import Experiment
+from dualml.model.spec import ModelSpec
+from dualml.split.plan import SplitPlan
+
+#: Keys of an experiment that do not change what is computed, only how it is run, judged or shown.
+EXECUTION = ("title", "question", "limits", "quick", "parity")
+
+
+def parts_of(
+    experiment: Experiment,
+    spec: ModelSpec,
+    data: Mapping[str, Any],
+    weights: Mapping[str, NDArray[Any]],
+    order: Mapping[str, NDArray[Any]],
+    models: Mapping[str, ModelSpec],
+    splits: Mapping[str, SplitPlan],
+) -> dict[str, str]:
+    """SHA-256 of each part of the plan, so that two plans can say where they differ."""
+    told = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
+    told["model"] = spec.describe()
+    if models:
+        told["models"] = {name: own.describe() for name, own in models.items()}
+    if splits:  # also where the cut follows from a measurement
+        told["splits"] = {name: list(split.cut) for name, split in splits.items()}
+    told["data"] = {k: v for k, v in told["data"].items() if k != "name"}
+    content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
+    content |= {k: data[k] for k in ("words", "length") if k in data}  # of a text
+    return {
+        "experiment": sha256(canonical(told)),
+        "data": sha256(canonical(content)),
+        "weights": digest(weights),
+        "order": digest(order),
+    }
+
+
+def canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over names, types, shapes and bytes."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()

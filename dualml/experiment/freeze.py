@@ -1,0 +1,198 @@
+"""From an experiment and its data to the plan: everything drawn, dealt, cut and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dualml.data import Dataset
+from dualml.errors import UserError
+from dualml.experiment.deals import freeze_deals
+from dualml.experiment.fingerprint import parts_of
+from dualml.experiment.plan import Index, Plan
+from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
+from dualml.experiment.split import reference_times
+from dualml.model import initial_weights, model
+from dualml.model.spec import ModelSpec
+from dualml.seeds import generator
+from dualml.split.plan import SplitPlan
+
+MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
+
+
+def freeze(experiment: Experiment, data: Dataset) -> Plan:
+    """Compute the plan.
+
+    Raises:
+        UserError: a model that does not fit the data, ranks that do not fit the data.
+    """
+    spec = model_for(experiment, data)
+    models = {
+        arm.model: model_for(experiment, data, arm.model)
+        for arm in experiment.arms.values()
+        if arm.model not in ("", experiment.model)
+    }
+    splits = freeze_splits(experiment, spec, models)
+    text = data.kind == "text"
+    order = {
+        "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
+        "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
+    }
+    n = len(order["train"])
+    order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
+    weights, deals = {}, dict[str, list[dict[str, Any]]]()
+    labels = None if text else data.train_y[order["train"]]
+    for seed in experiment.seeds:
+        for name, w in initial_weights(spec, seed).items():
+            weights[f"seed{seed}/{name}"] = w
+        for other, own in models.items():
+            for name, w in initial_weights(own, seed).items():
+                weights[f"seed{seed}/{other}/{name}"] = w
+        for name, arm in experiment.arms.items():
+            if seed not in experiment.seeds_of(name):
+                continue
+            key = f"seed{seed}/pool{arm.samples}"
+            if key not in order:
+                order[key] = subset(n, arm.samples, seed, "pool", arm.samples)
+            check_ranks(name, arm, len(order[key]))
+            epochs = epochs_needed(arm, len(order[key]))
+            check_length(arm, len(order[key]), epochs)
+            if arm.partition:
+                freeze_deals(name, arm, seed, order[key], labels, order, deals)
+                continue
+            for epoch in range(epochs):
+                if f"{key}/epoch{epoch}" not in order:
+                    draw = generator(seed, "order", arm.samples, epoch)
+                    order[f"{key}/epoch{epoch}"] = draw.permutation(order[key]).astype(np.int32)
+    description = {
+        "name": data.name,
+        "source": data.source,
+        "sha256": data.sha256,
+        "notice": data.notice,
+        "train": n,
+        "test": len(order["test"]),
+        "mean": data.mean,
+        "std": data.std,
+        **(of_text(experiment, data) if text else {}),
+    }
+    return Plan(
+        experiment,
+        spec,
+        description,
+        weights,
+        order,
+        parts_of(experiment, spec, description, weights, order, models, splits),
+        deals,
+        models,
+        splits,
+    )
+
+
+def freeze_splits(
+    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
+) -> dict[str, SplitPlan]:
+    """The split plans of all arms that have one.
+
+    Raises:
+        UserError: with the arm's name, what cannot be split so.
+    """
+    found = {}
+    for name, arm in experiment.arms.items():
+        if arm.split is None:
+            continue
+        own = models.get(arm.model, spec)
+        timed = arm.split.balance == "time" and not arm.split.cut
+        try:
+            times = reference_times(own) if timed else None
+            found[name] = arm.split.plan(own, arm.world_size, times)
+        except UserError as error:
+            raise UserError(f"arms.{name}: {error}") from None
+    return found
+
+
+def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpec:
+    """The experiment's model, or another one, for these samples; of a text, for its vocabulary and
+    windows.
+
+    Raises:
+        UserError: a model of images and a text, or the reverse; another shape; settings that only
+            a text has, or cannot have.
+    """
+    spec, sizes = model(name or experiment.model), experiment.data
+    if data.kind == "text":
+        if not spec.tokens:
+            raise UserError(
+                f"model {spec.name!r} takes {spec.input_shape} images; {data.name} is a text: use "
+                "a model of text, such as rnn_lm, or a dataset of images"
+            )
+        if experiment.loss != "cross_entropy":
+            raise UserError(f"loss = {experiment.loss} is for images; a text needs cross_entropy")
+        return model(spec.name, words=len(data.classes), length=data.train_x.shape[1])
+    if spec.tokens:
+        raise UserError(
+            f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
+            "as sentences, or a model of images"
+        )
+    shape = (1, *data.train_x.shape[1:])
+    if shape != spec.input_shape:
+        raise UserError(
+            f"model {spec.name!r} takes {spec.input_shape} images; {data.name} has {shape}"
+        )
+    for key in ("words", "length"):
+        if getattr(sizes, key) != type(sizes).model_fields[key].default:
+            raise UserError(
+                f"data.{key} = {getattr(sizes, key)} is for texts; {data.name} has images: leave "
+                "it out"
+            )
+    return spec
+
+
+def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
+    """What the plan's data say of a text alone: how to make the same samples of it again."""
+    told = {
+        "kind": data.kind,
+        "words": experiment.data.words,
+        "length": data.train_x.shape[1],
+        "vocabulary": len(data.classes),
+    }
+    return told | ({"path": data.path} if data.path else {})
+
+
+def subset(total: int, most: int, *purpose: Any) -> Index:
+    """At most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted."""
+    if most == 0 or most >= total:
+        return np.arange(total, dtype=np.int32)
+    seed, *rest = purpose
+    draw = generator(seed, *rest).choice(total, most, replace=False)
+    return np.sort(draw).astype(np.int32)
+
+
+def epochs_needed(arm: Arm, n: int) -> int:
+    if not arm.batch_size:
+        return 0
+    per_epoch = math.ceil(n / arm.batch_size)
+    return math.ceil((arm.updates or max(1, round(arm.epochs * per_epoch))) / per_epoch)
+
+
+def check_ranks(name: str, arm: Arm, n: int) -> None:
+    """Raises `UserError` for a number of ranks that the arm has no use for."""
+    ranks = arm.world_size
+    if arm.kind == "train" and ranks > n:
+        raise UserError(f"arms.{name}: {ranks} ranks share {n} training samples; use at most {n}")
+    if arm.kind == "collectives" and ranks == 1:
+        raise UserError(f"arms.{name}: kind = collectives needs world_size >= 2; received 1")
+    if arm.slow is not None and ranks == 1:
+        raise UserError(f"arms.{name}: slow holds up other ranks; world_size = 1 has none")
+
+
+def check_length(arm: Arm, n: int, epochs: int) -> None:
+    """Raises `UserError` for a trial whose sample order or records would not fit into memory."""
+    updates = arm.updates or (epochs * math.ceil(n / arm.batch_size) if arm.batch_size else 0)
+    if epochs * n > MOST_DEALT or updates > MOST_UPDATES:
+        raise UserError(
+            f"{epochs:,} epochs of {n:,} samples ({updates:,} updates) are too many: at most "
+            f"{MOST_DEALT:,} samples and {MOST_UPDATES:,} updates a trial; lower epochs or updates"
+        )
