@@ -17,15 +17,14 @@ from dualml.model.spec import Linear, MeanPool, ModelSpec, Rows, Tanh
 from dualml.optim import Schedule, rule_from
 from dualml.split.executor import Executor
 from dualml.split.horizontal import Segment
-from dualml.split.plan import split_plan
-from dualml.split.timeline import KINDS
+from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
 
 
-def even(each: int = 16, width: int = 256, cut: int = 8) -> ModelSpec:
+def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
     """A model whose halves, cut at ``second``, compute as much forward, and as much backward, and
     have little to tell one another: equal layers for every row of an image, narrow at the cut; what
     is before, between and after them hardly counts."""
@@ -155,28 +154,27 @@ def race(comm: Any, calls: Mapping[str, Mapping[str, Any]], rounds: int) -> dict
     return found
 
 
+def even_split(schedule: str, m: int) -> dict[str, Any]:
+    return {"cut": ["second"], "schedule": schedule, "micro_batches": m}
+
+
+def even_plan(schedule: str, m: int) -> SplitPlan:
+    return split_plan(even(), 2, **even_split(schedule, m))
+
+
 def stages_at_work(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[float, ...]]]:
-    """Number of micro-batches → of every update when this rank's first pass began, its last one
-    ended, and the seconds that its passes took; schedule by schedule."""
+    """Schedule and number of micro-batches → this rank's timeline."""
     own_core(comm.rank)
     x, y = samples()
     found = {}
     for schedule in argument["schedules"]:
         for m in argument["micro_batches"]:
-            split = {"cut": ["second"], "schedule": schedule, "micro_batches": m}
             batch = m * argument["each"]
-            run = OurSplit(comm, x, y, even(), batch, 1, **split)
+            run = OurSplit(comm, x, y, even(), batch, 1, **even_split(schedule, m))
             run()
             run.updates = argument["updates"]
             comm.barrier()
             run.executor.timeline.clear()
             run()
-            steps: dict[int, list[tuple[float, float]]] = {}
-            for row in run.executor.timeline.rows:
-                if KINDS[row[1]] in ("F", "B"):
-                    steps.setdefault(row[0], []).append((row[5], row[6]))
-            found[f"{schedule} {m}"] = [
-                (min(a for a, _ in spans), max(b for _, b in spans), sum(b - a for a, b in spans))
-                for spans in steps.values()
-            ]
+            found[f"{schedule} {m}"] = run.executor.timeline.rows
     return found

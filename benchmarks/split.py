@@ -5,7 +5,8 @@
 A core and a thread for each rank, SGD, batches of 256. All loops take turns in the same two ranks;
 a round's time is that of the slowest rank. The whole model runs on rank 0 while rank 1 waits. The
 bubble is the share of the ranks' time, between the first pass of an update and the last, in which
-no stage works.
+no stage works; that of the same passes, did messages take no time, stands beside the textbook's,
+in which all passes are equally long.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from oursplit import even_plan
 from ranks import on_ranks, slowest
 from timing import Ratio, Row, Times, row
 
-from dualml.split.schedules import bubble
+from dualml.split import schedules
+from dualml.split.bubble import bubble, replayed
+from dualml.split.timeline import COLUMNS
 
 SIZE, BATCH, UPDATES = 2, 256, 4
-EACH, MICRO_BATCHES, SCHEDULES = 128, (4, 8, 16), ("gpipe", "1f1b")
-WITHIN = 1.1  # of the textbook's bubble
-WHY = (
-    "the passes of two ranks differ by some per cent from update to update, and who is early waits"
-)
+EACH, MICRO_BATCHES, SCHEDULES = 32, (4, 8, 16), ("gpipe", "1f1b")
+WITHIN = 1.1  # of the bubble that theory gives
+TEXTBOOK, PASSES = "(p − 1)/(m + p − 1)", "the same passes, did messages take no time"
+WHY = "passes of the two cores differ in length from one to the next, and who is early waits"
 SECTIONS = {"torch": "split models, torch", "mindspore": "split models, mindspore"}
 WHAT = {
     "pipeline": "1F1B, two stages, 4 micro-batches (deep_mlp)",
@@ -64,26 +68,32 @@ def bubbles(backend: str, updates: int) -> list[Row]:
                 "updates": updates}  # fmt: skip
     ranks = on_ranks(backend, SIZE, "oursplit:stages_at_work", argument)
     return [
-        idle(backend, schedule, m, [rank[f"{schedule} {m}"] for rank in ranks])
+        made
         for schedule in SCHEDULES
         for m in MICRO_BATCHES
+        for made in idle(backend, schedule, m, [rank[f"{schedule} {m}"] for rank in ranks])
     ]
 
 
-def idle(backend: str, schedule: str, m: int, ranks: Sequence[Any]) -> Row:
-    """Measured against (p − 1)/(m + p − 1)."""
-    theory, found = bubble(SIZE, m), []
-    for updates in zip(*ranks, strict=True):
-        begin, end = min(u[0] for u in updates), max(u[1] for u in updates)
-        found.append(1 - sum(u[2] for u in updates) / (SIZE * (end - begin)))
-    low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
-    made = Row(
-        section=f"bubble, {backend}", what=f"{schedule}, {m} micro-batches of {EACH}, equal halves",
-        against="(p − 1)/(m + p − 1)", ours=100 * middle, other=100 * theory, unit="%",
-        ratio=Ratio(middle / theory, low / theory, high / theory),
-        target=WITHIN if backend == "torch" else None,
-    )  # fmt: skip
-    return replace(made, note=WHY) if made.met is False else made
+def idle(backend: str, schedule: str, m: int, ranks: Sequence[Any]) -> Iterator[Row]:
+    """Measured against the textbook's, and against that of the passes as long as they were."""
+    plan = even_plan(schedule, m)
+    events = [dict(zip(COLUMNS, np.array(rows).T, strict=True)) for rows in ranks]
+    steps = np.unique(events[0]["step"])
+    found = [bubble(events, step) for step in steps]
+    textbook = [schedules.bubble(SIZE, m)] * len(steps)
+    alone = [replayed(plan, events, step) for step in steps]
+    for against, theory in ((TEXTBOOK, textbook), (PASSES, alone)):
+        ratios = [a / b for a, b in zip(found, theory, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        made = Row(
+            section=f"bubble, {backend}", against=against, unit="%",
+            what=f"{schedule}, {m} micro-batches of {EACH}, equal halves",
+            ours=100 * statistics.median(found), other=100 * statistics.median(theory),
+            ratio=Ratio(middle, low, high), target=WITHIN if backend == "torch" else None,
+        )  # fmt: skip
+        missed = made.met is False and against == TEXTBOOK
+        yield replace(made, note=WHY) if missed else made
 
 
 def main() -> None:

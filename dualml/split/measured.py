@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.split.bubble import Events, bubble, replayed
 from dualml.split.plan import SplitPlan
 from dualml.split.timeline import KINDS, read_timeline
 
-Events = Mapping[str, NDArray[np.float64]]
 F, B, SEND, RECEIVE, COLLECTIVE, REDUCE, UPDATE = range(len(KINDS))
 
 
@@ -28,7 +28,8 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
     what remains until it goes on is transfer, which includes adding up. Its own computation is the
     rest of what it did. ``bubble`` is the share of the ranks' time, from the first forward pass to
     the last backward pass of an update, in which no stage works: a median over updates, and
-    ``bubble_low`` and ``bubble_high`` its quartiles.
+    ``bubble_low`` and ``bubble_high`` its quartiles; ``bubble_passes`` is that of the same passes,
+    did messages take no time.
     """
     steps = common(ranks)
     if not len(steps):
@@ -60,13 +61,15 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
         spans = [span(events, step) for step in steps]
         totals["step_s"] = float(np.mean([b - a for a, b in spans]))
         told.append(totals)
-    found = np.array([bubble(plan, ranks, step) for step in steps])
+    found = np.array([bubble(ranks, step) for step in steps])
+    alone = [replayed(plan, ranks, step) for step in steps]
     low, middle, high = np.percentile(found, [25, 50, 75]) if len(found) else (0.0, 0.0, 0.0)
     return {
         "ranks": told,
         "bubble": float(middle),
         "bubble_low": float(low),
         "bubble_high": float(high),
+        "bubble_passes": float(np.median(alone)),
         "links": links(plan, ranks, steps),
         "updates": len(steps),
     }
@@ -83,19 +86,6 @@ def common(ranks: Sequence[Events]) -> NDArray[np.float64]:
 def span(events: Events, step: float) -> tuple[float, float]:
     mine = events["step"] == step
     return float(events["begin"][mine].min()), float(events["end"][mine].max())
-
-
-def bubble(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
-    """Share of the ranks' time in which no stage works, in one update."""
-    begin, end, busy = np.inf, -np.inf, 0.0
-    for events in ranks:
-        mine = (events["step"] == step) & np.isin(events["kind"], (F, B))
-        if mine.any():
-            begin = min(begin, float(events["begin"][mine].min()))
-            end = max(end, float(events["end"][mine].max()))
-            busy += float((events["end"] - events["begin"])[mine].sum())
-    whole = len(ranks) * (end - begin)
-    return 1 - busy / whole if whole > 0 else 0.0
 
 
 Message = tuple[float, int, int, int, int, int]  # update, replica, slice, stage, micro-batch, way

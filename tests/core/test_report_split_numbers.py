@@ -95,6 +95,8 @@ def test_bubble(folder: Path) -> None:
     assert mine["idle, in theory"] == "20.0"
     trial = next(t for t in run.select("one-4", "torch"))
     assert mine["idle, measured"] == f"{100 * trial.split['bubble']:.1f}"
+    assert mine["idle, with these passes"] == f"{100 * trial.split['bubble_passes']:.1f}"
+    assert trial.split["bubble_passes"] <= trial.split["bubble"]
     assert "torch, 1F1B: from m = 1 to m = 8" in say(folder)["pipeline.counts"][1]
 
 

@@ -99,6 +99,7 @@ def test_what_is_told_of_the_ranks(out: Path, arm: str) -> None:
         assert 0 < spent <= rank["step_s"] * 1.001
     told = trial["split"]
     assert 0 <= told["bubble_low"] <= told["bubble"] <= told["bubble_high"] < 1
+    assert 0 <= told["bubble_passes"] <= told["bubble"] + 1e-9
     assert told["updates"] == 8
     used = {(link["source"], link["target"]) for link in told["links"]}
     assert used == {(link.source, link.target) for link in plan.links(17)}

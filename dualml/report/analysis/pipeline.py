@@ -31,11 +31,12 @@ def pipeline(run: Run, words: Words) -> list[Finding]:
 
 def _bubble(notes: Notes, run: Run, words: Words, backend: str) -> None:
     """Of pipelines whose link is healthy: how far above the schedule's own idle share."""
-    found = {}
+    found, uneven = {}, {}
     for arm in arms.healthy(run, piped(run)):
         ideal, idle = grids.ideal(run, arm), spent.idle(run, arm, backend)
         if ideal is not None and idle is not None:
             found[arm] = (ideal, idle.mean)
+            uneven[arm] = (spent.uneven(run, arm, backend) or ideal) - ideal
     if not found:
         return
     gaps = {arm: idle - ideal for arm, (ideal, idle) in found.items()}
@@ -50,7 +51,8 @@ def _bubble(notes: Notes, run: Run, words: Words, backend: str) -> None:
         notes.say("bubble_one", backend=backend, told=told(close))
         return
     notes.say("bubble", backend=backend, n=len(found), close=told(close), far=told(far),
-              gap=f"{100 * median(gaps.values()):.1f}")  # fmt: skip
+              gap=f"{100 * median(gaps.values()):.1f}",
+              uneven=f"{100 * median(uneven.values()):.1f}")  # fmt: skip
 
 
 def _counts(

@@ -52,6 +52,7 @@ def bubble_table(run: Run, words: Words) -> Table | None:
                     Cell(arms.called(arms.schedule(run, arm), words)),
                     number(str(arms.micro_batches(run, arm))),
                     number(percent(ideal)),
+                    number(percent(spent.uneven(run, arm, backend))),
                     Cell(percent(idle.mean), "number", note=note),
                     cell(spent.step(run, arm, backend), 1e3),
                 ]
@@ -61,7 +62,7 @@ def bubble_table(run: Run, words: Words) -> Table | None:
     head = heads(
         words,
         *("arm", "backend", "pipeline:count", "split_schedule", "micro_batches:count"),
-        *("idle_ideal:percent", "idle:percent", "step:milliseconds"),
+        *("idle_ideal:percent", "idle_passes:percent", "idle:percent", "step:milliseconds"),
     )
     return Table("bubble", words("table.bubble"), head, rows)
 

@@ -90,6 +90,11 @@ def idle(run: Run, arm: str, backend: str) -> Spread | None:
     return None if middle is None else Spread(middle, low, high, 1)
 
 
+def uneven(run: Run, arm: str, backend: str) -> float | None:
+    """The idle share of the same passes, did messages take no time."""
+    return measured(run, arm, backend, "bubble_passes")
+
+
 def shown(run: Run) -> list[str]:
     """The backends whose times are drawn."""
     used = arms.split_arms(run)
