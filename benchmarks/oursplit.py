@@ -78,6 +78,29 @@ class OurSplit:
         self.training.read(lazy)
 
 
+class OurRpc:
+    """The same two stages, called by the framework's remote procedure calls."""
+
+    def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
+        spec, rule = model(name), rule_from({"name": "sgd", "lr": LR})
+        plan = split_plan(spec, comm.size, engine="rpc", place=[0, 1])
+        self.training = backends()[comm.backend].create("cpu", 1).rpc(
+            plan, comm, rule=rule, schedule=Schedule(), loss="cross_entropy", x=x, y=y,
+            updates=updates,
+        )  # fmt: skip
+        weights = initial_weights(spec, 0)
+        fresh = rule.init({n: w.astype(np.float64) for n, w in weights.items()})
+        self.training.load(dict(weights), fresh, 0)
+        self.next, self.step, self.updates = Order(len(y), batch), 0, updates
+
+    def __call__(self) -> None:
+        lazy = []
+        for _ in range(self.updates):
+            self.step += 1
+            lazy.append(self.training.step(self.next(), self.step))
+        self.training.read(lazy)
+
+
 class OurWhole:
     """The same model whole, on rank 0 alone."""
 
@@ -142,6 +165,21 @@ def races(comm: Any, x: Any, y: Any, batch: int, updates: int) -> dict[str, dict
             "transfers": Transfers(ours),
         }
     return found
+
+
+def calls_or_messages(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
+    """Milliseconds of an update of two stages, by model: remote procedure calls and messages."""
+    own_core(comm.rank)
+    x, y = samples()
+    batch, updates = argument["batch"], argument["updates"]
+    calls = {
+        name: {
+            "ours": OurRpc(comm, x, y, name, batch, updates),
+            "messages": OurSplit(comm, x, y, name, batch, updates, stages=comm.size),
+        }
+        for name in argument["models"]
+    }
+    return race(comm, calls, argument["rounds"])
 
 
 def race(comm: Any, calls: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, Times]:

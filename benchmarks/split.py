@@ -29,6 +29,7 @@ from dualml.split.timeline import COLUMNS
 
 SIZE, BATCH, UPDATES = 2, 256, 4
 EACH, MICRO_BATCHES, SCHEDULES = 32, (4, 8, 16), ("gpipe", "1f1b")
+CALLED = ("lenet", "deep_mlp")
 WITHIN = 1.1  # of the bubble that theory gives
 TEXTBOOK, PASSES = "(p − 1)/(m + p − 1)", "the same passes, did messages take no time"
 WHY = "passes of the two cores differ in length from one to the next, and who is early waits"
@@ -60,7 +61,19 @@ def rows(backend: str, rounds: int) -> list[Row]:
             ("the same and the split's transfers alone", "sum"),
         ):
             made.append(row(section, what, against, times, "ours", other))
+    if backend == "torch":
+        made += by_calls(argument)
     return made
+
+
+def by_calls(argument: dict[str, Any]) -> Iterator[Row]:
+    """Remote procedure calls against messages; in ranks of their own, for the agents' threads."""
+    given = argument | {"models": CALLED}
+    ranks = on_ranks("torch", SIZE, "oursplit:calls_or_messages", given)
+    for name in CALLED:
+        times = slowest([rank[name] for rank in ranks])
+        what = f"by remote procedure calls ({name}, two stages)"
+        yield row(SECTIONS["torch"], what, "by messages", times, "ours", "messages")
 
 
 def bubbles(backend: str, updates: int) -> list[Row]:

@@ -61,9 +61,11 @@ CHINESE = {
     "the whole model on one rank": "一个进程上的完整模型",
     "the same and the split's transfers alone": "同上，再加上这种划分单独的通信时间",
     "by remote procedure calls (lenet, two stages)": "远程过程调用（lenet，两个阶段）",
+    "by remote procedure calls (deep_mlp, two stages)": "远程过程调用（deep_mlp，两个阶段）",
     "by messages": "消息",
-    "the passes of two ranks differ by some per cent from update to update, and who is early "
-    "waits": "两个进程每次前向与反向的用时各有百分之几的波动，先到者要等",
+    "the same passes, did messages take no time": "各次计算同样长而消息不花时间",
+    "passes of the two cores differ in length from one to the next, and who is early "
+    "waits": "两个核上每次前向与反向的用时各不相同，先到者要等",
     "two ranks against one, torch": "两个进程与一个进程，torch",
     "two ranks against one, mindspore": "两个进程与一个进程，mindspore",
     "an update of two ranks, LeNet, 256 samples each, a core each": "两个进程的一次更新，"

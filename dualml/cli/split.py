@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from dualml.report.words import Words
     from dualml.split.plan import SplitPlan
 
 Option = typer.Option
@@ -132,7 +133,7 @@ def show(plan: SplitPlan, told: Mapping[str, Any], lang: str) -> None:
         table.add_column(words(f"split.{head}"), overflow="fold",
                          justify="right" if head == "parameters" else "left")  # fmt: skip
     for rank in told["ranks"]:
-        table.add_row(str(rank["rank"]), escape(holds(plan, rank)), f"{rank['elements']:,}")
+        table.add_row(str(rank["rank"]), escape(holds(plan, rank, words)), f"{rank['elements']:,}")
     console.print(table)
     if "times_s" in told:
         shown = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in told["times_s"].items() if s)
@@ -145,8 +146,9 @@ def show(plan: SplitPlan, told: Mapping[str, Any], lang: str) -> None:
             markup=False,
         )  # fmt: skip
     for met in told["meetings"]:
+        kind = words.either(f"splits.meeting.{met['kind'].replace(' ', '_')}", met["kind"])
         console.print(
-            words("split.meeting", ranks=", ".join(map(str, met["ranks"])), kind=met["kind"],
+            words("split.meeting", ranks=", ".join(map(str, met["ranks"])), kind=kind,
                   n=met["calls"], size=quantity(met["nbytes"])),
             markup=False,
         )  # fmt: skip
@@ -156,12 +158,15 @@ def show(plan: SplitPlan, told: Mapping[str, Any], lang: str) -> None:
         console.print(str(plan.grid), markup=False, soft_wrap=True)
 
 
-def holds(plan: SplitPlan, rank: Mapping[str, Any]) -> str:
+def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:
     """The layers of a rank, with their slices."""
+    from dualml.report.splits.layers import sliced
+
     parts: dict[str, str] = {}
     for name, told in rank["parameters"].items():
         if told["part"] != "whole":
-            parts.setdefault(name.rpartition(".")[0], told["part"])
+            part = sliced(told["part"], words, blocks=True)
+            parts.setdefault(name.rpartition(".")[0], part)
     stages = []
     for stage in rank["stages"]:
         layers = [f"{n} [{parts[n]}]" if n in parts else n for n in plan.stages[stage]]

@@ -51,12 +51,13 @@ def _stage(
     return [Line(words("list.comma").join(text), right, split=cut) for text, right, cut in made]
 
 
-def sliced(part: str, words: Words) -> str:
-    """``rows 1/2`` in the page's language."""
-    found = re.fullmatch(r"(rows|columns) (\d+/\d+)( of each of \d+ blocks)?", part)
+def sliced(part: str, words: Words, *, blocks: bool = False) -> str:
+    """``rows 1/2`` in the reader's language; with ``blocks`` also of how many blocks each."""
+    found = re.fullmatch(r"(rows|columns) (\d+/\d+)(?: of each of (\d+) blocks)?", part)
     if found is None:
         return part
-    return words(f"splits.slice.{found[1]}", part=found[2])
+    told = words(f"splits.slice.{found[1]}", part=found[2])
+    return words("splits.slice.blocks", part=told, n=found[3]) if blocks and found[3] else told
 
 
 def span(names: Sequence[str]) -> str:
