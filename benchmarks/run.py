@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from results import strange, write
 from rich.console import Console
-from tables import machine, show, write
+from tables import machine, show
 
 from dualml.backend import backends
 
@@ -94,9 +95,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads and cores; default 1")
     parser.add_argument("--json", action="store_true", help="JSON on standard output")
     parser.add_argument(
-        "--markdown", type=Path, action="append", default=[], metavar="FILE", help="repeatable"
+        "--markdown",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="repeatable; with --only the other tables of the page stay",
     )
     asked = parser.parse_args()
+    for path in asked.markdown if asked.only else ():
+        if path.exists() and (other := strange(path.read_text("utf-8"), machine(1))):
+            parser.error(f"{path} was measured elsewhere, not with {other[0]}: leave out --only")
     prepare(asked.threads)
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     width = None if sys.stdout.isatty() else 140
@@ -122,7 +131,7 @@ def main() -> None:
     else:
         show(rows, facts, console)
     for path in asked.markdown:
-        write(path, rows, facts)
+        write(path, rows, facts, whole=not asked.only)
     sys.exit(failed)
 
 

@@ -1,21 +1,18 @@
-"""The measured rows as tables, on a terminal and in Markdown, in English or Chinese."""
+"""The measured rows in words, English or Chinese, and as tables on a terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
-import re
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 Record = dict[str, Any]
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 HEAD = {
     "en": ["what", "against", "ours", "other", "ours / other (quartiles)", "target", "", "note"],
@@ -63,7 +60,7 @@ CHINESE = {
     "by remote procedure calls (lenet, two stages)": "远程过程调用（lenet，两个阶段）",
     "by remote procedure calls (deep_mlp, two stages)": "远程过程调用（deep_mlp，两个阶段）",
     "by messages": "消息",
-    "the same passes, did messages take no time": "各次计算同样长而消息不花时间",
+    "the same passes, did messages take no time": "各次计算保持实测长度，消息不花时间",
     "passes of the two cores differ in length from one to the next, and who is early "
     "waits": "两个核上每次前向与反向的用时各不相同，先到者要等",
     "two ranks against one, torch": "两个进程与一个进程，torch",
@@ -218,24 +215,3 @@ def show(records: Sequence[Record], facts: Sequence[str], console: Console) -> N
         console.print(table)
     for fact in facts:
         console.print(fact, style="dim", highlight=False)
-
-
-def markdown(records: Sequence[Record], facts: Sequence[str], lang: str = "en") -> str:
-    """The same as Markdown."""
-    parts = ["\n".join([f"{WORDS[lang]['machine']}:", "", *(f"- {fact}" for fact in facts)])]
-    align = ["---"] * 2 + ["--:"] * 4 + ["---"] * 2
-    for section, found in by_section(records).items():
-        lines = [HEAD[lang], align, *(cells(record, lang) for record in found)]
-        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"### {say(section, lang)}\n\n{rows}")
-    return "\n\n".join(parts) + "\n"
-
-
-def write(path: Path, records: Sequence[Record], facts: Sequence[str]) -> None:
-    """Put the tables between the marks of a page, or into a new file; ``.zh.md`` is Chinese."""
-    text = markdown(records, facts, "zh" if path.name.endswith(".zh.md") else "en")
-    page = path.read_text("utf-8") if path.exists() else ""
-    if BEGIN in page and END in page:
-        marks = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-        text = marks.sub(lambda _: f"{BEGIN}\n{text}{END}", page, count=1)
-    path.write_text(text, "utf-8")

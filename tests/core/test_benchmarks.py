@@ -211,3 +211,36 @@ def test_large_gains_keep_their_digits() -> None:
             (0.98765, 0.9123, 1.2345), (0.98765, 0.98765, 0.98765), (0.00153, 0.00134, 0.0021),
         )]  # fmt: skip
     assert told == ["0.988 (0.91 – 1.23)", "0.988", "0.00153 (0.0013 – 0.0021)"]
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[Any]:
+    with loaded("tables"), loaded("results") as module:
+        yield module
+
+
+def record(section: str, what: str) -> dict[str, Any]:
+    return {"section": section, "what": what, "against": "", "ours": 1.0, "other": None, "unit": "",
+            "ratio": None, "target": None, "met": None, "note": ""}  # fmt: skip
+
+
+def test_tables_measured_by_themselves_leave_the_rest_of_a_page(
+    results: Any, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{results.BEGIN}\n{results.END}\nafter\n")
+    facts = ["cpu: this", "versions: these", "load: 1"]
+    both = [record("one", "old"), record("two", "kept")]
+    results.write(page, both, facts, whole=True)
+    fresh = [record("one", "new"), record("three", "more")]
+    results.write(page, fresh, [*facts[:2], "load: 2"], whole=False)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert re.findall(r"^### (\w+)", text, re.MULTILINE) == ["one", "two", "three"]
+    assert re.findall(r"^\| (old|new|kept|more) ", text, re.MULTILINE) == ["new", "kept", "more"]
+    assert "load: 1" in text
+    assert not results.strange(text, ["cpu: this", "load: 3"])
+    assert results.strange(text, ["cpu: another", "versions: these"]) == ["cpu: another"]
+    results.write(page, fresh, facts, whole=True)
+    assert re.findall(r"^### (\w+)", page.read_text(), re.MULTILINE) == ["one", "three"]
