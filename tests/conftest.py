@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,8 @@ def wrong_frameworks() -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     if wrong := wrong_frameworks():
         pytest.exit("; ".join(wrong), returncode=4)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts aside
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what the tests start inherits it
     if "DUALML_CACHE" not in os.environ:  # never the user's own
         config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
         os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name

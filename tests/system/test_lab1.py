@@ -138,7 +138,7 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
 def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
     require(name)
     words = ["run", "lab1", "--backend", name, "--arm", "adam", "--no-report", *SMALL,
-             "--set", "arms.adam.updates=1500", "--set", "evaluation.train_samples=8",
+             "--set", "arms.adam.updates=600", "--set", "evaluation.train_samples=8",
              "--set", "data.test=8", "--threads", "1"]  # fmt: skip
     whole = dualml(*words, "--out", tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr

@@ -13,7 +13,7 @@ from conformance.backends import require
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
-ARMS = ["whole", "by-layer", "inside", "rpc-3", "deep", "deep-1f1b", "micro-8", "vit", "vit-heads"]
+ARMS = ["whole", "by-layer", "inside", "rpc-3", "deep", "micro-8", "vit", "vit-heads"]
 Ran = tuple[Path, dict[str, Any]]
 
 
@@ -40,8 +40,10 @@ def lab4(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 @pytest.fixture(scope="module")
 def rnn_ps(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     out = tmp_path_factory.mktemp("rnn_ps") / "out"
-    arms = ["--arm", "whole", "--arm", "two-trainers", "--arm", "two-trainers-asynchronous"]
-    return out, run(out, "rnn_ps", "--data", "sentences", *arms)
+    words = []
+    for arm in ("whole", "two-trainers", "two-trainers-asynchronous"):
+        words += ["--arm", arm, "--set", f"arms.{arm}.updates=100"]
+    return out, run(out, "rnn_ps", "--data", "sentences", *words)
 
 
 def statuses(told: dict[str, Any]) -> dict[tuple[str, str], str]:
