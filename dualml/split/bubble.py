@@ -31,8 +31,8 @@ def bubble(ranks: Sequence[Events], step: float) -> float:
 
 def replayed(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
     """Of the same passes in their order and as long as they were, did messages take no time: what
-    `bubble` has above it is the messages' doing, what it has above the schedule's own bubble is
-    that passes differ in length."""
+    `bubble` has above it is messages and what is done between passes, what it has above the
+    schedule's own bubble is that passes differ in length."""
     found = []
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
