@@ -28,7 +28,7 @@ from dualml.split.bubble import bubble, replayed
 from dualml.split.timeline import COLUMNS
 
 SIZE, BATCH, UPDATES = 2, 256, 4
-EACH, MICRO_BATCHES, SCHEDULES = 32, (4, 8, 16), ("gpipe", "1f1b")
+EACH, MICRO_BATCHES, SCHEDULES = 32, (4, 8, 16), ("gpipe", "1f1b", "eager-1f1b")
 CALLED = ("lenet", "deep_mlp")
 WITHIN = 1.1  # of the bubble that theory gives
 TEXTBOOK, PASSES = "(p − 1)/(m + p − 1)", "the same passes, did messages take no time"
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     asked = parser.parse_args()
     made = rows(asked.backend, rounds=9 if asked.quick else 31)
-    made += bubbles(asked.backend, updates=3 if asked.quick else 7)
+    made += bubbles(asked.backend, updates=3 if asked.quick else 9)
     print(json.dumps([r.describe() for r in made]))
 
 

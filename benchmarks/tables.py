@@ -127,6 +127,7 @@ PHRASES = {
     " micro-batches of ": " 个微批次，每个样本数 ",
     ", equal halves": "，两半计算量相等",
     "gpipe, ": "gpipe，",
+    "eager-1f1b, ": "eager-1f1b，",
     "1f1b, ": "1f1b，",
 }
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 PANEL = "Pipelines"
 Name = Annotated[
     str | None,
-    typer.Option(metavar="NAME", rich_help_panel=PANEL, help="naive, gpipe, 1f1b or interleaved."),
+    typer.Option(
+        metavar="NAME", rich_help_panel=PANEL, help="naive, gpipe, 1f1b, eager-1f1b or interleaved."
+    ),
 ]
 GridFile = Annotated[
     Path | None,

@@ -3,7 +3,8 @@
 Sources: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
 Parallelism", section 2.3; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
 GPU Clusters Using Megatron-LM", section 2.2 (1F1B with a flush, which is PipeDream-flush, and its
-interleaved form).
+interleaved form); Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism",
+section 4 (eager 1F1B).
 """
 
 from __future__ import annotations
@@ -72,6 +73,27 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
     It never deadlocks: in the last stage that holds a micro-batch, backward can always go on.
     """
     _check(owners, m)
+    return _in_turn(owners, m, [len(owners) - stage for stage in range(len(owners))])
+
+
+def eager(owners: Sequence[int], m: int) -> Grid:
+    """`one_f_one_b` with up to 2 (S − s) − 1 micro-batches in flight in stage s. Any owners.
+
+    With one stage per rank that is eager 1F1B (Zhuang et al. 2023, section 4): what a stage needs
+    for its next forward pass is there one round before. The bubble is the same on paper; messages,
+    and passes that take longer now and then, hold nobody up, for more activations held.
+    """
+    _check(owners, m)
+    return _in_turn(owners, m, [_eager(len(owners), stage) for stage in range(len(owners))])
+
+
+def _eager(stages: int, stage: int) -> int:
+    return 2 * (stages - stage) - 1
+
+
+def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
+    """Backward as soon as a rank can, and forward only while fewer than ``flight`` micro-batches
+    are between the two in a stage."""
     stages = len(owners)
     done: dict[Action, int] = {}
     programs: list[list[Action]] = [[] for _ in range(max(owners) + 1)]
@@ -90,7 +112,7 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
             ) + [
                 forward(s, ahead[s])
                 for s in reversed(mine)
-                if ahead[s] < m and ahead[s] - back[s] < stages - s
+                if ahead[s] < m and ahead[s] - back[s] < flight[s]
             ]
             action = next((a for a in choices if ready(a, tick)), None)
             if action is not None:
@@ -167,6 +189,7 @@ SCHEDULES: dict[str, Callable[[Sequence[int], int], Grid]] = {
     "naive": naive,
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
+    "eager-1f1b": eager,
     "interleaved": interleaved,
 }
 
@@ -188,8 +211,8 @@ def build(name: str, owners: Sequence[int], m: int) -> Grid:
 
 def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
     """The most activations a rank may hold at once, those of all its stages together: one per stage
-    (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``), the warm-up and one more
-    (``interleaved``)."""
+    (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``), 2 (S − s) − 1
+    (``eager-1f1b``), the warm-up and one more (``interleaved``)."""
     _known(name)
     _check(owners, m)
     mine = [stage for stage, owner in enumerate(owners) if owner == rank]
@@ -201,6 +224,8 @@ def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
         p, v = _chunks(owners)
         if v > 1:
             return min(v * m, _warm(rank, p, v, v * m) + 1)
+    if name == "eager-1f1b":
+        return sum(min(m, _eager(len(owners), stage)) for stage in mine)
     return sum(min(m, len(owners) - stage) for stage in mine)
 
 
@@ -208,7 +233,7 @@ def bubble(p: int, m: int, v: int = 1) -> float:
     """Share of the time in which a rank idles, (p−1) / (v·m + p−1), with equally long stages.
 
     Narayanan et al. 2021, section 2.2, give it over the busy time: (p−1) / (v·m). It holds for
-    `gpipe` and `one_f_one_b` (v = 1) and `interleaved` on p ranks with v chunks each.
+    `gpipe`, `one_f_one_b` and `eager` (v = 1) and `interleaved` on p ranks with v chunks each.
     """
     return (p - 1) / (v * m + p - 1)
 

@@ -45,7 +45,7 @@ RNN = {"embedding": "row", "decoder": "column"}
 CASES = {
     **{
         f"{name} m={m}": case(2, "deep", schedule=name, micro_batches=m)
-        for name in ("naive", "gpipe", "1f1b")
+        for name in ("naive", "gpipe", "1f1b", "eager-1f1b")
         for m in (1, 4)
     },
     "interleaved": case(2, "deep", "adam", stages=4, schedule="interleaved", micro_batches=4),

@@ -81,12 +81,20 @@ def test_any_times_keep_the_order(data: st.DataObject) -> None:
 @pytest.mark.parametrize("m", [1, 4, 9])
 def test_free_messages_leave_the_bubble_of_the_formula(m: int) -> None:
     """Also with a backward pass twice as long as a forward pass: the formula knows only the sum."""
-    for name in ("gpipe", "1f1b"):
+    for name in ("gpipe", "1f1b", "eager-1f1b"):
         found = simulate_pipeline(build(name, range(4), m), 1e-3, 2e-3)
         assert found.bubble == pytest.approx(bubble(4, m))
         assert found.seconds == pytest.approx((m + 3) * 3e-3)
     found = simulate_pipeline(build("interleaved", (0, 1, 2, 3) * 2, 4 * m), 0.5e-3, 1e-3)
     assert found.bubble == pytest.approx(bubble(4, 4 * m, 2))
+
+
+def test_eager_hides_messages_that_one_f_one_b_waits_for() -> None:
+    slow, eager = (
+        simulate_pipeline(build(n, (0, 1), 16), 1.0, 2.0, 0.25) for n in ("1f1b", "eager-1f1b")
+    )
+    assert eager.seconds == pytest.approx(17 * 3 + 2 * 0.25)  # the first and the last one remain
+    assert slow.seconds == pytest.approx(17 * 3 + 16 * 0.25)
 
 
 def test_one_micro_batch_goes_there_and_back() -> None:

@@ -77,7 +77,7 @@ def test_every_schedule_is_one_and_keeps_its_bound(name: str, p: int, v: int, m:
     validate(grid, bounds)
     assert (grid.ranks, grid.stages, grid.micro_batches) == (p, p * v, m)
     held = [grid.live(rank) for rank in range(p)]
-    if name != "1f1b" or v == 1:
+    if not name.endswith("1f1b") or v == 1:
         assert held == bounds
     if name == "1f1b" and v == 1:
         assert all(held[rank] <= min(m, p - rank) for rank in range(p))
@@ -91,7 +91,7 @@ def test_every_schedule_is_one_and_keeps_its_bound(name: str, p: int, v: int, m:
 def test_any_owners(drawn: list[int], m: int) -> None:
     ranks = sorted(set(drawn))
     owners = tuple(ranks.index(rank) for rank in drawn)
-    for name in ("naive", "gpipe", "1f1b"):
+    for name in ("naive", "gpipe", "1f1b", "eager-1f1b"):
         grid = build(name, owners, m)
         validate(grid, [live_bound(name, owners, m, rank) for rank in range(grid.ranks)])
 
@@ -99,7 +99,7 @@ def test_any_owners(drawn: list[int], m: int) -> None:
 @pytest.mark.parametrize("p", range(1, 7))
 @pytest.mark.parametrize("m", [1, 2, 5, 12])
 def test_the_bubble_is_the_formulas(p: int, m: int) -> None:
-    for name in ("gpipe", "1f1b"):
+    for name in ("gpipe", "1f1b", "eager-1f1b"):
         grid = build(name, range(p), m)
         assert grid.idle() == bubble(p, m) == (p - 1) / (m + p - 1)
         assert grid.ticks == 2 * (m + p - 1)
@@ -108,6 +108,17 @@ def test_the_bubble_is_the_formulas(p: int, m: int) -> None:
         assert grid.idle() == bubble(p, m * p, v)
         # Over the time of the passes alone, as the paper has it.
         assert grid.ticks / (2 * v * m * p) - 1 == pytest.approx((p - 1) / (v * m * p))
+
+
+def test_eager_is_a_round_ahead() -> None:
+    """Zhuang et al. 2023, section 4: 2 (p − r) − 1 forward passes before the first backward one."""
+    for p, m in ((2, 8), (4, 12)):
+        grid = build("eager-1f1b", range(p), m)
+        for rank in range(p):
+            kinds = "".join(a.kind for a in grid.program(rank))
+            warm = 2 * (p - rank) - 1
+            assert kinds == "F" * warm + "BF" * (m - warm) + "B" * warm
+            assert grid.live(rank) == warm == live_bound("eager-1f1b", range(p), m, rank)
 
 
 def test_a_stage_that_comes_back_to_its_rank() -> None:

@@ -20,7 +20,7 @@ def pipeline(run: Run, words: Words) -> list[Finding]:
     for backend in spent.shown(run):
         _bubble(notes, run, words, backend)
         for group in bubbles.counted(run):
-            for order in ("gpipe", "1f1b", "naive"):
+            for order in ("gpipe", "1f1b", "eager-1f1b", "naive"):
                 _counts(notes, run, words, backend, group, order)
             _held(notes, run, backend, group)
         for group in cuts.cut_groups(run):

@@ -15,7 +15,7 @@ from dualml.report.words import Words
 
 #: Colours of backends, markers of schedules.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-MARKERS = {"1f1b": "o", "gpipe": "s"}
+MARKERS = {"1f1b": "o", "gpipe": "s", "eager-1f1b": "^"}
 ORDERS = tuple(MARKERS)
 
 

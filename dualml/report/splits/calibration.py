@@ -157,7 +157,7 @@ def predicted(run: Run, arm: str, found: Calibration) -> float | None:
         return tensor_parallel_step(sizes, round(samples), n, rate, link, whole=False)
     stages = list(arms.plan(run, arm).get("stages") or ())
     m = arms.micro_batches(run, arm)
-    plain = arms.schedule(run, arm) in ("gpipe", "1f1b") or m == 1
+    plain = arms.schedule(run, arm) in ("gpipe", "1f1b", "eager-1f1b") or m == 1
     if arms.by_layer(run, arm) and len(stages) == 2 and plain and found.messages:
         link = _slowed(run, arm, found.messages.link)
         cut = _linear(run, arm, stages[0])

@@ -16,7 +16,13 @@ SEGMENTS = {
     "mindspore": ("dualml_ms/split.py", ("forward", "backward", "loss_backward")),
 }
 CELLS = ("dualml_ms/split_cells.py", ("Forward.construct", "Backward.construct", "Last.construct"))
-BUILDERS = {"gpipe": "gpipe", "1f1b": "one_f_one_b", "interleaved": "interleaved", "naive": "naive"}
+BUILDERS = {
+    "gpipe": "gpipe",
+    "1f1b": "one_f_one_b",
+    "eager-1f1b": "eager",
+    "interleaved": "interleaved",
+    "naive": "naive",
+}
 
 
 def split_code(run: Run, words: Words) -> list[Excerpts]:

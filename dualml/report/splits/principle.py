@@ -39,6 +39,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "naive": (r"\frac{p-1}{p}", r"1"),
     "gpipe": (_BUBBLE, r"m"),
     "1f1b": (_BUBBLE, r"\min ( m , S - s )"),
+    "eager-1f1b": (_BUBBLE, r"\min ( m , 2 ( S - s ) - 1 )"),
     "interleaved": (r"\frac{p-1}{v m+p-1}", ""),
 }
 ORDER_SOURCES = {
@@ -46,6 +47,8 @@ ORDER_SOURCES = {
     "Parallelism, sec. 2.3",
     "1f1b": "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters "
     "Using Megatron-LM, sec. 2.2",
+    "eager-1f1b": "Zhuang et al. 2023, On Optimizing the Communication of Model Parallelism, "
+    "sec. 4",
     "interleaved": "Narayanan et al. 2021, sec. 2.2",
 }
 
