@@ -21,6 +21,7 @@ from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4
+RULE = rule_from({"name": "sgd", "lr": LR})
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
 
 
@@ -37,7 +38,27 @@ def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
     return ModelSpec("even", (1, 28, 28), tuple(layers))
 
 
-class OurSplit:
+class Updates:
+    """Updates of a split model, whose losses are read together."""
+
+    training: Any
+
+    def begin(self, spec: ModelSpec, samples: int, batch: int, updates: int) -> None:
+        """From the same weights whoever trains them."""
+        weights = initial_weights(spec, 0)
+        fresh = RULE.init({n: w.astype(np.float64) for n, w in weights.items()})
+        self.training.load(dict(weights), fresh, 0)
+        self.next, self.step, self.updates = Order(samples, batch), 0, updates
+
+    def __call__(self) -> None:
+        lazy = []
+        for _ in range(self.updates):
+            self.step += 1
+            lazy.append(self.training.step(self.next(), self.step))
+        self.training.read(lazy)
+
+
+class OurSplit(Updates):
     """A model of the zoo, SGD, split over all ranks; the losses of ``updates`` are read together.
 
     Args:
@@ -56,49 +77,29 @@ class OurSplit:
     ) -> None:
         backend = backends()[comm.backend].create("cpu", 1)
         spec = model(name) if isinstance(name, str) else name
-        rule, weights = rule_from({"name": "sgd", "lr": LR}), initial_weights(spec, 0)
         plan = split_plan(spec, comm.size, **split)
         views = plan.views(comm.rank)[0]
         segments = [item for view in views for item in view.items if isinstance(item, Segment)]
         stage = backend.stage(
             segments, first=views[0].stage == 0, last=views[-1].stage == len(plan.stages) - 1,
-            rule=rule, schedule=Schedule(), loss="cross_entropy", x=x, y=y, updates=updates,
+            rule=RULE, schedule=Schedule(), loss="cross_entropy", x=x, y=y, updates=updates,
         )  # fmt: skip
         self.executor = Executor(plan, comm, stage)
         self.training = SplitTraining(backend, plan, comm, stage, x, y, self.executor)
-        fresh = rule.init({n: w.astype(np.float64) for n, w in weights.items()})
-        self.training.load(dict(weights), fresh, 0)
-        self.next, self.step, self.updates = Order(len(y), batch), 0, updates
-
-    def __call__(self) -> None:
-        lazy = []
-        for _ in range(self.updates):
-            self.step += 1
-            lazy.append(self.training.step(self.next(), self.step))
-        self.training.read(lazy)
+        self.begin(spec, len(y), batch, updates)
 
 
-class OurRpc:
+class OurRpc(Updates):
     """The same two stages, called by the framework's remote procedure calls."""
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
-        spec, rule = model(name), rule_from({"name": "sgd", "lr": LR})
+        spec = model(name)
         plan = split_plan(spec, comm.size, engine="rpc", place=[0, 1])
         self.training = backends()[comm.backend].create("cpu", 1).rpc(
-            plan, comm, rule=rule, schedule=Schedule(), loss="cross_entropy", x=x, y=y,
+            plan, comm, rule=RULE, schedule=Schedule(), loss="cross_entropy", x=x, y=y,
             updates=updates,
         )  # fmt: skip
-        weights = initial_weights(spec, 0)
-        fresh = rule.init({n: w.astype(np.float64) for n, w in weights.items()})
-        self.training.load(dict(weights), fresh, 0)
-        self.next, self.step, self.updates = Order(len(y), batch), 0, updates
-
-    def __call__(self) -> None:
-        lazy = []
-        for _ in range(self.updates):
-            self.step += 1
-            lazy.append(self.training.step(self.next(), self.step))
-        self.training.read(lazy)
+        self.begin(spec, len(y), batch, updates)
 
 
 class OurWhole:
@@ -106,12 +107,12 @@ class OurWhole:
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
         self.rank, self.backend = comm.rank, backends()[comm.backend].create("cpu", 1)
-        spec, rule = model(name), rule_from({"name": "sgd", "lr": LR})
+        spec = model(name)
         weights = initial_weights(spec, 0)
         self.training = self.backend.training(
-            spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=updates, chunk=batch
+            spec, weights, RULE, Schedule(), "cross_entropy", x, y, updates=updates, chunk=batch
         )
-        fresh = rule.init({n: w.astype(np.float64) for n, w in weights.items()})
+        fresh = RULE.init({n: w.astype(np.float64) for n, w in weights.items()})
         self.training.load(dict(weights), fresh, 0)
         self.next, self.step, self.updates = Order(len(y), batch), 0, updates
 

@@ -81,7 +81,7 @@ def eager(owners: Sequence[int], m: int) -> Grid:
 
     With one stage per rank that is eager 1F1B (Zhuang et al. 2023, section 4): what a stage needs
     for its next forward pass is there one round before. The bubble is the same on paper; messages,
-    and passes that take longer now and then, hold nobody up, for more activations held.
+    and passes that take longer now and then, hold others up less, for more activations held.
     """
     _check(owners, m)
     return _in_turn(owners, m, [_eager(len(owners), stage) for stage in range(len(owners))])

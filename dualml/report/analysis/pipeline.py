@@ -34,9 +34,9 @@ def _bubble(notes: Notes, run: Run, words: Words, backend: str) -> None:
     found, uneven = {}, {}
     for arm in arms.healthy(run, piped(run)):
         ideal, idle = grids.ideal(run, arm), spent.idle(run, arm, backend)
-        if ideal is not None and idle is not None:
-            found[arm] = (ideal, idle.mean)
-            uneven[arm] = (spent.uneven(run, arm, backend) or ideal) - ideal
+        passes = spent.uneven(run, arm, backend)
+        if ideal is not None and idle is not None and passes is not None:
+            found[arm], uneven[arm] = (ideal, idle.mean), passes - ideal
     if not found:
         return
     gaps = {arm: idle - ideal for arm, (ideal, idle) in found.items()}

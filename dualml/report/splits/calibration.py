@@ -15,6 +15,7 @@ from dualml.errors import UserError
 from dualml.report import ranks
 from dualml.report.model import Run, Trial
 from dualml.report.splits import arms, events, spent
+from dualml.report.splits.bubbles import ORDERS
 
 #: Layers that cost next to nothing beside linear ones.
 FREE = ("Flatten", "Tanh", "ReLU")
@@ -157,7 +158,7 @@ def predicted(run: Run, arm: str, found: Calibration) -> float | None:
         return tensor_parallel_step(sizes, round(samples), n, rate, link, whole=False)
     stages = list(arms.plan(run, arm).get("stages") or ())
     m = arms.micro_batches(run, arm)
-    plain = arms.schedule(run, arm) in ("gpipe", "1f1b", "eager-1f1b") or m == 1
+    plain = arms.schedule(run, arm) in ORDERS or m == 1
     if arms.by_layer(run, arm) and len(stages) == 2 and plain and found.messages:
         link = _slowed(run, arm, found.messages.link)
         cut = _linear(run, arm, stages[0])
