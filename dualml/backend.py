@@ -112,6 +112,9 @@ class Training(Protocol):
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         """The parts of `trace` that need no gradient: `Trace.data` and `Trace.activations`."""
 
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        """The samples and labels that the model is given for these indices, as it is given them."""
+
     def pieces(self, layout: Sequence[Sequence[str]]) -> Pieces:
         """One update taken apart, with the parameters in the buckets of ``layout``."""
 

@@ -190,8 +190,11 @@ class MindSporeTraining:
         outputs = self.layers(ms.Tensor.from_numpy(self.x[probe]))
         names = [name for name, _ in self.network.spec.layers]
         found = {n: value.asnumpy() for n, value in zip(names, outputs, strict=True)}
-        x, y = (ms.Tensor.from_numpy(a[batch]).asnumpy() for a in (self.x, self.y))
-        return batch_digest(x, y), found
+        return batch_digest(*self.given(batch)), found
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        x, y, *_ = self.tensors(batch)
+        return x.asnumpy(), y.asnumpy()
 
     def pieces(self, layout: Sequence[Sequence[str]]) -> MindSporePieces:
         return MindSporePieces(self, layout)

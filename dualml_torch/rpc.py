@@ -188,7 +188,10 @@ class RpcTraining:
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         found = self.outputs(self.x[probe]) if self.drives else {}
         seen = self.shared({name: y.numpy() for name, y in found.items()})
-        return batch_digest(self.x[batch], self.y[batch]), seen
+        return batch_digest(*self.given(batch)), seen
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        return self.x[batch], self.y[batch]
 
     def outputs(self, x: Array) -> dict[str, torch.Tensor]:
         """Layer → its output in evaluation mode."""

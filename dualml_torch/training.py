@@ -87,9 +87,11 @@ class TorchTraining:
     @torch.no_grad()
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         found = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
-        index = torch.from_numpy(batch).to(self.device)
-        digest = batch_digest(numpy(self.x[index]), numpy(self.y[index]))
-        return digest, {name: numpy(value) for name, value in found.items()}
+        return batch_digest(*self.given(batch)), {n: numpy(value) for n, value in found.items()}
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        (x, *_), y = self.tensors(batch)
+        return numpy(x), numpy(y)
 
     def pieces(self, layout: Sequence[Sequence[str]]) -> TorchPieces:
         return TorchPieces(self, layout)

@@ -163,6 +163,10 @@ class DataParallel:
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
         return self.training.look(whole, probe)
 
+    def given(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
+        """Those of this rank."""
+        return self.training.given(self.deal(batch)[0])
+
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)
 

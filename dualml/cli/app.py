@@ -7,7 +7,9 @@ import typer
 import dualml
 from dualml.cli import (
     capabilities,
+    compare,
     data,
+    diffs,
     doctor,
     experiments,
     partition,
@@ -46,6 +48,8 @@ def main(
 app.command()(run.run)
 app.command()(results.report)
 app.command()(results.parity)
+app.command()(compare.compare)
+app.command()(results.find)
 app.command("list")(experiments.list_)
 app.command()(experiments.show)
 app.command()(simulate.simulate)
@@ -53,4 +57,5 @@ app.command()(partition.partition)
 app.command()(split.split)
 app.command()(doctor.doctor)
 app.command()(capabilities.capabilities)
+app.command()(diffs.diffs)
 app.add_typer(data.app, name="data")

@@ -42,6 +42,7 @@ def print_run(folder: Any, parity: dict[str, Any], lang: str, *, report: bool) -
         text = escape(notice.get(lang, notice["en"]))
         console.print(f"[yellow]![/] {text}", soft_wrap=True)
     print_verdicts(parity, lang)
+    print_findings(folder.path, lang)
     where: Path = folder.path / "report.html" if report else folder.path
     console.print(f"→ {where}", highlight=False, markup=False, soft_wrap=True)
 
@@ -77,6 +78,16 @@ def print_verdicts(parity: dict[str, Any], lang: str = "en") -> None:
         )
     console.print(table)
     print_serial(parity, words, console)
+
+
+def print_findings(folder: Path, lang: str) -> None:
+    """The paragraphs of what was found in a run."""
+    from rich.console import Console
+
+    from dualml.finder.record import read
+
+    for finding in read(folder):
+        Console().print(f"• {finding['text'][lang]}", highlight=False, markup=False)
 
 
 def print_serial(parity: dict[str, Any], words: Any, console: Any) -> None:

@@ -1,9 +1,9 @@
-"""``dualml report`` and ``dualml parity``: from files of a finished run."""
+"""``dualml report``, ``dualml parity`` and ``dualml find``: from files of a finished run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,7 +30,8 @@ def parity(
     lang: Annotated[str, typer.Option(help="en or zh")] = "en",
 ) -> None:
     """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
-    from dualml.cli.output import check_lang, print_json, print_verdicts
+    from dualml.cli.output import check_lang, print_findings, print_json, print_verdicts
+    from dualml.finder.record import read
     from dualml.parity.judge import judge, worst, write
     from dualml.runner.execute import DIFFERENT, WELL
 
@@ -41,7 +42,47 @@ def parity(
     except OSError as error:  # a submission that may only be read
         typer.echo(f"dualml: parity.json not written: {error.strerror}", err=True)
     if json:
-        print_json(found)
+        print_json({**found, "findings": read(folder)})
     else:
         print_verdicts(found, lang)
+        print_findings(folder, lang)
     raise typer.Exit(DIFFERENT if worst(found) == "different" else WELL)
+
+
+def find(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    arm: Annotated[list[str] | None, typer.Option(help="Only these arms; repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every difference, not three at most.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
+    lang: Annotated[str, typer.Option(help="en or zh")] = "en",
+) -> None:
+    """Where and why backends differ: the update that parts them, made again; exit 3 if they do."""
+    from dualml.cli.output import check_lang, print_findings, print_json
+    from dualml.finder.record import read
+    from dualml.parity.judge import judge
+    from dualml.runner.execute import DIFFERENT, WELL, search
+    from dualml.runner.folder import RunFolder, in_use
+
+    check_lang(lang)
+    opened, plan = RunFolder.open(folder)
+    wanted = judge(folder)
+    for part in ("comparisons", "serial"):
+        if part in wanted:
+            wanted[part] = [c for c in wanted[part] if chosen(c, arm, seed)]
+    with in_use(folder):
+        found = search(opened, plan, [], {}, wanted, lang, quiet=json, most=10**9 if all_ else 3)
+    if json:
+        print_json({"findings": read(folder)})
+    elif found:
+        print_findings(folder, lang)
+    else:
+        typer.echo({"en": "no difference to explain", "zh": "没有需要解释的差异"}[lang])
+    raise typer.Exit(DIFFERENT if found else WELL)
+
+
+def chosen(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:
+    """Whether a comparison is one of those asked for."""
+    return (not arms or comparison["arm"] in arms) and seed in (None, comparison["seed"])

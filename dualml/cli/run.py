@@ -66,12 +66,16 @@ def run(
         bool, typer.Option("--json", help="The summary as JSON on stdout, progress on stderr.")
     ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave out the report.")] = False,
+    no_find: Annotated[
+        bool, typer.Option("--no-find", help="Where backends differ, do not look for the cause.")
+    ] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.cli.output import check_lang, print_json, print_run
     from dualml.communicator.place import check_rendezvous
     from dualml.errors import UserError
     from dualml.experiment.schema import MOST_RANKS
+    from dualml.finder.record import read as read_findings
     from dualml.runner.execute import INTERRUPTED, Request, execute
 
     if world_size is not None and not 1 <= world_size <= MOST_RANKS:
@@ -98,6 +102,7 @@ def run(
             world_size=world_size,
             rendezvous=rendezvous,
             check=check,
+            find=not no_find,
         )
     )
     if code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end
@@ -105,7 +110,8 @@ def run(
             signal.signal(sign, signal.SIG_IGN)
     if json:
         summary: dict[str, Any] = {"folder": str(folder.path), "exit_code": code, **folder.run}
-        print_json({**summary, "parity": parity.get("comparisons", [])})
+        found = {"parity": parity.get("comparisons", []), "findings": read_findings(folder.path)}
+        print_json({**summary, **found})
     elif code != INTERRUPTED and folder.run["trials"]:
         print_run(folder, parity, lang or folder.run["lang"], report=not no_report)
     raise typer.Exit(code)

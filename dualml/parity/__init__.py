@@ -1,0 +1,24 @@
+"""Parity: trajectories of trials, and users' own models.
+
+`compare` runs two models and judges them, `compare_traces` judges what Recorders left; nothing
+heavy is imported before one of them is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dualml.parity.models.comparison import Comparison as Comparison
+    from dualml.parity.models.run import compare as compare
+    from dualml.parity.models.run import compare_traces as compare_traces
+
+__all__ = ["Comparison", "compare", "compare_traces"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dualml.parity.models import comparison, run
+
+    return comparison.Comparison if name == "Comparison" else getattr(run, name)

@@ -2,8 +2,16 @@
 
 A *draw* repeats the first updates of a trial with noise of the size of rounding at every step:
 before each update every weight is moved by 1, 2, 4, … units in the last place (for the first,
-second, third draw), up or down at random, and the samples inside the batch change their order.
-Neither changes the mathematics by more than rounding does: what a draw does, rounding can do.
+second, third draw), up or down at random, and in all draws but the first the samples inside the
+batch change their order. Neither changes the mathematics by more than rounding does: what a draw
+does, rounding can do.
+
+That holds for a backend that is right. One that loses the last sample of a batch loses another one
+in each order, and would hide its fault in an envelope of its own making. So where the order of the
+samples moves something far more than the moved weights alone do, it counts only as far as every
+backend shows it (`believed`): a kink moves all of them alike, a fault its own. Before the loss or
+the output layer's gradient moves so, all of it counts: a lost sample moves both at once, while a
+kink, which one backend may sit on alone, leaves the loss and everything behind it where they were.
 
 One nudge at the start would not be enough: real arithmetic rounds at every step, and networks with
 ReLU or max pooling have kinks, where two values that agree to the last digit decide differently and
@@ -13,7 +21,7 @@ one update changes by far more than a rounding. Draws meet such kinks as often a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +31,12 @@ from dualml.parity.distance import distance, distances
 from dualml.seeds import generator
 
 Arrays = Mapping[str, NDArray[Any]]
+#: The draw that leaves the samples in their order.
+PLAIN = 0
+#: Another order of the samples may move a tensor so many times as far as moved weights alone, ...
+ORDER = 100.0
+#: ... and by this share of its size in any case.
+ORDER_FLOOR = 1e-4
 
 
 def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArray[np.float32]]:
@@ -41,6 +55,26 @@ def shuffled(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArr
     return generator(seed, "within-batch", draw, step).permutation(batch)
 
 
+def believed(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
+    """The envelopes of several backends, as far as they are believed; the widest counts.
+
+    Of a single backend all of it: nobody says whether a width is a kink's or a fault's.
+
+    Args:
+        output: name of the last layer with parameters.
+    """
+    if len(envelopes) < 2:
+        return list(envelopes)
+    whole = [e for e in envelopes if len(e.loss)]
+    shared = [Envelope.common(whole)] if len(whole) > 1 else []
+    return [*(e.trusted(output) for e in envelopes), *shared]
+
+
+def moved(width: float, plain: float) -> bool:
+    """Whether another order of the samples goes far beyond moved weights alone."""
+    return width > max(ORDER * plain, ORDER_FLOOR)
+
+
 def known(width: float | None) -> float:
     """JSON has no infinity: a file says null where a draw came to something not finite."""
     return math.inf if width is None else width
@@ -52,6 +86,8 @@ class Envelope:
     Attributes:
         loss: (updates of the horizon,) relative distance of the loss.
         tensors: ``PHASE/STEP/TENSOR`` → relative distance.
+        plain_loss, plain_tensors: the same of the draw that leaves the samples in their order;
+            None and empty in files of earlier versions.
         draws: number of draws taken in.
     """
 
@@ -59,16 +95,73 @@ class Envelope:
         told = told or {"loss": [], "tensors": {}, "draws": 0}
         self.loss = np.array([known(width) for width in told["loss"]], np.float64)
         self.tensors = {key: known(width) for key, width in told["tensors"].items()}
+        plain = told.get("plain")
+        self.plain_loss: NDArray[np.float64] | None = None
+        self.plain_tensors: dict[str, float] = {}
+        if plain is not None:
+            self.plain_loss = np.array([known(width) for width in plain["loss"]], np.float64)
+            self.plain_tensors = {key: known(width) for key, width in plain["tensors"].items()}
         self.draws: int = told["draws"]
 
     def add(
         self, losses: NDArray[Any], capture: Arrays, base_losses: NDArray[Any], base_capture: Arrays
     ) -> None:
         gap = distances(losses, base_losses[: len(losses)])
+        widths = {key: distance(value, base_capture[key]) for key, value in capture.items()}
+        if self.draws == PLAIN:
+            self.plain_loss, self.plain_tensors = gap, widths
         self.loss = np.maximum(self.loss, gap) if self.draws else gap
-        for key, value in capture.items():
-            self.tensors[key] = max(self.tensors.get(key, 0.0), distance(value, base_capture[key]))
+        for key, width in widths.items():
+            self.tensors[key] = max(self.tensors.get(key, 0.0), width)
         self.draws += 1
 
+    def trusted(self, output: str) -> Envelope:
+        """Without what only a fault explains: widths that the order of the samples alone makes."""
+        start = self.suspect_from(output)
+        if start is None or self.plain_loss is None:
+            return self
+        kept = Envelope()
+        kept.draws, kept.plain_loss, kept.plain_tensors = (
+            self.draws,
+            self.plain_loss,
+            self.plain_tensors,
+        )
+        kept.loss = np.where(self.reordered(), self.plain_loss, self.loss)
+        for key, width in self.tensors.items():
+            late = int(key.split("/")[1]) >= start
+            plain = self.plain_tensors.get(key, width)
+            kept.tensors[key] = plain if late and moved(width, plain) else width
+        return kept
+
+    def suspect_from(self, output: str) -> int | None:
+        """First step at which the order of the samples moves the loss or the output layer's
+        gradient; None if it never does, or if nobody wrote down what moved weights alone do."""
+        steps = (np.flatnonzero(self.reordered()) + 1).tolist()
+        for key, width in self.tensors.items():
+            phase, at, tensor = key.split("/", 2)
+            if phase == "gradient" and tensor.split("/")[-1].startswith(f"{output}."):
+                steps += [int(at)] * moved(width, self.plain_tensors.get(key, width))
+        return min(steps, default=None)
+
+    def reordered(self) -> NDArray[np.bool_]:
+        """(updates of the horizon,): whether the order of the samples moves the loss there."""
+        if self.plain_loss is None:
+            return np.zeros(len(self.loss), np.bool_)
+        return self.loss > np.maximum(ORDER * self.plain_loss, ORDER_FLOOR)
+
+    @classmethod
+    def common(cls, envelopes: Sequence[Envelope]) -> Envelope:
+        """The smallest width of any backend: what all of them show."""
+        made = cls()
+        made.draws = min(e.draws for e in envelopes)
+        length = min(len(e.loss) for e in envelopes)
+        made.loss = np.min([e.loss[:length] for e in envelopes], axis=0)
+        keys = set.intersection(*(set(e.tensors) for e in envelopes))
+        made.tensors = {key: min(e.tensors[key] for e in envelopes) for key in keys}
+        return made
+
     def describe(self) -> dict[str, Any]:
-        return {"draws": self.draws, "loss": self.loss.tolist(), "tensors": self.tensors}
+        told = {"draws": self.draws, "loss": self.loss.tolist(), "tensors": self.tensors}
+        if self.plain_loss is not None:
+            told["plain"] = {"loss": self.plain_loss.tolist(), "tensors": self.plain_tensors}
+        return told

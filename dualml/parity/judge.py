@@ -10,7 +10,7 @@ from dualml.aggregation.exact import inexact, single_of
 from dualml.experiment.schema import Arm, Experiment
 from dualml.files import read_json, readable, write_json
 from dualml.model.spec import ModelSpec
-from dualml.parity.compare import FLOOR, compare
+from dualml.parity.pairs import FLOOR, compare
 from dualml.parity.statistics import ENOUGH, equivalent
 from dualml.parity.trajectory import Trajectory, read_trajectory
 from dualml.runner.folder import RunFolder, read_run

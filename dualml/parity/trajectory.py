@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class Trajectory:
         tensors: ``PHASE/STEP/TENSOR`` → array at the traced steps.
         data: traced step → SHA-256 of the batch as the framework held it.
         envelope: rounding envelope of this backend, None for the float64 referee.
+        apart: traced step → how far each rank's weights are from rank 0's, where all should hold
+            the same.
         outcome: ``final_loss``, ``test_accuracy`` and the final ``weights``, in layer order.
     """
 
@@ -38,6 +40,7 @@ class Trajectory:
     final_loss: float
     test_accuracy: float
     weights: dict[str, NDArray[Any]]
+    apart: dict[int, list[float]] = field(default_factory=dict)
 
     def steps(self) -> list[int]:
         return sorted(self.data)
@@ -71,4 +74,5 @@ def read(folder: Path, backend: str, parameters: Sequence[str]) -> Trajectory:
         final_loss=result["final_loss"],
         test_accuracy=result["test_accuracy"],
         weights={name: weights[name] for name in parameters},
+        apart={int(step): ranks for step, ranks in result.get("apart", {}).items()},
     )

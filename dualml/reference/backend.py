@@ -80,8 +80,10 @@ class NumpyTraining:
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, tape = self.model.forward(self.x[probe])
-        digest = batch_digest(self.x[batch], self.y[batch])
-        return digest, {name: value for name, _, value, _ in tape}
+        return batch_digest(*self.given(batch)), {name: value for name, _, value, _ in tape}
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        return self.x[batch], self.y[batch]
 
     def pieces(self, layout: Sequence[Sequence[str]]) -> NumpyPieces:
         return NumpyPieces(self, layout)

@@ -49,6 +49,7 @@ class Document:
     headline: str
     status: str
     notices: Sequence[str]
+    findings: Sequence[str]
     failures: Table | None
     rules: Sequence[Rule]
     combining: Sequence[Card]
@@ -102,6 +103,7 @@ def compose(run: Run, words: Words) -> Document:
         headline=sentence,
         status=_status(run, words),
         notices=_notices(run, words),
+        findings=[str(text.get(words.lang) or text.get("en") or "") for text in run.findings],
         failures=tables.failures(run, words),
         rules=_rules(run, words),
         combining=combining(run, words),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dualml.errors import UserError
+from dualml.finder.record import read as read_findings
 from dualml.report.model import Comparison, Curve, Run, Serial, Trial
 from dualml.report.parts import apart, collectives, deals, moments, splits, timelines
 
@@ -60,6 +61,7 @@ def _read(folder: Path) -> Run:
         dealt=deals(folder) if any(arm.get("partition") for arm in arms.values()) else {},
         splits=plans,
         models=models,
+        findings=tuple(found["text"] for found in read_findings(folder)),
     )
 
 
@@ -224,6 +226,7 @@ def _merge(runs: Sequence[Run]) -> Run:
         dealt=next((run.dealt for run in runs if run.dealt), {}),
         splits=next((run.splits for run in runs if run.splits), {}),
         models=next((run.models for run in runs if run.models), {}),
+        findings=tuple(text for run in runs for text in run.findings),
     )
 
 

@@ -132,7 +132,8 @@ class Run:
     """One run folder, or several of the same plan taken together.
 
     ``dealt``: what the plan says of each deal, one statement for each epoch, by its key; ``splits``
-    and ``models``: what it says of each split arm, and of each model but the experiment's.
+    and ``models``: what it says of each split arm, and of each model but the experiment's;
+    ``findings``: what lies behind its differences, by language.
     """
 
     folders: tuple[Path, ...]
@@ -146,6 +147,7 @@ class Run:
     dealt: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict, repr=False)
     splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    findings: tuple[Mapping[str, str], ...] = ()
 
     @property
     def judged(self) -> list[Serial]:

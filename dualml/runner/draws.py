@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dualml.errors import UserError
 from dualml.files import read_json, readable, write_json
-from dualml.parity.envelope import Envelope, perturb
+from dualml.parity.envelope import PLAIN, Envelope, perturb
 from dualml.runner.capture import Arrays, after, before
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def draw_envelope(trial: Trial) -> None:
         for step in range(1, horizon + 1):
             moved = perturb(trial.training.weights(), trial.seed, draw, step)
             trial.training.load(dict(moved), trial.training.state(), step - 1)
-            batch = trial.ranks.shuffle(trial.ranks.batch(step), trial.seed, draw, step)
+            batch = trial.ranks.batch(step)
+            if draw != PLAIN:
+                batch = trial.ranks.shuffle(batch, trial.seed, draw, step)
             if step in trial.schedule.trace:
                 capture.update(before(trial.training, step, batch, trial.probe)[0])
             lazy.append(trial.training.step(batch, step))

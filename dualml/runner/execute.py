@@ -54,6 +54,7 @@ class Request:
     world_size: int | None = None
     rendezvous: str | None = None
     check: bool = False
+    find: bool = True
 
 
 def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
@@ -130,6 +131,8 @@ def perform(
     write_costs(folder, plan)
     parity = judge(folder.path)
     write(folder.path, parity)
+    if request.find and found is None:
+        search(folder, plan, infos, environs, parity, lang, quiet=request.quiet)
     if request.report:
         from dualml.report import render
 
@@ -138,6 +141,44 @@ def perform(
     if ended_badly or all(t["status"] == "unsupported" for t in trials):
         return FAILED, folder, parity
     return DIFFERENT if worst(parity) == "different" else WELL, folder, parity
+
+
+def search(
+    folder: RunFolder,
+    plan: Plan,
+    infos: Sequence[BackendInfo],
+    environs: dict[str, Any],
+    parity: dict[str, Any],
+    lang: str,
+    *,
+    quiet: bool,
+    most: int = 3,
+) -> list[dict[str, Any]]:
+    """Where and why backends differ, if any do: into ``findings.json``."""
+    from dualml.finder.find import findings, suspicious
+    from dualml.finder.record import write
+    from dualml.finder.replays import Session
+
+    judged = [*parity["comparisons"], *parity.get("serial", ())]
+    failed = any(t["status"] == "failed" for t in folder.run["trials"])
+    if not failed and not any(suspicious(c) for c in judged):
+        write(folder.path, [])
+        return []
+    from rich.console import Console
+
+    known = backends()
+    for name in ("numpy", *(t["backend"] for t in folder.run["trials"])):
+        if name in known and name not in environs and known[name].installed():
+            environs[name] = known[name].environ(folder.run["options"]["threads"])
+    words = {"en": "looking for the cause", "zh": "正在查找原因"}[lang]
+    with Console(stderr=True, quiet=quiet).status(words) as status:
+        session = Session(
+            folder=folder, plan=plan, infos=known, environs=environs,
+            progress=lambda text: status.update(f"{words}: {text}"),
+        )  # fmt: skip
+        found = findings(session, parity, most)
+    write(folder.path, found)
+    return found
 
 
 def environments(

@@ -72,6 +72,20 @@ def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays) -> None:
         )
 
 
+def check_loaded(arm: str, given: Arrays, held: Arrays) -> None:
+    """Raises `TrialError` naming the parameters that a backend holds other than it was given."""
+    wrong = [
+        name
+        for name, w in given.items()
+        if not np.array_equal(np.asarray(held[name], np.float32), np.asarray(w, np.float32))
+    ]
+    if wrong:
+        raise TrialError(
+            f"arm {arm}: the backend does not hold the plan's initial weights: {', '.join(wrong)} "
+            "came back as other numbers than were loaded"
+        )
+
+
 def check_finite(arm: str, weights: Arrays) -> None:
     """Raises `TrialError` naming the tensors that hold a NaN or an infinity."""
     broken = [name for name, w in weights.items() if not np.isfinite(w).all()]

@@ -106,6 +106,11 @@ class Alone:
         """Fingerprint of all that the ranks trained on."""
         return combined(seen.chains)
 
+    def apart(self) -> list[float]:
+        """How far each rank's weights are from rank 0's, as a share of their size, where all should
+        hold the same; empty elsewhere."""
+        return []
+
     def measured(self) -> list[tuple[int, str, float]]:
         """Update, metric and value (a ratio) of what was measured beside the losses since the last
         time."""
@@ -221,6 +226,18 @@ class Group(Several):
         mine = np.frombuffer(bytes.fromhex(seen.chains[self.rank]), np.int64)
         found = self.comm.all_gather(self.comm.tensor(mine))
         return combined({r: self.comm.numpy(x).tobytes().hex() for r, x in enumerate(found)})
+
+    def apart(self) -> list[float]:
+        if isinstance(self.parallel, LocalSGD | Asynchronous):
+            return []
+        # One random projection of each rank's weights: as far apart as they are, in one number.
+        flat = np.concatenate([w.ravel() for w in self.training.weights().values()])
+        signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0
+        mine = np.array([flat @ signs, np.linalg.norm(flat.astype(np.float64))])
+        first, *_ = told = [
+            self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(mine))
+        ]
+        return [float(abs(x[0] - first[0]) / max(float(first[1]), 1e-30)) for x in told]
 
     def measured(self) -> list[tuple[int, str, float]]:
         if not isinstance(self.parallel, LocalSGD):

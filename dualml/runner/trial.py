@@ -24,7 +24,13 @@ from dualml.runner.capture import PROBE, after, before
 from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualml.runner.draws import draw_envelope
 from dualml.runner.evaluate import perplexity
-from dualml.runner.guards import check_final, check_finite, check_losses, check_moved
+from dualml.runner.guards import (
+    check_final,
+    check_finite,
+    check_loaded,
+    check_losses,
+    check_moved,
+)
 from dualml.runner.ranks import Alone, Group, Workshop
 from dualml.runner.records import Records
 from dualml.runner.seen import Seen
@@ -94,6 +100,7 @@ class Trial:
         self.digests: dict[str, str] = {}
         self.looks: dict[str, float] = {}
         self.by_class: list[float | None] = [None] * samples.classes
+        self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
         self.ranks = self.gathered(comm, workshop or Workshop())
         self.training = self.ranks.training
@@ -148,6 +155,7 @@ class Trial:
 
     def run(self) -> dict[str, Any]:
         """Train (from the last checkpoint, if there is one), draw, and return the summary."""
+        check_loaded(self.arm_name, self.initial, self.training.weights())
         compile_s = self.warm_up()
         seconds = self.train()
         self.ranks.finish()
@@ -179,6 +187,7 @@ class Trial:
             "class_accuracy": self.by_class,
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
             "data": self.digests,
+            **({"apart": self.apart} if self.apart else {}),
             "trace_steps": self.schedule.trace,
         }
 
@@ -226,6 +235,8 @@ class Trial:
                     check_moved(self.arm_name, self.rule, self.initial, self.training.weights())
                 if stop in self.schedule.trace:
                     self.trace.update(after(self.training, stop))
+                    if apart := self.ranks.apart():
+                        self.apart[str(stop)] = apart
                 if stop in self.schedule.evaluate:
                     self.look(records, stop, seconds)
                 stretch = self.ranks.next_stretch(stretch, stop - step, spent)

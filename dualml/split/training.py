@@ -85,7 +85,10 @@ class SplitTraining:
                 found[name] = joined([ranks[r][name] for r in group], *splits[name])
             else:
                 found[name] = ranks[owner][name]
-        return batch_digest(self.x[batch], self.y[batch]), found
+        return batch_digest(*self.given(batch)), found
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        return self.x[batch], self.y[batch]
 
     def splits(self) -> dict[str, tuple[int, int]]:
         """Layers whose output stays in slices."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualml.parity.compare import FLOOR, compare
 from dualml.parity.distance import distance, distances
-from dualml.parity.envelope import Envelope, perturb, shuffled
+from dualml.parity.envelope import Envelope, believed, perturb, shuffled
+from dualml.parity.pairs import FLOOR, compare
 from dualml.parity.statistics import equivalent
 from dualml.parity.trajectory import Trajectory
 
@@ -251,3 +251,63 @@ def test_equivalence_needs_a_narrow_interval_inside_the_margin() -> None:
     ]  # too wide to tell
     with pytest.raises(ValueError, match="3 seeds at least"):
         equivalent([1.0], [1.0])
+
+
+def drawn(full: float, plain: float) -> Envelope:
+    """An envelope of one tensor and ten losses, as wide as this, and the first draw as wide."""
+    narrow = {"loss": [plain] * 10, "tensors": {"gradient/00000002/w.bias": plain}}
+    told = {"loss": [full] * 10, "tensors": {"gradient/00000002/w.bias": full}, "draws": 3}
+    return Envelope({**told, "plain": narrow})
+
+
+def width(envelopes: list[Envelope]) -> tuple[float, float]:
+    found = believed(envelopes, "w")
+    return (
+        max(e.tensors["gradient/00000002/w.bias"] for e in found),
+        max(float(e.loss[0]) for e in found),
+    )
+
+
+def test_what_only_one_backend_shows_in_another_order_is_its_fault() -> None:
+    right, wrong = drawn(3e-7, 1e-7), drawn(0.3, 1e-7)
+    assert width([right, wrong]) == (3e-7, 3e-7)
+    assert width([wrong]) == (0.3, 0.3), "nobody else says what it is"
+
+
+def test_what_all_backends_show_in_another_order_is_a_kink() -> None:
+    assert width([drawn(0.02, 1e-7), drawn(0.03, 1e-7)]) == (0.02, 0.02)
+
+
+def test_a_width_that_the_first_draw_shows_is_believed_of_anyone() -> None:
+    assert width([drawn(3e-7, 1e-7), drawn(0.3, 0.1)]) == (0.3, 0.3)
+
+
+def hidden(loss: float, output: float) -> Envelope:
+    """A hidden layer's gradient that another order moves, at updates 2 and 4; loss and output, too,
+    at update 3, by this much."""
+    told = {
+        f"gradient/{step:08d}/{name}": width
+        for step in (2, 3, 4)
+        for name, width in {"h.bias": 0.3, "w.bias": output if step == 3 else 1e-7}.items()
+    }
+    plain = {"loss": [1e-7] * 4, "tensors": dict.fromkeys(told, 1e-7)}
+    losses = [1e-7, 1e-7, loss, 1e-7]
+    return Envelope({"loss": losses, "tensors": told, "draws": 3, "plain": plain})
+
+
+def test_a_kink_that_one_backend_sits_on_alone_counts() -> None:
+    kink = hidden(loss=1e-7, output=1e-7)
+    assert kink.suspect_from("w") is None
+    assert kink.trusted("w") is kink
+
+
+@pytest.mark.parametrize(("loss", "output"), [(0.2, 1e-7), (1e-7, 0.2)])
+def test_once_order_moves_loss_or_output_nothing_of_it_counts(loss: float, output: float) -> None:
+    fault = hidden(loss, output)
+    assert fault.suspect_from("w") == 3
+    kept = fault.trusted("w")
+    assert kept.tensors["gradient/00000002/h.bias"] == 0.3
+    assert kept.tensors["gradient/00000003/h.bias"] == 1e-7
+    assert kept.tensors["gradient/00000003/w.bias"] == 1e-7
+    assert kept.tensors["gradient/00000004/h.bias"] == 1e-7
+    assert kept.loss.tolist() == [1e-7] * 4

@@ -42,7 +42,7 @@ def rnn_ps(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     out = tmp_path_factory.mktemp("rnn_ps") / "out"
     words = []
     for arm in ("whole", "two-trainers", "two-trainers-asynchronous"):
-        words += ["--arm", arm, "--set", f"arms.{arm}.updates=100"]
+        words += ["--arm", arm, "--set", f"arms.{arm}.updates=50"]
     return out, run(out, "rnn_ps", "--data", "sentences", *words)
 
 

@@ -49,7 +49,7 @@ def tracked(folder: str, *suffixes: str) -> set[str]:
 def test_every_module_and_every_resource_is_in(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     for package in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
-        wanted = tracked(package, ".py", ".toml", ".j2", ".css", ".typed", ".js")
+        wanted = tracked(package, ".py", ".toml", ".j2", ".css", ".typed", ".js", ".md")
         assert wanted
         assert wanted - names == set()
     assert "dualml/py.typed" in names

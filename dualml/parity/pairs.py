@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.distance import distance, distances
-from dualml.parity.envelope import Envelope
+from dualml.parity.envelope import Envelope, believed
 from dualml.parity.trajectory import PHASES, Trajectory
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
@@ -52,6 +52,7 @@ def compare(
         The comparison as written to ``parity.json`` (without arm, seed and names).
     """
     drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
+    drawn = believed(drawn, output_layer(a))
     points = list(measure(a, b, drawn))
     if not points:
         return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
@@ -122,12 +123,22 @@ def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Poi
                 ahead = min(reach(step), max(calm, step)) - 1
                 yield Point(step, "loss", "loss", float(gap[i]), float(loss_envelope[ahead]))
             elif traced:
+                if phase == "update":
+                    yield from ranks_apart(step, a, b)
                 for tensor in ordered(phase, names[step, phase], flow):
                     key = f"{phase}/{step:08d}/{tensor}"
                     width = width_at(phase, tensor, step)
                     yield Point(
                         step, phase, tensor, distance(a.tensors[key], b.tensors[key]), width
                     )
+
+
+def ranks_apart(step: int, *sides: Trajectory) -> Iterator[Point]:
+    """Ranks that should hold the same weights and do not: there is no rounding between copies."""
+    for side in sides:
+        for rank, far in enumerate(side.apart.get(step, [])):
+            if far > FLOOR:
+                yield Point(step, "update", f"rank {rank} of {side.backend}", far, 0.0)
 
 
 def is_lone_kink(strays: list[Point], output: str) -> bool:

@@ -1,0 +1,1 @@
+"""Differences planted on purpose, one at a time, into one backend: does the finder find them?"""

@@ -1,0 +1,138 @@
+"""Mistakes that are the same in both frameworks: changes to rules, schedules, samples and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from dualml.model import spec
+
+
+def rule_of(name: str) -> Callable[[Any], Any] | None:
+    """The rule that is used in place of the right one, where that is all there is to it."""
+    changes: dict[str, Callable[[Any], Any]] = {
+        "adam-hat": lambda r: replace(r, eps_form="hat"),
+        "no-bias-correction": lambda r: replace(r, bias_correction=False),
+        "small-epsilon": lambda r: replace(r, eps=1e-8),
+        "beta2": lambda r: replace(r, betas=(0.9, 0.99)),
+        "coupled": coupled,
+        "no-decay": lambda r: replace(r, weight_decay=0.0),
+        "no-momentum": lambda r: replace(r, momentum=0.0),
+        "dampened": lambda r: replace(r, dampening=0.9),
+        "nesterov-ignored": lambda r: replace(r, nesterov=False),
+        "alpha": lambda r: replace(r, alpha=0.9),
+        "accumulator": lambda r: replace(r, initial_accumulator=0.1),
+    }
+    return changes.get(name)
+
+
+def coupled(rule: Any) -> Any:
+    from dualml.optim import Adam
+
+    return Adam(**asdict(rule))
+
+
+def schedule(name: str) -> bool:
+    """Plants in `Schedule.factor`."""
+    from dualml.optim.schedule import Schedule
+
+    right = Schedule.factor
+    if name == "early-schedule":
+        Schedule.factor = lambda self, step, updates=0: right(self, step + 1, updates)
+    elif name == "late-schedule":
+        Schedule.factor = lambda self, step, updates=0: right(self, max(1, step - 1), updates)
+    elif name == "by-epoch":
+        Schedule.factor = lambda self, step, updates=0: right(
+            self, (step - 1) // 8 * 8 + 1, updates
+        )
+    else:
+        return False
+    return True
+
+
+def held(name: str, x: Any, y: Any) -> tuple[Any, Any] | None:
+    """The training set as the backend keeps it, changed; NumPy arrays."""
+    if name == "labels":
+        return x, (y + 1) % 10
+    if name == "not-normalised":
+        from dualml.data import load
+
+        told = load("digits", explicit=True)
+        return (x * np.float32(told.std) + np.float32(told.mean)).astype(np.float32), y
+    if name == "transposed":
+        return np.ascontiguousarray(x.swapaxes(-1, -2)), y
+    if name == "half-images":
+        return x.astype(np.float16).astype(np.float32), y
+    return None
+
+
+def part_of(name: str, part: Any) -> Any:
+    """The samples of a batch that are taken."""
+    if name == "dropped":
+        return part[:-1]
+    if name == "padded" and len(part) < 32:
+        return np.resize(part, 32)
+    return part
+
+
+def ranks(name: str) -> bool:
+    """Plants in what ranks do together."""
+    from dualml.aggregation.compress import sum_half
+    from dualml.aggregation.parallel import DataParallel
+    from dualml.experiment.deals import Feed
+
+    right, parts = DataParallel.sum, Feed.parts
+    if name == "next-batch":
+        Feed.parts = lambda self, step: parts(self, step + 1)
+    elif name == "rank-sum":
+        DataParallel.factor = lambda self, share: 1.0
+    elif name == "same-part":
+        deal = DataParallel.deal
+        DataParallel.deal = lambda self, batch: deal(self, [batch[0]] * len(batch))
+    elif name == "averaged-twice":
+        DataParallel.sum = lambda self, x, b: self.comm.scale(right(self, x, b), 1 / self.comm.size)
+    elif name == "unsynchronised":
+
+        def own(self: Any, x: Any, bucket: str) -> Any:
+            mine = self.comm.tensor(self.comm.numpy(x))
+            total = right(self, x, bucket)
+            return mine if self.comm.rank == 1 else total
+
+        DataParallel.sum = own
+    elif name == "lost-rank":
+        DataParallel.sum = lambda self, x, b: right(
+            self, self.comm.scale(x, 0.0) if self.comm.rank == 1 else x, b
+        )
+    elif name == "lost-bucket":
+        DataParallel.sum = lambda self, x, b: x if b == "bucket1" else right(self, x, b)
+    elif name == "half-sum":
+        DataParallel.sum = lambda self, x, b: sum_half(self.strategy, self.comm, x)
+    else:
+        return False
+    return True
+
+
+def micro(name: str, micro_batch: int, share: float) -> float | None:
+    """The share with which a micro-batch counts in the gradient."""
+    if name == "lost-micro-batch":
+        return 0.0 if micro_batch == 2 else share
+    if name == "summed-micro-batches":
+        return 1.0
+    return None
+
+
+def linear(kind: Any, outputs: int) -> Any:
+    """Another layer for the linear ones with so many outputs."""
+    return lambda layer: (
+        kind(layer.inputs, layer.outputs)
+        if isinstance(layer, spec.Linear) and layer.outputs == outputs
+        else None
+    )
+
+
+def on(kind: Any, make: Any) -> Any:
+    """What is made of layers of a kind, None for all others."""
+    return lambda layer: make(layer) if isinstance(layer, kind) else None

@@ -1,0 +1,140 @@
+"""`dualml diffs`: where PyTorch and MindSpore mean something else, measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dualml.backend import BackendInfo
+    from dualml.diffs.compare import Found
+    from dualml.diffs.entry import Entry, Lang
+
+Option = typer.Option
+
+
+def diffs(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One entry.")] = None,
+    topic: Annotated[str | None, Option(metavar="TOPIC", help="Entries of one topic only.")] = None,
+    no_run: Annotated[
+        bool, Option("--no-run", help="The texts only; nothing is measured.")
+    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON on stdout.")] = False,
+    lang: Annotated[str, Option(metavar="en|zh", help="Language of the texts.")] = "en",
+    page: Annotated[
+        Path | None, Option(metavar="DIR", help="Write the pages of the catalogue there.")
+    ] = None,
+) -> None:
+    """Semantic differences of PyTorch and MindSpore: what they are, and whether they are so here.
+
+    Exit code 1: a behaviour is not as the catalogue says.
+    """
+    from dualml.cli.output import check_lang, print_json
+    from dualml.diffs.load import entry, of_topic
+    from dualml.diffs.measure import DEVICE, frameworks, versions
+    from dualml.errors import UserError
+
+    check_lang(lang)
+    chosen: Lang = "zh" if lang == "zh" else "en"
+    if name is not None and topic is not None:
+        raise UserError("a NAME or a --topic, not both")
+    entries = of_topic(topic) if name is None else [entry(name)]
+    sides = frameworks()
+    missing = [info for info in sides.values() if not info.installed()]
+    if page is not None:
+        check_page(name, topic, no_run, missing)
+    found = None if no_run or missing else run(entries, sides, chosen)
+    told = versions(sides)
+    if as_json:
+        print_json(describe(entries, found, told, DEVICE))
+    elif page is None:
+        from dualml.cli import diffs_shown as shown
+
+        if name is not None:
+            shown.explain(entries[0], found[0] if found else None, chosen)
+        else:
+            shown.table(entries, found, told, chosen)
+        if missing and not no_run:
+            shown.hint(missing, chosen)
+    code = complain(found or [], chosen)
+    if page is not None and not code:
+        assert found is not None
+        write_pages(page, found, told, quiet=as_json)
+    raise typer.Exit(code)
+
+
+def check_page(
+    name: str | None, topic: str | None, no_run: bool, missing: Sequence[BackendInfo]
+) -> None:
+    """A page has all entries, and figures that were measured for it."""
+    from dualml.errors import UserError
+
+    if name is not None or topic is not None:
+        raise UserError("--page writes the whole catalogue: without NAME and --topic")
+    if no_run:
+        raise UserError("--page shows what is measured: without --no-run")
+    for info in missing:
+        raise UserError(f"--page measures both frameworks; install {info.name}: {info.install}")
+
+
+def run(entries: Sequence[Entry], sides: Mapping[str, BackendInfo], lang: Lang) -> list[Found]:
+    from rich.console import Console
+
+    from dualml.diffs.measure import measure
+    from dualml.diffs.words import WORDS
+
+    running = WORDS[lang]["running"]
+    with Console(stderr=True).status(running) as status:
+        return measure(entries, sides, lambda what: status.update(f"{running} {what}"))
+
+
+def describe(
+    entries: Sequence[Entry],
+    found: Sequence[Found] | None,
+    told: Mapping[str, str | None],
+    device: str,
+) -> dict[str, Any]:
+    """All of it for scripts; ``ok`` is null where nothing was measured."""
+    from dualml.diffs.code import package_of, shown
+    from dualml.diffs.words import described
+
+    both: Sequence[Found | None] = found or [None] * len(entries)
+    return {
+        "versions": dict(told),
+        "device": device,
+        "measured": found is not None,
+        "ok": None if found is None else not any(one.problem for one in found),
+        "entries": [
+            described(entry, one, {side: shown(entry, package_of(side)) for side in told})
+            for entry, one in zip(entries, both, strict=True)
+        ],
+    }
+
+
+def complain(found: Sequence[Found], lang: Lang) -> int:
+    """Name what is not as described; the exit code."""
+    from dualml.cli import say
+
+    wrong = [one for one in found if one.problem]
+    for one in wrong:
+        say(f"{one.entry.name}: {one.said(lang)}")
+    return 1 if wrong else 0
+
+
+def write_pages(
+    folder: Path, found: Sequence[Found], told: Mapping[str, str | None], *, quiet: bool
+) -> None:
+    from dualml.diffs.page import PAGES, page
+    from dualml.errors import UserError
+    from dualml.files import write_bytes
+
+    if not folder.is_dir():
+        raise UserError(f"--page {folder}: no such folder")
+    for lang, file in PAGES.items():
+        text = page([one.entry for one in found], lang, {o.entry.name: o for o in found}, told)
+        write_bytes(folder / file, text.encode())
+        if not quiet:
+            typer.echo(f"→ {folder / file}")

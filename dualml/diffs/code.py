@@ -1,0 +1,129 @@
+"""The source of a probe, without importing it (the core imports no framework)."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import io
+import textwrap
+import tokenize
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from dualml.diffs import VARIANTS
+from dualml.diffs.entry import Entry
+
+#: What a file of probes can define at its top and use below.
+Defined = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+
+
+@functools.cache
+def source(package: str, topic: str) -> str:
+    """``PACKAGE/diffs/TOPIC.py``; empty without that package."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return ""
+    return (Path(spec.origin).parent / "diffs" / f"{topic}.py").read_text("utf-8")
+
+
+@functools.cache
+def defined(package: str, topic: str) -> dict[str, Defined]:
+    """Name → what ``PACKAGE/diffs/TOPIC.py`` defines at its top, in its order."""
+    found: dict[str, Defined] = {}
+    for node in ast.parse(source(package, topic)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {name: node for target in targets for name in names(target)}
+    return found
+
+
+@functools.cache
+def functions(package: str, topic: str) -> dict[str, str]:
+    """Name → source of every function of ``PACKAGE/diffs/TOPIC.py``; empty without that package."""
+    return {name: text(package, topic, node) for name, node in defined(package, topic).items()
+            if isinstance(node, ast.FunctionDef)}  # fmt: skip
+
+
+def text(package: str, topic: str, node: Defined) -> str:
+    """Lines of a definition, with its decorators."""
+    decorators = getattr(node, "decorator_list", [])
+    first = min(one.lineno for one in (node, *decorators))
+    return "\n".join(source(package, topic).splitlines()[first - 1 : node.end_lineno])
+
+
+def names(node: ast.AST) -> set[str]:
+    """Every name that occurs in a piece of code."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def body(source: str) -> str:
+    """What stands inside of a function, without its docstring."""
+    node = ast.parse(source).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    if ast.get_docstring(node) is not None:
+        begin = node.body[0].end_lineno
+    else:  # the head is one logical line; comments may stand before the first statement
+        read = tokenize.generate_tokens(io.StringIO(source).readline)
+        ends = (one.end[0] for one in read if one.type == tokenize.NEWLINE)
+        begin = next(line for line in ends if line >= node.lineno)
+    return textwrap.dedent("\n".join(source.splitlines()[begin:])).strip("\n")
+
+
+def code(entry: Entry, package: str) -> dict[str, str]:
+    """``plain`` and, where it is another, ``equal``: what the probe of this backend does."""
+    known = functions(package, entry.topic)
+    return {variant: body(known[name]) for variant, name in probes(entry).items() if name in known}
+
+
+def probes(entry: Entry) -> dict[str, str]:
+    """Variant → name of its function."""
+    return {variant: entry.function + suffix for variant, suffix in VARIANTS.items()}
+
+
+def helpers(entry: Entry, package: str) -> str:
+    """What the probes of an entry use of their file, besides each other; empty if nothing."""
+    return used([entry], package)
+
+
+def used(entries: Sequence[Entry], package: str) -> str:
+    """`helpers` of several entries of one topic, each piece once."""
+    if not entries:
+        return ""
+    topic = entries[0].topic
+    known = defined(package, topic)
+    own = {name for entry in entries for name in probes(entry).values()}
+    needed = reached(known, own & known.keys()) - own
+    shown = dict.fromkeys(node for name, node in known.items() if name in needed)
+    return "\n\n".join(text(package, topic, node) for node in shown)
+
+
+def reached(known: dict[str, Defined], start: Iterable[str]) -> set[str]:
+    """Everything of a file that these definitions use, directly or not."""
+    found: set[str] = set()
+    left = set(start)
+    while left:
+        found |= left
+        left = {n for name in left for n in names(known[name]) if n in known} - found
+    return found
+
+
+def orphans(package: str, topic: str, entries: Iterable[Entry]) -> list[str]:
+    """Functions of a file that no entry has and no probe uses."""
+    known = defined(package, topic)
+    wanted = {name for entry in entries for name in probes(entry).values()}
+    needed = reached(known, wanted & known.keys())
+    return [name for name in functions(package, topic) if name not in needed]
+
+
+def shown(entry: Entry, package: str) -> dict[str, str]:
+    """`code`, with `helpers` where there are any."""
+    more = helpers(entry, package)
+    return code(entry, package) | ({"helpers": more} if more else {})
+
+
+def package_of(side: str) -> str:
+    """The package of a framework's probes."""
+    return {"torch": "dualml_torch", "mindspore": "dualml_ms"}[side]

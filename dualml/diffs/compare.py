@@ -1,0 +1,175 @@
+"""What two probes returned, compared, and held against what the entry says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.diffs.entry import Entry, Lang
+from dualml.parity import distance as parity
+
+Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died", text)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The two sides of one variant of an entry.
+
+    Attributes:
+        kind: ``same`` or how they differ: ``value``, ``shape``, ``type``, ``raises``, ``nan``; also
+            ``both raise``, and ``died`` where a probe took its process down.
+        distance: the largest relative distance of any array, infinite where they have no distance.
+        text: the same in words and numbers, in English.
+        zh: in Chinese, where that is another text.
+    """
+
+    kind: str
+    distance: float
+    text: str
+    zh: str = ""
+
+    def told(self, lang: Lang = "en") -> str:
+        return (self.zh or self.text) if lang == "zh" else self.text
+
+    def short(self, lang: Lang = "en") -> str:
+        """`told` without the text of an error."""
+        cut = self.kind in ("raises", "both raise", "died")
+        return self.told(lang).replace("：", ":").partition(":")[0] if cut else self.told(lang)
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entry as it is on this machine.
+
+    Attributes:
+        plain, equal: as users write it, and made equal; None where a framework is missing.
+        problem: how this differs from what the entry says, None where it does not.
+    """
+
+    entry: Entry
+    plain: Seen | None
+    equal: Seen | None
+    problem: str | None
+
+    def said(self, lang: Lang = "en") -> str | None:
+        """`problem` in a language."""
+        if self.plain is None or self.equal is None:
+            return self.problem
+        return problem(self.entry, self.plain, self.equal, lang)
+
+
+def judge(entry: Entry, told: Mapping[str, Mapping[str, Probed]]) -> Found:
+    if not {"torch", "mindspore"} <= set(told):
+        return Found(entry, None, None, None)
+    plain, equal = (see(told["torch"][v], told["mindspore"][v]) for v in ("plain", "equal"))
+    return Found(entry, plain, equal, problem(entry, plain, equal))
+
+
+def see(torch: Probed, mindspore: Probed) -> Seen:
+    """How the two sides of one variant differ."""
+    sides = {"torch": torch, "MindSpore": mindspore}
+    for name, (kind, told) in sides.items():
+        if kind == "died":
+            return Seen("died", np.inf, f"the process of {name} did not end well: {told}",
+                        f"{name} 的进程未正常结束：{told}")  # fmt: skip
+    raised = {name: told for name, (kind, told) in sides.items() if kind == "raised"}
+    if len(raised) == 2:
+        said = "; ".join(f"{name} {told}" for name, told in raised.items())
+        return Seen("both raise", np.inf, f"both raise: {said}", f"两者都报错：{said}")
+    for name, told in raised.items():
+        return Seen("raises", np.inf, f"{name} raises {told}", f"{name} 抛出 {told}")
+    return differ(torch[1], mindspore[1])
+
+
+def differ(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Seen:
+    """How arrays differ: torch's ``a`` and MindSpore's ``b``."""
+    if a.keys() != b.keys():
+        return Seen("shape", np.inf, f"torch gives {sorted(a)}, MindSpore {sorted(b)}",
+                    f"torch 给出 {sorted(a)}，MindSpore 给出 {sorted(b)}")  # fmt: skip
+    for key in a:
+        if a[key].shape != b[key].shape:
+            return against("shape", np.inf, a[key].shape, b[key].shape)
+    finite = [all(is_finite(one) for one in side.values()) for side in (a, b)]
+    if finite[0] != finite[1]:
+        name = "MindSpore" if finite[0] else "torch"
+        return Seen("nan", np.inf, f"{name} gives NaN or ∞", f"{name} 得到 NaN 或 ∞")
+    far = max((distance(a[key], b[key]) for key in a), default=0.0)
+    for key in a:
+        if far == 0 and a[key].dtype != b[key].dtype:
+            return against("type", 0.0, a[key].dtype, b[key].dtype)
+    return Seen("value" if far else "same", far, number(far))
+
+
+def against(kind: str, far: float, torch: object, mindspore: object) -> Seen:
+    return Seen(kind, far, f"{torch} against {mindspore}", f"{torch} 对 {mindspore}")
+
+
+def is_finite(array: NDArray[Any]) -> bool:
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+
+
+def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """`dualml.parity.distance` of numbers; texts are equal or infinitely far apart."""
+    if a.dtype.kind in "US" or b.dtype.kind in "US":
+        return 0.0 if np.array_equal(a, b) else np.inf
+    if a.dtype.kind == "c" or b.dtype.kind == "c":
+        a, b = (np.stack([one.real, one.imag]) for one in (a, b))
+    with np.errstate(invalid="ignore"):  # ∞ − ∞: not finite, so infinitely far apart
+        return parity.distance(a, b)
+
+
+def number(far: float) -> str:
+    """A distance as people write it: ``0``, ``1.7e-4``, ``0.98``, ``∞``.
+
+    >>> [number(x) for x in (0.0, 1.74e-4, 0.981)]
+    ['0', '1.7e-4', '0.98']
+    """
+    if not np.isfinite(far):
+        return "∞"
+    if far == 0 or far >= 0.01:
+        return f"{far:.2g}"
+    mantissa, _, exponent = f"{far:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+PROBLEMS: dict[Lang, dict[str, str]] = {
+    "en": {
+        "same": "should be the same within {bound}; found {text}",
+        "kind": "should differ by {kind}; found {found} ({text})",
+        "value": "should differ by at least {bound}; found {text}",
+        "after": "made equal, should agree within {bound}; found {text}",
+    },
+    "zh": {
+        "same": "应在 {bound} 之内相同；实测为 {text}",
+        "kind": "差异的种类应为 {kind}；实测为 {found}（{text}）",
+        "value": "差异应不小于 {bound}；实测为 {text}",
+        "after": "统一之后应在 {bound} 之内一致；实测为 {text}",
+    },
+}
+
+
+def problem(entry: Entry, plain: Seen, equal: Seen, lang: Lang = "en") -> str | None:
+    """What is not as the entry says."""
+
+    def say(what: str, seen: Seen, bound: float = 0.0) -> str:
+        return PROBLEMS[lang][what].format(
+            bound=f"{bound:g}", kind=entry.kind, found=seen.kind, text=seen.told(lang)
+        )
+
+    for seen in (plain, equal):
+        if seen.kind == "died":
+            return seen.told(lang)
+    if entry.kind == "same":
+        if plain.kind not in ("same", "value") or plain.distance > entry.at_least:
+            return say("same", plain, entry.at_least)
+    elif plain.kind != entry.kind:
+        return say("kind", plain)
+    elif entry.kind == "value" and plain.distance < entry.at_least:
+        return say("value", plain, entry.at_least)
+    if entry.after is not None and not equal.distance <= entry.after:
+        return say("after", equal, entry.after)
+    return None

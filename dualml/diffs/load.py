@@ -1,0 +1,52 @@
+"""The catalogue, read from its files."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import tomllib
+from pathlib import Path
+
+from dualml.diffs.entry import TOPICS, Entry
+from dualml.errors import UserError, nearest
+
+ENTRIES = Path(__file__).with_name("entries")
+
+
+@functools.cache
+def catalogue() -> dict[str, Entry]:
+    """Name → entry, topic by topic in the order of their files."""
+    found: dict[str, Entry] = {}
+    for topic in TOPICS:
+        told = tomllib.loads((ENTRIES / f"{topic}.toml").read_text("utf-8"))
+        for name, fields in told.items():
+            assert name not in found, f"two entries are called {name}"
+            found[name] = Entry(name=name, topic=topic, **fields)
+    return found
+
+
+def entry(name: str) -> Entry:
+    """The entry of this name, ``_`` or ``-`` between its words.
+
+    Raises:
+        UserError: there is none.
+    """
+    known, wanted = catalogue(), name.replace("_", "-")
+    if wanted in known:
+        return known[wanted]
+    if name in TOPICS:
+        raise UserError(f"{name} is a topic, not an entry: dualml diffs --topic {name}")
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(close)}?" if close else "dualml diffs --no-run lists them"
+    raise UserError(f"no entry {name!r} in the catalogue; {hint}")
+
+
+def of_topic(topic: str | None) -> list[Entry]:
+    """The entries of a topic, or all of them.
+
+    Raises:
+        UserError: there is no such topic.
+    """
+    if topic is not None and topic not in TOPICS:
+        raise UserError(f"no topic {topic!r}{nearest(topic, TOPICS)}")
+    return [entry for entry in catalogue().values() if topic in (None, entry.topic)]

@@ -1,0 +1,125 @@
+"""Run the probes of both frameworks and say, entry by entry, what is so on this machine."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dualml.backend import BackendInfo, backends
+from dualml.diffs.compare import Found, Probed, Seen, judge, problem, see
+from dualml.diffs.entry import Entry
+from dualml.errors import TrialError, Unsupported
+from dualml.files import read_json, write_json
+from dualml.launch.ranks import run_ranks
+from dualml.launch.supervise import Launch, died, supervise
+
+__all__ = ["DEVICE", "SIDES", "Found", "Seen", "frameworks", "judge", "measure", "problem", "see"]
+
+#: The two frameworks of the catalogue, and where their probes run.
+SIDES, DEVICE = ("torch", "mindspore"), "cpu"
+#: Seconds one probe may be silent, and all of a backend's may take.
+SILENCE, LIMIT = 60.0, 600.0
+
+
+def frameworks() -> dict[str, BackendInfo]:
+    """Both sides, installed or not."""
+    known = backends()
+    return {name: known[name] for name in SIDES}
+
+
+def versions(sides: Mapping[str, BackendInfo]) -> dict[str, str | None]:
+    """Version of each framework, None where it is not installed; nothing is imported."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, str | None] = {}
+    for name, info in sides.items():
+        try:
+            found[name] = version(info.framework) if info.installed() else None
+        except PackageNotFoundError:  # built from source, or by a vendor under another name
+            found[name] = "?"
+    return found
+
+
+def measure(
+    entries: Sequence[Entry],
+    sides: Mapping[str, BackendInfo],
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Found]:
+    """Run the probes of ``entries`` (each framework in processes of its own) and compare.
+
+    Args:
+        sides: the backends ``torch`` and ``mindspore``, as far as they are installed.
+        progress: told what runs.
+    """
+    told = {name: probed(entries, info, progress) for name, info in sides.items()}
+    return [judge(entry, {name: side[entry.name] for name, side in told.items()})
+            for entry in entries]  # fmt: skip
+
+
+def probed(
+    entries: Sequence[Entry], info: BackendInfo, progress: Callable[[str], None]
+) -> dict[str, dict[str, Probed]]:
+    """Entry → variant → what came of it, for one framework."""
+    with tempfile.TemporaryDirectory(prefix="dualml-diffs-") as made:
+        folder = Path(made)
+        for ranks in sorted({entry.ranks for entry in entries}):
+            left = [entry for entry in entries if entry.ranks == ranks]
+            while left:
+                reason = attempt(info, left, ranks, folder, progress)
+                left = [entry for entry in left if not (folder / f"{entry.name}.done").exists()]
+                # The first took its process down: the others get a new one. Where not even the
+                # first began, the framework does not start, and none of them will.
+                count = 1 if left and (folder / f"{left[0].name}.begun").exists() else len(left)
+                for entry in left[:count]:
+                    write_json(folder / f"{entry.name}.died.json", {"died": reason})
+                left = left[count:]
+        return {entry.name: {variant: read(folder, entry.name, variant)
+                             for variant in ("plain", "equal")} for entry in entries}  # fmt: skip
+
+
+def attempt(
+    info: BackendInfo,
+    entries: Sequence[Entry],
+    ranks: int,
+    folder: Path,
+    progress: Callable[[str], None],
+) -> str:
+    """Run as many as can be run by one start; why it ended early, if it did."""
+    package = f"{info.factory.partition('.')[0]}.diffs"
+    job = {"package": package, "probes": [(e.name, e.topic, e.function) for e in entries]}
+    if ranks > 1:
+        progress(f"{info.name} ({ranks} ranks)")
+        argument = {**job, "folder": str(folder)}
+        try:
+            run_ranks(info.name, ranks, "dualml.diffs.worker:on_ranks", argument,
+                      timeout=20.0, limit=SILENCE * 2)  # fmt: skip
+        except (TrialError, Unsupported) as error:
+            return str(error)
+        return ""
+    write_json(folder / "job.json", {**job, "device": DEVICE})
+    command = [sys.executable, "-m", "dualml.diffs.worker", str(folder)]
+    ended = supervise(
+        [Launch(command, info.environ(1), folder / "log")],
+        lambda rank, event: progress(f"{info.name}: {event.get('phase', '')}"),
+        limit=LIMIT,
+        silence=SILENCE,
+    )
+    told = ended.results.get(0, {}).get("reason")
+    return str(ended.reason or told or (died(ended.code) if ended.code else ""))
+
+
+def read(folder: Path, name: str, variant: str) -> Probed:
+    arrays, raised = folder / f"{name}.{variant}.npz", folder / f"{name}.{variant}.json"
+    ended = folder / f"{name}.died.json"
+    if arrays.exists():
+        with np.load(arrays, allow_pickle=False) as file:
+            return "arrays", {key: file[key] for key in file.files}
+    if raised.exists():
+        return "raised", read_json(raised)["raised"]
+    if variant == "equal" and not ended.exists():  # there is none: it is the plain one
+        return read(folder, name, "plain")
+    return "died", read_json(ended)["died"]

@@ -1,0 +1,134 @@
+"""Where a replay leaves the rule: update, phase, tensor, rank, elements; and on whose side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.finder.scene import PHASES, Scene
+from dualml.parity.distance import distance
+from dualml.parity.envelope import moved
+from dualml.parity.pairs import FLOOR
+
+MOST_ELEMENTS = 3
+TRUST = 3.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """One tensor of one rank and backend, against the referee."""
+
+    step: int
+    phase: str
+    tensor: str
+    rank: int
+    backend: str
+    distance: float
+    envelope: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.step}/{self.phase}/{self.tensor}"
+
+    @property
+    def ratio(self) -> float:
+        if math.isinf(self.distance):  # also where every draw was: no rounding does that
+            return math.inf
+        return self.distance / max(self.envelope, FLOOR)
+
+
+def gap(a: Any, b: Any) -> float:
+    """`distance`, infinite where shapes differ."""
+    return distance(a, b) if a.shape == b.shape else float("inf")
+
+
+def points(scene: Scene, backend: str) -> Iterator[Point]:
+    """Every tensor of a backend's replay against the referee, in the order of execution."""
+    side, flow = scene.sides[backend], list(scene.spec.parameters())
+    place = {name: i for i, name in enumerate(flow)}
+    for step in scene.steps:
+        for phase in PHASES:
+            start = f"{step}/{phase}/"
+            names = [key[len(start) :] for key in scene.referee.ranks[0] if key.startswith(start)]
+            if phase in ("gradient", "aggregation"):
+                names.sort(key=lambda name: -place.get(name, 0))
+            elif phase == "forward":
+                order = {name: i for i, (name, _) in enumerate(scene.spec.layers)}
+                names.sort(key=lambda name: order.get(name, 0))
+            elif phase == "update":
+                names.sort(key=lambda name: place.get(name, 0))
+            for name in names:
+                key = start + name
+                for rank, arrays in enumerate(side.ranks):
+                    if key not in scene.referee.ranks[rank] or key not in arrays:
+                        continue
+                    seen, right = arrays[key], scene.right(backend, rank, key)
+                    far, width = gap(seen, right), width_of(scene, rank, key)
+                    if phase == "data":
+                        far, width = 0.0 if same(seen, right) else far or 1.0, 0.0
+                    yield Point(step, phase, name, rank, backend, far, width)
+
+
+def width_of(scene: Scene, rank: int, key: str) -> float:
+    """How far rounding goes there: the widest of the backends, but no more than `TRUST` times the
+    narrowest, so that a backend with a fault does not hide it. Of one alone, what only the order of
+    the samples moves is not believed (`Envelope.trusted`)."""
+    sides = [side.widths[rank] for side in scene.sides.values() if key in side.widths[rank]]
+    if len(sides) == 1:
+        width, plain = sides[0][key], sides[0].get(f"plain {key}", sides[0][key])
+        return plain if moved(width, plain) else width
+    drawn = [widths[key] for widths in sides]
+    return min(max(drawn), TRUST * max(min(drawn), FLOOR)) if drawn else 0.0
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two backends hold the same data: the same float32 numbers, the same labels."""
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind == "f":
+        return bool(np.array_equal(a.astype(np.float32), b.astype(np.float32)))
+    return bool(np.array_equal(a, b))
+
+
+def outside(scene: Scene, backend: str, margin: float) -> list[Point]:
+    """All points of a backend beyond rounding."""
+    return [p for p in points(scene, backend) if p.ratio > margin]
+
+
+def order(point: Point) -> tuple[int, int]:
+    return point.step, PHASES.index(point.phase)
+
+
+def elements(seen: Any, ref: Any) -> dict[str, Any]:
+    """Which elements of a tensor differ most, and how many do.
+
+    Returns:
+        ``{"shape", "share", "largest": [{"index", "found", "expected"}]}``; ``share`` of the
+        elements that differ by more than a hundredth of the largest gap.
+    """
+    if seen.shape != ref.shape:
+        return {"shape": [list(seen.shape), list(ref.shape)], "share": None, "largest": []}
+    a, b = seen.astype(np.float64), ref.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(a - b)
+    off = np.where(np.isfinite(off), off, np.inf)
+    top: Sequence[int] = np.argsort(off, axis=None)[::-1][:MOST_ELEMENTS].tolist()
+    largest = off.max() if off.size else 0.0
+    limit = largest / 100 if np.isfinite(largest) else np.finfo(np.float64).max
+    return {
+        "shape": [list(seen.shape)],
+        "share": float((off > limit).mean()) if off.size else 0.0,
+        "largest": [
+            {
+                "index": [int(i) for i in np.unravel_index(at, a.shape)],
+                "found": float(a.flat[at]),
+                "expected": float(b.flat[at]),
+            }
+            for at in top
+            if off.flat[at] > 0
+        ],
+    }

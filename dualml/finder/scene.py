@@ -1,0 +1,259 @@
+"""What a replay left, and everything needed to compute it again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from dualml.aggregation import ASYNCHRONOUS
+from dualml.experiment.plan import Plan
+from dualml.experiment.schema import Arm
+from dualml.files import read_json, readable
+from dualml.finder.replay import States, unflatten
+from dualml.model.base import Layer
+from dualml.model.dropout import masks
+from dualml.model.spec import ModelSpec
+from dualml.reference.losses import LOSSES
+from dualml.reference.model import backward, forward
+from dualml.reference.types import Array, Params
+
+Arrays = dict[str, NDArray[Any]]
+#: In the order of execution; `aggregation` is what several ranks make of their gradients.
+PHASES = ("data", "forward", "loss", "gradient", "aggregation", "update", "state")
+REFEREE = "numpy"
+
+
+class Place(NamedTuple):
+    """One layer as the referee executed it: ``value`` goes in, ``output`` comes out."""
+
+    name: str
+    layer: Layer
+    value: Array
+    output: Array
+    own: Params
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one backend's replay left: of each rank ``STEP/PHASE/TENSOR`` → array, and the widths of
+    the rounding envelopes under the same keys."""
+
+    backend: str
+    ranks: Sequence[Arrays]
+    widths: Sequence[Mapping[str, float]]
+
+
+@dataclass
+class Scene:
+    """One (arm, seed) with the replays of the referee and the compared backends.
+
+    Attributes:
+        x, y: the training set as the plan has it.
+        states: update → weights and optimizer state that all started it from.
+        parts: update → samples of each rank; a single one where nobody shares the batch.
+    """
+
+    plan: Plan
+    arm_name: str
+    seed: int
+    x: NDArray[Any]
+    y: NDArray[Any]
+    states: States
+    sides: dict[str, Side]
+    steps: list[int]
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def arm(self) -> Arm:
+        return self.plan.experiment.arms[self.arm_name]
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.plan.spec_of(self.arm)
+
+    @property
+    def referee(self) -> Side:
+        return self.sides[REFEREE]
+
+    @functools.cached_property
+    def updates(self) -> int:
+        return self.plan.schedule(self.arm, self.seed).updates
+
+    def rate(self, step: int) -> float:
+        """The step size of an update."""
+        return self.arm.rule.lr * self.arm.plan_schedule.factor(step, self.updates)
+
+    def parts(self, step: int) -> list[NDArray[np.int64]]:
+        feed = self.plan.feed(self.arm, self.seed)
+        if len(self.referee.ranks) == 1 or self.arm.split is not None:
+            return [feed.batch(step)]
+        return feed.parts(step)
+
+    def part(self, step: int, rank: int) -> NDArray[np.int64]:
+        """What a rank is given; all of it where ranks share the model."""
+        parts = self.parts(step)
+        return parts[rank] if len(parts) > 1 else parts[0]
+
+    def batch(self, step: int) -> NDArray[np.int64]:
+        return np.concatenate(self.parts(step))
+
+    def weights(self, step: int) -> Params:
+        """Canonical name → weights before an update."""
+        return {name: np.asarray(w, np.float64) for name, w in self.states[step][0].items()}
+
+    def places(self, step: int, index: NDArray[np.int64]) -> list[Place]:
+        """Every layer with what goes in and out, without Dropout."""
+        found: list[Place] = self.cached(
+            ("places", step, index.tobytes()), lambda: self._places(step, index)
+        )
+        return found
+
+    def _places(self, step: int, index: NDArray[np.int64]) -> list[Place]:
+        params, found = self.weights(step), []
+        values: tuple[Any, ...] = (self.inputs(index),)
+        for name, layer in self.spec.layers:
+            own = {leaf: params[f"{name}.{leaf}"] for leaf in layer.parameters()}
+            before = values[-1]
+            values, _ = forward([(name, layer)], params, values)
+            found.append(Place(name, layer, before, values[-1], own))
+        return found
+
+    def inputs(self, index: NDArray[np.int64]) -> NDArray[Any]:
+        x = self.x[index]
+        return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
+
+    def drawn(self, step: int, index: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        return tuple(masks(self.spec, self.seed, step, index).values())
+
+    def logits(self, step: int, index: NDArray[np.int64]) -> tuple[Array, Any]:
+        """Of training, and the tape that leads back from them."""
+
+        def work() -> tuple[Array, Any]:
+            (out,), tape = forward(self.spec.layers, self.weights(step), (self.inputs(index),),
+                                   self.drawn(step, index))  # fmt: skip
+            return out, tape
+
+        found: tuple[Array, Any] = self.cached(("logits", step, index.tobytes()), work)
+        return found
+
+    def gradient(
+        self,
+        step: int,
+        index: NDArray[np.int64],
+        *,
+        weights: Params | None = None,
+        labels: NDArray[Any] | None = None,
+        loss: Any = None,
+    ) -> tuple[float, Params]:
+        """Mean loss and gradient of some samples, with other weights, labels or loss if given."""
+        params = self.weights(step) if weights is None else weights
+        (out,), tape = forward(
+            self.spec.layers, params, (self.inputs(index),), self.drawn(step, index)
+        )
+        wanted = self.y[index] if labels is None else labels
+        value, flow = (loss or LOSSES[self.plan.experiment.loss])(out, wanted)
+        _, found = backward(tape, params, (flow,))
+        return value, {name: found[name] for name in params}
+
+    def each_gradient(self, step: int, index: NDArray[np.int64]) -> list[tuple[float, Params]]:
+        """Loss and gradient of every sample by itself."""
+
+        def work() -> list[tuple[float, Params]]:
+            return [self.gradient(step, index[i : i + 1]) for i in range(len(index))]
+
+        found: list[tuple[float, Params]] = self.cached(("each", step, index.tobytes()), work)
+        return found
+
+    def right(self, backend: str, rank: int, key: str) -> NDArray[Any]:
+        """What a tensor of a backend should be. Weights and optimizer state after an update are
+        judged by the gradient that this backend had: where a rule divides by it, the rounding of a
+        gradient near 0 is a large difference of the update, and not the update's fault."""
+        step, phase, _ = key.split("/", 2)
+        if phase in ("update", "state"):
+            own = self.own_update(backend, rank, int(step))
+            if key in own:
+                return own[key]
+        return self.referee.ranks[rank][key]
+
+    @property
+    def one_update(self) -> bool:
+        """Whether all ranks make one update together, with one gradient."""
+        settings, split = self.arm.aggregation, self.arm.split
+        apart = settings.strategy == ASYNCHRONOUS or settings.of == "parameters"
+        return not apart and (split is None or split.arrival != "asynchronous")
+
+    def own_gradient(self, backend: str, rank: int, step: int) -> Params:
+        """The gradient that a rank updates with, as it was recorded; empty where it was not."""
+        seen, weights = self.sides[backend].ranks[rank], self.states[step][0]
+        phase = "aggregation" if f"{step}/aggregation/{next(iter(weights))}" in seen else "gradient"
+        keys = {name: f"{step}/{phase}/{name}" for name in weights}
+        if not self.one_update or not all(k in seen for k in keys.values()):
+            return {}
+        return {name: np.asarray(seen[key], np.float64) for name, key in keys.items()}
+
+    def start(self, step: int) -> tuple[Params, dict[str, Params]]:
+        """Weights and state before an update, as float32 holds them; of the state what is per
+        parameter."""
+        weights, state = self.states[step]
+
+        def held(named: Mapping[str, Any]) -> Params:
+            return {n: np.asarray(a, np.float32).astype(np.float64) for n, a in named.items()}
+
+        return held(weights), {s: held(n) for s, n in state.items() if set(n) == set(weights)}
+
+    def own_update(self, backend: str, rank: int, step: int) -> Arrays:
+        """The rule applied to a backend's own gradient: ``STEP/update/…`` and ``STEP/state/…``."""
+
+        def work() -> Arrays:
+            gradient = self.own_gradient(backend, rank, step)
+            (weights, state), rule = self.start(step), self.arm.rule
+            if not gradient or any(gradient[n].shape != w.shape for n, w in weights.items()):
+                return {}
+            if not set(rule.slots) <= set(state):
+                return {}
+            with np.errstate(all="ignore"):
+                new, after = rule.update(weights, gradient, state, step, self.rate(step))
+            found = {f"{step}/update/{n}": w for n, w in new.items()}
+            for slot, named in after.items():
+                found |= {f"{step}/state/{slot}/{n}": a for n, a in named.items()}
+            return found
+
+        found: Arrays = self.cached(("update", backend, rank, step), work)
+        return found
+
+    def cached(self, key: Any, work: Any) -> Any:
+        if key not in self.kept:
+            self.kept[key] = work()
+        return self.kept[key]
+
+
+def read_side(folder: Path, backend: str, size: int) -> Side:
+    """What a replay left.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    with readable(f"{folder}: not a readable replay"):
+        return Side(
+            backend,
+            [load_file(folder / f"rank{r}.safetensors") for r in range(size)],
+            [
+                {
+                    k: float("inf") if v is None else v
+                    for k, v in read_json(folder / f"rank{r}.json")["widths"].items()
+                }
+                for r in range(size)
+            ],
+        )
+
+
+def read_states(folder: Path) -> States:
+    with readable(f"{folder}: not a readable replay"):
+        return unflatten(load_file(folder / "states.safetensors"))

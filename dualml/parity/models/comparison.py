@@ -1,0 +1,168 @@
+"""What a comparison found: for scripts, for people in two languages, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dualml.parity.models.words import ENTRIES, HINTS, Language, text
+
+
+@dataclass(frozen=True)
+class First:
+    """The first place where two sides part by more than rounding explains.
+
+    Attributes:
+        step: from 1; 0 is before the first update.
+        phase: ``parameters``, ``forward``, ``loss``, ``gradient``, ``update`` or ``state``.
+        layer, type: the module and its class on the first side.
+        tensor, other: the array's names on the two sides.
+        kind: ``value``, ``shape``, ``outputs``, ``nan``, ``both_nan``, ``trained`` or ``raised``.
+        distance, envelope: relative, see `dualml.parity.distance`.
+        elements: those that differ most: ``{"index": […], side: value, side: value}``.
+        side: the one that has the NaN, that raised, or that does not train.
+        outside: where the margin itself is passed, ``{"phase", "tensor", "ratio"}``, if only later:
+            a small error begins at one layer and leaves the margin at another.
+    """
+
+    step: int
+    phase: str
+    layer: str
+    type: str
+    tensor: str
+    other: str
+    kind: str
+    distance: float
+    envelope: float
+    shapes: tuple[tuple[int, ...], ...] | None
+    elements: tuple[dict[str, Any], ...]
+    side: str = ""
+    outside: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something to know beside the verdict: a key of the words, and its values."""
+
+    key: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The verdict on two models.
+
+    Attributes:
+        verdict: ``equal``, ``different`` or ``not comparable``.
+        reason: one word why.
+        tolerance: ``measured`` (by draws) or ``bound`` (√fan-in · 2⁻²³: no draws were made).
+        mapping: each parameter's names, how they were found, and what the arrays need.
+        phases: phase → the array that lies farthest outside of its rounding there.
+    """
+
+    verdict: str
+    reason: str
+    sides: tuple[str, str]
+    margin: float
+    tolerance: str
+    steps: int
+    mapping: tuple[dict[str, str], ...]
+    environment: Mapping[str, Mapping[str, str]]
+    first: First | None = None
+    phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return self.verdict == "equal"
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio of a distance to the rounding measured there."""
+        return max((float(p["ratio"]) for p in self.phases.values()), default=0.0)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything, as JSON holds it."""
+        return {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "sides": list(self.sides),
+            "steps": self.steps,
+            "margin": self.margin,
+            "tolerance": self.tolerance,
+            "worst_ratio": self.worst,
+            "first": None if self.first is None else asdict(self.first),
+            "phases": {phase: dict(told) for phase, told in self.phases.items()},
+            "mapping": list(self.mapping),
+            "text": {"en": self.paragraph("en"), "zh": self.paragraph("zh")},
+            "notes": [{"key": note.key, **note.values} for note in self.notes],
+            "environment": {side: dict(told) for side, told in self.environment.items()},
+        }
+
+    def paragraph(self, lang: Language = "en") -> str:
+        """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+        a, b = self.sides
+        said = [text(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
+        if self.first is not None:
+            said += self.where(self.first, lang)
+        elif self.verdict == "equal":
+            said.append(self.evidence(lang))
+        else:
+            said.append(text(lang, f"reason.{self.reason}"))
+        said += [text(lang, f"note.{note.key}", **note.values) for note in self.notes]
+        if self.tolerance == "bound" and self.phases:
+            said.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
+        return (" " if lang == "en" else "").join(said)
+
+    def evidence(self, lang: Language) -> str:
+        arrays = sum(int(told["arrays"]) for told in self.phases.values())
+        values = {"arrays": arrays, "steps": self.steps}
+        return text(lang, "equal.evidence", worst=f"{self.worst:.2g}", margin=f"{self.margin:g}",
+                    **values)  # fmt: skip
+
+    def where(self, first: First, lang: Language) -> list[str]:
+        """The first divergence: place, numbers, elements, a usual reason."""
+        a, b = self.sides
+        layer = first.layer or first.tensor
+        shown = f"{layer} ({first.type})" if first.type else layer
+        tensor = first.tensor if first.other in ("", first.tensor) else (
+            f"{first.tensor} ({b}: {first.other})"
+        )  # fmt: skip
+        said = [
+            text(lang, "first.place", step=first.step, phase=text(lang, f"phase.{first.phase}"),
+                 layer=shown, tensor=tensor)
+        ]  # fmt: skip
+        if first.shapes and first.kind in ("shape", "outputs"):
+            shapes = [str(tuple(shape)) for shape in first.shapes]
+            said.append(text(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1]))
+        elif first.kind == "value":
+            ratio = first.distance / first.envelope if first.envelope else float("inf")
+            said.append(text(lang, "first.value", distance=f"{first.distance:.1e}",
+                             ratio=f"{ratio:.3g}", envelope=f"{first.envelope:.1e}",
+                             margin=f"{self.margin:g}"))  # fmt: skip
+            if first.outside:
+                told = {**first.outside, "phase": text(lang, f"phase.{first.outside['phase']}")}
+                said.append(text(lang, "first.outside", **told))
+        elif first.kind != "outputs":
+            said.append(text(lang, f"first.{first.kind}", side=first.side))
+        if first.elements:
+            listed = (text(lang, "first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}",
+                           right=f"{e[b]:.7g}") for e in first.elements)  # fmt: skip
+            said.append(text(lang, "first.elements", elements=text(lang, "semicolon").join(listed)))
+        if key := self.hint(first):
+            said.append(text(lang, "first.hint", hint=HINTS[key][lang]))
+            if key in ENTRIES:
+                said.append(text(lang, "first.entry", entry=ENTRIES[key]))
+        return said
+
+    def hint(self, first: First) -> str:
+        """Key of what usually differs in such a layer, or in such a phase; empty without one."""
+        if set(self.sides) != {"torch", "mindspore"} or first.kind not in ("value", "shape"):
+            return ""
+        word = first.type.lower()
+        keys = [word, word.rstrip("123d")] if first.phase in ("forward", "gradient") else []
+        if first.phase == "state":
+            keys.append("state:" + first.tensor.partition("/")[0])
+        keys.append(first.phase)
+        return next((key for key in keys if key in HINTS), "")

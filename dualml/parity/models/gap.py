@@ -1,0 +1,46 @@
+"""Distances between what two models computed, where infinite and missing numbers are allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.distance import distance
+
+
+def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """`distance`, where the same infinity on both sides (a mask) is no difference."""
+    if a.shape != b.shape:
+        return float("inf")
+    if a.dtype.kind == "b" or b.dtype.kind == "b":
+        a, b = a.astype(np.int8), b.astype(np.int8)
+    same = np.isinf(a) & (a == b) if a.dtype.kind == "f" else np.zeros(a.shape, bool)
+    if same.any():
+        a, b = np.where(same, 0, a), np.where(same, 0, b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return distance(a, b)
+
+
+def lost(array: NDArray[Any]) -> bool:
+    """Whether a NaN is in it."""
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())
+
+
+def farthest(a: NDArray[Any], b: NDArray[Any], count: int = 4) -> list[dict[str, Any]]:
+    """The elements that differ most, with their index and both values."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(a.astype(np.float64) - b.astype(np.float64)).ravel()
+    off[np.isnan(off)] = np.inf
+    off[(a == b).ravel()] = 0
+    order = np.argsort(-off, kind="stable")[:count]
+    return [
+        {
+            "index": [int(i) for i in np.unravel_index(at, a.shape)],
+            "a": float(a.ravel()[at]),
+            "b": float(b.ravel()[at]),
+        }
+        for at in order
+        if off[at] > 0
+    ]

@@ -1,0 +1,313 @@
+"""Which parameter of one model is which parameter of the other: names, shapes, nothing else.
+
+Pairs are found in this order, each way only where it leaves no choice: as the user says; equal
+names; equal names once both frameworks' words are one (``gamma`` → ``weight``); equal endings
+(``layers.0.weight`` and ``0.weight``); equal contents of a module that is called otherwise
+(``head.weight``, ``head.bias`` and ``fc.weight``, ``fc.bias``); and last the same order among equal
+shapes. Within each way a shape may also be transposed (a matrix stored as (in, out)) or have more
+axes of length one (MindSpore's Conv1d).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError, nearest
+
+Shape = tuple[int, ...]
+Change = Literal["", "transpose", "reshape"]
+#: What a user may write for a partner.
+Asked = Mapping[str, "str | Sequence[str]"]
+#: MindSpore's words for what PyTorch calls otherwise; the last part of a name.
+WORDS = {
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+    "embedding_table": "weight",
+    "w": "weight",  # PReLU
+}
+#: Of torch's buffers: a counter that MindSpore does not keep.
+COUNTERS = ("num_batches_tracked",)
+NEAREST = 3  # shapes of the other side that an error names
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter or buffer as its framework lists it.
+
+    Attributes:
+        name: dotted, as the framework calls it.
+        trained: whether the optimizer changes it; running statistics and constants are not.
+    """
+
+    name: str
+    shape: Shape
+    trained: bool = True
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "shape": list(self.shape), "trained": self.trained}
+
+    @classmethod
+    def restore(cls, told: Mapping[str, Any]) -> Tensor:
+        """Raises: KeyError, TypeError or ValueError for anything but what `describe` gives."""
+        return cls(str(told["name"]), tuple(map(int, told["shape"])), bool(told["trained"]))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two names of one tensor.
+
+    Attributes:
+        how: ``asked``, ``name``, ``word``, ``ending``, ``block`` or ``order``.
+        change: what turns ``b``'s array into ``a``'s, and back.
+    """
+
+    a: str
+    b: str
+    how: str
+    change: Change = ""
+
+    def describe(self) -> dict[str, str]:
+        return {"a": self.a, "b": self.b, "how": self.how, "change": self.change}
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """All pairs, in the order of ``a``, and what has no partner and needs none.
+
+    Attributes:
+        left: names of buffers that only one side has (a mask, a table of positions), by side.
+    """
+
+    pairs: tuple[Pair, ...]
+    left: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    def to_b(self) -> dict[str, Pair]:
+        return {pair.a: pair for pair in self.pairs}
+
+    def by_order(self) -> list[Pair]:
+        return [pair for pair in self.pairs if pair.how == "order"]
+
+
+def canonical(name: str) -> str:
+    """The name with PyTorch's word at its end: ``norm.gamma`` → ``norm.weight``."""
+    head, dot, last = name.rpartition(".")
+    return head + dot + WORDS.get(last, last)
+
+
+def fit(a: Shape, b: Shape) -> Change | None:
+    """How an array of shape ``b`` becomes one of shape ``a``; None if it cannot.
+
+    Example:
+        >>> fit((8, 4), (4, 8)), fit((6, 6, 3), (6, 6, 1, 3)), fit((2,), (3,))
+        ('transpose', 'reshape', None)
+    """
+    if a == b:
+        return ""
+    if len(a) == len(b) == 2 and a == b[::-1]:
+        return "transpose"
+    if [n for n in a if n != 1] == [n for n in b if n != 1]:
+        return "reshape"
+    return None
+
+
+def changed(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
+    """An array in the other side's ``shape``; every change is its own way back."""
+    if change == "transpose":
+        return np.ascontiguousarray(array.T)
+    return array.reshape(shape) if change == "reshape" else array
+
+
+def match(
+    a: Sequence[Tensor],
+    b: Sequence[Tensor],
+    asked: Asked | None = None,
+    sides: tuple[str, str] = ("torch", "mindspore"),
+) -> Pairing:
+    """Pair the tensors of two models.
+
+    Args:
+        asked: name in ``a`` → name in ``b``, or ``(name, "transpose")``; goes before everything.
+
+    Raises:
+        UserError: a name in ``asked`` that is not there or has another shape; trained parameters
+            left over, with their shapes and the nearest on the other side.
+    """
+    a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
+    b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
+    found = explicit(a, b, asked or {}, sides)
+    rest = Rest(a, b, found)
+    ways: list[list[Change]] = [["", "reshape"], ["transpose"]]
+    for allowed in ways:
+        rest.by_key("name", lambda one: one.name, allowed)
+        rest.by_key("word", lambda one: canonical(one.name), allowed)
+    for allowed in ways:
+        rest.by_ending(allowed)
+    for allowed in ways:
+        rest.by_block(allowed)
+    for allowed in ways:
+        rest.by_order(lambda one: canonical(one.name).rpartition(".")[2], allowed)
+        rest.by_order(lambda one: one.trained, allowed)
+    left = rest.left()
+    if any(one.trained for side in left for one in side):
+        raise UserError(leftovers(left, (a, b), sides))
+    order = {one.name: i for i, one in enumerate(a)}
+    pairs = tuple(sorted(rest.found.values(), key=lambda pair: order[pair.a]))
+    return Pairing(pairs, (tuple(x.name for x in left[0]), tuple(x.name for x in left[1])))
+
+
+def explicit(
+    a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked, sides: tuple[str, str]
+) -> dict[str, Pair]:
+    shapes = [{one.name: one.shape for one in side} for side in (a, b)]
+    found: dict[str, Pair] = {}
+    for name, partner in asked.items():
+        other, *how = [partner] if isinstance(partner, str) else list(partner)
+        for word, known, side in ((name, shapes[0], sides[0]), (other, shapes[1], sides[1])):
+            if word not in known:
+                raise UserError(f"map: {side} has no parameter {word!r}{nearest(word, known)}")
+        if how not in ([], ["transpose"]):
+            raise UserError(f"map: after the name only 'transpose'; received {how} for {name!r}")
+        change: Change | None = fit(shapes[0][name], shapes[1][other])
+        if how and shapes[0][name] == shapes[1][other][::-1]:
+            change = "transpose"  # also of a square matrix, which fits both ways
+        if change is None or (how and change != "transpose"):
+            raise UserError(
+                f"map: {name} {shapes[0][name]} cannot be {' '.join([other, *how])} "
+                f"{shapes[1][other]}: the shapes differ"
+            )
+        if other in {pair.b for pair in found.values()}:
+            raise UserError(f"map: {other!r} is named twice")
+        found[name] = Pair(name, other, "asked", change)
+    return found
+
+
+class Rest:
+    """What has no partner yet; each way takes away what it can pair."""
+
+    def __init__(self, a: Sequence[Tensor], b: Sequence[Tensor], found: Mapping[str, Pair]) -> None:
+        self.a, self.b, self.found = a, b, dict(found)
+
+    def left(self) -> tuple[list[Tensor], list[Tensor]]:
+        taken = {pair.b for pair in self.found.values()}
+        return (
+            [one for one in self.a if one.name not in self.found],
+            [one for one in self.b if one.name not in taken],
+        )
+
+    def pair(self, x: Tensor, y: Tensor, how: str, allowed: Sequence[Change]) -> None:
+        change = fit(x.shape, y.shape)
+        if change is not None and change in allowed:
+            self.found[x.name] = Pair(x.name, y.name, how, change)
+
+    def by_key(
+        self, how: str, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]
+    ) -> None:
+        """Where exactly one tensor of each side has a key."""
+        mine, yours = (grouped(side, key) for side in self.left())
+        for word, xs in mine.items():
+            if len(xs) == 1 and len(yours.get(word, ())) == 1:
+                self.pair(xs[0], yours[word][0], how, allowed)
+
+    def by_ending(self, allowed: Sequence[Change]) -> None:
+        """``layers.0.weight`` and ``0.weight``: one name is the end of the other, and no second."""
+        mine, yours = self.left()
+        partners: dict[str, list[Tensor]] = defaultdict(list)
+        for x in mine:
+            for y in yours:
+                if ends(canonical(x.name), canonical(y.name)) and fit(x.shape, y.shape) in allowed:
+                    partners[x.name].append(y)
+        times = grouped([y for ys in partners.values() for y in ys], lambda y: y.name)
+        for x in mine:
+            ys = partners.get(x.name, [])
+            if len(ys) == 1 and len(times[ys[0].name]) == 1:
+                self.pair(x, ys[0], "ending", allowed)
+
+    def by_block(self, allowed: Sequence[Change]) -> None:
+        """Outermost modules with other names and equal contents, where no two are alike."""
+
+        def blocks(side: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
+            found: dict[str, dict[str, Tensor]] = defaultdict(dict)
+            for one in side:
+                head, _, tail = canonical(one.name).partition(".")
+                found[head][tail] = one
+            return found
+
+        def alike(x: dict[str, Tensor], y: dict[str, Tensor]) -> bool:
+            return x.keys() == y.keys() and all(
+                fit(x[tail].shape, y[tail].shape) in allowed for tail in x
+            )
+
+        mine, yours = (blocks(side) for side in self.left())
+        partners = {x: [y for y in yours if alike(mine[x], yours[y])] for x in mine}
+        for x, ys in partners.items():
+            if len(ys) == 1 and sum(ys[0] in others for others in partners.values()) == 1:
+                for tail, one in mine[x].items():
+                    self.pair(one, yours[ys[0]][tail], "block", allowed)
+
+    def by_order(self, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]) -> None:
+        """The first with the first, where both sides have equally many of one shape and kind."""
+
+        def kind(one: Tensor) -> Hashable:
+            shape = tuple(n for n in one.shape if n != 1)
+            return key(one), tuple(sorted(shape)) if allowed == ["transpose"] else shape
+
+        mine, yours = (grouped(side, kind) for side in self.left())
+        for word, xs in mine.items():
+            ys = yours.get(word, [])
+            if len(xs) == len(ys):
+                for x, y in zip(xs, ys, strict=True):
+                    self.pair(x, y, "order", allowed)
+
+
+def ends(x: str, y: str) -> bool:
+    return x.endswith(f".{y}") or y.endswith(f".{x}")
+
+
+def grouped(
+    side: Sequence[Tensor], key: Callable[[Tensor], Hashable]
+) -> dict[Hashable, list[Tensor]]:
+    found: dict[Hashable, list[Tensor]] = defaultdict(list)
+    for one in side:
+        found[key(one)].append(one)
+    return found
+
+
+def leftovers(
+    left: tuple[Sequence[Tensor], Sequence[Tensor]],
+    all_: tuple[Sequence[Tensor], Sequence[Tensor]],
+    sides: tuple[str, str],
+) -> str:
+    """Everything without a partner, with shapes, and what is nearest on the other side."""
+    parts, example = [], ""
+    for i, (mine, side) in enumerate(zip(left, sides, strict=True)):
+        other = left[1 - i] or all_[1 - i]
+        told = []
+        for one in (x for x in mine if x.trained):
+            near = sorted(other, key=lambda y, x=one: apart(x, y))[:NEAREST]  # type: ignore[misc]
+            shown = ", ".join(f"{y.name} {y.shape}" for y in near) or "none"
+            told.append(f"{one.name} {one.shape} (nearest: {shown})")
+            if near and not example:
+                names = (one.name, near[0].name) if i == 0 else (near[0].name, one.name)
+                example = f'; say which is which: map={{"{names[0]}": "{names[1]}"}}'
+        total = sum(one.trained for one in all_[i])
+        parts.append(f"{len(told)} of {total} in {side}" + (": " if told else "") + ", ".join(told))
+    return f"parameters without a partner: {'; '.join(parts)}{example}"
+
+
+def apart(x: Tensor, y: Tensor) -> tuple[float, int]:
+    """How unlike two shapes are: another number of axes first, then the ratio of their lengths."""
+    if len(x.shape) != len(y.shape):
+        return 1e9, abs(len(x.shape) - len(y.shape))
+    ways = (y.shape, y.shape[::-1])
+    return min(
+        sum(abs(np.log((m + 1) / (n + 1))) for m, n in zip(x.shape, way, strict=True))
+        for way in ways
+    ), 0

@@ -1,0 +1,259 @@
+"""The parent's side: describe the job, own the two workers, judge what they left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.backend import BackendInfo, backends
+from dualml.errors import UserError, nearest
+from dualml.files import write_json
+from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
+from dualml.machine import usable_cores
+from dualml.optim import rule_from
+from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.judge import MARGIN, judge
+from dualml.parity.models.mapping import Asked
+from dualml.parity.models.recorder import DRAWS
+from dualml.parity.models.subject import INSIDE, subject
+from dualml.parity.models.trace import TOLD, read_trace
+from dualml.parity.models.worker import check_targets
+
+FRAMEWORKS = ("torch", "mindspore")
+LOSSES = ("cross_entropy", "mse", "probe", "none")
+TIMEOUT = 300.0
+
+
+def compare(
+    torch_module: Any,
+    mindspore_cell: Any,
+    inputs: Any,
+    *,
+    targets: Any = None,
+    loss: Any = None,
+    optimizer: Any = None,
+    steps: int = 1,
+    map: Asked | None = None,
+    train: bool = True,
+    seed: int = 0,
+    margin: float = MARGIN,
+    draws: int = DRAWS,
+    timeout: float = TIMEOUT,
+    folder: str | Path | None = None,
+) -> Comparison:
+    """Run a PyTorch module and its MindSpore port on the same weights and the same batch.
+
+    Each framework runs in a process of its own, on the CPU. The module's initial weights and
+    buffers are copied into the cell; then both make ``steps`` steps on the batch, and every
+    module's output, the loss, the gradients, the weights and the optimizer's state are compared
+    with what rounding does to each side when its weights are moved by units in the last place.
+
+    Args:
+        torch_module, mindspore_cell: a class or a function without arguments, or
+            ``"module:Name"`` or ``"file.py:Name"``.
+        inputs: an array, or several in the order of ``forward``; numbers become float32.
+        targets: what the loss is given beside the outputs.
+        loss: ``"cross_entropy"`` (of the first output, mean), ``"mse"``, ``"probe"`` (the outputs,
+            weighted with fixed normal numbers; the default, needs no targets), ``"none"`` (forward
+            alone), or a pair of functions of ``(outputs, targets)``, PyTorch's first.
+        optimizer: ``{"name": "adam", "lr": 1e-3}`` as in an experiment (dualml's own, the same
+            rule on both sides), or a pair of functions of the list of parameters. None: no update.
+        steps: how many, all on this batch.
+        map: PyTorch's name → MindSpore's name, or ``(name, "transpose")``, see
+            `dualml.parity.models.mapping`.
+        train: training mode, as opposed to evaluation.
+        margin: how many times the measured rounding is still equal.
+        draws: repetitions that measure it.
+        timeout: seconds for all of it.
+        folder: keep both traces there (``a`` PyTorch, ``b`` MindSpore).
+
+    Raises:
+        UserError: what cannot be compared, with the remedy.
+    """
+    if os.environ.get(INSIDE):
+        raise UserError(
+            "compare() was called while a worker imported this file; put the call under "
+            'if __name__ == "__main__":'
+        )
+    if steps < 1 or draws < 1 or margin <= 0 or timeout <= 0:
+        raise UserError(
+            f"steps and draws >= 1, margin and timeout > 0; received steps={steps}, "
+            f"draws={draws}, margin={margin}, timeout={timeout}"
+        )
+    if steps > 1 and optimizer is None:
+        raise UserError(f"steps={steps} needs an optimizer: without one all steps are the first")
+    arrays = batch(inputs, "inputs")
+    target = None if targets is None else numbers(targets, "targets")
+    kinds = losses(loss, target)
+    infos = installed()
+    updates = optimizers(optimizer)
+    models = [subject(torch_module, "torch_module"), subject(mindspore_cell, "mindspore_cell")]
+    sides = {
+        side: {
+            "label": info.name,
+            "package": info.factory.partition(".")[0],
+            "model": model,
+            "loss": kind,
+            "optimizer": update,
+        }
+        for side, info, model, kind, update in zip("ab", infos, models, kinds, updates, strict=True)
+    }
+    job = {
+        "sides": sides, "map": given(map), "steps": steps, "train": train, "seed": seed,
+        "draws": draws, "timeout": timeout,
+        "path": [str(Path(place or ".").resolve()) for place in sys.path],
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="dualml-compare-") as made:
+        where = Path(made if folder is None else folder)
+        where.mkdir(parents=True, exist_ok=True)
+        work(where, job, infos, [*arrays, *([] if target is None else [target])], timeout)
+        traces = [read_trace(where / side) for side in "ab"]
+        return judge(*traces, margin=margin, asked=job["map"], sides=FRAMEWORKS)  # type: ignore[arg-type]
+
+
+def compare_traces(
+    folder_a: str | Path,
+    folder_b: str | Path,
+    *,
+    map: Asked | None = None,
+    margin: float = MARGIN,
+) -> Comparison:
+    """Judge two traces that Recorders wrote, perhaps on different machines.
+
+    Args:
+        map: name in the PyTorch trace (in the first, where both are of one framework) → the other.
+
+    Raises:
+        UserError: not a trace; other inputs or other initial weights.
+    """
+    a, b = read_trace(Path(folder_a)), read_trace(Path(folder_b))
+    if b.framework == "torch" and a.framework != "torch":
+        a, b = b, a  # names are PyTorch's
+    names = (a.framework, b.framework)
+    sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
+    return judge(a, b, margin=margin, asked=given(map), sides=sides)
+
+
+def work(
+    folder: Path,
+    job: dict[str, Any],
+    infos: Sequence[BackendInfo],
+    arrays: Sequence[NDArray[Any]],
+    timeout: float,
+) -> None:
+    """Run both workers to their end.
+
+    Raises:
+        UserError: one failed, or they took too long.
+    """
+    for left in ("weights", ".weights", "a", "b"):  # of an earlier comparison
+        if (folder / left / TOLD).exists():
+            shutil.rmtree(folder / left)
+    write_json(folder / "job.json", job)
+    with (folder / "inputs.npz").open("wb") as file:
+        np.savez(file, **{f"{i:04d}": array for i, array in enumerate(arrays)})
+    threads = max(1, usable_cores() // 2)  # both run at once
+    launches = [
+        Launch(
+            [sys.executable, "-m", "dualml.parity.models.worker", str(folder), side],
+            {**info.environ(threads), INSIDE: "1"},
+            folder / f"{side}.log",
+        )
+        for side, info in zip("ab", infos, strict=True)
+    ]
+    ended = supervise(launches, lambda rank, event: None, limit=timeout, silence=timeout)
+    if ended.code or ended.reason:
+        raise UserError(failure(ended, folder, timeout))
+
+
+def failure(ended: Ended, folder: Path, timeout: float) -> str:
+    label, log = FRAMEWORKS[ended.rank], folder / f"{'ab'[ended.rank]}.log"
+    told = ended.results.get(ended.rank)
+    if told is not None:
+        alone = str(told["reason"])
+        return alone if "without a partner" in alone or "map: " in alone else f"{label}: {alone}"
+    if ended.reason and "time limit" in ended.reason:
+        return f"{label} {ended.reason}; give it more with timeout="
+    why = ended.reason or died(ended.code)
+    return "; ".join([f"{label} {why}", *last_lines(log)])
+
+
+def installed() -> list[BackendInfo]:
+    """Raises: UserError with the command that installs what is missing."""
+    known = backends()
+    missing = [known[name] for name in FRAMEWORKS if not known[name].installed()]
+    if missing:
+        told = " and ".join(f"{info.framework} ({info.install})" for info in missing)
+        raise UserError(f"both frameworks are needed to compare models; install {told}")
+    return [known[name] for name in FRAMEWORKS]
+
+
+def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
+    if isinstance(inputs, Mapping):
+        raise UserError(f"{what} must be arrays in the order of forward's arguments; not a dict")
+    several = isinstance(inputs, tuple) or (
+        isinstance(inputs, list) and any(hasattr(one, "shape") for one in inputs)
+    )
+    found = [numbers(one, what) for one in (inputs if several else [inputs])]
+    if not found:
+        raise UserError(f"{what}: at least one array")
+    return found
+
+
+def numbers(value: Any, what: str) -> NDArray[Any]:
+    """A NumPy array of float32, int64 or bool."""
+    if not isinstance(value, np.ndarray | list | tuple | int | float | np.generic):
+        kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
+        raise UserError(f"{what} must be NumPy arrays; received a {kind}")
+    array = np.asarray(value)
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    if array.dtype.kind != "b":
+        raise UserError(f"{what} must hold numbers; received dtype {array.dtype}")
+    return array
+
+
+def losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
+    """For each side a name or a subject."""
+    if loss is None or isinstance(loss, str):
+        word = loss or "probe"
+        if word not in LOSSES:
+            raise UserError(f"unknown loss {word!r}{nearest(word, LOSSES)}; or a pair of functions")
+        if word in ("cross_entropy", "mse"):
+            check_targets(word, target)
+        elif target is not None:
+            raise UserError(f"loss {word!r} takes no targets; say which loss, or leave them out")
+        return [word, word]
+    return pair_of(loss, "loss", "of (outputs, targets)")
+
+
+def optimizers(optimizer: Any) -> list[Any]:
+    if optimizer is None:
+        return [None, None]
+    if isinstance(optimizer, Mapping):
+        rule_from(optimizer)
+        return [{"rule": dict(optimizer)}] * 2
+    return pair_of(optimizer, "optimizer", "of the list of parameters")
+
+
+def pair_of(pair: Any, what: str, of: str) -> list[Any]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise UserError(
+            f"{what} must be a pair of functions {of}, PyTorch's first; "
+            f"received {type(pair).__name__}"
+        )
+    return [subject(one, f"{what}[{i}]") for i, one in enumerate(pair)]
+
+
+def given(asked: Asked | None) -> dict[str, Any]:
+    return {name: p if isinstance(p, str) else list(p) for name, p in (asked or {}).items()}

@@ -1,0 +1,233 @@
+"""Two traces side by side: every distance in the order of execution, and what it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite, prod, sqrt
+from statistics import median
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dualml.parity.models.comparison import First, Note
+from dualml.parity.models.gap import farthest, gap, lost
+from dualml.parity.models.layers import pair_modules
+from dualml.parity.models.mapping import Pair, Pairing, changed
+from dualml.parity.models.trace import OUTPUT, Trace, key
+from dualml.parity.pairs import CHAOS, FLOOR, Point, reach
+
+
+@dataclass(frozen=True)
+class Spot(Point):
+    """One measured distance between two arrays, under the name of the first side.
+
+    Attributes:
+        other: its name on the second side.
+        kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side).
+    """
+
+    other: str = ""
+    kind: str = "value"
+    arrays: tuple[NDArray[Any], NDArray[Any]] | None = None
+
+    @property
+    def hard(self) -> bool:
+        """Whether it is a difference by itself; a module may give its output in another layout."""
+        return self.kind != "shape" or self.tensor.startswith(OUTPUT)
+
+
+class Both:
+    """Two traces under the names of the first."""
+
+    def __init__(self, a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
+        self.a, self.b, self.sides = a, b, sides
+        self.pairs = pairing.to_b()
+        self.modules = pair_modules(a.modules, b.modules, pairing)
+        self.last = min(len(a.order), len(b.order))
+        self.notes: list[Note] = []
+        self.medians: dict[str, float] = {}
+        measured = [t for t in (a, b) if t.envelope is not None]
+        fan = max((prod(t.shape[1:]) for t in a.tensors if t.trained and len(t.shape) > 1),
+                  default=1)  # fmt: skip
+        #: Without draws: what a sum of so many products may round, not what these models do.
+        self.floor = FLOOR if measured else FLOOR * sqrt(fan)
+        self.tolerance = "measured" if measured else "bound"
+
+    def frozen(self) -> Iterator[Spot]:
+        """Parameters that only one side trains."""
+        trained = [{t.name: t.trained for t in side.tensors} for side in (self.a, self.b)]
+        for name, pair in self.pairs.items():
+            if trained[0][name] != trained[1][pair.b]:
+                yield Spot(0, "parameters", name, float("inf"), 0.0, pair.b, "trained")
+
+    def step(self, step: int) -> Iterator[Spot]:
+        """Every distance of a step, in the order of execution."""
+        yield from self.forward(step)
+        yield from self.spots("loss", step, ["loss"], lambda name: Pair(name, name, ""))
+        flow = [n for n in self.pairs if self.a.get("gradient", step, n) is not None]
+        yield from self.spots("gradient", step, flow[::-1], self.pairs.get)
+        yield from self.spots("update", step, list(self.pairs), self.pairs.get)
+
+        def partner(name: str) -> Pair | None:
+            slot, _, tensor = name.partition("/")
+            pair = self.pairs.get(tensor)
+            return pair and Pair(name, f"{slot}/{pair.b}", pair.how, pair.change)
+
+        yield from self.spots("state", step, self.a.names("state", step), partner)
+
+    def forward(self, step: int) -> Iterator[Spot]:
+        mine, yours = (t.names("forward", step) for t in (self.a, self.b))
+        outputs = [[n for n in side if n.startswith(OUTPUT)] for side in (mine, yours)]
+        if all(outputs) and outputs[0] != outputs[1]:
+            told = [
+                ", ".join(f"{n.removeprefix(OUTPUT)}{shape(t.get('forward', step, n))}" for n in o)
+                for t, o in zip((self.a, self.b), outputs, strict=True)
+            ]
+            self.notes.append(Note("outputs", {"a": told[0], "b": told[1]}))
+        known = set(yours)
+        for name in mine:
+            other = self.partner(name, known)
+            if other is not None:
+                yield from self.spots("forward", step, [name], {name: Pair(name, other, "")}.get)
+            elif name.startswith(OUTPUT) and outputs[1]:
+                yield Spot(step, "forward", name, float("inf"), 0.0, outputs[1][0], "outputs")
+        for name in outputs[1] if outputs[0] else ():
+            if name not in outputs[0]:
+                yield Spot(step, "forward", name, float("inf"), 0.0, name, "outputs")
+
+    def partner(self, name: str, known: set[str]) -> str | None:
+        """The other side's name of a module's output; a tuple's first for a lone tensor."""
+        end = min((i for i in map(name.find, "#[") if i >= 0), default=len(name))
+        module, tail = name[:end], name[end:]
+        other = module if module == OUTPUT else self.modules.get(module)
+        if other is None:
+            return None
+        found = [f"{other}{tail}"]
+        if module != OUTPUT:
+            found += [f"{other}{tail}[0]", f"{other}{tail.removesuffix('[0]')}"]
+        return next((n for n in found if n in known), None)
+
+    def spots(
+        self, phase: str, step: int, names: Sequence[str], partner: Callable[[str], Pair | None]
+    ) -> Iterator[Spot]:
+        for name in names:
+            pair = partner(name)
+            x = self.a.get(phase, step, name)
+            y = self.b.get(phase, step, pair.b) if pair else None
+            if x is None or y is None or pair is None:
+                continue
+            width = max(self.width(phase, name, pair.b, step), self.floor)
+            if (pair.change == "transpose" and y.ndim == 2) or (
+                pair.change == "reshape" and y.size == x.size
+            ):
+                y = changed(y, pair.change, x.shape)
+            kind = "value"
+            if x.shape != y.shape:
+                kind = "shape"
+            elif lost(x) or lost(y):
+                kind = "both_nan" if lost(x) and lost(y) else "nan"
+            far = gap(x, y)
+            yield Spot(step, phase, name, far, width, pair.b, kind, (x, y) if far else None)
+
+    def width(self, phase: str, mine: str, yours: str, step: int) -> float:
+        """Of both envelopes: at step 1 its own, later the largest of the steps that count."""
+        last = min(reach(step), max(self.last, 1))
+        steps = [1] if step == 1 else range(1, last + 1)
+        found = [0.0]
+        for at in steps:
+            found += [self.a.width(phase, at, mine), self.b.width(phase, at, yours)]
+        return max(*found, self.typical(phase, step, mine.rpartition("/")[0]))
+
+    def typical(self, phase: str, step: int, slot: str) -> float:
+        """The median envelope of the gradients, or of a slot of the state, at a step.
+
+        None of them is taken to be narrower: the gradient of the output's bias has the rounding of
+        the loss and of nothing else, and that is no kernel that moved weights make round anew.
+        """
+        if phase not in ("gradient", "state"):
+            return 0.0
+        where = key(phase, step, f"{slot}/" if slot else "")
+        if where not in self.medians:
+            found = [
+                width
+                for side in (self.a, self.b)
+                for name, width in (side.envelope or {}).items()
+                if name.startswith(where) and isfinite(width)
+            ]
+            self.medians[where] = median(found) if found else 0.0
+        return self.medians[where]
+
+    def chaotic_from(self, steps: int) -> int | None:
+        """The first step at which rounding alone changes the loss visibly."""
+        wild = [s for s in range(1, steps + 1) if self.width("loss", "loss", "loss", s) > CHAOS]
+        return min(wild, default=None)
+
+    def output_layer(self) -> str:
+        named = [name.rpartition(".")[0] for name in self.pairs]
+        return named[-1] if named else ""
+
+    def layer(self, spot: Spot) -> tuple[str, str]:
+        """Name and type of the module a spot belongs to."""
+        end = min((i for i in map(spot.tensor.find, "#[") if i >= 0), default=len(spot.tensor))
+        if spot.phase == "forward":
+            name = spot.tensor[:end]
+        else:
+            name = spot.tensor.rpartition("/")[2].rpartition(".")[0]
+        return name, self.a.modules.get(name, "")
+
+    def first(self, spot: Spot, stray: Spot) -> First:
+        """Where it begins, and where the margin is passed."""
+        layer, kind = self.layer(spot)
+        shapes = None if spot.arrays is None else tuple(a.shape for a in spot.arrays)
+        elements: list[dict[str, Any]] = []
+        if spot.arrays is not None and spot.arrays[0].shape == spot.arrays[1].shape:
+            elements = [
+                {"index": e["index"], self.sides[0]: e["a"], self.sides[1]: e["b"]}
+                for e in farthest(*spot.arrays)
+            ]
+        return First(
+            step=spot.step, phase=spot.phase, layer=layer, type=kind, tensor=spot.tensor,
+            other=spot.other, kind=spot.kind, distance=spot.distance, envelope=spot.envelope,
+            shapes=shapes, elements=tuple(elements),
+            side=self.lost_side(spot), outside=None if spot is stray else {
+                "phase": stray.phase, "tensor": stray.tensor, "ratio": stray.ratio},
+        )  # fmt: skip
+
+    def lost_side(self, spot: Spot) -> str:
+        """Which side it is where only one has a NaN, or does not train."""
+        if spot.kind == "nan" and spot.arrays is not None:
+            return self.sides[0] if lost(spot.arrays[0]) else self.sides[1]
+        if spot.kind == "trained":
+            mine = {t.name: t.trained for t in self.a.tensors}[spot.tensor]
+            return self.sides[1] if mine else self.sides[0]
+        return ""
+
+    def where_raised(self) -> First:
+        """The module after the last one that both sides came through."""
+        failed, other = (self.a, self.b) if self.a.raised else (self.b, self.a)
+        step = len(failed.order)
+        done, order = failed.order[-1], other.order[step - 1] if step <= len(other.order) else []
+        forth = self.modules if other is self.a else {y: x for x, y in self.modules.items()}
+
+        def came(name: str) -> bool:
+            end = min((i for i in map(name.find, "#[") if i >= 0), default=len(name))
+            there = forth.get(name[:end])
+            return there is None or any(n.startswith(there) for n in done)
+
+        name = next((n for n in order if not came(n)), OUTPUT)
+        side = self.sides[0] if failed is self.a else self.sides[1]
+        return First(
+            step=step, phase="forward", layer=name, type=other.modules.get(name, ""), tensor=name,
+            other=forth.get(name, ""), kind="raised", distance=float("inf"), envelope=0.0,
+            shapes=None, elements=(), side=side,
+        )  # fmt: skip
+
+    def layout(self, spot: Spot) -> Note:
+        assert spot.arrays is not None
+        x, y = spot.arrays
+        return Note("layout", {"name": spot.tensor, "a": str(x.shape), "b": str(y.shape)})
+
+
+def shape(array: NDArray[Any] | None) -> str:
+    return "" if array is None else str(array.shape)

@@ -1,0 +1,148 @@
+"""What builds a model: named so that a process of its own can import it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dualml.errors import UserError
+
+#: Set in a worker, where a script that was not meant to be imported would compare again.
+INSIDE = "DUALML_COMPARING"
+HOW = "pass a class, a function without arguments, or 'module:Name' or 'file.py:Name'"
+
+
+def subject(thing: Any, what: str) -> dict[str, Any]:
+    """Module, file and name of a class or function, as JSON.
+
+    Args:
+        what: the word for it in an error: ``torch_module``.
+
+    Raises:
+        UserError: a live instance, a lambda, something inside a function, a file that is not there.
+    """
+    if isinstance(thing, str):
+        return named(thing, what)
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        kind = type(thing).__name__
+        raise UserError(
+            f"{what} is a live {kind}: each framework runs in a process of its own, which builds "
+            f"its model itself; {HOW} (here perhaps {kind} itself, or a function that returns it)"
+        )
+    name, module = thing.__qualname__, thing.__module__
+    if "<" in name:
+        kind = "a lambda" if "<lambda>" in name else "inside a function"
+        raise UserError(
+            f"{what} is {kind} ({module}.{name}) and cannot be imported by another process; "
+            "define it at the top of a file"
+        )
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None and module == "__main__":
+        raise UserError(
+            f"{what} ({name}) was typed in, not read from a file; save it in a file and pass "
+            "'file.py:Name'"
+        )
+    return {"module": module, "file": file and str(Path(file).resolve()), "name": name}
+
+
+def named(text: str, what: str) -> dict[str, Any]:
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not name:
+        raise UserError(f"{what} must read 'module:Name' or 'file.py:Name'; received {text!r}")
+    if not place.endswith(".py"):
+        return {"module": place, "file": None, "name": name}
+    path = Path(place).expanduser()
+    if not path.is_file():
+        raise UserError(f"{what}: there is no file {place!r} (looked in {Path.cwd()})")
+    return {"module": path.stem, "file": str(path.resolve()), "name": name}
+
+
+def load(told: Mapping[str, Any]) -> Callable[..., Any]:
+    """The class or function itself; in a worker.
+
+    Raises:
+        UserError: it cannot be imported; the text has the file and the line of the reason.
+    """
+    where = told["file"] or told["module"]
+    with blamed(f"{where} cannot be imported", told["file"]):
+        module = imported(told)
+    found: Any = module
+    for part in told["name"].split("."):
+        if not hasattr(found, part):
+            known = [n for n, v in vars(found).items() if callable(v) and not n.startswith("_")]
+            raise UserError(f"{where} has no {told['name']!r}; it has {', '.join(known) or 'none'}")
+        found = getattr(found, part)
+    if not callable(found):
+        kind = type(found).__name__
+        raise UserError(f"{told['name']} of {where} is a live {kind}; {HOW}")
+    return found  # type: ignore[no-any-return]
+
+
+def imported(told: Mapping[str, Any]) -> ModuleType:
+    """By name where the name leads to the file, else from the file."""
+    name, file = told["module"], told["file"]
+    if file is None:
+        return importlib.import_module(name)
+    if name != "__main__" and origin(name) == file:
+        return importlib.import_module(name)
+    # Not as __main__: what stands under `if __name__ == "__main__"` is not for a worker.
+    own = f"_dualml_user_{Path(file).stem}"
+    if own in sys.modules and getattr(sys.modules[own], "__file__", None) == file:
+        return sys.modules[own]
+    if (folder := str(Path(file).parent)) not in sys.path:
+        sys.path.insert(0, folder)  # what the file imports from beside it
+    spec = importlib.util.spec_from_file_location(own, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[own] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def origin(name: str) -> str | None:
+    """The file that an import of this name would read."""
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin:
+            return str(Path(spec.origin).resolve())
+    return None
+
+
+@contextlib.contextmanager
+def blamed(what: str, file: str | None = None) -> Iterator[None]:
+    """What a user's code raises, as one line with its place.
+
+    Raises:
+        UserError: in place of whatever was raised.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{what}: {reason(error)}{place(error, file)}") from error
+
+
+def reason(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -\t")]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(":. ")[:400]
+
+
+def place(error: BaseException, file: str | None) -> str:
+    """`` (models.py, line 12)``: the last line of the user's own file that was run."""
+    trace, found = error.__traceback__, ""
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if file and os.path.realpath(path) == os.path.realpath(file):
+            found = f" ({Path(path).name}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found

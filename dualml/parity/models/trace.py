@@ -1,0 +1,197 @@
+"""A trace: what one framework did in a few steps, as two files that any machine can read.
+
+``trace.safetensors`` holds the arrays under ``PHASE/STEP/NAME`` with the names of the framework
+that ran; ``trace.json`` says which framework, which parameters and modules, in which order the
+modules ran, and of which plan (inputs and initial weights) this is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.files import read_json, readable, write_bytes, write_json
+from dualml.parity.models.mapping import Tensor
+
+FORMAT = 1
+KIND = "dualml-trace"
+ARRAYS, TOLD = "trace.safetensors", "trace.json"
+#: The model's own output among those of its modules.
+OUTPUT = "(output)"
+Arrays = dict[str, NDArray[Any]]
+
+
+def key(phase: str, step: int, name: str) -> str:
+    return f"{phase}/{step:08d}/{name}"
+
+
+def digest(array: NDArray[Any]) -> str:
+    """SHA-256 of shape and values; numbers as float32 and int64, whatever the framework held."""
+    kind = np.float32 if array.dtype.kind == "f" else np.int64
+    told = hashlib.sha256(repr(array.shape).encode())
+    told.update(np.ascontiguousarray(array, kind).data)
+    return told.hexdigest()
+
+
+def digests(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """One SHA-256 for named arrays, in the order of their names."""
+    told = hashlib.sha256()
+    for name in sorted(arrays):
+        told.update(f"{name}={digest(arrays[name])};".encode())
+    return told.hexdigest()
+
+
+@dataclass
+class Trace:
+    """What one side left.
+
+    Attributes:
+        tensors, modules: as the framework lists them; modules by name with their type.
+        inputs: for each step the digests of its inputs, in order.
+        order: for each step the modules' outputs in the order in which they were there.
+        envelope: ``PHASE/STEP/NAME`` → largest distance of a draw; None where none was made.
+        random: what differed between two runs of the first step, None if nothing did:
+            ``{"phase", "name", "type"}``.
+        repeated: whether the first step was run twice to know that.
+        raised: what ended the last step, None if nothing did.
+        arrays: ``PHASE/STEP/NAME`` → array.
+    """
+
+    framework: str
+    environment: dict[str, str]
+    tensors: list[Tensor]
+    modules: dict[str, str]
+    steps: int = 0
+    inputs: list[list[str]] = field(default_factory=list)
+    order: list[list[str]] = field(default_factory=list)
+    envelope: dict[str, float] | None = None
+    draws: int = 0
+    random: dict[str, str] | None = None
+    repeated: bool = False
+    raised: str | None = None
+    arrays: Arrays = field(default_factory=dict)
+
+    def names(self, phase: str, step: int) -> list[str]:
+        """Names of a phase; of ``forward`` in the order of execution."""
+        if phase == "forward":
+            return list(self.order[step - 1]) if step <= len(self.order) else []
+        start = f"{phase}/{step:08d}/"
+        return [name.removeprefix(start) for name in self.arrays if name.startswith(start)]
+
+    def get(self, phase: str, step: int, name: str) -> NDArray[Any] | None:
+        return self.arrays.get(key(phase, step, name))
+
+    def width(self, phase: str, step: int, name: str) -> float:
+        """Of the envelope; 0 where it has none."""
+        return (self.envelope or {}).get(key(phase, step, name), 0.0)
+
+    def initial(self) -> Arrays:
+        return {n: self.arrays[key("parameters", 0, n)] for n in self.names("parameters", 0)}
+
+    def write(self, folder: Path) -> None:
+        """Both files, whole or not at all."""
+        from safetensors.numpy import save
+
+        folder.mkdir(parents=True, exist_ok=True)
+        # np.array: safetensors writes the memory of a transposed array in the wrong order.
+        whole = {name: np.array(value, order="C") for name, value in self.arrays.items()}
+        write_bytes(folder / ARRAYS, save(whole))
+        envelope = None if self.envelope is None else {"draws": self.draws, "width": self.envelope}
+        write_json(
+            folder / TOLD,
+            {
+                "kind": KIND,
+                "format": FORMAT,
+                "framework": self.framework,
+                "environment": self.environment,
+                "steps": self.steps,
+                "plan": {"weights": digests(self.initial()), "inputs": self.inputs},
+                "parameters": [one.describe() for one in self.tensors],
+                "modules": self.modules,
+                "order": self.order,
+                "names": list(self.arrays),
+                "envelope": envelope,
+                "repeated": self.repeated,
+                "random": self.random,
+                "raised": self.raised,
+            },
+        )
+
+
+def read_trace(folder: Path) -> Trace:
+    """Read what a `Trace.write` left.
+
+    Raises:
+        UserError: no trace, of another format, cut short or changed.
+    """
+    from safetensors.numpy import load_file
+
+    folder = Path(folder)
+    if not (folder / TOLD).is_file():
+        raise UserError(f"{folder}: no trace here ({TOLD} is missing); a Recorder writes one")
+    with readable(f"{folder}: not a readable trace"):
+        told = read_json(folder / TOLD)
+        if told.get("kind") != KIND:
+            raise UserError(f"{folder / TOLD}: not a trace of dualml")
+        if told["format"] != FORMAT:
+            raise UserError(
+                f"{folder}: a trace of format {told['format']}; this version reads {FORMAT}"
+            )
+        loaded = load_file(folder / ARRAYS)
+        missing = [name for name in told["names"] if name not in loaded]
+        if missing:
+            raise UserError(f"{folder / ARRAYS}: {missing[0]} and {len(missing) - 1} more missing")
+        return restored(told, {name: loaded[name] for name in told["names"]})
+
+
+def restored(told: Mapping[str, Any], arrays: Arrays) -> Trace:
+    envelope = told["envelope"]
+    trace = Trace(
+        framework=str(told["framework"]),
+        environment=dict(told["environment"]),
+        tensors=[Tensor.restore(one) for one in told["parameters"]],
+        modules={str(name): str(kind) for name, kind in told["modules"].items()},
+        steps=int(told["steps"]),
+        inputs=[list(step) for step in told["plan"]["inputs"]],
+        order=[list(step) for step in told["order"]],
+        draws=0 if envelope is None else int(envelope["draws"]),
+        random=told["random"],
+        repeated=bool(told["repeated"]),
+        raised=told["raised"],
+        arrays=arrays,
+    )
+    if envelope is not None:  # JSON has no infinity: null is a draw that was not finite
+        trace.envelope = {
+            str(name): float("inf") if width is None else float(width)
+            for name, width in envelope["width"].items()
+        }
+    if len(trace.inputs) < trace.steps or len(trace.order) < trace.steps:
+        raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
+    for step in range(1, len(trace.order) + 1):
+        absent = [n for n in trace.order[step - 1] if trace.get("forward", step, n) is None]
+        if absent:
+            raise ValueError(f"the output of {absent[0]} in step {step} is missing")
+    shapes = {one.name: one.shape for one in trace.tensors}
+    for name, value in trace.initial().items():
+        if shapes.get(name) != value.shape:
+            raise ValueError(f"{name} has shape {value.shape}, listed as {shapes.get(name)}")
+    return trace
+
+
+def leaves(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """The tensors inside whatever a module returned, named ``[1][0]`` or ``[key]``."""
+    if is_tensor(value):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for word, inner in value.items():
+            yield from leaves(inner, is_tensor, f"{name}[{word}]")
+    elif isinstance(value, tuple | list):
+        for i, inner in enumerate(value):
+            yield from leaves(inner, is_tensor, f"{name}[{i}]")

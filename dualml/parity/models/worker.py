@@ -1,0 +1,172 @@
+"""One side of a comparison: ``python -m dualml.parity.models.worker FOLDER SIDE``.
+
+``job.json`` says what to build and ``inputs.npz`` holds the batch. The side ``a`` gives its initial
+weights in ``weights/``; the side ``b`` waits for them, pairs them with its own, and loads them.
+Both run the same steps under their framework's Recorder and leave a trace in ``FOLDER/SIDE``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import TrialError, UserError
+from dualml.files import read_json
+from dualml.launch.child import Emitter, serve
+from dualml.optim import rule_from
+from dualml.parity.models.mapping import changed, match
+from dualml.parity.models.recorder import Recorder as Base
+from dualml.parity.models.subject import blamed, load
+from dualml.parity.models.trace import Arrays, Trace, read_trace
+
+#: Of one side, how often it looks for the other's weights.
+LOOK_S = 0.05
+
+
+class Room(Protocol):
+    """What ``models.py`` of a backend offers."""
+
+    Recorder: Callable[..., Base]
+
+    def prepare(self, seed: int) -> None:
+        """Device, mode and seeds of a fresh process."""
+
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Numbers as float32, whole numbers as the type the framework looks up with."""
+
+    def optimizer(self, model: Any, given: Any) -> Any:
+        """Of a `Rule`, or of a function that takes the parameters."""
+
+    def step(
+        self, model: Any, loss: Callable[[Any, Any], Any] | None, optimizer: Any, recorder: Base
+    ) -> Callable[..., None]:
+        """A function of the inputs, the targets last, that makes one whole step."""
+
+    def losses(self) -> dict[str, Callable[[Any, Any], Any]]:
+        """Named losses of outputs and targets."""
+
+    def train(self, model: Any, on: bool) -> None: ...
+
+
+def perform(emit: Emitter) -> dict[str, Any]:
+    folder, side = Path(sys.argv[1]), sys.argv[2]
+    job = read_json(folder / "job.json")
+    mine = job["sides"][side]
+    sys.path[:] = job["path"]
+    emit(phase="import", done=0, total=job["steps"] + 1)
+    room: Room = importlib.import_module(f"{mine['package']}.models")
+    room.prepare(job["seed"])
+    model = build(mine)
+    room.train(model, job["train"])
+    try:
+        recorder = room.Recorder(
+            model, folder / side, steps=job["steps"], draws=job["draws"], seed=job["seed"]
+        )
+    except UserError as error:
+        raise UserError(f"{error}; PyTorch's model comes first, MindSpore's second") from None
+    if side == "a":
+        give(recorder, folder)
+    else:
+        take(recorder, folder, job)
+    with blamed("the optimizer cannot be made", mine["model"]["file"]):
+        recorder.optimizer = optimizer_of(room, model, mine["optimizer"])
+    with np.load(folder / "inputs.npz", allow_pickle=False) as file:
+        arrays = [file[name] for name in sorted(file.files)]
+    loss = loss_of(room, mine["loss"], arrays, job)
+    step = room.step(model, loss, recorder.optimizer, recorder)
+    tensors = [room.tensor(array) for array in arrays]
+    for number in range(job["steps"]):
+        emit(phase="steps", done=number, total=job["steps"] + 1)
+        try:
+            recorder.run(step, *tensors)
+        except Exception as error:
+            if recorder.trace.raised is None:
+                raise
+            import traceback
+
+            traceback.print_exc()
+            return {"raised": str(error)[:400]}
+        if recorder.trace.random is not None:
+            break
+    return {"raised": None}
+
+
+def build(mine: dict[str, Any]) -> Any:
+    builder = load(mine["model"])
+    with blamed(f"{mine['model']['name']}() cannot be built", mine["model"]["file"]):
+        return builder()
+
+
+def optimizer_of(room: Room, model: Any, told: dict[str, Any] | None) -> Any:
+    if told is None:
+        return None
+    if "rule" in told:
+        return room.optimizer(model, rule_from(told["rule"]))
+    return room.optimizer(model, load(told))
+
+
+def loss_of(room: Room, told: Any, arrays: list[NDArray[Any]], job: dict[str, Any]) -> Any:
+    """A function of outputs and targets; None for a forward pass alone."""
+    if isinstance(told, dict):
+        return load(told)
+    if told == "none":
+        return None
+    return room.losses()[told]
+
+
+def give(recorder: Base, folder: Path) -> None:
+    """The weights and their list, for the other side."""
+    trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
+    trace.arrays = {f"parameters/{0:08d}/{n}": w for n, w in recorder.weights().items()}
+    trace.write(folder / ".weights")
+    (folder / ".weights").rename(folder / "weights")  # both files are there at once
+
+
+def take(recorder: Base, folder: Path, job: dict[str, Any]) -> None:
+    """Pair the other side's weights with this model's, and load them.
+
+    Raises:
+        UserError: see `match`.
+        TrialError: they did not come in time.
+    """
+    deadline = time.monotonic() + job["timeout"]
+    while not (folder / "weights").exists():
+        if time.monotonic() > deadline:
+            raise TrialError("the other side's weights did not come in time")
+        time.sleep(LOOK_S)
+    given = read_trace(folder / "weights")
+    own = recorder.tensors()
+    sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
+    pairing = match(given.tensors, own, job["map"], sides)
+    shapes = {one.name: one.shape for one in own}
+    arrays = given.initial()
+    loaded: Arrays = {
+        pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b]) for pair in pairing.pairs
+    }
+    recorder.load(loaded)
+
+
+def check_targets(loss: str, target: NDArray[Any] | None) -> None:
+    """Raises: UserError where a named loss cannot take these targets."""
+    if target is None:
+        raise UserError(f"loss {loss!r} needs targets")
+    if loss == "cross_entropy" and target.dtype.kind not in "iu":
+        raise UserError(
+            f"loss 'cross_entropy' takes class numbers; targets are {target.dtype} {target.shape}"
+        )
+    if loss == "mse" and target.dtype.kind != "f":
+        raise UserError(
+            f"loss 'mse' takes targets of the outputs' shape and type float32; they are "
+            f"{target.dtype} {target.shape}"
+        )
+
+
+if __name__ == "__main__":
+    serve(perform)

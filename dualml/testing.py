@@ -1,0 +1,41 @@
+"""For test suites: a port that must compute what its original computes."""
+
+from __future__ import annotations
+
+import unittest
+from typing import TYPE_CHECKING, Any
+
+from dualml.backend import backends
+
+if TYPE_CHECKING:
+    from dualml.parity.models.comparison import Comparison
+
+
+def assert_parity(
+    torch_module: Any, mindspore_cell: Any, inputs: Any, **options: Any
+) -> Comparison:
+    """`dualml.parity.compare`, as an assertion; under pytest and unittest alike.
+
+    Args:
+        options: those of `dualml.parity.compare`.
+
+    Raises:
+        AssertionError: anything but ``equal``; the text is the paragraph of the first divergence.
+        unittest.SkipTest: a framework is not installed (pytest, too, counts it as skipped).
+        UserError: what cannot be compared at all.
+
+    Example:
+        >>> def test_port():
+        ...     assert_parity("nets.py:TorchNet", "nets_ms.py:Net", np.ones((2, 8), "float32"))
+    """
+    from dualml.parity.models.run import FRAMEWORKS, compare
+
+    known = backends()
+    missing = [known[name] for name in FRAMEWORKS if not known[name].installed()]
+    if missing:
+        told = ", ".join(f"{info.framework} is not installed ({info.install})" for info in missing)
+        raise unittest.SkipTest(told)
+    found = compare(torch_module, mindspore_cell, inputs, **options)
+    if not found.equal:
+        raise AssertionError(found.paragraph())
+    return found

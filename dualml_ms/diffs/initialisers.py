@@ -1,0 +1,247 @@
+"""Probes about initialisers in MindSpore."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+from mindspore.common.initializer import (
+    HeNormal,
+    HeUniform,
+    Normal,
+    Orthogonal,
+    TruncatedNormal,
+    Uniform,
+    XavierUniform,
+    initializer,
+)
+from numpy.typing import NDArray
+
+from dualml.diffs.inputs import normal
+
+
+def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
+    """The probe, leaving all generators as it found them."""
+
+    @functools.wraps(probe)
+    def run() -> Any:
+        # no public function takes the seed back to "none", where it stands at the start
+        module = importlib.import_module("mindspore.common.seed")
+        with contextlib.ExitStack() as after:
+            after.callback(setattr, module, "_GLOBAL_SEED", ms.get_seed())
+            after.callback(ms.dataset.config.set_seed, ms.dataset.config.get_seed())
+            after.callback(ms.set_rng_state, ms.get_rng_state())
+            after.callback(np.random.set_state, np.random.get_state())
+            ms.set_seed(0)
+            return probe()
+
+    return run
+
+
+def spread(weight: Tensor) -> dict[str, float]:
+    """Standard deviation, smallest and largest number."""
+    w = weight.asnumpy()
+    return {"std": float(w.std()), "min": float(w.min()), "max": float(w.max())}
+
+
+@restored
+def seed() -> NDArray:
+    ms.set_seed(0)
+    return ops.randn(8).asnumpy()
+
+
+def seed_equal() -> NDArray:
+    rng = np.random.default_rng(0)
+    return Tensor(rng.standard_normal(8, np.float32)).asnumpy()
+
+
+@restored
+def manual_seed() -> float:
+    ms.manual_seed(0)
+    first = nn.Dense(4, 3).weight.asnumpy()
+    ms.manual_seed(0)
+    return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
+
+
+@restored
+def manual_seed_equal() -> float:
+    ms.set_seed(0)
+    first = nn.Dense(4, 3).weight.asnumpy()
+    ms.set_seed(0)
+    return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
+
+
+@restored
+def seed_numpy() -> NDArray:
+    np.random.seed(1)
+    ms.set_seed(0)
+    return np.random.rand(4)
+
+
+@restored
+def seed_numpy_equal() -> NDArray:
+    rng = np.random.default_rng(1)
+    ms.set_seed(0)
+    return rng.random(4)
+
+
+@restored
+def init_draws_numpy() -> float:
+    ms.set_seed(0)
+    first = nn.Dense(4, 3).weight.asnumpy()
+    ms.set_seed(0)
+    np.random.rand()
+    return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
+
+
+@restored
+def init_draws_numpy_equal() -> float:
+    ms.set_seed(0)
+    first = nn.Dense(4, 3).weight.asnumpy()
+    ms.set_seed(0)
+    np.random.default_rng(1).random()
+    return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
+
+
+@restored
+def linear_init() -> NDArray:
+    ms.set_seed(0)
+    return nn.Dense(4, 3).weight.asnumpy()
+
+
+def linear_init_equal() -> NDArray:
+    layer = nn.Dense(4, 3)
+    saved = {"weight": Tensor(normal(3, 4)), "bias": Tensor(normal(3))}
+    ms.load_param_into_net(layer, {name: ms.Parameter(value) for name, value in saved.items()})
+    return layer.weight.asnumpy()
+
+
+@restored
+def dense_bias_init() -> dict[str, float]:
+    layer = nn.Dense(400, 2000)
+    return {
+        "weight": list(spread(layer.weight).values()),
+        "bias": list(spread(layer.bias).values()),
+    }
+
+
+@restored
+def conv_init() -> list[float]:
+    return list(spread(nn.Conv2d(16, 64, 5, group=4).weight).values())
+
+
+@restored
+def conv_bias_init() -> list[float]:
+    return list(spread(nn.Conv2d(16, 2000, 5, has_bias=True).bias).values())
+
+
+@restored
+def embedding_init() -> float:
+    return float(nn.Embedding(500, 100).embedding_table.asnumpy().std())
+
+
+@restored
+def embedding_init_equal() -> float:
+    layer = nn.Embedding(500, 100, embedding_table=Normal(sigma=1.0))
+    return float(layer.embedding_table.asnumpy().std())
+
+
+@restored
+def attention_bias_init() -> NDArray:
+    return nn.MultiheadAttention(32, 4).out_proj.bias.asnumpy()
+
+
+@restored
+def attention_bias_init_equal() -> NDArray:
+    layer = nn.MultiheadAttention(32, 4)
+    layer.out_proj.bias.set_data(ops.zeros(32))
+    return layer.out_proj.bias.asnumpy()
+
+
+@restored
+def lstm_init() -> list[float]:
+    weights = {one.name: one for one in nn.LSTM(50, 100).trainable_params()}
+    return list(spread(weights["weight_ih_l0"]).values())
+
+
+@restored
+def initializer_normal() -> float:
+    weight = initializer(Normal(), (300, 200)).init_data()
+    return float(weight.asnumpy().std())
+
+
+@restored
+def initializer_normal_equal() -> float:
+    weight = initializer(Normal(sigma=1.0), (300, 200)).init_data()
+    return float(weight.asnumpy().std())
+
+
+@restored
+def normal_order() -> dict[str, float]:
+    weight = initializer(Normal(1.0, 0.02), (300, 200)).init_data().asnumpy()
+    return {"mean": float(weight.mean()), "std": float(weight.std())}
+
+
+@restored
+def normal_order_equal() -> dict[str, float]:
+    weight = initializer(Normal(sigma=0.02, mean=1.0), (300, 200)).init_data().asnumpy()
+    return {"mean": float(weight.mean()), "std": float(weight.std())}
+
+
+@restored
+def initializer_uniform() -> dict[str, float]:
+    return spread(initializer(Uniform(), (300, 200)).init_data())
+
+
+@restored
+def truncated_normal() -> dict[str, float]:
+    return spread(initializer(TruncatedNormal(), (300, 200)).init_data())
+
+
+@restored
+def truncated_normal_equal() -> dict[str, float]:
+    return spread(initializer(TruncatedNormal(sigma=1.0), (300, 200)).init_data())
+
+
+@restored
+def truncated_normal_bounds() -> float:
+    weight = initializer(TruncatedNormal(sigma=0.02), (300, 200)).init_data()
+    return float((weight.abs() > 2 * 0.02).asnumpy().mean())
+
+
+@restored
+def xavier_gain() -> list[float]:
+    gain = math.sqrt(2)
+    return list(spread(initializer(XavierUniform(gain), (300, 200)).init_data()).values())
+
+
+@restored
+def he_defaults() -> dict[str, float]:
+    uniform = initializer(HeUniform(), (300, 200)).init_data()
+    scaled = initializer(HeNormal(mode="fan_out", nonlinearity="relu"), (300, 200)).init_data()
+    return {"uniform": float(uniform.max()), "normal": float(scaled.asnumpy().std())}
+
+
+@restored
+def he_nonlinearity() -> float:
+    weight = initializer(HeNormal(nonlinearity="selu"), (300, 200)).init_data()
+    return float(weight.asnumpy().std())
+
+
+@restored
+def he_nonlinearity_equal() -> float:
+    weight = initializer(Normal(sigma=0.75 / math.sqrt(200)), (300, 200)).init_data()
+    return float(weight.asnumpy().std())
+
+
+@restored
+def orthogonal() -> NDArray:
+    weight = initializer(Orthogonal(), (8, 4)).init_data()
+    return (weight.T @ weight).asnumpy()

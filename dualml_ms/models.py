@@ -1,0 +1,122 @@
+"""Users' own MindSpore models in a comparison, see `dualml.parity.models.worker.Room`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.optim import Rule
+from dualml.parity.models.probe import weights
+from dualml.parity.models.trace import leaves
+from dualml_ms.optim import optimizer as own
+from dualml_ms.record import Recorder
+
+__all__ = ["Recorder", "losses", "optimizer", "prepare", "step", "tensor", "train"]
+
+
+def prepare(seed: int) -> None:
+    """PyNative, as hooks need it; blocking, so that an error is raised where it happens."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    ms.runtime.launch_blocking()
+    ms.set_seed(seed)
+
+
+def train(model: nn.Cell, on: bool) -> None:
+    if isinstance(model, nn.Cell):  # what else it is the recorder says
+        model.set_train(on)  # a cell starts in evaluation mode
+
+
+def tensor(array: NDArray[Any]) -> ms.Tensor:
+    if array.dtype.kind in "iu":
+        array = array.astype(np.int32)  # several kernels refuse int64
+    return ms.Tensor(array)
+
+
+def optimizer(model: nn.Cell, given: Any) -> Any:
+    parameters = model.trainable_params()
+    made = own(given, parameters) if isinstance(given, Rule) else given(parameters)
+    if not isinstance(made, nn.Optimizer):
+        raise UserError(
+            f"the optimizer must be a mindspore.nn.Optimizer; received {type(made).__name__} "
+            "(those of mint.optim change nothing on a CPU)"
+        )
+    return made
+
+
+def step(
+    model: nn.Cell,
+    loss: Callable[[Any, Any], ms.Tensor] | None,
+    optimizer: nn.Optimizer | None,
+    recorder: Recorder,
+) -> Callable[..., None]:
+    takes = getattr(loss, "targets", True)
+    parameters = model.trainable_params() if optimizer is None else optimizer.parameters
+    order = {id(p): name for name, p in model.parameters_and_names()}
+
+    def mean(*given: Any) -> ms.Tensor:
+        *inputs, targets = given if takes else (*given, None)
+        return loss(model(*inputs), targets)
+
+    gradient = ms.value_and_grad(mean, None, ms.ParameterTuple(parameters))
+
+    def forward(*given: Any) -> None:
+        model(*given)
+
+    def one(*given: Any) -> None:
+        value, found = gradient(*given)
+        named = {order[id(p)]: g for p, g in zip(parameters, found, strict=True)}
+        recorder.saw(loss=value, gradients=named)
+        if optimizer is not None:
+            optimizer(found)
+
+    return forward if loss is None else one
+
+
+def losses() -> dict[str, Callable[[Any, Any], ms.Tensor]]:
+    return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, ms.Tensor)
+
+
+def first(outputs: Any) -> ms.Tensor:
+    found = [value for _, value in leaves(outputs, is_tensor)]
+    if not found:
+        raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
+    return found[0]
+
+
+def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
+    logits = first(outputs)
+    return ops.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
+    value = first(outputs)
+    if value.shape != targets.shape:
+        raise UserError(f"loss 'mse': outputs {value.shape}, targets {targets.shape}")
+    return ops.mean((value - targets) * (value - targets))
+
+
+def probe(outputs: Any, _: None) -> ms.Tensor:
+    """The sum over all outputs of mean(c · y) with fixed normal numbers c."""
+    if isinstance(outputs, Mapping):
+        outputs = tuple(outputs.values())
+    total = None
+    for i, (_, y) in enumerate(leaves(outputs, is_tensor)):
+        if y.is_floating_point():
+            part = (y * ms.Tensor(weights(i, y.shape), y.dtype)).mean()
+            total = part if total is None else total + part
+    if total is None:
+        raise UserError("no output is a floating-point number; compare with loss='none'")
+    return total
+
+
+probe.targets = False

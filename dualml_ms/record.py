@@ -1,0 +1,169 @@
+"""Record the first steps of a MindSpore script, to be compared with a PyTorch one elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.recorder import Recorder as Base
+from dualml_ms.environment import environment
+from dualml_ms.optim import RuleOptimizer, state
+
+Arrays = dict[str, NDArray[Any]]
+#: Attributes of MindSpore's optimizers → PyTorch's names of the same slots. `nn.SGD` keeps in
+#: ``stat`` only whether a first step was made.
+SLOTS = {
+    "moment1": "exp_avg",
+    "moment2": "exp_avg_sq",
+    "moments1": "exp_avg",
+    "moments2": "exp_avg_sq",
+    "exp_avg": "exp_avg",
+    "exp_avg_sq": "exp_avg_sq",
+    "max_exp_avg_sq": "max_exp_avg_sq",
+    "moments": "momentum_buffer",
+    "ms": "square_avg",
+    "mg": "grad_avg",
+    "moment": "momentum_buffer",
+}
+#: Of these classes ``accum`` is a momentum; of `nn.Adagrad` a sum of squares.
+ACCUM = {"SGD": "momentum_buffer", "Adagrad": "sum"}
+
+
+def put(parameter: ms.Parameter, value: NDArray[Any]) -> None:
+    """Change the values where they are: MindSpore's own optimizers are compiled, and after a
+    ``set_data`` would go on with the memory that the parameter had before."""
+    ops.assign(parameter, ms.Tensor(value, parameter.dtype))
+
+
+class Recorder(Base):
+    """See `dualml.parity.models.recorder.Recorder`.
+
+    Cells are watched by forward hooks, which MindSpore calls in PyNative mode only; MindSpore keeps
+    no gradients, so `saw` takes them.
+
+    Raises:
+        UserError: in graph mode.
+
+    Example:
+        >>> import tempfile
+        >>> ms.set_context(mode=ms.PYNATIVE_MODE)
+        >>> cell = nn.Dense(3, 1)
+        >>> optimizer = nn.SGD(cell.trainable_params(), 0.1)
+        >>> recorder = Recorder(cell, tempfile.mkdtemp(), optimizer)
+        >>> gradient = ms.value_and_grad(lambda x: cell(x).mean(), None, optimizer.parameters)
+        >>> x = ms.ops.ones((2, 3))
+        >>> with recorder.step(x):
+        ...     loss, gradients = gradient(x)
+        ...     recorder.saw(loss=loss, gradients=gradients)
+        ...     _ = optimizer(gradients)
+        >>> recorder.trace.names("update", 1)
+        ['weight', 'bias']
+    """
+
+    framework = "mindspore"
+
+    def check(self, model: Any) -> None:
+        if not isinstance(model, nn.Cell):
+            raise UserError(f"expected a mindspore.nn.Cell; received {type(model).__name__}")
+        if ms.get_context("mode") != ms.PYNATIVE_MODE:
+            raise UserError(
+                "a compiled graph calls no hooks; record in PyNative mode: "
+                "ms.set_context(mode=ms.PYNATIVE_MODE)"
+            )
+
+    def environment(self) -> dict[str, str]:
+        return environment(ms.get_context("device_target"), 0)
+
+    def named(self) -> dict[str, ms.Parameter]:
+        return dict(self.model.parameters_and_names())
+
+    def tensors(self) -> list[Tensor]:
+        return [Tensor(n, tuple(p.shape), bool(p.requires_grad)) for n, p in self.named().items()]
+
+    def modules(self) -> dict[str, str]:
+        return {name: type(cell).__name__ for name, cell in self.model.cells_and_names() if name}
+
+    def weights(self) -> Arrays:
+        return {name: self.array(p) for name, p in self.named().items()}
+
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        named = self.named()
+        for name, value in weights.items():
+            put(named[name], np.array(value))
+
+    def named_gradients(self, gradients: Any) -> Arrays:
+        if not isinstance(gradients, Mapping):
+            names = {id(p): name for name, p in self.named().items()}
+            if self.optimizer is None:
+                order = [name for name, p in self.named().items() if p.requires_grad]
+            else:
+                order = [names.get(id(p), p.name) for p in self.optimizer.parameters]
+            if len(order) != len(gradients):
+                raise UserError(
+                    f"saw(gradients=…): {len(order)} trained parameters, {len(gradients)} gradients"
+                )
+            gradients = dict(zip(order, gradients, strict=True))
+        return {name: self.array(g) for name, g in gradients.items()}
+
+    def slots(self) -> dict[str, Arrays]:
+        own, names = self.optimizer, {id(p): name for name, p in self.named().items()}
+        order = [names.get(id(p), p.name) for p in own.parameters]
+        if isinstance(own, RuleOptimizer):
+            return state(own, order)
+        found = {}
+        for attribute, value in vars(own).items():
+            if not isinstance(value, ms.ParameterTuple) or attribute == "stat":
+                continue
+            if [id(p) for p in value] == [id(p) for p in own.parameters]:
+                continue
+            if [p.shape for p in value] != [p.shape for p in own.parameters]:
+                continue
+            name = ACCUM.get(type(own).__name__) if attribute == "accum" else None
+            slot = name or SLOTS.get(attribute, attribute)
+            found[slot] = dict(zip(order, map(self.array, value), strict=True))
+        return found
+
+    def all_parameters(self) -> list[ms.Parameter]:
+        """Of the cell and of the optimizer (its slots and counters), each once."""
+        own = [] if self.optimizer is None else list(self.optimizer.get_parameters())
+        return list({id(p): p for p in [*self.named().values(), *own]}.values())
+
+    def snapshot(self) -> Any:
+        return [(p, p.asnumpy().copy()) for p in self.all_parameters()]
+
+    def restore(self, kept: Any) -> None:
+        for p, value in kept:
+            put(p, value)
+
+    def is_tensor(self, value: Any) -> bool:
+        return isinstance(value, ms.Tensor)
+
+    def array(self, tensor: ms.Tensor) -> NDArray[Any]:
+        if tensor.dtype == ms.bfloat16:
+            tensor = tensor.astype(ms.float32)
+        return tensor.asnumpy().copy()
+
+    def like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
+        return ms.Tensor(array, tensor.dtype)
+
+    @contextlib.contextmanager
+    def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+        def hook(name: str) -> Callable[..., None]:
+            return lambda cell, given, output: tell(name, output)
+
+        handles = [
+            cell.register_forward_hook(hook(name)) for name, cell in self.model.cells_and_names()
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()

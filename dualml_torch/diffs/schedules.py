@@ -1,0 +1,99 @@
+"""Probes about learning-rate schedules in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.optim import lr_scheduler
+
+
+def rates(
+    make: Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler],
+    epochs: int = 8,
+    batches: int = 1,
+) -> NDArray:
+    """How far SGD goes at each of its steps; the scheduler steps once in an epoch."""
+    weight = nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scheduler, places = make(optimizer), [0.0]
+    for _ in range(epochs):
+        for _ in range(batches):
+            weight.grad = torch.ones(())
+            optimizer.step()
+            places.append(weight.item())
+        scheduler.step()
+    return -np.diff(places)
+
+
+def schedule_counter() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
+
+
+def schedule_list_too_short() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[2, 4]), epochs=6)
+
+
+def cosine_decay() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=8))
+
+
+def cosine_past_end() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=4))
+
+
+def exponential_decay() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
+
+
+def warmup() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.LinearLR(sgd, total_iters=4))
+
+
+def step_decay() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[1, 2]), epochs=3, batches=2)
+
+
+def polynomial_decay() -> NDArray:
+    return rates(lambda sgd: lr_scheduler.PolynomialLR(sgd, total_iters=4, power=2.0))
+
+
+def experimental_schedulers() -> dict[str, NDArray]:
+    return {
+        "cosine": rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=4)),
+        "linear": rates(lambda sgd: lr_scheduler.LinearLR(sgd)),
+        "steps": rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[2, 4])),
+        "restarts": rates(lambda sgd: lr_scheduler.CosineAnnealingWarmRestarts(sgd, T_0=3)),
+    }
+
+
+def scheduler_optimizer() -> float:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(3))], lr=0.1)
+    scheduler = lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    optimizer.step()
+    scheduler.step()
+    return optimizer.param_groups[0]["lr"]
+
+
+def lr_change() -> NDArray:
+    weight = nn.Parameter(torch.tensor(0.0))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    weight.grad = torch.tensor(1.0)
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.5
+    optimizer.step()
+    return weight.detach().numpy()
+
+
+def lr_group() -> dict[str, NDArray]:
+    body, head = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(1.0))
+    optimizer = torch.optim.SGD([{"params": [body], "lr": 0.01}, {"params": [head]}], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    for _ in range(3):
+        body.grad, head.grad = torch.tensor(1.0), torch.tensor(1.0)
+        optimizer.step()
+        scheduler.step()
+    return {"body": 1 - body.detach().numpy(), "head": 1 - head.detach().numpy()}

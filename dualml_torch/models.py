@@ -1,0 +1,106 @@
+"""Users' own PyTorch models in a comparison, see `dualml.parity.models.worker.Room`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from dualml.errors import UserError
+from dualml.optim import Rule
+from dualml.parity.models.probe import weights
+from dualml.parity.models.trace import leaves
+from dualml_torch.optim import optimizer as own
+from dualml_torch.record import Recorder
+
+__all__ = ["Recorder", "losses", "optimizer", "prepare", "step", "tensor", "train"]
+
+
+def prepare(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def train(model: torch.nn.Module, on: bool) -> None:
+    if isinstance(model, torch.nn.Module):  # what else it is the recorder says
+        model.train(on)
+
+
+def tensor(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(array)
+
+
+def optimizer(model: torch.nn.Module, given: Any) -> Any:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    made = own(given, parameters) if isinstance(given, Rule) else given(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise UserError(
+            f"the optimizer must be a torch.optim.Optimizer; received {type(made).__name__}"
+        )
+    return made
+
+
+def step(
+    model: torch.nn.Module,
+    loss: Callable[[Any, Any], torch.Tensor] | None,
+    optimizer: torch.optim.Optimizer | None,
+    recorder: Recorder,
+) -> Callable[..., None]:
+    takes = getattr(loss, "targets", True)
+
+    def forward(*given: Any) -> None:
+        with torch.no_grad():
+            model(*given)
+
+    def one(*given: Any) -> None:
+        *inputs, targets = given if takes else (*given, None)
+        model.zero_grad()
+        value = loss(model(*inputs), targets)
+        value.backward()
+        recorder.saw(loss=value)
+        if optimizer is not None:
+            optimizer.step()
+
+    return forward if loss is None else one
+
+
+def losses() -> dict[str, Callable[[Any, Any], torch.Tensor]]:
+    return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
+
+
+def first(outputs: Any) -> torch.Tensor:
+    found = [value for _, value in leaves(outputs, torch.is_tensor)]
+    if not found:
+        raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
+    return found[0]
+
+
+def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    logits = first(outputs)
+    return functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
+def mse(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    value = first(outputs)
+    if value.shape != targets.shape:
+        raise UserError(f"loss 'mse': outputs {tuple(value.shape)}, targets {tuple(targets.shape)}")
+    return functional.mse_loss(value, targets)
+
+
+def probe(outputs: Any, _: None) -> torch.Tensor:
+    """The sum over all outputs of mean(c · y) with fixed normal numbers c."""
+    if isinstance(outputs, Mapping):
+        outputs = tuple(outputs.values())
+    total = None
+    for i, (_, y) in enumerate(leaves(outputs, torch.is_tensor)):
+        if y.is_floating_point():
+            part = (y * torch.from_numpy(weights(i, tuple(y.shape))).to(y.dtype)).mean()
+            total = part if total is None else total + part
+    if total is None or not total.requires_grad:
+        raise UserError("no output depends on a parameter; compare with loss='none'")
+    return total
+
+
+probe.targets = False  # type: ignore[attr-defined]

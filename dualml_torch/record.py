@@ -1,0 +1,149 @@
+"""Record the first steps of a PyTorch script, to be compared with a MindSpore one elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.recorder import Recorder as Base
+from dualml_torch.environment import environment
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Recorder(Base):
+    """See `dualml.parity.models.recorder.Recorder`.
+
+    Gradients are those of ``.grad`` when the optimizer's step begins, or at the end of the block
+    if no optimizer was given; only the loss has to be said.
+
+    Example:
+        >>> import tempfile
+        >>> model = torch.nn.Linear(3, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> recorder = Recorder(model, tempfile.mkdtemp(), optimizer)
+        >>> x = torch.ones(2, 3)
+        >>> with recorder.step(x):
+        ...     loss = model(x).mean()
+        ...     loss.backward()
+        ...     recorder.saw(loss=loss)
+        ...     optimizer.step()
+        >>> recorder.trace.names("update", 1)
+        ['weight', 'bias']
+    """
+
+    framework = "torch"
+
+    def check(self, model: Any) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise UserError(f"expected a torch.nn.Module; received {type(model).__name__}")
+
+    def environment(self) -> dict[str, str]:
+        first = next(iter(self.model.parameters()), torch.empty(0))
+        return environment(str(first.device), torch.get_num_threads())
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """Parameters, then buffers; one that has two names once."""
+        return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+
+    def tensors(self) -> list[Tensor]:
+        return [
+            Tensor(name, tuple(t.shape), isinstance(t, torch.nn.Parameter) and t.requires_grad)
+            for name, t in self.named().items()
+        ]
+
+    def modules(self) -> dict[str, str]:
+        return {name: type(m).__name__ for name, m in self.model.named_modules() if name}
+
+    def weights(self) -> Arrays:
+        return {name: self.array(t) for name, t in self.named().items()}
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        named = self.named()
+        for name, value in weights.items():
+            named[name].copy_(torch.from_numpy(np.array(value)))
+
+    def gradients(self) -> Arrays:
+        return self.named_gradients([p.grad for p in self.trained().values()])
+
+    def trained(self) -> dict[str, torch.nn.Parameter]:
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def named_gradients(self, gradients: Any) -> Arrays:
+        trained = self.trained()
+        if not isinstance(gradients, Mapping):
+            gradients = dict(zip(trained, gradients, strict=True))
+        if all(g is None for g in gradients.values()):
+            return {}
+        return {  # None: the loss does not depend on it; MindSpore says zero
+            name: np.zeros(tuple(trained[name].shape), np.float32) if g is None else self.array(g)
+            for name, g in gradients.items()
+        }
+
+    def slots(self) -> dict[str, Arrays]:
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        found: dict[str, Arrays] = {}
+        for p, state in self.optimizer.state.items():
+            for slot, value in state.items():
+                if torch.is_tensor(value) and value.shape == p.shape and id(p) in names:
+                    if slot == "step":  # of a parameter that is one number
+                        continue
+                    found.setdefault(slot, {})[names[id(p)]] = self.array(value)
+        return found
+
+    def snapshot(self) -> Any:
+        gradients = {n: None if p.grad is None else p.grad.clone()
+                     for n, p in self.trained().items()}  # fmt: skip
+        weights = {name: t.detach().clone() for name, t in self.named().items()}
+        state = None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict())
+        return weights, gradients, state
+
+    @torch.no_grad()
+    def restore(self, kept: Any) -> None:
+        weights, gradients, state = kept
+        for name, t in self.named().items():
+            t.copy_(weights[name])
+        for name, p in self.trained().items():
+            p.grad = None if gradients[name] is None else gradients[name].clone()
+        if state is not None:
+            self.optimizer.load_state_dict(copy.deepcopy(state))
+
+    def is_tensor(self, value: Any) -> bool:
+        return torch.is_tensor(value)
+
+    def array(self, tensor: torch.Tensor) -> NDArray[Any]:
+        tensor = tensor.detach().cpu()
+        if tensor.dtype == torch.bfloat16:
+            tensor = tensor.float()
+        return tensor.resolve_conj().numpy().copy()
+
+    def like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(array).to(tensor.device, tensor.dtype)
+
+    @contextlib.contextmanager
+    def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+        def hook(name: str) -> Callable[..., None]:
+            return lambda module, given, output: tell(name, output)
+
+        handles: list[Any] = [
+            module.register_forward_hook(hook(name)) for name, module in self.model.named_modules()
+        ]
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            handles.append(self.optimizer.register_step_pre_hook(self.before_update))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
+        self.note_gradients(self.gradients())

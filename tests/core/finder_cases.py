@@ -1,0 +1,301 @@
+"""Scenes for the finder, made in this process: the referee against itself with something planted.
+
+What plays a framework is the referee's code in single precision: weights go in and everything comes
+out as float32, so that there is rounding to be told from what was planted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dualml.aggregation.parallel import DataParallel
+from dualml.data import load as load_data
+from dualml.experiment.deals import Feed
+from dualml.experiment.freeze import freeze
+from dualml.experiment.plan import Plan
+from dualml.experiment.schema import Experiment
+from dualml.finder.find import explain
+from dualml.finder.replay import DRAWS, Replay, States
+from dualml.finder.scene import Scene, Side
+from dualml.model.spec import LSTM, Attention, Embedding, LayerNorm, Linear, MaxPool2d, ReLU
+from dualml.reference import backend as reference
+from dualml.reference.backend import NumpyBackend, NumpyTraining
+from dualml.reference.communicator import run_threads
+from dualml.reference.layers import PAIRS
+from dualml.reference.losses import LOSSES
+from dualml.reference.split import NumpyStage
+from dualml.runner.trial import Trial
+from dualml.runner.worker import samples_of
+
+#: Something planted: changes modules until the patch is undone.
+Fault = Callable[[pytest.MonkeyPatch], None]
+STEPS = (1, 2, 3)
+ADAM = {"name": "adam", "lr": 0.002, "eps": 1e-3}
+SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+IMAGES: dict[str, dict[str, Any]] = {
+    "softmax": {"model": "softmax", "optimizer": {**SGD, "weight_decay": 0.01}},
+    "adam": {"model": "mlp", "optimizer": ADAM},
+    "adamw": {"model": "mlp", "optimizer": {**ADAM, "name": "adamw", "weight_decay": 0.1}},
+    "nesterov": {"model": "softmax", "optimizer": {**SGD, "nesterov": True},
+                 "schedule": {"kind": "cosine", "warmup": 3}},
+    "rmsprop": {"model": "softmax", "optimizer": {"name": "rmsprop", "lr": 3e-4, "eps": 1e-3}},
+    "adagrad": {"model": "softmax", "optimizer": {"name": "adagrad", "lr": 0.02}},
+    "lenet": {"model": "lenet", "optimizer": ADAM},
+    "vit": {"model": "vit", "optimizer": ADAM},
+    "nodes": {"model": "softmax", "optimizer": SGD, "world_size": 2},
+    "pipeline": {"model": "mlp", "optimizer": SGD, "world_size": 2,
+                 "split": {"stages": 2, "micro_batches": 4}},
+}  # fmt: skip
+TEXTS = {"rnn": {"optimizer": {"name": "sgd", "lr": 0.5}}}
+
+
+@functools.cache
+def plan(text: bool) -> Plan:
+    arms = TEXTS if text else IMAGES
+    sizes = {"words": 100, "length": 6} if text else {}
+    name = "sentences" if text else "digits"
+    told = {
+        "name": "cases", "title": {"en": "x"}, "model": "rnn_lm_dropout" if text else "mlp",
+        "data": {"name": name, "train": 30, "test": 10, **sizes},
+        "evaluation": {"train_samples": 5},
+        "arms": {n: {"batch_size": 8, "updates": 4, **arm} for n, arm in arms.items()},
+    }  # fmt: skip
+    return freeze(Experiment.model_validate(told), load_data(name, explicit=True, **sizes))
+
+
+@functools.cache
+def samples(text: bool) -> Any:
+    return samples_of(plan(text))
+
+
+class Single(Replay):
+    """As a backend in float32 would have it."""
+
+    def once(self, weights: Any, state: Any, *rest: Any) -> Any:
+        narrow = {name: np.float32(w) for name, w in weights.items()}
+        found = super().once(narrow, state, *rest)
+        return {k: np.float32(a) if a.dtype.kind == "f" else a for k, a in found.items()}
+
+
+def played(arm: str, kind: type[Replay], states: States | None = None) -> tuple[States, Side]:
+    """The replay of an arm by all of its ranks; without ``states`` it makes them."""
+    text = arm in TEXTS
+    own = plan(text)
+    told: dict[int, Any] = {}
+
+    def one(comm: Any = None) -> None:
+        trial = Trial(own, arm, 0, NumpyBackend(), samples(text), Path(), lambda **_: None,
+                      comm=comm)  # fmt: skip
+        made = kind(trial, lambda: None)
+        start = (trial.training.weights(), trial.training.state())
+        given = made.chain(start, STEPS[0], STEPS[-1]) if states is None else states
+        told[trial.ranks.rank] = (given, *made.look(given, DRAWS if kind is Single else 0))
+
+    size = own.experiment.arms[arm].world_size
+    if size == 1:
+        one()
+    else:
+        run_threads(size, one, 60)
+    ranks = [told[r] for r in range(size)]
+    return ranks[0][0], Side("numpy", [r[1] for r in ranks], [r[2] for r in ranks])
+
+
+@functools.cache
+def found(case: str) -> dict[str, Any]:
+    """What the finder says of a case, with the fault on the side of torch."""
+    arm, fault, *_ = CASES[case]
+    return finding(arm, {"torch": fault})
+
+
+@functools.cache
+def referee(arm: str) -> tuple[States, Side]:
+    return played(arm, Replay)
+
+
+def scene(arm: str, faults: Mapping[str, Fault | None]) -> Scene:
+    """The referee, and for each name of a backend one that has this fault."""
+    states, right = referee(arm)
+    sides = {"numpy": right}
+    for name, fault in faults.items():
+        with pytest.MonkeyPatch.context() as patch:
+            if fault is not None:
+                fault(patch)
+            sides[name] = replace(played(arm, Single, states)[1], backend=name)
+    text = arm in TEXTS
+    own = samples(text)
+    return Scene(plan(text), arm, 0, own.train_x, own.train_y, states, sides, list(STEPS))
+
+
+def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) -> dict[str, Any]:
+    """What the finder says of it, with what `findings` adds."""
+    found = explain(scene(arm, faults), list(faults), margin)
+    return {"arm": arm, "seed": 0, "a": "torch", "b": "mindspore", "margin": margin, **found}
+
+
+# --- what is planted ------------------------------------------------------------------------------
+
+
+def around(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
+    """``change(right, …)`` in place of a function."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        right = getattr(owner, name)
+        patch.setattr(owner, name, lambda *args, **more: change(right, *args, **more))
+
+    return fault
+
+
+def rule(**fields: Any) -> Fault:
+    def init(right: Any, self: Any, model: Any, rule: Any, *rest: Any) -> None:
+        right(self, model, replace(rule, **fields), *rest)
+
+    return around(NumpyTraining, "__init__", init)
+
+
+def held(change: Callable[[Any, Any], tuple[Any, Any]]) -> Fault:
+    """Another training set."""
+
+    def init(right: Any, self: Any, *args: Any) -> None:
+        right(self, *args)
+        self.x, self.y = change(self.x, self.y)
+
+    return around(NumpyTraining, "__init__", init)
+
+
+def layer(kind: type, change: Callable[..., Any]) -> Fault:
+    """``change(forward, layer, x, params)`` is what comes out of all layers of a kind."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        right, back = PAIRS[kind]
+
+        def forward(layer: Any, x: Any, params: Any) -> Any:
+            return change(lambda *a: right(*a)[0], layer, x, params), right(layer, x, params)[1]
+
+        patch.setitem(PAIRS, kind, (forward, back))
+
+    return fault
+
+
+def loss(change: Callable[..., Any]) -> Fault:
+    """``change(loss, logits, labels)`` is the loss; its gradient stays."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        right = LOSSES["cross_entropy"]
+        patch.setitem(
+            LOSSES, "cross_entropy",
+            lambda out, y: (change(lambda *a: right(*a)[0], out, y), right(out, y)[1]),
+        )  # fmt: skip
+
+    return fault
+
+
+def gradient(change: Callable[[Any, Any], Any]) -> Fault:
+    def changed(right: Any, self: Any, batch: Any) -> Any:
+        value, grads = right(self, batch)
+        return value, change(grads, batch)
+
+    return around(NumpyTraining, "gradient", changed)
+
+
+def ranks_sum(change: Callable[[Any, Any, int], Any]) -> Fault:
+    """``change(sum, x, rank)`` is what a rank has after the collective of one bucket."""
+    return around(
+        DataParallel, "sum",
+        lambda right, self, x, b: change(lambda x: right(self, x, b), np.array(x), self.comm.rank),
+    )  # fmt: skip
+
+
+def both(*faults: Fault) -> Fault:
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        for one in faults:
+            one(patch)
+
+    return fault
+
+
+def half_state(right: Any, self: Any, *args: Any) -> None:
+    right(self, *args)
+    self._state = {s: {n: np.float64(np.float16(a)) for n, a in named.items()}
+                   for s, named in self._state.items()}  # fmt: skip
+
+
+def clipped(grads: Any, batch: Any) -> Any:
+    norm = np.sqrt(sum((g**2).sum() for g in grads.values()))
+    return {n: g * (0.5 / norm) for n, g in grads.items()}
+
+
+def noisy(forward: Any, layer: Any, x: Any, params: Any) -> Any:
+    y = forward(layer, x, params)
+    return y + y.std() * np.random.default_rng(0).normal(size=y.shape)
+
+
+def alone(total: Any, x: Any, rank: int) -> Any:
+    mine = x.copy()
+    whole = total(x)
+    return mine if rank == 1 else whole
+
+
+def gates(forward: Any, layer: Any, x: Any, params: Any) -> Any:
+    turned = {leaf: np.concatenate([np.split(a, 4)[i] for i in (0, 2, 1, 3)])
+              for leaf, a in params.items()}  # fmt: skip
+    return forward(layer, x, turned)
+
+
+def smoothed(loss: Any, out: Any, y: Any) -> Any:
+    every = np.mean([loss(out, np.full_like(y, c)) for c in range(out.shape[-1])])
+    return 0.9 * loss(out, y) + 0.1 * every
+
+
+#: Name → arm, what is planted, phase, tensor (None: any), cause.
+CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
+    "labels": ("adam", held(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
+    "axes": ("softmax", held(lambda x, y: (x.swapaxes(-1, -2), y)), "data", "x", "image-layout"),
+    "dropped": ("softmax", both(*(
+        around(NumpyTraining, name, lambda right, self, batch: right(self, batch[:-1]))
+        for name in ("given", "gradient"))), "data", "x", "dropped-samples"),
+    "next": ("nodes", around(Feed, "parts", lambda right, self, step: right(self, step + 1)),
+             "data", "x", "other-update"),
+    "leaky": ("lenet", layer(ReLU, lambda f, own, x, p: np.where(x > 0, x, 0.2 * x)), "forward",
+              "relu1", "leaky-relu"),
+    "pool": ("lenet", layer(MaxPool2d, lambda f, own, x, p: -f(own, -x, p)), "forward", "pool1",
+             "minimum-pool"),
+    "bias": ("adam", layer(Linear, lambda f, own, x, p: f(own, x, {**p, "bias": 0 * p["bias"]})),
+             "forward", "fc1", "missing-bias"),
+    "eps": ("vit", layer(LayerNorm, lambda f, own, x, p: f(replace(own, eps=1e-2), x, p)),
+            "forward", None, "layernorm-eps"),
+    "causal": ("vit", layer(Attention, lambda f, own, x, p: f(replace(own, causal=True), x, p)),
+               "forward", None, "attention-mask"),
+    "wide": ("rnn", layer(Embedding, lambda f, own, x, p: f(own, x, p) * np.sqrt(own.features)),
+             "forward", None, "scaled-embedding"),
+    "gates": ("rnn", layer(LSTM, gates), "forward", None, "gate-order"),
+    "smoothing": ("adam", loss(smoothed), "loss", "batch", "label-smoothing"),
+    "sum": ("softmax", loss(lambda f, out, y: f(out, y) * len(y)), "loss", "batch", "sum-not-mean"),
+    "eval": ("rnn", lambda patch: patch.setattr(reference, "masks", lambda *_: {}), "loss",
+             "batch", "eval-mode"),
+    "clipped": ("adam", gradient(clipped), "gradient", None, "clipped-gradient"),
+    "frozen": ("adam", gradient(lambda g, _: {**g, "fc1.weight": 0 * g["fc1.weight"]}), "gradient",
+               "fc1.weight", "frozen-parameters"),
+    "ranks": ("nodes", around(DataParallel, "factor", lambda *_: 1.0), "gradient", None,
+              "sum-not-mean"),
+    "micro": ("pipeline", around(
+        NumpyStage, "loss_backward", lambda right, self, micro, share: right(
+            self, micro, 0.0 if micro == 2 else share)), "gradient", None, "lost-micro-batch"),
+    "alone": ("nodes", ranks_sum(alone), "aggregation", None, "unsynchronised-rank"),
+    "lost": ("nodes", ranks_sum(lambda f, x, rank: f(0 * x if rank == 1 else x)), "aggregation",
+             None, "lost-rank"),
+    "twice": ("nodes", ranks_sum(lambda f, x, rank: f(x) / 2), "aggregation", None,
+              "averaged-twice"),
+    "hat": ("adam", rule(eps_form="hat"), "update", None, "adam-epsilon"),
+    "decay": ("adamw", rule(weight_decay=0.0), "update", None, "missing-decay"),
+    "nesterov": ("nesterov", rule(nesterov=False), "update", None, "nesterov"),
+    "alpha": ("rmsprop", rule(alpha=0.9), "update", None, "other-alpha"),
+    "state": ("softmax", around(NumpyTraining, "update", half_state), "state", None,
+              "half-precision"),
+}  # fmt: skip

@@ -1,0 +1,104 @@
+"""The finder's words for its causes: one table for each that a guess can name, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dualml import finder
+from dualml.diffs.load import catalogue
+
+FOLDER = Path(finder.__file__).parent
+CAUSES: dict[str, dict[str, Any]] = tomllib.loads((FOLDER / "causes.toml").read_text("utf-8"))
+#: Function → which of its arguments is the cause.
+MAKERS = {"Guess": 0, "guess": 0, "chosen": 0, "scaled": 1, "weighted": 1}
+#: Cause and the keys of its detail, None where they do not stand at the same place.
+Named = tuple[str, set[str] | None]
+by_cause = pytest.mark.parametrize("cause", CAUSES)
+
+
+def words(node: ast.expr) -> list[str]:
+    """The causes that an expression can be; a name is found where it gets its value."""
+    if isinstance(node, ast.IfExp):
+        return words(node.body) + words(node.orelse)
+    if isinstance(node, ast.Name):
+        return []
+    assert isinstance(node, ast.Constant), f"line {node.lineno}: cannot tell which cause this is"
+    return [node.value]
+
+
+def keys(node: ast.expr | None) -> set[str] | None:
+    if not isinstance(node, ast.Dict):
+        return None
+    return {key.value for key in node.keys if isinstance(key, ast.Constant)}
+
+
+def called(node: ast.Call, maker: str) -> Iterator[Named]:
+    """Of ``Guess(cause, predict, detail)`` and the functions that make one."""
+    detail: set[str] | None = None
+    if maker == "chosen":
+        detail = {str(word.arg) for word in node.keywords}
+    elif maker in ("Guess", "guess"):
+        detail = keys(node.args[2]) if len(node.args) > 2 else set()
+    for cause in words(node.args[MAKERS[maker]]):
+        yield cause, detail
+    if maker == "scaled":  # the factors that it knows
+        yield from ((cause, {"factor"}) for cause in keys(node.args[2]) or ())
+
+
+def named(tree: ast.AST) -> Iterator[Named]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=maker)) if maker in MAKERS:
+                yield from called(node, maker)
+            case ast.Tuple(elts=[ast.Constant() | ast.IfExp() as first, *_, ast.Dict() as detail]):
+                yield from ((cause, keys(detail)) for cause in words(first))  # (cause, …, detail)
+            case ast.Assign(targets=[ast.Name(id="cause")], value=value):
+                yield from ((cause, None) for cause in words(value))
+
+
+NAMED = [one for path in sorted((FOLDER / "causes").glob("*.py"))
+         for one in named(ast.parse(path.read_text("utf-8")))]  # fmt: skip
+
+
+def placeholders(text: str) -> list[str]:
+    return sorted(name for _, name, _, _ in string.Formatter().parse(text) if name is not None)
+
+
+def test_every_cause_has_its_words_and_no_other() -> None:
+    found = {cause for cause, _ in NAMED}
+    assert (found - set(CAUSES), set(CAUSES) - found) == (set(), set())
+
+
+@by_cause
+def test_words_are_in_both_languages(cause: str) -> None:
+    told = CAUSES[cause]
+    assert set(told) == {"says", "remedy", "entries"}
+    for field in ("says", "remedy"):
+        en, zh = told[field]["en"], told[field]["zh"]
+        assert re.search(r"[\u4e00-\u9fff]", zh), field
+        assert not re.search(r"[\u3000-\u9fff\uff00-\uffef]", en), field
+        assert placeholders(en) == placeholders(zh), field
+        assert not en.endswith("."), field
+        assert not zh.endswith("。"), field
+
+
+@by_cause
+def test_every_guess_has_the_numbers_that_are_told(cause: str) -> None:
+    told = set(placeholders(CAUSES[cause]["says"]["en"]))
+    assert placeholders(CAUSES[cause]["remedy"]["en"]) == []
+    for name, detail in NAMED:
+        if name == cause and detail is not None:
+            assert told <= detail, detail
+
+
+@by_cause
+def test_entries_are_in_the_catalogue(cause: str) -> None:
+    assert set(CAUSES[cause]["entries"]) <= set(catalogue())

@@ -1,0 +1,380 @@
+"""The finder on scenes where it is known what was planted, and on whose side."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import finder_cases as cases
+import numpy as np
+import pytest
+from finder_cases import CASES, STEPS, finding, found
+from safetensors.numpy import save
+from test_parity import STEPS as TRACED
+from test_parity import trajectory
+
+from dualml.errors import TrialError
+from dualml.finder.causes import GUESSES, Guess, Suspect
+from dualml.finder.causes.base import fit, rounded, squares, unexplained
+from dualml.finder.find import ENOUGH, failures, rank
+from dualml.finder.localise import elements, same, width_of
+from dualml.finder.paragraph import causes, paragraph
+from dualml.finder.replay import Replay, flatten, replay, steps_of, unflatten
+from dualml.finder.scene import PHASES, Scene, Side, read_side, read_states
+from dualml.model.spec import ReLU
+from dualml.parity.envelope import Envelope
+from dualml.parity.pairs import compare
+from dualml.reference.backend import NumpyBackend
+from dualml.runner.guards import check_loaded
+from dualml.runner.trial import Trial
+
+#: Cases in which not all ranks are off.
+LONE = {"alone": [1]}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_planted_is_found(case: str) -> None:
+    _, _, phase, tensor, cause = CASES[case]
+    told = found(case)
+    assert (told["status"], told["backend"], told["guilty"]) == ("found", "torch", ["torch"])
+    assert (told["step"], told["phase"], told["causes"][0]["cause"]) == (1, phase, cause)
+    assert told["causes"][0]["score"] >= ENOUGH
+    assert tensor in (None, told["tensor"])
+    assert told["ranks"] == LONE.get(case, list(range(told["world_size"])))
+    assert told["tensor"] in told["tensors"]
+    assert len(told["tensors"]) <= told["of_tensors"]
+
+
+def test_every_phase_has_a_case() -> None:
+    assert {phase for _, _, phase, _, _ in CASES.values()} == set(PHASES)
+
+
+def test_details_are_told() -> None:
+    assert found("leaky")["causes"][0]["detail"] == {"slope": 0.2}
+    assert found("gates")["causes"][0]["detail"] == {"order": "igfo"}
+    assert found("frozen")["causes"][0]["detail"] == {"parameters": ["fc1.weight"]}
+    assert found("clipped")["causes"][0]["detail"]["norm"] == pytest.approx(0.5, rel=1e-4)
+    assert found("alone")["causes"][0]["detail"] == {"ranks": [1]}
+    lost = found("lost")["causes"][0]["detail"]
+    assert (lost["ranks"], str(lost["weights"])) == ([1], "[0.0]")
+    micro = found("micro")["causes"][0]["detail"]
+    assert (micro["micro-batches"], str(micro["weights"]), micro["usual"]) == ([2], "[0.0]", 1.0)
+    assert found("micro")["owners"] == [1]
+    assert found("lost")["collective"] == "all_reduce"
+
+
+def test_elements_are_told() -> None:
+    told = found("labels")
+    first = told["elements"]["largest"][0]
+    assert first["found"] == (first["expected"] + 1) % 10
+    assert told["elements"]["share"] == 1
+    assert found("dropped")["elements"]["shape"] == [[7, 1, 28, 28], [8, 1, 28, 28]]
+
+
+def test_nothing_planted_is_rounding() -> None:
+    for arm in ("softmax", "rnn", "nodes"):
+        told = finding(arm, {"torch": None, "mindspore": None})
+        assert told["status"] == "rounding only"
+        assert 0 < told["worst"]["ratio"] <= 10
+        for lang in ("en", "zh"):
+            assert f"{told['worst']['ratio']:.1f}" in paragraph(told, lang)
+
+
+def test_what_nobody_knows_is_only_localised() -> None:
+    told = finding("lenet", {"torch": cases.layer(ReLU, cases.noisy)})
+    assert (told["status"], told["phase"], told["layer"]) == ("localised", "forward", "relu1")
+    assert all(cause["score"] < ENOUGH for cause in told["causes"])
+    assert "in the catalogue" in paragraph(told)
+
+
+def test_what_is_not_finite_has_no_cause() -> None:
+    lost = cases.gradient(lambda g, _: {n: np.nan * a for n, a in g.items()})
+    told = finding("softmax", {"torch": lost})
+    assert (told["status"], told["phase"]) == ("localised", "gradient")
+    assert told["causes"] == []
+    assert "off by inf (inf times" in (text := paragraph(told))
+    assert "is nan, the rule gives" in text
+
+
+def test_the_side_is_told() -> None:
+    fault = CASES["nesterov"][1]
+    one = finding("nesterov", {"torch": None, "mindspore": fault})
+    assert (one["backend"], one["guilty"]) == ("mindspore", ["mindspore"])
+    assert one["others"]["torch"] < 1e-5 < one["distance"]
+    assert "torch agrees with the referee" in paragraph(one)
+    two = finding("nesterov", {"torch": fault, "mindspore": fault})
+    assert two["guilty"] == ["torch", "mindspore"]
+    assert "so is mindspore" in paragraph(two)
+    assert "mindspore 也偏离" in paragraph(two, "zh")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_paragraph_says_what_was_found(case: str, lang: str) -> None:
+    told, cause = found(case), CASES[case][4]
+    text = paragraph(told, lang)
+    for word in (CASES[case][0], "torch", str(told["step"])):
+        assert word in text
+    assert told["tensor"] in text or told["phase"] == "loss"
+    assert causes()[cause]["remedy"][lang] in text
+    assert all(part in text for part in re.split(r"{.*?}", causes()[cause]["says"][lang]))
+    assert not re.search(r"[{}]|nan|inf\b", text)
+    if told["world_size"] > 1:
+        assert "rank " in text
+    prose = re.sub(r"`[^`]*`", "", text)
+    if lang == "zh":
+        assert not re.search(r"[a-z]{2,}[,;:]? [a-z]{2,}[,;:]? [a-z]{2,}", prose)
+        assert "  " not in text
+    else:
+        assert not re.search(r"[\u3000-\u9fff\uff00-\uffef]", text)
+        assert text.endswith(".")
+
+
+def test_a_replay_that_failed_says_why() -> None:
+    told = {"arm": "gd", "seed": 3, "a": "x", "b": "y", "status": "not replayed"}
+    assert "no room." in (text := paragraph({**told, "reason": "no room."}))
+    assert "gd, seed 3" in text
+    assert "no room。" in paragraph({**told, "reason": "no room."}, "zh")
+
+
+# --- every guess ----------------------------------------------------------------------------------
+
+#: Arm → the phases for which it has guesses of its own.
+OWN = {
+    **dict.fromkeys(("nesterov", "rmsprop", "adagrad"), ("update", "state")),
+    "softmax": ("data", "loss", "gradient", "update", "state"), "adamw": ("update",),
+    "lenet": ("forward",), "vit": ("forward",), "rnn": ("data", "forward", "loss", "gradient"),
+    "nodes": ("data", "loss", "gradient", "aggregation", "update"),
+    "pipeline": ("loss", "gradient"),
+}  # fmt: skip
+
+
+def suspects(arm: str, change: Any) -> list[Suspect]:
+    """One for each phase, and each layer, with everything changed on one side."""
+    states, right = cases.referee(arm)
+    text = arm in cases.TEXTS
+    own = cases.samples(text)
+    ranks = [{key: change(a) for key, a in r.items()} for r in right.ranks]
+    sides = {"numpy": right, "torch": Side("torch", ranks, right.widths)}
+    made = Scene(cases.plan(text), arm, 0, own.train_x, own.train_y, states, sides, list(STEPS))
+    looks, named = [(2, r) for r in range(len(ranks))], {}
+    for key in right.ranks[0]:
+        _, phase, tensor = key.split("/", 2)
+        if phase in OWN[arm]:
+            named[phase, tensor if phase == "forward" else ""] = tensor
+    return [Suspect(made, "torch", phase, name, looks) for (phase, _), name in named.items()]
+
+
+def noise(a: np.ndarray) -> np.ndarray:
+    factor = 1 + 0.1 * np.random.default_rng(0).normal(size=a.shape)
+    return a * factor if a.dtype.kind == "f" else (a + 1) % 5
+
+
+@pytest.mark.parametrize("arm", OWN)
+def test_every_guess_predicts_numbers_or_nothing(arm: str) -> None:
+    found = suspects(arm, noise)
+    assert {s.phase for s in found} == set(OWN[arm])
+    for suspect in found:
+        known = 0
+        for guess in GUESSES[suspect.phase](suspect):
+            for look in suspect.looks:
+                predicted = guess.predict(*look)
+                known += bool(predicted)
+                assert set(predicted) <= set(suspect.right(*look)), guess.cause
+                if guess.detail.get("eps") != 0.0:  # 0/0 where nothing has flowed
+                    assert all(np.isfinite(a).all() for a in predicted.values()), guess
+            assert not math.isnan(unexplained(suspect, guess)), guess
+        assert known > 2
+
+
+@pytest.mark.parametrize("arm", ["softmax", "lenet", "rnn", "nodes", "pipeline"])
+@pytest.mark.parametrize("change", [
+    lambda a: np.full(a.shape, np.nan) if a.dtype.kind == "f" else 0 * a,
+    lambda a: np.concatenate([a, a[-1:]]),
+    lambda a: a[:-1] if len(a) > 1 else a,
+    lambda a: 0 * a,
+], ids=["nan", "longer", "shorter", "zeros"])  # fmt: skip
+def test_no_guess_fails_whatever_it_has_to_explain(arm: str, change: Any) -> None:
+    for suspect in suspects(arm, change):
+        scores = [told["score"] for told in rank(suspect)]
+        assert all(0 < score <= 1 for score in scores)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def test_what_is_left_of_a_difference() -> None:
+    right, seen = {"1/update/w": np.array([1.0, 0])}, {"1/update/w": np.array([3.0, 0])}
+    scene: Any = SimpleNamespace(referee=Side("numpy", [right], [{}]),
+                                 sides={"torch": Side("torch", [seen], [{}])},
+                                 right=lambda backend, rank, key: right[key])  # fmt: skip
+    suspect = Suspect(scene, "torch", "update", "w", [(1, 0)])
+
+    def left(*numbers: float) -> float:
+        predicted = {"w": np.array(numbers)} if numbers else {}
+        return unexplained(suspect, Guess("x", lambda step, rank: predicted))
+
+    assert left() == left(1, 0) == 1  # |3 − 1| / |1| is all of it
+    assert left(3, 0) == 0
+    assert left(2, 0) == pytest.approx(0.25)  # (|3 − 2| / |2|) / (|3 − 1| / |1|)
+    assert left(-1, 0) == pytest.approx(2)
+
+
+def test_squares_and_fit() -> None:
+    one, two, nan = np.array([1.0, 0]), np.array([1.0, 2.0]), np.array([1.0, np.nan])
+    assert (squares(two, one), squares(one, two)) == (4, pytest.approx(4 / 5))
+    assert squares(two, two) == squares(nan, nan) == 0
+    assert squares(one, two[:1]) == squares(one, nan) == squares(one, 0 * one) == 1e6
+    assert fit([(3 * two, two), (3 * one, one)]) == pytest.approx(3)
+    assert fit([(two, one)]) == pytest.approx(1)
+    assert fit([(two, 0 * one)]) == 0
+
+
+def test_half_precision_rounds_to_nearest_even() -> None:
+    x = 1 + np.array([2.0**-11, 3 * 2.0**-11, 2.0**-10])
+    assert (rounded(x, "float16") - 1).tolist() == [0, 2.0**-9, 2.0**-10]
+    x = 1 + np.array([2.0**-8, 3 * 2.0**-8, 2.0**-7])
+    assert (rounded(x, "bfloat16") - 1).tolist() == [0, 2.0**-6, 2.0**-7]
+    assert rounded(np.array([1e5]), "float16")[0] == np.inf
+    assert rounded(np.array([65536.0]), "bfloat16")[0] == 65536
+
+
+def test_the_elements_that_differ_most() -> None:
+    ref = np.zeros((2, 3))
+    seen = ref.copy()
+    seen[1, 2], seen[0, 1], seen[0, 0] = -4, 1, 0.01
+    told = elements(seen, ref)
+    assert told["largest"][0] == {"index": [1, 2], "found": -4, "expected": 0}
+    assert [e["index"] for e in told["largest"]] == [[1, 2], [0, 1], [0, 0]]
+    assert (told["share"], told["shape"]) == (2 / 6, [[2, 3]])
+    seen[0, 2] = np.nan
+    assert elements(seen, ref)["largest"][0]["index"] == [0, 2]
+    assert elements(seen, ref)["share"] == 1 / 6
+    assert elements(ref, ref) == {"shape": [[2, 3]], "share": 0, "largest": []}
+    assert elements(seen[0], ref)["shape"] == [[3], [2, 3]]
+
+
+@pytest.mark.parametrize(("after", "first", "updates", "steps"), [
+    (0, 1, 9, [1, 2, 3]), (0, 1, 1, [1]), (0, 3, 9, [1, 2, 3]), (5, 9, 20, [1, 2, 3, 6, 7, 8, 9]),
+    (2, 3, 9, [1, 2, 3]), (10, 40, 99, [1, 2, 3, 11, 12, 13, 38, 39, 40]),
+])  # fmt: skip
+def test_the_updates_to_look_at(after: int, first: int, updates: int, steps: list[int]) -> None:
+    assert steps_of(after, first, updates) == steps
+
+
+def test_a_fault_does_not_hide_in_its_own_envelope() -> None:
+    sides = {n: Side(n, [], [{"1/loss/batch": w}]) for n, w in (("a", 1e-6), ("b", 1e-2))}
+    scene: Any = SimpleNamespace(sides=sides)
+    assert width_of(scene, 0, "1/loss/batch") == pytest.approx(3e-6)
+    assert width_of(scene, 0, "1/loss/rank") == 0
+    sides["b"] = Side("b", [], [{"1/loss/batch": 2e-6}])
+    assert width_of(scene, 0, "1/loss/batch") == 2e-6
+
+
+def test_data_is_the_same_in_float32() -> None:
+    x = np.random.default_rng(0).normal(size=5)
+    assert same(x.astype(np.float32), x)
+    assert not same(x + 1e-3, x)
+    assert not same(np.arange(3), np.arange(3) + 1)
+    assert not same(x[:4], x)
+
+
+def test_a_replay_is_read_back_from_its_files(tmp_path: Path) -> None:
+    states, side = cases.referee("softmax")
+    trial = Trial(cases.plan(False), "softmax", 0, NumpyBackend(), cases.samples(False), tmp_path,
+                  lambda **_: None)  # fmt: skip
+    start = {1: states[1]}
+    (tmp_path / "start.safetensors").write_bytes(save(flatten(start)))
+    told = {"steps": [1, 3], "leads": True, "out": "numpy"}
+    beats: list[None] = []
+    replay(trial, told, tmp_path, lambda: beats.append(None))
+    again = read_states(tmp_path)
+    assert list(again) == [1, 3]
+    assert flatten(again).keys() == flatten({s: states[s] for s in (1, 3)}).keys()
+    for key, array in flatten(again).items():
+        assert np.array_equal(array, flatten(states)[key]), key
+    found = read_side(tmp_path / "numpy", "numpy", 1)
+    assert set(found.ranks[0]) == {k for k in side.ranks[0] if not k.startswith("2/")}
+    for key, array in found.ranks[0].items():
+        assert np.array_equal(array, side.ranks[0][key]), key
+    assert found.widths == [{}]
+    assert len(beats) >= 3
+    assert unflatten({"4|state|m|fc.bias": np.ones(2)})[4][1]["m"]["fc.bias"].tolist() == [1, 1]
+    assert Replay(trial, lambda: None).chain(states[1], 1, 1).keys() == {1}
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+KEY = "gradient/00000001/w.bias"
+
+
+def drawn(*moves: float) -> Envelope:
+    """Draws that move the loss, and a gradient, by these shares."""
+    envelope, base = Envelope(), np.ones(4)
+    for by in moves:
+        envelope.add(np.array([1 + by]), {KEY: base * (1 + by)}, np.ones(1), {KEY: base})
+    return envelope
+
+
+def test_what_only_the_order_of_samples_moves_does_not_count() -> None:
+    fault = drawn(1e-6, 2e-2, 3e-2)
+    assert fault.tensors[KEY] == pytest.approx(3e-2, rel=0.1)
+    for kept in (fault.trusted("w"), Envelope(fault.describe()).trusted("w")):
+        assert kept.tensors[KEY] == pytest.approx(1e-6, rel=1e-3)
+        assert kept.loss[0] == pytest.approx(1e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize("moves", [(2e-2, 2e-2, 3e-2), (1e-6, 5e-5, 9e-5), (1e-5, 9e-4)])
+def test_what_moved_weights_move_too_counts(moves: tuple[float, ...]) -> None:
+    right = drawn(*moves)
+    assert right.trusted("w").tensors == right.tensors
+    assert right.trusted("w").loss.tolist() == right.loss.tolist()
+
+
+def test_envelopes_of_earlier_versions_stay() -> None:
+    told = drawn(1e-6, 2e-2).describe()
+    del told["plain"]
+    old = Envelope(told)
+    assert old.trusted("w") is old
+    assert "plain" not in old.describe()
+
+
+def test_ranks_that_are_apart_are_different() -> None:
+    a, b = trajectory(), trajectory(backend="b")
+    together = replace(b, apart={step: [0.0, 0.0, 1e-9] for step in TRACED})
+    assert compare(a, together, 4)["verdict"] == "equal"
+    apart = replace(b, apart={step: [0.0, 0.0, 1e-3 * (step > 1)] for step in TRACED})
+    told = compare(a, apart, 4)
+    first = told["first_divergence"]
+    assert told["verdict"] == "different"
+    assert (first["step"], first["phase"], first["tensor"]) == (2, "update", "rank 2 of b")
+
+
+def test_weights_that_were_not_loaded_end_the_trial() -> None:
+    given = {"w": np.ones(3), "b": np.zeros(2)}
+    check_loaded("gd", given, {n: a.astype(np.float32) for n, a in given.items()})
+    with pytest.raises(TrialError, match=r"arm gd: .*initial weights: b came back"):
+        check_loaded("gd", given, {**given, "b": np.full(2, 1e-7)})
+
+
+@pytest.mark.parametrize(("reason", "step"), [
+    ("arm a: the loss is nan at step 3; lower lr", 3), ("rank 0 was killed", None),
+])  # fmt: skip
+def test_a_trial_that_its_numbers_ended_is_looked_into(
+    reason: str, step: int | None, tmp_path: Path
+) -> None:
+    trials = [{"arm": "a", "seed": 0, "backend": b, "reason": reason} for b in ("x", "y")]
+    lines = [json.dumps({"metric": "loss", "step": n, "value": 1.0}) for n in (1, 2)]
+    (tmp_path / "rank0.jsonl").write_text("\n".join(lines))
+    folder = SimpleNamespace(run={"trials": trials}, trial_folder=lambda trial: tmp_path)
+    lost = {"arm": "a", "seed": 0, "a": "x", "b": "y", "verdict": "not comparable",
+            "reason": "trial_missing", "evidence": {"y": "failed"}}  # fmt: skip
+    both = {**lost, "evidence": {"x": "failed", "y": "failed"}}
+    session: Any = SimpleNamespace(folder=folder)
+    found = failures(session, {"comparisons": [lost, both]})
+    assert [c["first_divergence"]["step"] for c in found] == ([] if step is None else [step])

@@ -1,0 +1,197 @@
+"""What the benchmark plants; and one fault through the whole command line, without a framework."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_third_backend
+from command import dualml
+
+from dualml.finder.paragraph import causes
+from dualml.finder.scene import PHASES
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+from planted.neutral import rule_of  # noqa: E402
+from planted.plants import PLANTS  # noqa: E402
+
+sys.path.remove(str(FOLDER))
+package = test_third_backend.package
+
+
+SMALLER = {"= 20\n": "= 6\n", ", 10, 20": "", "horizon = 20": "horizon = 6"}
+
+
+def tree(module: str) -> ast.Module:
+    return ast.parse((FOLDER / "planted" / f"{module}.py").read_text("utf-8"))
+
+
+def strings(node: ast.AST) -> set[str]:
+    return {n.value for n in ast.walk(node)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str)}  # fmt: skip
+
+
+def compared(module: ast.Module, function: str) -> set[str]:
+    """The names that a function of `neutral` compares its argument with."""
+    (found,) = (n for n in module.body if isinstance(n, ast.FunctionDef) and n.name == function)
+    tests = [n for n in ast.walk(found) if isinstance(n, ast.Compare)]
+    return {name for n in tests if ast.unparse(n.left) == "name" for name in strings(n)}
+
+
+def table(module: ast.Module, name: str) -> dict[str, str]:
+    """Key → the function of a table, whose last rows may be ``**dict.fromkeys(keys, function)``."""
+    (made,) = (n.value for n in module.body if isinstance(n, ast.Assign)
+               and isinstance(n.targets[0], ast.Name) and n.targets[0].id == name)  # fmt: skip
+    assert isinstance(made, ast.Dict)
+    found: dict[str, str] = {}
+    for key, value in zip(made.keys, made.values, strict=True):
+        if key is None:
+            assert isinstance(value, ast.Call)
+            found |= dict.fromkeys(strings(value.args[0]), ast.unparse(value.args[1]))
+        else:
+            assert isinstance(key, ast.Constant)
+            found[key.value] = ast.unparse(value)
+    return found
+
+
+NEUTRAL = tree("neutral")
+BOTH = compared(NEUTRAL, "schedule") | compared(NEUTRAL, "ranks")
+
+
+@pytest.mark.parametrize("side", ["in_torch", "in_mindspore"])
+def test_every_plant_has_code_on_both_sides_and_no_other(side: str) -> None:
+    own = {**table(tree(side), "LAYERS"), **table(tree(side), "OTHERS")}
+    neutral = {name for name in PLANTS if rule_of(name) is not None} | BOTH
+    assert (set(PLANTS) - neutral - set(own), (neutral | set(own)) - set(PLANTS)) == (set(), set())
+    assert not neutral & set(own)
+    for function, told in (("data", "held"), ("batches", "part_of"), ("micro_batches", "micro")):
+        assert {n for n, f in own.items() if f == function} == compared(NEUTRAL, told)
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_what_is_expected_of_the_finder_exists(name: str) -> None:
+    plant = PLANTS[name]
+    assert plant.phase in PHASES
+    assert plant.causes
+    assert set(plant.causes) <= set(causes())
+    arms = tomllib.loads((FOLDER / "planted/planted.toml").read_text("utf-8"))["arms"]
+    text = tomllib.loads((FOLDER / "planted/planted_text.toml").read_text("utf-8"))["arms"]
+    assert plant.arm in (text if plant.arm == "rnn" else arms)
+    several = arms.get(plant.arm, {}).get("world_size", 1) > 1
+    assert several or plant.phase != "aggregation"
+
+
+def test_there_are_many_plants_in_every_phase() -> None:
+    assert len(PLANTS) >= 40
+    assert {plant.phase for plant in PLANTS.values()} == set(PHASES)
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def with_package(package: Path, *words: object, fault: str = "", there: bool = True) -> Any:
+    site = str(package / "site") if there else ""
+    path = os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH", "")]))
+    return dualml(*words, env={"PYTHONPATH": path, "FAULT": fault, "COLUMNS": "1000"})
+
+
+def smaller(package: Path) -> Path:
+    """The experiment, with a model and a length that take no time."""
+    text, path = test_third_backend.TOML.replace('"mlp"', '"softmax"'), package / "smaller.toml"
+    path.write_text(re.sub("= 20\n|, 10, 20|horizon = 20", lambda m: SMALLER[m[0]], text))
+    return path
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A run in which the third backend leaves out update 4, which shows at update 5."""
+    place = test_third_backend.package.__wrapped__(tmp_path_factory.mktemp("stale"))
+    done = with_package(place, "run", smaller(place), "--backend", "numpy,single",
+                        "--out", place / "out", fault="stale")  # fmt: skip
+    return place, done
+
+
+@pytest.fixture
+def copy(stale: tuple[Path, Any], tmp_path: Path) -> Path:
+    """The run of `stale`, to be changed."""
+    shutil.copytree(stale[0] / "out", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_a_run_tells_why_backends_differ(stale: tuple[Path, Any]) -> None:
+    package, done = stale
+    assert done.returncode == 3, done.stderr
+    (told,) = json.loads((package / "out/findings.json").read_text("utf-8"))["findings"]
+    assert (told["status"], told["backend"]) == ("found", "single")
+    assert (told["step"], told["phase"]) == (4, "update")
+    assert told["causes"][0]["cause"] == "frozen-parameters"
+    assert f"• {told['text']['en']}" in done.stdout
+    assert "single leaves the rule at update 4, in the update of" in told["text"]["en"]
+    assert (package / "out/report.html").stat().st_size > 10000
+
+
+def test_findings_are_told_again(stale: tuple[Path, Any]) -> None:
+    package, _ = stale
+    told = json.loads((package / "out/findings.json").read_text("utf-8"))["findings"]
+    done = with_package(package, "parity", package / "out", "--json")
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["findings"] == told
+    done = with_package(package, "parity", package / "out", "--lang", "zh")
+    assert told[0]["text"]["zh"] in done.stdout
+
+
+def test_find_looks_again(stale: tuple[Path, Any], copy: Path) -> None:
+    before = json.loads((copy / "findings.json").read_text("utf-8"))
+    (copy / "findings.json").unlink()
+    done = with_package(stale[0], "find", copy, "--seed", 1)
+    assert (done.returncode, done.stdout) == (0, "no difference to explain\n")
+    assert not (copy / "findings.json").exists()
+    done = with_package(stale[0], "find", copy, "--json", fault="stale")
+    assert done.returncode == 3, done.stderr
+    assert json.loads(done.stdout)["findings"] == before["findings"]
+
+
+def test_a_backend_that_is_gone_is_said(stale: tuple[Path, Any], copy: Path) -> None:
+    done = with_package(stale[0], "find", copy, there=False)
+    assert done.returncode == 3, done.stderr
+    assert "the replay needs backend 'single', which is not installed" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    (told,) = json.loads((copy / "findings.json").read_text("utf-8"))["findings"]
+    assert told["status"] == "not replayed"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"findings": 3}', '{"findings": [{}]}'])
+def test_damaged_findings_are_one_line(copy: Path, content: str) -> None:
+    (copy / "findings.json").write_text(content)
+    done = dualml("parity", copy)
+    assert done.returncode == 2
+    assert re.fullmatch(r"dualml: [^\n]*findings\.json[^\n]*\n", done.stderr)
+
+
+def test_backends_that_agree_leave_nothing_to_find(package: Path) -> None:
+    out = package / "out"
+    done = with_package(package, "run", smaller(package), "--backend", "numpy,single",
+                        "--out", out, "--no-report", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout).get("findings", []) == []
+    done = with_package(package, "find", out)
+    assert (done.returncode, done.stdout) == (0, "no difference to explain\n")
+    done = with_package(package, "find", out, "--lang", "zh")
+    assert (done.returncode, done.stdout) == (0, "没有需要解释的差异\n")
+    assert not (out / "findings.json").exists()
+
+
+def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path) -> None:
+    done = dualml("find", tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(r"dualml: [^\n]+\n", done.stderr)
+    assert not list(tmp_path.iterdir())

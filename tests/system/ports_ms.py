@@ -1,0 +1,76 @@
+"""Ports of ``ports_torch.py``, correct ones and wrong ones."""
+
+from __future__ import annotations
+
+import mindspore as ms
+from mindspore import nn, ops
+
+
+class Mixed(nn.Cell):
+    eps, tanh, stride = 1e-5, False, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.SequentialCell(
+            nn.Conv2d(1, 4, 3, pad_mode="pad", padding=1, has_bias=True),
+            nn.BatchNorm2d(4, momentum=0.9),
+            nn.ReLU(),
+            nn.MaxPool2d(2, self.stride),
+        )
+        self.embed = nn.Embedding(10, 6)
+        self.lstm = nn.LSTM(6, 5, batch_first=True)
+        self.norm = nn.LayerNorm((21,), epsilon=self.eps)
+        self.act = nn.GELU(self.tanh)
+        self.head = nn.Dense(21, 3)
+
+    def construct(self, image, tokens):
+        a = self.conv(image).reshape(image.shape[0], -1)
+        b, _ = self.lstm(self.embed(tokens))
+        return self.head(self.act(self.norm(ops.cat([a, b[:, -1]], 1))))
+
+
+class Eps(Mixed):
+    """What `nn.LayerNorm` has if nothing is said."""
+
+    eps = 1e-7
+
+
+class Tanh(Mixed):
+    """What `nn.GELU` computes if nothing is said."""
+
+    tanh = True
+
+
+class Stride(Mixed):
+    """What `nn.MaxPool2d` has if nothing is said."""
+
+    stride = 1
+
+
+class Small(nn.Cell):
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.a, self.drop, self.b = nn.Dense(4, 8), nn.Dropout(p=drop), nn.Dense(8, 2)
+
+    def construct(self, x):
+        return self.b(self.drop(ops.tanh(self.a(x))))
+
+
+class Root(Small):
+    """NaN wherever the hidden value is below zero."""
+
+    def construct(self, x):
+        return self.b(ops.sqrt(self.a(x)))
+
+
+def dropping() -> nn.Cell:
+    return Small(0.5)
+
+
+def adam(parameters: list[ms.Parameter]) -> nn.Optimizer:
+    """Epsilon where MindSpore puts it: before the bias correction."""
+    return nn.Adam(parameters, 1e-2, eps=1e-3)
+
+
+def squares(outputs, targets):
+    return ((outputs - targets) ** 2).mean()

@@ -1,0 +1,58 @@
+"""PyTorch models that are compared with those of ``ports_ms.py``."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import nn
+
+
+class Mixed(nn.Module):
+    """Convolution, normalisation, embedding and recurrence in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.embed = nn.Embedding(10, 6)
+        self.lstm = nn.LSTM(6, 5, batch_first=True)
+        self.norm = nn.LayerNorm(21)
+        self.act = nn.GELU()
+        self.fc = nn.Linear(21, 3)
+
+    def forward(self, image: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        a = self.features(image).flatten(1)
+        b, _ = self.lstm(self.embed(tokens))
+        return self.fc(self.act(self.norm(torch.cat([a, b[:, -1]], 1))))
+
+
+class Small(nn.Module):
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.a, self.drop, self.b = nn.Linear(4, 8), nn.Dropout(drop), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.drop(torch.tanh(self.a(x))))
+
+
+def dropping() -> nn.Module:
+    return Small(0.5)
+
+
+def broken() -> nn.Module:
+    return nn.Linear(4, "eight")
+
+
+def slow() -> nn.Module:
+    time.sleep(60)
+    return Small()
+
+
+def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=1e-2, eps=1e-3)
+
+
+def squares(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return ((outputs - targets) ** 2).mean()

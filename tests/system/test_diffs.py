@@ -1,0 +1,44 @@
+"""Every entry of the catalogue of differences, measured on the installed versions."""
+
+from __future__ import annotations
+
+import pytest
+from conformance.backends import require
+
+from dualml.cli.app import app
+from dualml.diffs import load
+from dualml.diffs.compare import Found
+from dualml.diffs.load import catalogue
+from dualml.diffs.measure import frameworks, measure
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Found]:
+    """All of them at once: most of the time is the frameworks' start."""
+    require("torch")
+    require("mindspore")
+    return {one.entry.name: one for one in measure(list(catalogue().values()), frameworks())}
+
+
+@pytest.mark.parametrize("name", list(catalogue()))
+def test_it_is_as_described(name: str, found: dict[str, Found]) -> None:
+    assert found[name].plain is not None
+    assert found[name].problem is None
+
+
+def test_what_has_changed_is_named(
+    found: dict[str, Found], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry that says more than is so: by its bounds, and by its kind."""
+    right = catalogue()["gelu"]
+    wrong = right.model_copy(update={"at_least": 0.5})
+    monkeypatch.setattr(load, "catalogue", lambda: {"gelu": wrong})
+    assert app(["diffs"], standalone_mode=False) == 1
+    told = capsys.readouterr()
+    assert "dualml: gelu: should differ by at least 0.5; found " in told.err
+    assert "(gelu)" in told.out
+    monkeypatch.setattr(load, "catalogue", lambda: {"gelu": right})
+    assert app(["diffs", "gelu"], standalone_mode=False) == 0
+    assert "gelu" not in capsys.readouterr().err

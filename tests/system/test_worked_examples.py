@@ -1,0 +1,146 @@
+"""The worked examples do what their page says: verdicts, places, hints and repairs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ("torch", "mindspore"))),
+        reason="both frameworks are needed",
+    ),
+]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "worked-examples.md").read_text("utf-8")
+#: As the page has them, one example after the other: repairs (and one mistake), and commands.
+CHANGES = re.findall(r"```diff\n- *(.*)\n\+ *(.*)\n```", PAGE)
+COMPARE = re.findall(r"^dualml (compare .*)$", PAGE, re.M)
+AT_ONCE = 2
+
+
+def short(command: str, steps: int) -> str:
+    """Fewer updates than on the page, where they say as much."""
+    return re.sub(r"--steps \d+", f"--steps {steps}", command)
+
+
+def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+        timeout=200,
+        check=False,
+    )
+
+
+class Said:
+    """What `dualml compare` printed: the verdict, the paragraph, phase → distance and ratio."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.paragraph, _, *rows = done.stdout.splitlines()
+        self.verdict, self.code = self.paragraph.partition(":")[0], done.returncode
+        cells = [row.split() for row in rows]
+        self.distance = {row[0]: float(row[-3]) for row in cells}
+        self.ratio = {row[0]: float(row[-1]) for row in cells}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What every command of both examples says, run in copies of their folders."""
+    assert (len(CHANGES), len(COMPARE)) == (4, 2)
+    made = tmp_path_factory.mktemp("examples")
+    jobs: dict[str, tuple[Path, list[str]]] = {}
+
+    def stage(name: str, source: Path, change: tuple[str, str] | None, command: str) -> Path:
+        folder = made / name
+        shutil.copytree(source, folder)
+        if change is not None:
+            port = folder / "net_ms.py"
+            text = port.read_text("utf-8")
+            assert text.count(change[0]) == 1
+            port.write_text(text.replace(*change), "utf-8")
+        jobs[name] = (folder, ["-m", "dualml", *shlex.split(command)])
+        return folder
+
+    source, before = DOCS / "examples" / "wrong_port", None
+    for number, change in enumerate([None, *CHANGES[:3]]):
+        command = short(COMPARE[0], 1) if number < 3 else COMPARE[0]
+        before = stage(f"port {number}", before or source, change, command)
+    right = made / "batch"
+    shutil.copytree(DOCS / "examples" / "rounding_only", right)
+    assert ran(right, "batch.py").returncode == 0
+    stage("rounding", right, None, short(COMPARE[1], 2))
+    stage("mistake", right, CHANGES[3], short(COMPARE[1], 1))
+    jobs |= {f"net_{side}": (right, [f"net_{side}.py"]) for side in ("torch", "ms")}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        done = list(pool.map(lambda job: ran(job[0], *job[1]), jobs.values()))
+    told: dict[str, Any] = {}
+    for name, one in zip(jobs, done, strict=True):
+        assert one.returncode in (0, 3), one.stderr
+        told[name] = one.stdout.splitlines() if name.startswith("net_") else Said(one)
+    return told
+
+
+@pytest.mark.parametrize(("number", "place", "entry", "hint"), [
+    (0, "forward, layer pool (MaxPool2d)", "maxpool-stride", "the stride is the kernel in PyTorch"),
+    (1, "forward, layer norm (LayerNorm)", "layernorm-eps", "1e-7 in MindSpore"),
+    (2, "state, layer bn (BatchNorm2d)", "batchnorm-momentum", "weighs the new in PyTorch"),
+])  # fmt: skip
+def test_the_wrong_port_is_wrong_where_the_page_says(
+    found: dict[str, Any], number: int, place: str, entry: str, hint: str
+) -> None:
+    told = found[f"port {number}"]
+    assert (told.verdict, told.code) == ("different", 3)
+    shown = " ".join(PAGE.split())
+    for words in (f"different: first at step 1, {place}", hint):
+        assert words in told.paragraph
+        assert words in shown
+    assert f"dualml diffs {entry}" in PAGE
+
+
+def test_the_wrong_epsilon_leaves_the_loss_inside(found: dict[str, Any]) -> None:
+    ratio = found["port 1"].ratio
+    assert ratio["loss"] < 10 < ratio["forward"]
+
+
+def test_the_wrong_momentum_is_in_the_state_alone(found: dict[str, Any]) -> None:
+    assert [phase for phase, far in found["port 2"].ratio.items() if far > 10] == ["state"]
+
+
+def test_the_repaired_port_is_equal(found: dict[str, Any]) -> None:
+    assert (found["port 3"].verdict, found["port 3"].code) == ("equal", 0)
+
+
+def test_losses_that_differ_in_their_last_digits_are_equal(found: dict[str, Any]) -> None:
+    a, b = ([float(line.split()[-1]) for line in found[f"net_{x}"]] for x in ("torch", "ms"))
+    assert len(a) == len(b) == 4
+    assert a != b
+    assert a == pytest.approx(b, rel=1e-4)
+    assert found["rounding"].verdict == "equal"
+
+
+def test_no_fixed_tolerance_does_for_both(found: dict[str, Any]) -> None:
+    assert min(found["rounding"].distance.values()) > 1e-7
+    mistake = found["mistake"]
+    assert "different: first at step 1, forward, layer norm1" in mistake.paragraph
+    assert max(mistake.distance.values()) < 1e-3
+
+
+def test_both_languages_show_the_same_commands_and_changes() -> None:
+    chinese = (DOCS / "worked-examples.zh.md").read_text("utf-8")
+    assert re.findall(r"```diff\n- *(.*)\n\+ *(.*)\n```", chinese) == CHANGES
+    assert re.findall(r"^dualml (compare .*) --lang zh$", chinese, re.M) == COMPARE
