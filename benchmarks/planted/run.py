@@ -2,7 +2,7 @@
 cries wolf where nothing was planted.
 
     python benchmarks/planted/run.py [--only NAME …] [--backend torch|mindspore] [--clean-seeds N]
-                                     [--out FILE] [--markdown DIR]
+                                     [--jobs N] [--out FILE] [--markdown DIR]
 
 Every planted trial is a whole ``dualml run`` of two frameworks with its verdict and its finding;
 what is the same in all of them (the other framework's trial) is run once.
@@ -17,6 +17,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +32,11 @@ from planted.plants import PLANTS, Plant  # noqa: E402
 BACKENDS = ("torch", "mindspore")
 #: One thread each: so small trials gain nothing from more, and lose where cores are shared.
 SETTINGS = ("--backend", "both", "--threads", "1")
-#: Seconds of one planted run.
-LIMIT = 900
+#: Seconds of one run.
+LIMIT = 9000
+FILES = ("planted.toml", "planted_text.toml")
+#: What nothing is planted in is run once, whoever asks first.
+BASES = threading.Lock()
 
 
 def dualml(*words: object, planted: str = "") -> dict[str, Any]:
@@ -40,7 +47,7 @@ def dualml(*words: object, planted: str = "") -> dict[str, Any]:
         env |= {"DUALML_PLANTED": planted, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(
         [sys.executable, "-m", "dualml", "run", *map(str, words), "--json", "--no-report"],
-        capture_output=True, text=True, env=env, timeout=LIMIT * 10, check=False,
+        capture_output=True, text=True, env=env, timeout=LIMIT, check=False,
     )  # fmt: skip
     if done.returncode not in (0, 1, 3) or not done.stdout.startswith("{"):
         raise SystemExit(f"dualml run {' '.join(map(str, words))}: {done.stderr[-2000:]}")
@@ -55,10 +62,11 @@ def experiment_of(arm: str) -> Path:
 def base(arm: str, folder: Path) -> Path:
     """A run of one arm with nothing planted."""
     out = folder / f"base-{arm}"
-    if not out.exists():
-        told = dualml(experiment_of(arm), "--arm", arm, *SETTINGS, "--out", out)
-        if told["exit_code"]:
-            raise SystemExit(f"{arm}: not equal with nothing planted: {told['parity']}")
+    with BASES:
+        if not out.exists():
+            told = dualml(experiment_of(arm), "--arm", arm, *SETTINGS, "--out", out)
+            if told["exit_code"]:
+                raise SystemExit(f"{arm}: not equal with nothing planted: {told['parity']}")
     return out
 
 
@@ -105,65 +113,109 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def clean(seeds: int, folder: Path) -> list[dict[str, Any]]:
-    """Verdicts where nothing was planted: every arm with every seed."""
-    found = []
-    for name in ("planted.toml", "planted_text.toml"):
-        out = folder / f"clean-{name}"
-        every = ",".join(map(str, range(1, seeds + 1)))
-        told = dualml(HERE / name, "--arm", "all", "--seed", every, *SETTINGS, "--out", out)
-        sizes = {t["arm"]: t.get("world_size", 1) for t in told["trials"]}
-        parity = json.loads((out / "parity.json").read_text("utf-8"))
-        for one in parity["comparisons"]:
-            found.append({
-                "arm": one["arm"], "seed": one["seed"], "ranks": sizes[one["arm"]],
-                "verdict": one["verdict"], "reason": one["reason"],
-                "ratio": one["evidence"].get("worst_ratio"),
-                "first": one.get("first_divergence"),
-            })  # fmt: skip
-    return found
+def clean(file: str, arm: str, seeds: int, folder: Path) -> list[dict[str, Any]]:
+    """Verdicts of an arm where nothing was planted: every seed."""
+    out = folder / f"clean-{arm}"
+    every = ",".join(map(str, range(1, seeds + 1)))
+    told = dualml(HERE / file, "--arm", arm, "--seed", every, *SETTINGS, "--out", out)
+    ranks = {t["arm"]: t.get("world_size", 1) for t in told["trials"]}[arm]
+    parity = json.loads((out / "parity.json").read_text("utf-8"))
+    shutil.rmtree(out)
+    if len(parity["comparisons"]) < seeds:
+        raise SystemExit(f"{len(parity['comparisons'])} of {seeds} clean trials were compared")
+    return [
+        {
+            "arm": arm, "seed": one["seed"], "ranks": ranks, "verdict": one["verdict"],
+            "reason": one["reason"], "ratio": one["evidence"].get("worst_ratio"),
+            "first": one.get("first_divergence"),
+        }
+        for one in parity["comparisons"]
+    ]  # fmt: skip
 
 
-def main() -> int:
+def arms() -> Iterator[tuple[str, str]]:
+    """File and name of every arm."""
+    for file in FILES:
+        told = tomllib.loads((HERE / file).read_text("utf-8"))
+        yield from ((file, arm) for arm in told["arms"])
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", choices=sorted(PLANTS))
     parser.add_argument("--backend", choices=BACKENDS)
     parser.add_argument("--clean-seeds", type=int, default=0, help="seeds of every arm; 0: none")
     parser.add_argument("--no-plants", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--out", type=Path, default=Path("planted.json"))
     parser.add_argument("--markdown", type=Path, help="folder for planted.md and planted.zh.md")
-    asked = parser.parse_args()
-    known = (
-        json.loads(asked.out.read_text("utf-8"))
-        if asked.out.exists()
-        else {"plants": [], "clean": []}
-    )
+    return parser.parse_args()
+
+
+class Record:
+    """What was measured so far, in a file after every run; what an earlier one left stays."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.known: dict[str, Any] = {"plants": [], "clean": []}
+        if file.exists():
+            self.known = json.loads(file.read_text("utf-8"))
+
+    def planted(self, row: dict[str, Any]) -> None:
+        self.replace("plants", [row], ("plant", "backend"), [*PLANTS])
+        print(line(row), flush=True)
+
+    def clean(self, rows: list[dict[str, Any]]) -> None:
+        self.replace("clean", rows, ("arm", "seed"), [arm for _, arm in arms()])
+        alarms = sum(row["verdict"] == "different" for row in rows)
+        print(f"{rows[0]['arm']}: {len(rows)} clean trials, {alarms} false alarms", flush=True)
+
+    def replace(
+        self, kind: str, rows: list[dict[str, Any]], key: tuple[str, str], order: list[str]
+    ) -> None:
+        new = {tuple(row[k] for k in key) for row in rows}
+        kept = [row for row in self.known[kind] if tuple(row[k] for k in key) not in new]
+        place = {name: i for i, name in enumerate(order)}
+        self.known[kind] = sorted([*kept, *rows], key=lambda row: place.get(row[key[0]], 0))
+        text = json.dumps(self.known, indent=1, ensure_ascii=False)
+        self.file.write_text(text, "utf-8")
+
+
+def measure(asked: argparse.Namespace, record: Record) -> int:
+    """All runs asked for; the number of those that failed."""
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="dualml-planted-") as made:
+    backends = (asked.backend,) if asked.backend else BACKENDS
+    with (
+        tempfile.TemporaryDirectory(prefix="dualml-planted-") as made,
+        ThreadPoolExecutor(asked.jobs) as pool,
+    ):
         folder = Path(made)
+        runs: dict[Future[Any], tuple[str, Callable[[Any], None]]] = {}
         for plant in () if asked.no_plants else PLANTS.values():
-            for backend in BACKENDS:
-                if (asked.only and plant.name not in asked.only) or asked.backend not in (
-                    None,
-                    backend,
-                ):
-                    continue
+            for backend in backends if not asked.only or plant.name in asked.only else ():
+                run = pool.submit(trial, plant, backend, folder)
+                runs[run] = f"{plant.name} in {backend}", record.planted
+        for file, arm in arms() if asked.clean_seeds else ():
+            run = pool.submit(clean, file, arm, asked.clean_seeds, folder)
+            runs[run] = f"{arm}, nothing planted", record.clean
+        try:
+            for run in as_completed(runs):
+                name, keep = runs[run]
                 try:
-                    row = trial(plant, backend, folder)
-                except SystemExit as failure:  # of this one: the others go on
-                    print(f"✗ {plant.name} in {backend}: {failure}", flush=True)
+                    keep(run.result())
+                except (SystemExit, subprocess.TimeoutExpired) as failure:  # the others go on
+                    print(f"✗ {name}: {failure}", flush=True)
                     failed += 1
-                    continue
-                known["plants"] = [
-                    r
-                    for r in known["plants"]
-                    if (r["plant"], r["backend"]) != (plant.name, backend)
-                ] + [row]
-                asked.out.write_text(json.dumps(known, indent=1, ensure_ascii=False), "utf-8")
-                print(line(row), flush=True)
-        if asked.clean_seeds:
-            known["clean"] = clean(asked.clean_seeds, folder)
-            asked.out.write_text(json.dumps(known, indent=1, ensure_ascii=False), "utf-8")
+        except BaseException:  # Ctrl-C: what has not begun does not begin
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return failed
+
+
+def main() -> int:
+    asked = arguments()
+    record = Record(asked.out)
+    failed, known = measure(asked, record), record.known
     if asked.markdown:
         from planted.pages import write
 

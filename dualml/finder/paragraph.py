@@ -38,7 +38,9 @@ WORDS = {
         "shape": " It has shape {found}; the rule gives {expected}.",
         "others": "; {names} agrees with the referee",
         "both": "; so is {names}",
-        "ranks": " on rank {ranks} of {size}",
+        "rank": " on rank {ranks} of {size}",
+        "ranks": " on ranks {ranks} of {size}",
+        "all ranks": " on all {size} ranks",
         "owners": " (the layer is on rank {ranks})",
         "element": " {tensor}{index} is {found}, the rule gives {expected}; {share} of its "
         "elements and {count} of {all} tensors are off.",
@@ -59,7 +61,9 @@ WORDS = {
         "shape": "其形状为 {found}，按规则应为 {expected}。",
         "others": "；{names} 与裁判一致",
         "both": "；{names} 也偏离",
+        "rank": "（共 {size} 个 rank，出现在 rank {ranks}）",
         "ranks": "（共 {size} 个 rank，出现在 rank {ranks}）",
+        "all ranks": "（{size} 个 rank 全部如此）",
         "owners": "（该层位于 rank {ranks}）",
         "element": "{tensor}{index} 的值为 {found}，按规则应为 {expected}；该张量 {share} 的元素、"
         "{all} 个张量中的 {count} 个受影响。",
@@ -106,8 +110,9 @@ def place(finding: Mapping[str, Any], lang: str) -> str:
     if finding["owners"]:
         ranks = words["owners"].format(ranks=comma.join(map(str, finding["owners"])))
     elif finding["world_size"] > 1:
-        listed = comma.join(map(str, finding["ranks"]))
-        ranks = words["ranks"].format(ranks=listed, size=finding["world_size"])
+        on, size = finding["ranks"], finding["world_size"]
+        key = "rank" if len(on) == 1 else "all ranks" if len(on) == size else "ranks"
+        ranks = words[key].format(ranks=comma.join(map(str, on)), size=size)
     text = words["where"].format(
         arm=finding["arm"], seed=finding["seed"], backend=finding["backend"], step=finding["step"],
         phase=PHASES[lang][finding["phase"]].format(**told), ranks=ranks,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from dualml.report.code import highlight
 from dualml.report.document import Document
 from dualml.report.mathml import mathml
 from dualml.report.style import WIDTH
 
+CODE = re.compile(r"`([^`]+)`")
+
 
 def html(document: Document) -> str:
     """The page; every text from the run folder is escaped by the template engine."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     environment = Environment(
         loader=PackageLoader("dualml.report", "templates"),
@@ -19,6 +23,10 @@ def html(document: Document) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+    # What a sentence quotes, a command or a name, stands in backquotes.
+    environment.filters["quoted"] = lambda text: Markup(
+        CODE.sub(r"<code>\1</code>", str(escape(text)))
     )
     css = environment.loader.get_source(environment, "style.css")[0]  # type: ignore[union-attr]
     return environment.get_template("report.html.j2").render(

@@ -113,6 +113,17 @@ def test_the_side_is_told() -> None:
     assert "mindspore 也偏离" in paragraph(two, "zh")
 
 
+@pytest.mark.parametrize(("ranks", "en", "zh"), [
+    ([1], " on rank 1 of 3.", "（共 3 个 rank，出现在 rank 1）。"),
+    ([0, 2], " on ranks 0, 2 of 3.", "（共 3 个 rank，出现在 rank 0、2）。"),
+    ([0, 1, 2], " on all 3 ranks.", "（3 个 rank 全部如此）。"),
+])  # fmt: skip
+def test_ranks_are_told(ranks: list[int], en: str, zh: str) -> None:
+    told = {**found("alone"), "ranks": ranks, "world_size": 3}
+    assert en in paragraph(told)
+    assert zh in paragraph(told, "zh")
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_paragraph_says_what_was_found(case: str, lang: str) -> None:
@@ -125,7 +136,7 @@ def test_the_paragraph_says_what_was_found(case: str, lang: str) -> None:
     assert all(part in text for part in re.split(r"{.*?}", causes()[cause]["says"][lang]))
     assert not re.search(r"[{}]|nan|inf\b", text)
     if told["world_size"] > 1:
-        assert "rank " in text
+        assert re.search(r"\branks?\b", text)
     prose = re.sub(r"`[^`]*`", "", text)
     if lang == "zh":
         assert not re.search(r"[a-z]{2,}[,;:]? [a-z]{2,}[,;:]? [a-z]{2,}", prose)

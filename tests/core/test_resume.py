@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,18 +13,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dualml, lab, run, strict
+from command import TOML, dualml, lab, run, strict
 
 from dualml.files import remove
 
 __all__ = ["lab"]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the arm `gd` that has ended well; tests take a copy of it."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "tiny.toml").write_text(TOML)
+    run(folder / "tiny.toml", folder / "o", "--arm", "gd")
+    return folder / "o"
+
+
+@pytest.fixture
+def out(whole: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    return Path(shutil.copytree(whole, tmp_path / "o"))
+
+
 def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a trial, then --resume: as if nothing had happened."""
     words = [
         "--set",
-        "arms.sgd.updates=20000",
+        "arms.sgd.updates=6000",
         "--set",
         "arms.sgd.samples=40",
         "--arm",
@@ -103,10 +119,8 @@ def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
     ({"trials": None, "data": 3}, "run.json is damaged: data, trials"),
 ])  # fmt: skip
 def test_a_foreign_or_newer_folder_is_not_resumed(
-    lab: Path, tmp_path: Path, change: dict[str, Any], message: str
+    out: Path, change: dict[str, Any], message: str
 ) -> None:
-    out = tmp_path / "o"
-    run(lab, out, "--arm", "gd")
     told = json.loads((out / "run.json").read_text())
     (out / "run.json").write_text(json.dumps({**told, **change}))
     done = dualml("run", "--resume", out)
@@ -119,19 +133,13 @@ def test_a_foreign_or_newer_folder_is_not_resumed(
     (["--threads", "7"], "leave out --threads"),
     (["--seed", "1"], "leave out --seed"),
 ])  # fmt: skip
-def test_a_run_goes_on_with_its_own_settings(
-    lab: Path, tmp_path: Path, words: list[str], message: str
-) -> None:
-    out = tmp_path / "o"
-    run(lab, out, "--arm", "gd")
+def test_a_run_goes_on_with_its_own_settings(out: Path, words: list[str], message: str) -> None:
     done = dualml("run", "--resume", out, *words)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
     assert message in done.stderr
 
 
-def test_the_experiment_may_be_named_again_but_not_another(lab: Path, tmp_path: Path) -> None:
-    out = tmp_path / "o"
-    run(lab, out, "--arm", "gd")
+def test_the_experiment_may_be_named_again_but_not_another(lab: Path, out: Path) -> None:
     assert dualml("run", lab, "--resume", out, "--no-report").returncode == 0
     done = dualml("run", "lab1", "--resume", out)
     assert done.returncode == 2
@@ -148,9 +156,7 @@ def test_the_report_keeps_its_language(lab: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "order.npz", "plan.json"])
 @pytest.mark.parametrize("kept", [0, 100])
-def test_a_plan_cut_short_is_one_line(lab: Path, tmp_path: Path, name: str, kept: int) -> None:
-    out = tmp_path / "o"
-    run(lab, out, "--arm", "gd")
+def test_a_plan_cut_short_is_one_line(out: Path, name: str, kept: int) -> None:
     (out / "plan" / name).write_bytes((out / "plan" / name).read_bytes()[:kept])
     done = dualml("run", "--resume", out)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
@@ -161,7 +167,7 @@ def interrupted(lab: Path, out: Path) -> Path:
     """A run of ``lab`` that was ended after a checkpoint; the folder of its trial."""
     process = subprocess.Popen(
         [sys.executable, "-m", "dualml", "run", str(lab), "--backend", "numpy", "--out", str(out),
-         "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=20000",
+         "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=12000",
          "--set", "data.test=1", "--set", "evaluation.train_samples=1"],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
     )  # fmt: skip
@@ -204,7 +210,7 @@ def test_a_damaged_checkpoint_begins_again(lab: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "not a readable checkpoint" in (place / "rank0.log").read_text()
     steps = [r["step"] for r in records(tmp_path / "o") if r["metric"] == "loss"]
-    assert steps == list(range(1, 20001))
+    assert steps == list(range(1, 12001))
 
 
 @pytest.mark.parametrize("damage", [
@@ -216,10 +222,8 @@ def test_a_damaged_checkpoint_begins_again(lab: Path, tmp_path: Path) -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("command", [["parity"], ["run", "--resume"]], ids=lambda c: c[0])
 def test_a_damaged_run_folder_is_one_line(
-    lab: Path, tmp_path: Path, damage: tuple[str, bytes], command: list[str]
+    out: Path, damage: tuple[str, bytes], command: list[str]
 ) -> None:
-    out = tmp_path / "o"
-    run(lab, out, "--arm", "gd")
     (out / damage[0]).write_bytes(damage[1])
     done = dualml(*command, out)
     assert "Traceback" not in done.stderr, done.stderr

@@ -220,7 +220,7 @@ def test_200_steps_of_gd_and_sgd_on_mnist_are_equal(tmp_path: Path) -> None:
     backends = installed()
     done = dualml("run", "lab1", "--backend", f"{backends},numpy", "--data", "mnist", "--json",
                   "--arm", "gd", "--arm", "sgd", "--no-report", "--out", tmp_path / "o",
-                  "--set", "arms.gd.samples=128", "--set", "arms.sgd.updates=200",
+                  "--threads", "1", "--set", "arms.gd.samples=64", "--set", "arms.sgd.updates=200",
                   "--set", "data.test=500", "--set", "evaluation.train_samples=500",
                   "--set", "parity.draws=2", timeout=290)  # fmt: skip
     assert done.returncode == 0, done.stderr
