@@ -79,7 +79,11 @@ class TorchTraining:
     def trace(self, batch: Array, probe: Array) -> Trace:
         self.optimizer.zero_grad()
         losses = [(self.backward(part, share), share) for part, share in chunks(batch, self.chunk)]
-        gradients = {name: numpy(p.grad) for name, p in self.parameters.items()}
+        # A parameter that the loss does not reach has no gradient here, and zeros in MindSpore.
+        gradients = {
+            name: numpy(torch.zeros_like(p) if p.grad is None else p.grad)
+            for name, p in self.parameters.items()
+        }
         self.optimizer.zero_grad()
         loss = sum(float(loss) * share for loss, share in losses)
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)

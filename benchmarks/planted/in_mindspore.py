@@ -357,7 +357,9 @@ class StaleLinear(nn.Dense):
         self.old = ms.Parameter(ops.zeros((outputs, inputs)), name="old", requires_grad=False)
 
     def construct(self, x):
-        return ops.matmul(x, self.old.T) + self.bias
+        # Its values are old, its gradient goes to the weights that are there.
+        weight = self.old + (self.weight - ops.stop_gradient(self.weight))
+        return ops.matmul(x, weight.T) + self.bias
 
 
 def stale_weights(name: str) -> None:

@@ -290,7 +290,8 @@ class StaleLinear(nn.Linear):
     def forward(self, x: Any) -> Any:
         if self.old is None:
             self.old = self.weight.detach().clone()
-        return functional.linear(x, self.old, self.bias)
+        # Its values are old, its gradient goes to the weights that are there.
+        return functional.linear(x, self.old + (self.weight - self.weight.detach()), self.bias)
 
 
 class DetachedLinear(nn.Linear):

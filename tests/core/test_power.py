@@ -1,28 +1,24 @@
-"""The arithmetic of benchmarks/power.py: intervals, thresholds and detection limits."""
+"""The arithmetic of benchmarks/power: intervals, thresholds and detection limits."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "power.py"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+from power import figures, pages  # noqa: E402
+
+sys.path.remove(str(FOLDER))
 
 
-@pytest.fixture(scope="module")
-def power() -> Iterator[Any]:
-    spec = importlib.util.spec_from_file_location("power", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["power"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["power"]
+@pytest.fixture
+def power() -> Any:
+    return SimpleNamespace(**vars(figures), told=pages.told)
 
 
 def file(**tensors: float) -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""Trials read back, and the verdict on two of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from power.figures import cut
+from power.settings import FRAMEWORKS, MARGIN, UPDATES, Record
+
+
+def usual_folder(run: Path, arm: str, backend: str, seed: int) -> Path:
+    return run / "trials" / arm / backend / f"seed{seed}"
+
+
+def usual(run: Path, arm: str, backend: str, seed: int, horizon: int = UPDATES) -> Any:
+    """The usual trial, read back as if its horizon had been this one."""
+    from dualml.experiment.saved import restore
+    from dualml.parity.trajectory import read_trajectory
+
+    plan = restore(run / "plan")
+    names = list(plan.spec_of(plan.experiment.arms[arm]).parameters())
+    found = read_trajectory(usual_folder(run, arm, backend, seed), backend, names)
+    return shortened(found, envelope_file(run, arm, backend, seed), horizon)
+
+
+def usual_and_envelopes(
+    run: Path, arm: str, backend: str, seed: int, horizon: int
+) -> tuple[Any, list[Any]]:
+    """The usual trial of a backend, and the envelopes of both: a verdict believes the two."""
+    sides = {b: usual(run, arm, b, seed, horizon) for b in FRAMEWORKS}
+    return sides[backend], [side.envelope for side in sides.values()]
+
+
+def envelope_file(run: Path, arm: str, backend: str, seed: int) -> Record:
+    path = usual_folder(run, arm, backend, seed) / "envelope.json"
+    told: Record = json.loads(path.read_text("utf-8"))
+    return told
+
+
+def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
+    from dualml.parity.envelope import Envelope
+
+    kept = {k: v for k, v in trajectory.tensors.items() if int(k.split("/")[1]) <= horizon}
+    return replace(
+        trajectory,
+        losses=trajectory.losses[:horizon],
+        tensors=kept,
+        data={step: digest for step, digest in trajectory.data.items() if step <= horizon},
+        envelope=None if drawn is None else Envelope(cut(drawn, horizon)),
+    )
+
+
+def compared(a: Any, b: Any, envelopes: list[Any]) -> Record:
+    """The verdict on two trajectories; ``all_draws``: were every draw believed."""
+    from dualml.parity.envelope import Envelope
+    from dualml.parity.pairs import compare
+
+    found = compare(a, b, MARGIN, envelopes)
+    bare = [
+        Envelope({key: drawn.describe()[key] for key in ("draws", "loss", "tensors")})
+        for drawn in envelopes
+    ]
+    naive = compare(a, b, MARGIN, bare)
+    phases = found.get("phases", {})
+    worst = max(phases, key=lambda phase: phases[phase]["ratio"], default=None)
+    return {
+        "verdict": found["verdict"],
+        "reason": found["reason"],
+        "ratio": found["evidence"].get("worst_ratio"),
+        "same": all(told["max"] == 0 for told in phases.values()),
+        "all_draws": {"verdict": naive["verdict"], "ratio": naive["evidence"].get("worst_ratio")},
+        "first": found.get("first_divergence"),
+        "at": [worst, phases[worst]["step"], phases[worst]["tensor"]] if worst else None,
+    }

@@ -1,0 +1,36 @@
+"""What only a PyTorch `Training` can meet: a parameter that the loss does not reach."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import nn
+from torch.nn import functional
+
+from dualml.model import initial_weights, model
+from dualml.optim import SGD, Schedule
+from dualml_torch.backend import TorchBackend
+
+
+class NoBias(nn.Linear):
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return functional.linear(x, self.weight)
+
+
+def test_a_parameter_that_the_loss_does_not_reach_has_a_gradient_of_zeros() -> None:
+    """As in MindSpore; `.grad` is None here, and the optimizer leaves the parameter as it is."""
+    spec = model("softmax")
+    x = np.random.default_rng(0).normal(size=(16, 1, 28, 28)).astype(np.float32)
+    y = np.arange(16) % 10
+    weights = dict(initial_weights(spec, 0))
+    training = TorchBackend().training(
+        spec, weights, SGD(lr=0.05), Schedule(), "cross_entropy", x, y, updates=1, chunk=256
+    )
+    (layer,) = (m for m in training.network.modules() if isinstance(m, nn.Linear))
+    layer.__class__ = NoBias
+    found = training.trace(np.arange(8), np.arange(4)).gradients
+    assert {name: bool(np.any(g)) for name, g in found.items()} == {
+        name: name.endswith("weight") for name in weights
+    }
+    assert found["fc.bias"].shape == (10,)
+    training.step(np.arange(8), 1)
+    assert np.array_equal(training.weights()["fc.bias"], weights["fc.bias"])
