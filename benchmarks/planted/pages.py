@@ -63,7 +63,7 @@ def page(known: dict[str, Any], lang: str) -> str:
         )
         lines.append(f"| {' | '.join(told)} |")
     if known["clean"]:
-        lines += ["", text["what"], "", text["cleanhead"], "|---|---|---|---|---|"]
+        lines += ["", text["what"], "", text["why"], "", text["cleanhead"], "|---|---|---|---|---|"]
         arms = Counter(c["arm"] for c in known["clean"])
         for arm, count in arms.items():
             mine = [c for c in known["clean"] if c["arm"] == arm]
