@@ -59,8 +59,9 @@ def test_quick_lab1_with_the_referee_leaves_equal_verdicts_and_a_report(tmp_path
     backends = installed()
     out = tmp_path / "out"
     done = dualml(
-        "run", "lab1", "--quick", "--backend", f"{backends},numpy", "--out", out, "--json", *SMALL
-    )
+        "run", "lab1", "--quick", "--backend", f"{backends},numpy", "--out", out, "--json",
+        "--threads", "1", *SMALL,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert {t["status"] for t in told["trials"]} == {"ok"}
@@ -138,7 +139,7 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
 def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
     require(name)
     words = ["run", "lab1", "--backend", name, "--arm", "adam", "--no-report", *SMALL,
-             "--set", "arms.adam.updates=600", "--set", "evaluation.train_samples=8",
+             "--set", "arms.adam.updates=300", "--set", "evaluation.train_samples=8",
              "--set", "data.test=8", "--threads", "1"]  # fmt: skip
     whole = dualml(*words, "--out", tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr

@@ -184,7 +184,7 @@ def test_ranks_go_with_their_owner_and_the_run_goes_on(
     require(backend)
     out = tmp_path / "out"
     records = out / "trials/only" / backend / "seed0/rank0.jsonl"
-    file = lab(tmp_path, ["only"], updates=1500)
+    file = lab(tmp_path, ["only"], updates=1000)
     words = ["--backend", backend, "--out", out, "--no-report"]
     with Run(dualml("run", file, *words), tmp_path) as run:
         run.wait_for(lambda: size_of(records) > 3000)
@@ -210,4 +210,4 @@ def test_ranks_go_with_their_owner_and_the_run_goes_on(
         assert last.end() == 0, last.text()
     assert trials(out)["only"]["status"] == "ok"
     lines = [json.loads(line) for line in records.read_text().splitlines()]
-    assert [r["step"] for r in lines if r["metric"] == "loss"] == list(range(1, 1501))
+    assert [r["step"] for r in lines if r["metric"] == "loss"] == list(range(1, 1001))
