@@ -98,6 +98,7 @@ def run(package: Path, fault: str) -> tuple[int, dict[str, Any]]:
             "--out",
             str(package / "out"),
             "--no-report",
+            "--no-find",
             "--json",
         ],
         env={**os.environ, "PYTHONPATH": path, "FAULT": fault},
