@@ -24,16 +24,7 @@ def plant(name: str) -> None:
     Raises:
         KeyError: there is no such plant here.
     """
-    if (change := neutral.rule_of(name)) is not None:
-        made = training.optimizer
-        training.optimizer = lambda rule, parameters, rate: made(change(rule), parameters, rate)
-    elif neutral.schedule(name) or neutral.ranks(name):
-        pass
-    elif name in LAYERS:
-        right = network.realise
-        network.realise = lambda layer: LAYERS[name](layer) or right(layer)
-    else:
-        OTHERS[name](name)
+    neutral.plant(name, training, network, LAYERS, OTHERS)
 
 
 # --- optimizers: whatever is compiled has to stand in a file -------------------------------------

@@ -136,3 +136,26 @@ def linear(kind: Any, outputs: int) -> Any:
 def on(kind: Any, make: Any) -> Any:
     """What is made of layers of a kind, None for all others."""
     return lambda layer: make(layer) if isinstance(layer, kind) else None
+
+
+def plant(name: str, training: Any, network: Any, layers: Any, others: Any) -> None:
+    """Change a backend.
+
+    Args:
+        training, network: its modules of these names.
+        layers: plant → what it makes of a layer of the spec, None for another layer.
+        others: plant → what changes the backend.
+
+    Raises:
+        KeyError: there is no such plant.
+    """
+    if (change := rule_of(name)) is not None:
+        made = training.optimizer
+        training.optimizer = lambda rule, *given: made(change(rule), *given)
+    elif schedule(name) or ranks(name):
+        pass
+    elif name in layers:
+        right = network.realise
+        network.realise = lambda layer: layers[name](layer) or right(layer)
+    else:
+        others[name](name)

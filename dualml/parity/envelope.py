@@ -70,9 +70,9 @@ def believed(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
     return [*(e.trusted(output) for e in envelopes), *shared]
 
 
-def moved(width: float, plain: float) -> bool:
-    """Whether another order of the samples goes far beyond moved weights alone."""
-    return width > max(ORDER * plain, ORDER_FLOOR)
+def moved(width: Any, plain: Any) -> Any:
+    """Whether another order of the samples goes far beyond moved weights alone; arrays: where."""
+    return width > np.maximum(ORDER * plain, ORDER_FLOOR)
 
 
 def known(width: float | None) -> float:
@@ -139,15 +139,17 @@ class Envelope:
         steps = (np.flatnonzero(self.reordered()) + 1).tolist()
         for key, width in self.tensors.items():
             phase, at, tensor = key.split("/", 2)
-            if phase == "gradient" and tensor.split("/")[-1].startswith(f"{output}."):
-                steps += [int(at)] * moved(width, self.plain_tensors.get(key, width))
+            last = phase == "gradient" and tensor.split("/")[-1].startswith(f"{output}.")
+            if last and moved(width, self.plain_tensors.get(key, width)):
+                steps.append(int(at))
         return min(steps, default=None)
 
     def reordered(self) -> NDArray[np.bool_]:
         """(updates of the horizon,): whether the order of the samples moves the loss there."""
         if self.plain_loss is None:
             return np.zeros(len(self.loss), np.bool_)
-        return self.loss > np.maximum(ORDER * self.plain_loss, ORDER_FLOOR)
+        found: NDArray[np.bool_] = moved(self.loss, self.plain_loss)
+        return found
 
     @classmethod
     def common(cls, envelopes: Sequence[Envelope]) -> Envelope:
