@@ -1,0 +1,33 @@
+"""Record and check, lab by lab."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import golden_numpy
+from golden_files import labs, read_json, write_record
+
+#: Every record there is, as KIND/NAME.
+NAMES = [f"numpy/{name}" for name in labs("numpy")]
+
+
+def record_of(name: str) -> Path:
+    return golden_numpy.FOLDER / f"{name.split('/')[1]}.json"
+
+
+def today(name: str) -> dict[str, Any]:
+    """What would be recorded now."""
+    with tempfile.TemporaryDirectory(prefix="dualml-golden-") as folder:
+        return golden_numpy.run(name.split("/")[1], Path(folder) / "run")
+
+
+def check(name: str) -> list[str]:
+    """What has changed since the record was made; empty if nothing has."""
+    return golden_numpy.compare(read_json(record_of(name)), today(name))
+
+
+def record(name: str) -> list[str]:
+    write_record(record_of(name), today(name))
+    return []

@@ -1,0 +1,162 @@
+"""Reading what a run wrote, without what differs from run to run; comparing; writing records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+import re
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+HERE = Path(__file__).resolve().parent
+
+#: Keys, at any depth of a JSON file, whose values are times, memory, the end of a log, or of the
+#: machine and the version that ran. The keys are kept: a file that loses one is noticed.
+VOLATILE = {
+    "created", "git", "dualml", "environment", "seconds", "wall_s", "train_s", "compile_s",
+    "peak_memory_mb", "compute_s", "update_s", "wait_s", "transfer_s", "step_s",
+    "communication_share", "bubble", "bubble_low", "bubble_high", "bubble_passes",
+    "checkpoint_every", "log",
+}  # fmt: skip
+ELIDED = "~"
+#: Trained numbers of the float64 referee on another machine: the same but for rounding.
+RELATIVE, ABSOLUTE = 1e-9, 1e-12
+
+
+def labs(kind: str) -> dict[str, dict[str, Any]]:
+    """A kind of run in ``labs.toml``: name → what is run."""
+    return tomllib.loads((HERE / "labs.toml").read_text("utf-8"))[kind]
+
+
+def arguments(asked: dict[str, Any]) -> list[str]:
+    """Of ``dualml run``, all but the backend and the folder."""
+    words = [asked["lab"], *asked.get("flags", ["--quick"]), "--data", asked["data"]]
+    for arm in asked.get("arms", []):
+        words += ["--arm", arm]
+    if seeds := asked.get("seeds"):
+        words += ["--seed", seeds]
+    for arm in asked.get("each", []):
+        for key, value in asked["every"].items():
+            words += ["--set", f"arms.{arm}.{key}={value}"]
+    for text in asked.get("set", []):
+        words += ["--set", text]
+    return words
+
+
+def normalised(value: Any) -> Any:
+    """A JSON value with what is `VOLATILE` elided."""
+    if isinstance(value, dict):
+        return {
+            key: ELIDED if key in VOLATILE and inner is not None else normalised(inner)
+            for key, inner in value.items()
+        }
+    return [normalised(inner) for inner in value] if isinstance(value, list) else value
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def archive_sha256(path: Path) -> str:
+    """Of an ``.npz``: of the arrays' files inside, whatever compressed them."""
+    with zipfile.ZipFile(path) as packed:
+        inner = [(name, sha256(packed.read(name))) for name in sorted(packed.namelist())]
+    return sha256(json.dumps(inner).encode())
+
+
+def columns(path: Path) -> dict[str, dict[str, list[Any]]]:
+    """The records of a rank: metric → key → its values line by line, without times."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        record = json.loads(line)
+        own = found.setdefault(record.pop("metric"), {})
+        for key, value in record.items():
+            if key == "unit":
+                own[key] = value
+            elif key not in VOLATILE:
+                own.setdefault(key, []).append(value)
+    return found
+
+
+def summary(path: Path) -> dict[str, list[float]]:
+    """Tensors in two numbers each: the norm, and a projection that sees signs and places. Those of
+    a trace are taken together by phase and step."""
+    groups: dict[str, list[Any]] = {}
+    for name, array in sorted(load_file(path).items()):
+        groups.setdefault("/".join(name.split("/")[:2]), []).append(
+            array.astype(np.float64).ravel()
+        )
+    found = {}
+    for name, parts in groups.items():
+        flat = np.concatenate(parts)
+        norm = float(np.sqrt(np.square(flat).sum()))
+        found[name] = [norm, float(flat @ np.cos(np.arange(len(flat))))]
+    return found
+
+
+def machine() -> dict[str, str]:
+    """What decides the last bits of float64 arithmetic: where it is the same, so are they."""
+    try:
+        told = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        told = platform.processor()
+    kinds = sorted(set(re.findall(r"^(?:model name|flags|Features)\s*:.*$", told, re.MULTILINE)))
+    return {
+        "machine": platform.machine(),
+        "cpu": sha256("\n".join(kinds).encode())[:16],
+        "numpy": np.__version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def differences(was: Any, now: Any, place: str = "", *, close: bool = False) -> list[str]:
+    """Where two JSON values differ; with ``close`` floats may by rounding."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        found = []
+        for key in [*was, *(k for k in now if k not in was)]:
+            here = f"{place}.{key}" if place else str(key)
+            if key not in was or key not in now:
+                found.append(f"{here}: {'new' if key in now else 'gone'}")
+            else:
+                found += differences(was[key], now[key], here, close=close)
+        return found
+    if isinstance(was, list) and isinstance(now, list):
+        if len(was) != len(now):
+            gone, new = [v for v in was if v not in now], [v for v in now if v not in was]
+            return [f"{place}: {len(was)} entries, now {len(now)}; gone {gone}, new {new}"]
+        pairs = enumerate(zip(was, now, strict=True))
+        return [d for i, (a, b) in pairs for d in differences(a, b, f"{place}[{i}]", close=close)]
+    both = isinstance(was, float) and isinstance(now, float)
+    if close and both and math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
+        return []
+    same = type(was) is type(now) and was == now
+    return [] if same else [f"{place}: {was!r}, now {now!r}"]
+
+
+def written(value: Any, indent: int = 0) -> str:
+    """JSON whose changes are read line by line: a list of plain values is one line."""
+    if isinstance(value, dict) and value:
+        inner = [f"{json.dumps(k)}: {written(v, indent + 1)}" for k, v in value.items()]
+    elif isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
+        inner = [written(v, indent + 1) for v in value]
+    else:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    lines = ",\n".join(" " * (indent + 1) + line for line in inner)
+    return f"{first}\n{lines}\n{' ' * indent}{last}"
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(written(record) + "\n", "utf-8")
