@@ -1,4 +1,4 @@
-"""Checkpoints of a trial: one safetensors file, replaced in one step."""
+"""Checkpoints of a trial: one safetensors file for each rank, replaced in one step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from dualml.files import write_bytes
+from dualml.files import readable, remove, write_bytes
 
 Arrays = dict[str, NDArray[Any]]
 NAME = "checkpoint.safetensors"
@@ -21,7 +21,7 @@ NAME = "checkpoint.safetensors"
 @dataclass(frozen=True)
 class Progress:
     """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
-    batches and of all samples so far (see `dualml.runner.seen`)."""
+    batches and of all samples so far (see `dualml.worker.seen`)."""
 
     step: int = 0
     seconds: float = 0.0
@@ -30,21 +30,47 @@ class Progress:
     seen: dict[str, str] = field(default_factory=dict)
 
 
+def checkpoint_path(trial: Path, rank: int) -> Path:
+    return trial / (f"rank{rank}.{NAME}" if rank else NAME)
+
+
+def remove_checkpoint(trial: Path, rank: int) -> None:
+    remove(checkpoint_path(trial, rank))
+
+
 def save_checkpoint(
-    path: Path, progress: Progress, weights: Arrays, state: Mapping[str, Arrays], trace: Arrays
+    trial: Path,
+    rank: int,
+    progress: Progress,
+    weights: Arrays,
+    state: Mapping[str, Arrays],
+    trace: Arrays,
 ) -> None:
     """``trace`` holds the tensors captured so far; state is slot → name → array."""
     tensors = {f"weights/{name}": w for name, w in weights.items()}
     for slot, named in state.items():
         tensors.update({f"state/{slot}/{name}": s for name, s in named.items()})
     tensors.update({f"trace/{key}": value for key, value in trace.items()})
-    write_bytes(path, save(tensors, {"progress": json.dumps(asdict(progress))}))
+    metadata = {"progress": json.dumps(asdict(progress))}
+    write_bytes(checkpoint_path(trial, rank), save(tensors, metadata))
 
 
-def load_checkpoint(path: Path) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays] | None:
-    """Progress, weights, state and trace; None where there is no checkpoint."""
+def load_checkpoint(
+    trial: Path, rank: int
+) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays] | None:
+    """Progress, weights, state and trace; None where there is no checkpoint.
+
+    Raises:
+        UserError: there is one that is not readable.
+    """
+    path = checkpoint_path(trial, rank)
     if not path.exists():
         return None
+    with readable(f"{path}: not a readable checkpoint"):
+        return read(path)
+
+
+def read(path: Path) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays]:
     weights: Arrays = {}
     state: dict[str, Arrays] = {}
     trace: Arrays = {}

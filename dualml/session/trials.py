@@ -6,24 +6,25 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
-from dualml.aggregation.times import read_times, share, split
-from dualml.backend import BackendInfo
+from dualml.aggregation.times import share, split
+from dualml.backend import Adopted, BackendInfo
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
-from dualml.files import write_json
-from dualml.launch.adopted import Adopted, announce, at_fault, fallen
+from dualml.launch.adopted import announce, at_fault, fallen
 from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
-from dualml.runner.folder import RunFolder
-from dualml.split.measured import read_ranks, summary
+from dualml.split.measured import summary
+from dualml.store.folder import RunFolder
+from dualml.store.manifest import Key, TrialRecord
+from dualml.store.times import TIMELINE, TIMES
+from dualml.store.trial import JOB, RESULT, Job, board_path, log_path
 
 CHECKPOINT_S = 10.0  # of training between two checkpoints
-Listener = Callable[[dict[str, Any], dict[str, Any]], None]
-Trial = dict[str, Any]
+Listener = Callable[[TrialRecord, dict[str, Any]], None]
 COPIED = (
     "train_s",
     "compile_s",
@@ -72,15 +73,15 @@ def run_trials(
             waiting = waiting[done:]
 
 
-def groups(trials: list[Trial], plan: Plan) -> list[list[Trial]]:
+def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
     """Trials with several ranks, by backend and number: their ranks start once for all of them."""
-    found: dict[Any, list[Trial]] = {}
+    together: dict[Any, list[Key]] = {}
     for number, trial in enumerate(trials):
-        arm = plan.experiment.arms[trial["arm"]]
+        arm = plan.experiment.arms[trial.arm]
         alone = arm.world_size == 1
-        key = ("alone", number) if alone else (trial["backend"], arm.world_size, arm.cores)
-        found.setdefault(key, []).append(trial)
-    return list(found.values())
+        group = ("alone", number) if alone else (trial.backend, arm.world_size, arm.cores)
+        together.setdefault(group, []).append(trial.key)
+    return list(together.values())
 
 
 class Session:
@@ -99,42 +100,43 @@ class Session:
         self.adopted, self.number, self.size = adopted, number, 1
         self.folder, self.plan, self.infos = folder, plan, infos
         self.environs, self.listen = environs, listen
-        self.trials: list[Trial] = []
+        self.keys: Sequence[Key] = ()
         self.at, self.begin, self.before = 0, 0.0, 0.0
 
-    def run(self, trials: list[Trial]) -> int:
+    def run(self, keys: Sequence[Key]) -> int:
         """How many of the trials have ended, well or not: at least one."""
-        self.trials = trials
-        options = dict(self.folder.run["options"])
-        info = self.infos[trials[0]["backend"]]
-        size = self.size = self.plan.experiment.arms[trials[0]["arm"]].world_size
+        self.keys = keys
+        first, backend, _ = keys[0]
+        info, arm = self.infos[backend], self.plan.experiment.arms[first]
+        size = self.size = arm.world_size
         if why := self.impossible(info):
-            for trial in trials:
-                trial.update(status="unsupported", reason=why, wall_s=0.0)
+            for key in keys:
+                trial = self.folder.change(key, status="unsupported", reason=why, wall_s=0.0)
                 self.folder.write()
                 self.listen(trial, {"phase": "end"})
-            return len(trials)
-        environ = self.environs[info.name]
-        if cores := self.plan.experiment.arms[trials[0]["arm"]].cores:
-            options |= {"threads": cores, "cores": cores}
-            environ = info.environ(cores)
-        elif size > 1 and info.ranks == "processes" and not options.get("threads_asked"):
+            return len(keys)
+        options = self.folder.run.options
+        environ, threads = self.environs[info.name], options.threads
+        if arm.cores:
+            threads = arm.cores
+            environ = info.environ(threads)
+        elif size > 1 and info.ranks == "processes" and not options.threads_asked:
             # The ranks share what one rank would have: the same cores for one worker and for n.
-            options["threads"] = max(1, options["threads"] // size)
-            environ = info.environ(options["threads"])
-        for trial in trials:
-            self.prepare(trial, options)
-        places = [self.folder.trial_folder(t) for t in trials]
-        shutil.rmtree(places[0] / "board", ignore_errors=True)
+            threads = max(1, threads // size)
+            environ = info.environ(threads)
+        for key in keys:
+            self.prepare(key, threads, arm.cores)
+        places = [self.folder.trial_folder(key) for key in keys]
+        shutil.rmtree(board_path(places[0]), ignore_errors=True)
         processes = size if info.ranks == "processes" and self.adopted is None else 1
         if self.adopted is not None and size > 1:
             announce(self.folder.path, self.number, places)
-        words = [sys.executable, "-m", "dualml.runner.worker"]
+        words = [sys.executable, "-m", "dualml.worker.main"]
         launches = [
             Launch(
                 [*words, str(rank), *map(str, places)],
                 environ,
-                places[0] / f"rank{rank}.log",
+                log_path(places[0], rank),
             )
             for rank in range(processes)
         ]
@@ -148,13 +150,13 @@ class Session:
                 ended = at_fault(ended, self.folder.path, self.number)
             if size == 1 and not ended.reason and not ended.code and ended.results:
                 self.settle(ended.results[0])
-            elif self.at < len(trials):
+            elif self.at < len(keys):
                 self.fail(ended)
         finally:
             self.clock()
             self.folder.write()
             for place in places:
-                shutil.rmtree(place / "board", ignore_errors=True)
+                shutil.rmtree(board_path(place), ignore_errors=True)
         return self.at
 
     def over(self) -> bool:
@@ -176,108 +178,101 @@ class Session:
             return f"{there.launcher} serves its ranks once; run this arm by itself"
         return None
 
-    def prepare(self, trial: Trial, options: Mapping[str, Any]) -> None:
-        place = self.folder.trial_folder(trial)
+    def prepare(self, key: Key, threads: int, cores: int) -> None:
+        place = self.folder.trial_folder(key)
         place.mkdir(parents=True, exist_ok=True)
-        (place / "result.json").unlink(missing_ok=True)
-        every = float(os.environ.get("DUALML_CHECKPOINT_S", CHECKPOINT_S))
-        job = {key: trial[key] for key in ("arm", "backend", "seed")} | {
-            "device": options["device"],
-            "threads": options["threads"],
-            "cores": options.get("cores", 0),
-            "rendezvous": "env://" if self.adopted else options.get("rendezvous", "auto"),
-            "key": str(self.number),
-            "check": options.get("check", False),
-            "plan_hash": self.plan.hash,
-            "checkpoint_every": every,
-        }
-        write_json(place / "job.json", job)
+        RESULT.remove(place)
+        arm, backend, seed = key
+        options = self.folder.run.options
+        job = Job(
+            arm=arm,
+            backend=backend,
+            seed=seed,
+            device=options.device,
+            threads=threads,
+            cores=cores,
+            rendezvous="env://" if self.adopted else options.rendezvous,
+            key=str(self.number),
+            check=options.check,
+            plan_hash=self.plan.hash,
+            checkpoint_every=float(os.environ.get("DUALML_CHECKPOINT_S", CHECKPOINT_S)),
+        )
+        JOB.write(place, job)
 
     def start(self, at: int) -> None:
         """Trial ``at`` is at work now."""
         self.at, self.begin = at, time.monotonic()
-        if at < len(self.trials):
-            trial = self.trials[at]
-            self.before = trial["wall_s"] or 0.0
-            trial.update(status="interrupted", reason="not finished")
+        if at < len(self.keys):
+            self.before = self.folder.trials[self.keys[at]].wall_s or 0.0
+            trial = self.change(status="interrupted", reason="not finished")
             self.listen(trial, {"phase": "start"})
+
+    def change(self, **values: Any) -> TrialRecord:
+        """Another state of the trial at work."""
+        return self.folder.change(self.keys[self.at], **values)
 
     def clock(self) -> None:
         """Add the seconds since its start to the trial at work."""
-        if self.at < len(self.trials):
-            now = time.monotonic()
-            self.trials[self.at]["wall_s"] = self.before + now - self.begin
+        if self.at < len(self.keys):
+            self.change(wall_s=self.before + time.monotonic() - self.begin)
 
     def hear(self, rank: int, event: dict[str, Any]) -> None:
-        if self.at < len(self.trials) and rank == 0:
+        if self.at < len(self.keys) and rank == 0:
             if event.get("event") == "settled":
                 self.settle(event)
             elif "phase" in event:
-                self.listen(self.trials[self.at], event)
+                self.listen(self.folder.trials[self.keys[self.at]], event)
 
     def settle(self, result: Mapping[str, Any]) -> None:
         """The trial at work has ended well; the next one begins."""
-        trial = self.trials[self.at]
-        trial.update(status="ok", reason=None)
-        trial.update({key: result[key] for key in COPIED if key in result})
-        arm = self.plan.experiment.arms[trial["arm"]]
-        size, cores = arm.world_size, arm.cores
-        if size > 1 or cores:
-            trial["threads"] = result["environment"].get("threads")
-        if size > 1:
-            trial["world_size"] = size
-            trial.update(ranks_of(self.folder.trial_folder(trial), self.plan, trial))
-        usual = size == 1 and not cores
-        if usual or trial["backend"] not in self.folder.run["environment"]:
-            self.folder.run["environment"][trial["backend"]] = result["environment"]
+        name, backend, _ = key = self.keys[self.at]
+        arm, environment = self.plan.experiment.arms[name], result["environment"]
+        values = {field: result[field] for field in COPIED if field in result}
+        if arm.world_size > 1 or arm.cores:
+            values["threads"] = environment.get("threads")
+        if arm.world_size > 1:
+            values |= ranks_of(self.folder.trial_folder(key), self.plan, name)
+            values["world_size"] = arm.world_size
+        self.change(status="ok", reason=None, **values)
+        usual = arm.world_size == 1 and not arm.cores
+        if usual or backend not in self.folder.run.environment:
+            self.folder.set_environment(backend, environment)
         self.end()
 
     def fail(self, ended: Ended) -> None:
         """The trial at work has failed: which rank, why, and the end of its log."""
-        trial, told = self.trials[self.at], ended.results.get(ended.rank, {})
-        log = last_lines(self.folder.trial_folder(self.trials[0]) / f"rank{ended.rank}.log")
-        several = self.plan.experiment.arms[trial["arm"]].world_size > 1
-        if told.get("status") not in (None, "ok") and not ended.reason:
-            reason = f"rank {ended.rank}: {told['reason']}" if several else told["reason"]
-            trial.update(status=told["status"], reason=reason, log=log)
+        result = ended.results.get(ended.rank, {})
+        log = last_lines(log_path(self.folder.trial_folder(self.keys[0]), ended.rank))
+        if result.get("status") not in (None, "ok") and not ended.reason:
+            whose = f"rank {ended.rank}: " if self.size > 1 else ""
+            self.change(status=result["status"], reason=f"{whose}{result['reason']}", log=log)
         else:
-            how = ended.reason or died(ended.code)
-            trial.update(status="failed", reason=f"rank {ended.rank} {how}", log=log)
+            why = ended.reason or died(ended.code)
+            self.change(status="failed", reason=f"rank {ended.rank} {why}", log=log)
         self.end()
 
     def end(self) -> None:
         self.clock()
-        trial = self.trials[self.at]
         self.folder.write()
-        self.listen(trial, {"phase": "end"})
+        self.listen(self.folder.trials[self.keys[self.at]], {"phase": "end"})
         self.start(self.at + 1)
 
 
-def ranks_of(place: Path, plan: Plan, trial: Trial) -> dict[str, Any]:
-    """Where each rank's time went, from the times they left; empty without them."""
-    arm = plan.experiment.arms[trial["arm"]]
-    if trial["arm"] in plan.splits:
-        return split_of(place, plan, trial)
-    n = arm.world_size
+def ranks_of(place: Path, plan: Plan, arm: str) -> dict[str, Any]:
+    """Where each rank's time went, from what they left; empty without it."""
+    settings, split_plan = plan.experiment.arms[arm], plan.splits.get(arm)
+    n = settings.world_size
     try:
-        times = [read_times(place / f"rank{rank}.times.npz") for rank in range(n)]
+        if split_plan is not None:
+            measured = summary(split_plan, TIMELINE.read_all(place, n))
+            return {"ranks": measured.pop("ranks", []), "split": measured}
+        times = TIMES.read_all(place, n)
     except UserError:
         return {}
     peers = None
-    if arm.aggregation.strategy == "neighbour":
+    if settings.aggregation.strategy == "neighbour":
         peers = [sorted({(r - 1) % n, r, (r + 1) % n}) for r in range(n)]
-    elif arm.aggregation.strategy == ASYNCHRONOUS:
+    elif settings.aggregation.strategy == ASYNCHRONOUS:
         peers = [[r] for r in range(n)]  # nobody waits for all
-    told = split(times, peers)
-    return {"ranks": told, "communication_share": share(told)}
-
-
-def split_of(place: Path, plan: Plan, trial: Trial) -> dict[str, Any]:
-    """What the timelines of ranks that share a model say; empty without them."""
-    split_plan = plan.splits[trial["arm"]]
-    try:
-        told = summary(split_plan, read_ranks(place, split_plan.world_size))
-    except UserError:
-        return {}
-    ranks = told.pop("ranks", [])
-    return {"ranks": ranks, "split": told}
+    ranks = split(times, peers)
+    return {"ranks": ranks, "communication_share": share(ranks)}

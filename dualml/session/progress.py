@@ -16,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from dualml.store.manifest import TrialRecord
+
 PHASES = {
     "en": {
         "start": "starting",
@@ -63,8 +65,8 @@ class Bars:
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
 
-    def __call__(self, trial: dict[str, Any], event: dict[str, Any]) -> None:
-        name = f"{trial['arm']} · {trial['backend']} · {self.seed} {trial['seed']}"
+    def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
+        name = f"{trial.arm} · {trial.backend} · {self.seed} {trial.seed}"
         phase = event.get("phase")
         if phase == "end":
             self.progress.advance(self.all)
@@ -97,11 +99,11 @@ STATUS = {
 }
 
 
-def summary(name: str, trial: dict[str, Any], lang: str = "en") -> str:
+def summary(name: str, trial: TrialRecord, lang: str = "en") -> str:
     """One line for a trial that has ended."""
-    if trial["status"] == "ok":
-        form = MEASURED if trial["final_loss"] is None else OK
-        return form[lang].format(name=name, **trial)
-    status = STATUS[lang][trial["status"]]
-    colour = "yellow" if trial["status"] == "unsupported" else "red"
-    return f"[{colour}]✗[/] {name}: {status}: {escape(str(trial['reason']))}"
+    if trial.status == "ok":
+        form = MEASURED if trial.final_loss is None else OK
+        return form[lang].format(name=name, **trial.describe())
+    status = STATUS[lang][trial.status]
+    colour = "yellow" if trial.status == "unsupported" else "red"
+    return f"[{colour}]✗[/] {name}: {status}: {escape(str(trial.reason))}"

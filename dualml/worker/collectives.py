@@ -13,11 +13,9 @@ from dualml.aggregation import strategy
 from dualml.communicator import Communicator
 from dualml.errors import TrialError
 from dualml.experiment.schema import Arm
-from dualml.files import write_json
+from dualml.store.costs import COLLECTIVES
 
-FORMAT = 1
 LEAST, MOST = 3, 60  # repetitions of one measurement
-NAME = "collectives.json"
 PERIOD = 7  # the vectors hold small whole numbers: their sums are exact in every order
 
 
@@ -39,9 +37,9 @@ def time_collectives(
         emit(phase="collectives", done=number + 1, total=len(jobs))
     copies = {str(size): copy_seconds(size) for size in arm.sizes}
     if comm.rank == 0:
-        told = {"format": FORMAT, "backend": comm.backend, "device": comm.device,
-                "world_size": comm.size, "rows": rows, "copy_s": copies}  # fmt: skip
-        write_json(folder / NAME, told)
+        measured = {"backend": comm.backend, "device": comm.device, "world_size": comm.size,
+                    "rows": rows, "copy_s": copies}  # fmt: skip
+        COLLECTIVES.write(folder, COLLECTIVES.made(measured))
     uses = dict.fromkeys(use for name in arm.strategies for use in strategy(name).uses)
     how = {use: str(comm.how(use)) for use in uses}
     return {"world_size": comm.size, "how": how, "measurements": len(rows)}

@@ -7,15 +7,14 @@ import datetime
 import itertools
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualml.backend import BackendInfo, backends, choose
+from dualml.backend import Adopted, BackendInfo, backends, choose
 from dualml.errors import UserError
 from dualml.launch.adopted import (
-    Adopted,
     adopted,
     announce_end,
     check_fresh,
@@ -24,7 +23,8 @@ from dualml.launch.adopted import (
 )
 from dualml.launch.adopted import check as check_adopted
 from dualml.launch.child import on_death_of_parent
-from dualml.runner.folder import RunFolder, check_free, in_use, read_run
+from dualml.store.folder import RunFolder, check_free, in_use
+from dualml.store.manifest import Options, read_run
 
 if TYPE_CHECKING:
     from dualml.experiment.plan import Plan
@@ -57,8 +57,23 @@ class Request:
     find: bool = True
 
 
-def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
-    """Run, and return the exit code, the run folder and ``parity.json``.
+@dataclass(frozen=True)
+class Done:
+    """How a run ended.
+
+    Attributes:
+        code: the exit code.
+        folder: None for a rank of a launcher that only did its part.
+        parity: the content of ``parity.json``; empty where it was interrupted before.
+    """
+
+    code: int
+    folder: RunFolder | None = None
+    parity: Mapping[str, Any] = field(default_factory=dict)
+
+
+def execute(request: Request) -> Done:
+    """Run the whole of it.
 
     Raises:
         UserError: wrong input, before anything is written.
@@ -90,7 +105,7 @@ def execute(request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
         return perform(request, folder, plan, infos, found)
 
 
-def assist(found: Adopted, request: Request) -> tuple[int, RunFolder, dict[str, Any]]:
+def assist(found: Adopted, request: Request) -> Done:
     """What the other ranks of a launcher do: their part of what rank 0 announces."""
     path = request.out
     assert path is not None
@@ -101,7 +116,7 @@ def assist(found: Adopted, request: Request) -> tuple[int, RunFolder, dict[str, 
         help_ranks(found, path, environ, ADOPTED_WAIT_S)
     else:
         follow(found, path, environ, ADOPTED_WAIT_S)
-    return WELL, RunFolder(path, {"trials": [], "data": {}, "lang": "en"}), {}
+    return Done(WELL)
 
 
 def perform(
@@ -110,16 +125,16 @@ def perform(
     plan: Plan,
     infos: Sequence[BackendInfo],
     found: Adopted | None = None,
-) -> tuple[int, RunFolder, dict[str, Any]]:
+) -> Done:
     """Run the trials that have not ended, judge and report."""
     from dualml.parity.judge import judge, worst, write
-    from dualml.runner.costs import write_costs
-    from dualml.runner.progress import Bars
-    from dualml.runner.run import run_trials
+    from dualml.session.costs import write_costs
+    from dualml.session.progress import Bars
+    from dualml.session.trials import run_trials
 
-    trials, lang = folder.run["trials"], request.lang or folder.run["lang"]
+    options, lang = folder.run.options, request.lang or folder.run.lang
     try:
-        environs = environments(infos, folder.run["options"]["threads"], lang, request.quiet)
+        environs = environments(infos, options.threads, lang, request.quiet)
         with Bars(len(folder.pending()), lang, request.quiet) as bars:
             known = {info.name: info for info in infos}
             run_trials(folder, plan, known, environs, bars, found)
@@ -127,7 +142,7 @@ def perform(
         folder.write()
         told = {"en": "interrupted; continue with", "zh": "已中断；继续运行"}[lang]
         print(f"dualml: {told}: dualml run --resume {folder.path}", file=sys.stderr)
-        return INTERRUPTED, folder, {}
+        return Done(INTERRUPTED, folder)
     write_costs(folder, plan)
     parity = judge(folder.path)
     write(folder.path, parity)
@@ -137,10 +152,10 @@ def perform(
         from dualml.report import render
 
         render([folder.path], lang=lang)
-    ended_badly = any(t["status"] in ("failed", "interrupted") for t in trials)
-    if ended_badly or all(t["status"] == "unsupported" for t in trials):
-        return FAILED, folder, parity
-    return DIFFERENT if worst(parity) == "different" else WELL, folder, parity
+    statuses = {trial.status for trial in folder.trials.values()}
+    if statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}:
+        return Done(FAILED, folder, parity)
+    return Done(DIFFERENT if worst(parity) == "different" else WELL, folder, parity)
 
 
 def search(
@@ -156,20 +171,22 @@ def search(
 ) -> list[dict[str, Any]]:
     """Where and why backends differ, if any do: into ``findings.json``."""
     from dualml.finder.find import findings, suspicious
-    from dualml.finder.record import write
+    from dualml.finder.paragraph import with_text
     from dualml.finder.replays import Session
+    from dualml.store.findings import write_findings
 
     judged = [*parity["comparisons"], *parity.get("serial", ())]
-    failed = any(t["status"] == "failed" for t in folder.run["trials"])
+    trials = folder.trials.values()
+    failed = any(trial.status == "failed" for trial in trials)
     if not failed and not any(suspicious(c) for c in judged):
-        write(folder.path, [])
+        write_findings(folder.path, [])
         return []
     from rich.console import Console
 
     known = backends()
-    for name in ("numpy", *(t["backend"] for t in folder.run["trials"])):
+    for name in ("numpy", *(trial.backend for trial in trials)):
         if name in known and name not in environs and known[name].installed():
-            environs[name] = known[name].environ(folder.run["options"]["threads"])
+            environs[name] = known[name].environ(folder.run.options.threads)
     words = {"en": "looking for the cause", "zh": "正在查找原因"}[lang]
     with Console(stderr=True, quiet=quiet).status(words) as status:
         session = Session(
@@ -177,7 +194,7 @@ def search(
             progress=lambda text: status.update(f"{words}: {text}"),
         )  # fmt: skip
         found = findings(session, parity, most)
-    write(folder.path, found)
+    write_findings(folder.path, [with_text(finding) for finding in found])
     return found
 
 
@@ -230,7 +247,8 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         options |= {"rendezvous": request.rendezvous or "auto", "check": request.check}
         options["threads_asked"] = bool(request.threads)
     names = [info.name for info in infos]
-    return RunFolder.create(out, plan, names, request.lang or "en", options), plan, infos
+    folder = RunFolder.create(out, plan, names, request.lang or "en", Options(**options))
+    return folder, plan, infos
 
 
 def default_out(name: str) -> Path:
@@ -269,14 +287,14 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
 
     path = request.resume
     assert path is not None
-    run = read_run(path)
-    if request.lab and request.lab != run["name"]:
+    name = read_run(path).name
+    if request.lab and request.lab != name:
         there = Path(request.lab).is_file() or request.lab in names()
-        if not there or read(locate(request.lab)).get("name") != run["name"]:
-            raise UserError(f"{path} is a run of {run['name']}, not of {request.lab}")
+        if not there or read(locate(request.lab)).get("name") != name:
+            raise UserError(f"{path} is a run of {name}, not of {request.lab}")
     folder, plan = RunFolder.open(path)
     known = backends()
-    needed = list(dict.fromkeys(t["backend"] for t in folder.pending()))
+    needed = list(dict.fromkeys(trial.backend for trial in folder.pending()))
     for name in needed:
         if name not in known or not known[name].installed():
             hint = f"; install it with: {known[name].install}" if name in known else ""

@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from dualml.aggregation import REPLICAS, SCHEMES
-from dualml.backend import Backend, Training
+from dualml.backend import Backend, Recipe, Replicable, Training
 from dualml.communicator import Communicator
 from dualml.errors import UserError
 from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
-from dualml.files import readable, remove, write_bytes
-from dualml.runner.capture import PROBE, after, before
-from dualml.runner.checkpoint import Progress, load_checkpoint, save_checkpoint
-from dualml.runner.draws import draw_envelope
-from dualml.runner.evaluate import perplexity
-from dualml.runner.guards import (
+from dualml.experiment.samples import Samples
+from dualml.store.checkpoint import (
+    Progress,
+    load_checkpoint,
+    remove_checkpoint,
+    save_checkpoint,
+)
+from dualml.store.envelope import ENVELOPE
+from dualml.store.records import Records, losses_of, read_records
+from dualml.store.tensors import TRACE, WEIGHTS
+from dualml.worker.capture import PROBE, after, before
+from dualml.worker.draws import draw_envelope
+from dualml.worker.evaluate import perplexity
+from dualml.worker.group import Group
+from dualml.worker.guards import (
     check_final,
     check_finite,
     check_loaded,
     check_losses,
     check_moved,
 )
-from dualml.runner.ranks import Alone, Group, Workshop
-from dualml.runner.records import Records
-from dualml.runner.seen import Seen
-from dualml.runner.split import SplitRanks, split_training
+from dualml.worker.models import ModelCache
+from dualml.worker.ranks import Alone
+from dualml.worker.seen import Seen
+from dualml.worker.split import SplitRanks, split_training
 
 Arrays = dict[str, NDArray[Any]]
 LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation; of
-    a text int32 tokens (N, T) and the int64 token after each.
-
-    ``monitor`` are the indices of the training samples on which training accuracy is measured;
-    labels go from 0 to ``classes`` - 1. Of a text ``classes`` is 0: its words are not told apart.
-    """
-
-    train_x: NDArray[Any]
-    train_y: NDArray[np.int64]
-    monitor: NDArray[np.int64]
-    test_x: NDArray[Any]
-    test_y: NDArray[np.int64]
-    classes: int
-
-    @property
-    def text(self) -> bool:
-        return self.classes == 0
 
 
 class Trial:
@@ -68,7 +53,7 @@ class Trial:
 
     Args:
         comm: the group of ranks, None where there is only this one.
-        workshop: where models of earlier trials of this process are.
+        models: those of earlier trials of this process.
         emit: told of every stretch of work: ``emit(phase=…, done=…, total=…, loss=…)``.
         checkpoint_every: seconds of training between two checkpoints.
     """
@@ -84,7 +69,7 @@ class Trial:
         emit: Callable[..., None],
         checkpoint_every: float = 10.0,
         comm: Communicator | None = None,
-        workshop: Workshop | None = None,
+        models: ModelCache | None = None,
     ) -> None:
         self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, backend
         self.arm = plan.experiment.arms[arm]
@@ -102,20 +87,20 @@ class Trial:
         self.by_class: list[float | None] = [None] * samples.classes
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
-        self.ranks = self.gathered(comm, workshop or Workshop())
+        self.ranks = self.assemble(comm, models or ModelCache())
         self.training = self.ranks.training
         self.restart(dict(self.initial))
 
-    def gathered(self, comm: Communicator | None, workshop: Workshop) -> Alone:
+    def assemble(self, comm: Communicator | None, models: ModelCache) -> Alone:
         """The model, and how the ranks work on it together."""
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         if arm.split is not None and comm is not None:
-            own = workshop.training(key, lambda: split_training(self, comm))
-            return SplitRanks(backend, own, folder, self.feed, comm, arm, self.seed)
-        own = workshop.training(key, self.make)
+            split = models.split(key, lambda: split_training(self, comm))
+            return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
+        own = models.training(key, self.make)
         if comm is None:
             return Alone(backend, own, folder, self.feed)
-        pieces = workshop.pieces(key, self.spec.parameters(), arm.aggregation, comm)
+        pieces = models.pieces(key, self.spec.parameters(), arm.aggregation, comm)
         return Group(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
 
     def model_key(self) -> str:
@@ -132,22 +117,16 @@ class Trial:
         model = (self.spec.name, self.seed if keeps_seed else 0)
         return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, split, model))
 
+    def recipe(self) -> Recipe:
+        """Not kept: of a partition by features it holds a training set of its own."""
+        s = self.samples
+        return self.plan.recipe(self.arm, self.seed, s.train_x, s.train_y)
+
     def make(self) -> Training:
-        made = self.backend.training(
-            self.spec,
-            dict(self.initial),
-            self.rule,
-            self.arm.plan_schedule,
-            self.plan.experiment.loss,
-            self.plan.features(self.arm, self.seed, self.samples.train_x),
-            self.samples.train_y,
-            updates=self.schedule.updates,
-            chunk=self.arm.chunk,
-            **({"seed": self.seed} if self.spec.dropouts else {}),
-        )
+        training = self.backend.training(self.recipe())
         if self.arm.aggregation.strategy == REPLICAS:
-            made.replicas()
-        return made
+            training.ability(Replicable).replicas()
+        return training
 
     def restart(self, weights: Arrays) -> None:
         fresh = self.rule.init({name: w.astype(np.float64) for name, w in weights.items()})
@@ -164,12 +143,12 @@ class Trial:
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
             check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
-            write_bytes(self.folder / "weights.safetensors", save(weights))
-            write_bytes(self.folder / "trace.safetensors", save(self.trace))
+            WEIGHTS.write(self.folder, weights)
+            TRACE.write(self.folder, self.trace)
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
         if self.backend.dtype != "float64" and not self.ranks.free:
             draw_envelope(self)
-        remove(self.ranks.checkpoint)
+        remove_checkpoint(self.folder, self.ranks.rank)
         if self.ranks.rank:
             return self.ranks.summary()
         updates, text = self.schedule.updates, self.samples.text
@@ -205,7 +184,7 @@ class Trial:
         """The updates; the seconds they took."""
         updates = self.schedule.updates
         progress = self.resume()
-        records = Records(self.folder / f"rank{self.ranks.rank}.jsonl", progress.records)
+        records = Records(self.folder, self.ranks.rank, progress.records)
         self.ranks.begin_training()
         marks = sorted(
             {
@@ -256,7 +235,8 @@ class Trial:
         """Put everything needed to go on after ``step`` on disk."""
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
         save_checkpoint(
-            self.ranks.checkpoint,
+            self.folder,
+            self.ranks.rank,
             Progress(step, seconds, records.flush(), self.digests, seen),
             self.training.weights(),
             self.training.state(),
@@ -267,10 +247,9 @@ class Trial:
         """Go to the last checkpoint; to the start where there is none that can be read."""
         found = None
         try:
-            with readable(f"{self.ranks.checkpoint}: not a readable checkpoint"):
-                found = load_checkpoint(self.ranks.checkpoint)
-                if found is not None:
-                    self.recall(found[0])
+            found = load_checkpoint(self.folder, self.ranks.rank)
+            if found is not None:
+                self.recall(found[0])
         except UserError as error:
             print(f"{error}; starting again from update 1", flush=True)
             found = None
@@ -282,20 +261,17 @@ class Trial:
         self.losses[:] = 0
         self.looks, self.digests, self.seen = {}, {}, Seen()
         self.restart(dict(self.initial))
-        (self.folder / "envelope.json").unlink(missing_ok=True)
+        ENVELOPE.remove(self.folder)
         return Progress()
 
     def recall(self, progress: Progress) -> None:
         """Losses and looks made before the checkpoint, from the records it covers."""
-        with (self.folder / f"rank{self.ranks.rank}.jsonl").open("rb") as file:
-            for line in file.read(progress.records).splitlines():
-                record = json.loads(line)
-                if record["metric"] == "loss":
-                    self.losses[record["step"] - 1] = record["value"]
-                elif record["metric"] == "class_accuracy":
-                    self.by_class[record["class"]] = record["value"]
-                elif record["metric"] in LOOKS:
-                    self.looks[record["metric"]] = record["value"]
+        rank, step = self.ranks.rank, progress.step
+        records = read_records(self.folder, rank, progress.records)
+        self.losses[:step] = losses_of(self.folder, rank, records, step)
+        last = {metric: float(curve.value[-1]) for metric, curve in records.items()}
+        self.looks = {metric: last[metric] for metric in LOOKS if metric in last}
+        self.by_class = [last.get(f"class_accuracy/{n}") for n in range(len(self.by_class))]
         self.digests = dict(progress.digests)
         self.seen = Seen({int(rank): link for rank, link in progress.seen.items()})
 

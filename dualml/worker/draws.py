@@ -6,20 +6,19 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from dualml.errors import UserError
-from dualml.files import read_json, readable, write_json
-from dualml.parity.envelope import PLAIN, Envelope, perturb
-from dualml.runner.capture import Arrays, after, before
+from dualml.parity.envelope import PLAIN, perturb, widened
+from dualml.store.envelope import Envelope, read_envelope, write_envelope
+from dualml.worker.capture import Arrays, after, before
 
 if TYPE_CHECKING:
-    from dualml.runner.trial import Trial
+    from dualml.worker.trial import Trial
 
 
 def draw_envelope(trial: Trial) -> None:
     """Write ``envelope.json`` after each draw; draws that it already holds are not repeated."""
-    path = trial.folder / "envelope.json"
     envelope = Envelope()
-    with contextlib.suppress(UserError), readable(str(path)):  # draws that cannot be read: anew
-        envelope = Envelope(read_json(path))
+    with contextlib.suppress(UserError):  # draws that cannot be read: anew
+        envelope = read_envelope(trial.folder) or envelope
     trial.ranks.begin_draws()
     horizon = trial.schedule.trace[-1]
     draws = trial.plan.experiment.parity.draws
@@ -39,6 +38,7 @@ def draw_envelope(trial: Trial) -> None:
             if step in trial.schedule.trace:
                 capture.update(after(trial.training, step))
             trial.emit(phase="envelope", done=draw * horizon + step, total=draws * horizon)
-        envelope.add(trial.ranks.read(lazy), capture, trial.losses, trial.trace)
+        losses = trial.ranks.read(lazy)
+        envelope = widened(envelope, losses, capture, trial.losses, trial.trace)
         if trial.ranks.rank == 0:
-            write_json(path, envelope.describe())
+            write_envelope(trial.folder, envelope)

@@ -1,4 +1,4 @@
-"""The worker process: one framework, one rank. ``python -m dualml.runner.worker FOLDER RANK …``.
+"""The worker process: one framework, one rank. ``python -m dualml.worker.main FOLDER RANK …``.
 
 FOLDER is that of a trial; with several ranks there may be several, one after the other, so that the
 ranks start and find one another only once.
@@ -6,57 +6,41 @@ ranks start and find one another only once.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualml.errors import CommunicationError, UserError
 from dualml.launch.child import Emitter, serve
 from dualml.machine import pin
 
-
-def samples_of(plan: Any) -> Any:
-    from dualml.data import load_again, normalised
-    from dualml.runner.trial import Samples
-
-    data = load_again(plan.data)
-    train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
-    if data.kind == "text":
-        parts = (data.train_x[train], data.train_y[train], monitor.astype("int64"))
-        return Samples(*parts, data.test_x[test], data.test_y[test], 0)
-    # All samples in their own order need no copy: the largest array of a trial stays the only one.
-    images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
-    x, y = normalised(images, data.mean, data.std), data.train_y[train]
-    test_x = normalised(data.test_x[test], data.mean, data.std)
-    labels = (monitor.astype("int64"), test_x, data.test_y[test], len(data.classes))
-    return Samples(x, y, *labels)
+if TYPE_CHECKING:
+    from dualml.store.trial import Job, WorkerJob
 
 
 def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
     """Run the trials of these folders; the summary of the last one, with the environment."""
     from dualml.backend import backends
-    from dualml.experiment.saved import restore
+    from dualml.store.plan import plan_folder, restore
+    from dualml.store.trial import JOB, run_folder
 
     emit(phase="start")
-    job = json.loads((folders[0] / "job.json").read_text("utf-8"))
-    plan = restore(folders[0].parents[3] / "plan")
-    if plan.hash != job["plan_hash"]:
-        raise UserError(
-            f"the plan's hash is {plan.hash[:12]}, the job's is {job['plan_hash'][:12]}"
-        )
-    info = backends()[job["backend"]]
-    pin(rank, job["cores"])  # before the framework counts the cores it has
-    size = plan.experiment.arms[job["arm"]].world_size
+    job = JOB.read(folders[0])
+    plan = restore(plan_folder(run_folder(folders[0])))
+    if plan.hash != job.plan_hash:
+        raise UserError(f"the plan's hash is {plan.hash[:12]}, the job's is {job.plan_hash[:12]}")
+    info = backends()[job.backend]
+    pin(rank, job.cores)  # before the framework counts the cores it has
+    size = plan.experiment.arms[job.arm].world_size
     run = Runner(plan, emit)
     if size == 1:
-        return run.trial(folders[0], info.create(job["device"], job["threads"]), None)
+        return run.trial(folders[0], info.create(job.device, job.threads), None)
     if info.ranks == "threads":
-        make = partial(info.create, job["device"], job["threads"])
-        return threads(run, folders, size, make, job["check"], job["cores"])
-    backend = info.create(job["device"], job["threads"])
+        make = partial(info.create, job.device, job.threads)
+        return threads(run, folders, size, make, job.check, job.cores)
+    backend = info.create(job.device, job.threads)
     comm = join(folders[0], backend, rank, size, plan, job)
     emit.pulse(comm)
     summary: dict[str, Any] = {}
@@ -95,17 +79,19 @@ def threads(
     return summary
 
 
-def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: dict[str, Any]) -> Any:
+def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: WorkerJob) -> Any:
     """Agree with the other ranks on what is to be done, and become a group.
 
     Raises:
         CommunicationError: a rank did not come, or came with another plan.
     """
+    from dualml.backend import Grouping
     from dualml.communicator import FileBoard, Place
     from dualml.communicator.board import exchange_notes
+    from dualml.store.trial import board_path
 
     limit = plan.experiment.limits.collective
-    board = FileBoard(folder / "board")
+    board = FileBoard(board_path(folder))
     told = exchange_notes(
         board, "plan", rank, range(size), plan.hash, limit, f"the {size} ranks to start"
     )
@@ -113,58 +99,59 @@ def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: dict[
         listed = "; ".join(f"rank {r}: {text[:12]}" for r, text in sorted(told.items()))
         raise CommunicationError(f"the ranks have different plans: {listed}")
     place = Place(
-        rank, size, board, rendezvous=job["rendezvous"], timeout=limit, key=job["key"],
-        check=job["check"],
+        rank, size, board, rendezvous=job.rendezvous, timeout=limit, key=job.key,
+        check=job.check,
     )  # fmt: skip
-    return backend.connect(place)
+    return backend.ability(Grouping).connect(place)
 
 
 class Runner:
     """Runs trials of one plan; the samples are read once."""
 
     def __init__(self, plan: Any, emit: Emitter) -> None:
-        from dualml.runner.ranks import Workshop
+        from dualml.worker.models import ModelCache
 
         self.plan, self.emit = plan, emit
-        self.workshop, self.together = Workshop(), True
+        self.models, self.together = ModelCache(), True
         self.samples: Any = None
 
     def trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
         """One trial; rank 0 leaves its summary in ``result.json``."""
-        from dualml.files import write_json
         from dualml.machine import peak_memory_mb
+        from dualml.store.trial import JOB, RESULT
 
         rank = comm.rank if comm is not None else 0
-        job = json.loads((folder / "job.json").read_text("utf-8"))
-        kind = self.plan.experiment.arms[job["arm"]].kind
-        found = self.train if kind == "train" else self.time
-        summary = found(folder, backend, comm, job)
+        job = JOB.read(folder)
+        kind = self.plan.experiment.arms[job.arm].kind
+        work = self.train if kind == "train" else self.time
+        summary = work(folder, backend, comm, job)
         summary["environment"] = backend.environment()
         summary["peak_memory_mb"] = peak_memory_mb()
         if rank == 0:
-            write_json(folder / "result.json", {"status": "ok", "reason": None, **summary})
+            RESULT.write(folder, RESULT.made({"status": "ok", "reason": None, **summary}))
         return summary
 
-    def train(self, folder: Path, backend: Any, comm: Any, job: dict[str, Any]) -> dict[str, Any]:
-        from dualml.runner.trial import Trial
+    def train(self, folder: Path, backend: Any, comm: Any, job: Job) -> dict[str, Any]:
+        from dualml.experiment.samples import samples_of
+        from dualml.worker.trial import Trial
 
         if self.samples is None:
             self.samples = samples_of(self.plan)
         if comm is not None:
-            arm = self.plan.experiment.arms[job["arm"]]
-            weights = self.plan.initial(job["seed"], arm)
-            agree_on_weights(comm, weights, f"{job['arm']}.{job['seed']}")
+            arm = self.plan.experiment.arms[job.arm]
+            weights = self.plan.initial(job.seed, arm)
+            agree_on_weights(comm, weights, f"{job.arm}.{job.seed}")
         emit = self.emit if comm is None or comm.rank == 0 else quiet(self.emit)
         trial = Trial(
-            self.plan, job["arm"], job["seed"], backend, self.samples, folder, emit,
-            job["checkpoint_every"], comm, self.workshop if self.together else None,
+            self.plan, job.arm, job.seed, backend, self.samples, folder, emit,
+            job.checkpoint_every, comm, self.models if self.together else None,
         )  # fmt: skip
         return trial.run()
 
-    def time(self, folder: Path, backend: Any, comm: Any, job: dict[str, Any]) -> dict[str, Any]:
-        from dualml.runner.collectives import time_collectives
+    def time(self, folder: Path, backend: Any, comm: Any, job: Job) -> dict[str, Any]:
+        from dualml.worker.collectives import time_collectives
 
-        arm = self.plan.experiment.arms[job["arm"]]
+        arm = self.plan.experiment.arms[job.arm]
         return time_collectives(arm, comm, folder, self.emit)
 
 

@@ -1,0 +1,174 @@
+"""What a run measured of communication, held against the α–β model: ``cost.json``.
+
+Written after the trials; `dualml simulate --fit` reads the fits beside it, one file a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.aggregation.slow import Slow
+from dualml.aggregation.times import split
+from dualml.cost import Fits, Point, Topology, fit_all, predict
+from dualml.errors import UserError
+from dualml.experiment.contrast import Contrast
+from dualml.experiment.plan import Plan
+from dualml.experiment.schema import Arm
+from dualml.machine import recorded_cores
+from dualml.store.costs import COLLECTIVES, COST, CollectiveRow, CostRecord, write_fits
+from dualml.store.folder import RunFolder
+from dualml.store.manifest import Key, RunRecord
+from dualml.store.times import TIMES
+
+#: (backend, ranks) → rows of its micro-benchmarks.
+Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
+
+
+def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
+    """Fits, predictions for other numbers of ranks, and slowdowns; None where nothing was timed."""
+    measured = measurements(folder)
+    if not measured:
+        return None
+    topology = Topology("shared", cores(folder.run))
+    fits: dict[tuple[str, int], Fits] = {}
+    for (backend, n), rows in measured.items():
+        points = [
+            Point.of(row.strategy, n, row.bytes, row.seconds, topology)
+            for row in rows
+            if row.seconds > 0
+        ]
+        fits[backend, n] = fit_all(points, topology)
+        write_fits(folder.path, backend, n, fits[backend, n].describe())
+    content = {
+        "topology": str(topology),
+        "fits": [
+            {"backend": backend, "world_size": n, "strategy": name, "fit": one.describe()}
+            for (backend, n), fitted in fits.items()
+            for name, one in [(None, fitted.point_to_point), *fitted.strategies.items()]
+            if one is not None
+        ],
+        "checks": checks(measured, fits, topology),
+        "slowdowns": slowdowns(folder, plan, fits, topology),
+    }
+    record = COST.made(content)
+    COST.write(folder.path, record)
+    return record
+
+
+def measurements(folder: RunFolder) -> Measured:
+    """The rows of all micro-benchmarks."""
+    measured: dict[tuple[str, int], list[CollectiveRow]] = {}
+    for trial in folder.trials.values():
+        record = COLLECTIVES.read_if_there(folder.trial_folder(trial.key))
+        if trial.status == "ok" and record is not None:
+            measured.setdefault((record.backend, record.world_size), []).extend(record.rows)
+    return measured
+
+
+def cores(run: RunRecord) -> int:
+    """Cores that the ranks shared, as the backends recorded them."""
+    return max((recorded_cores(e) or 1 for e in run.environment.values()), default=1)
+
+
+def checks(
+    measured: Measured,
+    fits: Mapping[tuple[str, int], Fits],
+    topology: Topology,
+) -> list[dict[str, Any]]:
+    """Every measurement against the prediction from the fewest ranks of its backend."""
+    compared = []
+    for (backend, n), rows in measured.items():
+        least = min(size for name, size in measured if name == backend)
+        if n == least:
+            continue
+        for row in rows:
+            try:
+                link = fits[backend, least].link(row.strategy)
+            except UserError:
+                continue
+            predicted = predict(row.strategy, n, row.bytes, link, topology=topology, width=4)
+            compared.append(
+                {
+                    "backend": backend,
+                    "world_size": n,
+                    "from_world_size": least,
+                    "strategy": row.strategy,
+                    "bytes": row.bytes,
+                    "measured_s": row.seconds,
+                    "predicted_s": predicted.seconds,
+                }
+            )
+    return compared
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Mean seconds of an update and of its computation, over the ranks."""
+
+    step: float
+    compute: float
+
+
+def pace(folder: RunFolder, key: Key, n: int, since: int = 1) -> Pace | None:
+    """From the times its ranks left, of the updates from ``since`` on."""
+    try:
+        times = TIMES.read_all(folder.trial_folder(key), n)
+    except UserError:
+        return None
+    ranks = split([{part: t[since - 1 :] for part, t in rank.items()} for rank in times])
+    if not ranks:
+        return None
+    compute = sorted(t["compute_s"] for t in ranks)[len(ranks) // 2]  # the slow rank is no measure
+    return Pace(sum(t["step_s"] for t in ranks) / n, compute)
+
+
+def slowdowns(
+    folder: RunFolder,
+    plan: Plan,
+    fits: Mapping[tuple[str, int], Fits],
+    topology: Topology,
+) -> list[dict[str, Any]]:
+    """Arms with a slow node against the same arm without: measured and predicted."""
+    arms = plan.experiment.arms
+    contrast = Contrast(arms)
+    nbytes = plan.spec.nbytes()
+    rows = []
+    for (name, backend, seed), trial in folder.trials.items():
+        arm = arms[name]
+        base = contrast.without_slow_node(name)
+        if arm.slow is None or base is None or trial.status != "ok":
+            continue
+        n, other = arm.world_size, (base, backend, seed)
+        slow = pace(folder, trial.key, n, arm.slow.since)
+        plain = pace(folder, other, n) if other in folder.trials else None
+        if slow is None or plain is None:
+            continue
+        predicted = predicted_slowdown(arm, plain, nbytes, fits.get((backend, n)), topology)
+        row = {"backend": backend, "seed": seed, "arm": name, "base": base}
+        rows.append({**row, "measured": slow.step / plain.step, "predicted": predicted})
+    return rows
+
+
+def predicted_slowdown(
+    arm: Arm, plain: Pace, nbytes: int, fits: Fits | None, topology: Topology
+) -> float | None:
+    """Time of an update with the slow node over that without, both from the model."""
+    assert arm.slow is not None
+    n, settings = arm.world_size, arm.aggregation
+    name = settings.strategy
+    if settings.every > 1:
+        name = "local_sgd"
+    if fits is None:
+        return None
+    try:
+        link = fits.link(name)
+    except UserError:
+        return None
+    alone = plain.compute / topology.slowdown(n)  # measured with all ranks at work
+    slow = Slow(**arm.slow.model_dump())
+    options: dict[str, Any] = {"topology": topology, "width": 4, "every": settings.every}
+    with_it = predict(name, n, nbytes, link, alone, slow=slow, **options).seconds
+    without = predict(name, n, nbytes, link, alone, **options).seconds
+    return with_it / without if without else None

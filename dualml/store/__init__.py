@@ -1,0 +1,1 @@
+"""The run folder: the one room that knows its files."""

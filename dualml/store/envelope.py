@@ -1,0 +1,102 @@
+"""``envelope.json``: how far a backend strays from itself when only rounding changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from dualml.errors import UserError
+from dualml.store.jsonfile import Count, JsonFile, Number, Record
+from dualml.store.tensors import TraceKey
+
+#: null is infinity: where a draw came to something not finite.
+Width = Number | None
+
+
+class Widths(Record):
+    loss: list[Width]
+    tensors: dict[TraceKey, Width]
+
+
+class EnvelopeRecord(Record):
+    draws: Count
+    loss: list[Width]
+    tensors: dict[TraceKey, Width]
+    plain: Widths | None = None
+
+    @model_validator(mode="after")
+    def _draws_are_equally_long(self) -> EnvelopeRecord:
+        if self.plain is not None and len(self.plain.loss) != len(self.loss):
+            raise UserError("loss and plain.loss are not equally long")
+        return self
+
+
+ENVELOPE = JsonFile("envelope.json", EnvelopeRecord)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Largest distance of any draw from the unperturbed trajectory, per tensor and step.
+
+    Attributes:
+        loss: (updates of the horizon,) relative distance of the loss.
+        tensors: ``PHASE/STEP/TENSOR`` → relative distance.
+        draws: number of draws taken in.
+        plain_loss, plain_tensors: the same of the draw that leaves the samples in their order;
+            None and empty in files of earlier versions.
+    """
+
+    loss: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    tensors: Mapping[str, float] = field(default_factory=dict)
+    draws: int = 0
+    plain_loss: NDArray[np.float64] | None = None
+    plain_tensors: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def restore(cls, value: Mapping[str, Any]) -> Envelope:
+        """From the content of the file."""
+        return cls.of(ENVELOPE.made(value))
+
+    @classmethod
+    def of(cls, record: EnvelopeRecord) -> Envelope:
+        plain = record.plain
+        return cls(
+            np.array([known(width) for width in record.loss], np.float64),
+            {key: known(width) for key, width in record.tensors.items()},
+            record.draws,
+            None if plain is None else np.array([known(w) for w in plain.loss], np.float64),
+            {} if plain is None else {key: known(w) for key, w in plain.tensors.items()},
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The content of the file."""
+        content = {"draws": self.draws, "loss": self.loss.tolist(), "tensors": dict(self.tensors)}
+        if self.plain_loss is not None:
+            plain = {"loss": self.plain_loss.tolist(), "tensors": dict(self.plain_tensors)}
+            content["plain"] = plain
+        return content
+
+
+def known(width: Width) -> float:
+    return math.inf if width is None else width
+
+
+def write_envelope(folder: Path, envelope: Envelope) -> None:
+    ENVELOPE.write(folder, ENVELOPE.made(envelope.describe()))
+
+
+def read_envelope(folder: Path) -> Envelope | None:
+    """None where the trial has none: the float64 referee, an order that is left to chance.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    record = ENVELOPE.read_if_there(folder)
+    return None if record is None else Envelope.of(record)

@@ -1,0 +1,158 @@
+"""The run folder: made, locked to its plan, updated after every trial, resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dualml
+from dualml.errors import UserError
+from dualml.experiment.plan import Plan
+from dualml.machine import git_revision
+from dualml.store.manifest import RUN, DataRecord, Key, Options, RunRecord, TrialRecord, read_run
+from dualml.store.plan import plan_folder, restore, save
+from dualml.store.trial import trial_folder
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Hold a run folder for this process; the system lets go of it when the process ends.
+
+    Raises:
+        UserError: another process holds it, or it cannot be written to.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"{path} is in use by another dualml run; wait for it, or end it") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class RunFolder:
+    """A run at work: ``run.json``, which is written again whenever a trial changes.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path, run: RunRecord) -> None:
+        self.path, self._run = path, run
+        self._trials = {trial.key: trial for trial in run.trials}
+        self._environment = dict(run.environment)
+
+    @classmethod
+    def create(
+        cls, path: Path, plan: Plan, backends: Sequence[str], lang: str, options: Options
+    ) -> RunFolder:
+        """A new folder with the plan in it.
+
+        Raises:
+            UserError: the folder is not empty or cannot be written.
+        """
+        check_free(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            save(plan, plan_folder(path))
+        except OSError as error:
+            shutil.rmtree(plan_folder(path), ignore_errors=True)
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+        experiment = plan.experiment
+        keys = [
+            (arm, backend, seed)
+            for arm in experiment.arms
+            for seed in experiment.seeds_of(arm)
+            for backend in backends
+        ]
+        trials = [
+            TrialRecord.fresh(key, plan.hash, experiment.arms[key[0]].world_size) for key in keys
+        ]
+        run = RunRecord(
+            dualml=dualml.__version__,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            git=git_revision(),
+            name=experiment.name,
+            experiment=experiment.describe(),
+            lang=lang,
+            options=options,
+            data=DataRecord.model_validate(plan.data),
+            plan_hash=plan.hash,
+            plan_parts=plan.parts,
+            environment={},
+            trials=trials,
+        )
+        folder = cls(path, run)
+        folder.write()
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunFolder, Plan]:
+        """An existing folder and its plan.
+
+        Raises:
+            UserError: no run folder, one of a newer version, or one whose plan was changed.
+        """
+        run = read_run(path)
+        plan = restore(plan_folder(path))
+        if plan.hash != run.plan_hash:
+            raise UserError(
+                f"{path}: the plan's hash {plan.hash[:12]} is not run.json's "
+                f"{run.plan_hash[:12]}; this folder cannot be resumed"
+            )
+        return cls(path, run), plan
+
+    @property
+    def run(self) -> RunRecord:
+        """``run.json`` as it is now."""
+        return self._run.model_copy(
+            update={"trials": list(self._trials.values()), "environment": self._environment}
+        )
+
+    @property
+    def trials(self) -> Mapping[Key, TrialRecord]:
+        return self._trials
+
+    def change(self, key: Key, **values: Any) -> TrialRecord:
+        """Another state of a trial, not yet written."""
+        self._trials[key] = self._trials[key].changed(**values)
+        return self._trials[key]
+
+    def set_environment(self, backend: str, environment: Mapping[str, Any]) -> None:
+        self._environment[backend] = dict(environment)
+
+    def write(self) -> None:
+        RUN.write(self.path, self.run)
+
+    def trial_folder(self, key: Key) -> Path:
+        return trial_folder(self.path, key)
+
+    def pending(self) -> list[TrialRecord]:
+        """Trials that have not ended: interrupted ones go on, failed ones are tried again."""
+        return [t for t in self._trials.values() if t.status in ("interrupted", "failed")]
+
+
+def check_free(path: Path) -> None:
+    """Raises `UserError` unless ``path`` is absent or an empty folder."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file; choose another --out")
+    try:
+        there = path.is_dir() and any(path.iterdir())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    if there:
+        resumable = (path / RUN.name).is_file()
+        hint = f", or continue it with --resume {path}" if resumable else ""
+        raise UserError(f"{path} is not empty; choose another --out{hint}")

@@ -1,0 +1,224 @@
+"""Run folders as `docs/run-folder.md` defines them → one `Run`: all of it that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.split.timeline import COLUMNS
+from dualml.store.costs import COLLECTIVES, COST, CostRecord
+from dualml.store.findings import read_findings
+from dualml.store.manifest import RUN, TrialRecord, read_run
+from dualml.store.merge import merge
+from dualml.store.plan import PLAN, plan_folder
+from dualml.store.planned import PlanRecord
+from dualml.store.records import Array, Curve, read_records
+from dualml.store.run import Comparison, Run, Serial, Trial
+from dualml.store.times import TIMELINE, TIMES, ColumnFile
+from dualml.store.trial import trial_folder
+from dualml.store.verdicts import PARITY, Judged, ParityRecord
+
+T = TypeVar("T")
+#: Metrics that are not drawn as a curve: of each class, and of each rank.
+APART = ("divergence", "drift")
+
+
+def load(folders: Sequence[Path]) -> Run:
+    """Read one run folder, or several made from the same plan.
+
+    Raises:
+        UserError: no run folder, one of a newer version, a damaged ``run.json``, or plans that
+            differ; the text then names the parts of the plan that do. Of other files that cannot
+            be read the `Run` tells.
+    """
+    paths = list(dict.fromkeys(Path(f).resolve() for f in folders))
+    if not paths:
+        raise UserError("no run folder given; name at least one that `dualml run` wrote")
+    return merge([read(path) for path in paths])
+
+
+class Reader:
+    """Reads files, and keeps a line of each that is damaged."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.damage = run, list[str]()
+
+    def __call__(self, read: Callable[..., T], *arguments: Any) -> T | None:
+        try:
+            return read(*arguments)
+        except UserError as error:
+            self.damage.append(str(error).replace(f"{self.run}/", ""))
+            return None
+
+
+def read(folder: Path) -> Run:
+    run, reader = read_run(folder), Reader(folder)
+    arms = run.experiment.get("arms", {})
+    parity = reader(PARITY.read_if_there, folder)
+    costs = reader(COST.read_if_there, folder)
+    planned = None
+    if any(arm.get("split") or arm.get("partition") for arm in arms.values()):
+        planned = reader(PLAN.read_if_there, plan_folder(folder))
+    findings = reader(read_findings, folder) or []
+    return Run(
+        folders=(folder,),
+        meta=RUN.content(run),
+        environment=run.environment,
+        trials=tuple(read_trial(folder, trial, arms[trial.arm]) for trial in run.trials),
+        **verdicts(parity),
+        cost={} if costs is None else costs_of(costs),
+        **plans(planned),
+        findings=tuple(finding.text.describe() for finding in findings),
+        damage=tuple(reader.damage),
+    )
+
+
+def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Trial:
+    place, reader = trial_folder(folder, record.key), Reader(folder)
+    n = max(record.world_size, arm.get("world_size", 1))
+    curves = reader(read_records, place) or {}
+    collectives = None
+    if arm.get("kind") == "collectives":
+        collectives = reader(COLLECTIVES.read_if_there, place)
+    lost = bool(reader.damage)  # what the trial is about
+    averages = (arm.get("aggregation") or {}).get("of") == "parameters"
+    known = record.describe()
+    return Trial(
+        **{key: known.get(key) for key in NUMBERS},
+        arm=record.arm,
+        backend=record.backend,
+        framework=record.backend,
+        seed=record.seed,
+        status="unreadable" if lost else record.status,
+        reason=reader.damage[0] if lost else record.reason or "",
+        how=record.how,
+        full_batch=arm.get("batch_size") == 0,
+        curves={m: c for m, c in curves.items() if "/" not in m and m not in APART},
+        world_size=n,
+        threads=threads_of(record.threads),
+        ranks=tuple(record.ranks),
+        communication_share=record.communication_share,
+        staleness=known.get("staleness"),
+        collectives=None if collectives is None else collectives.describe(),
+        times=moments(reader, TIMES, place, n) if arm.get("slow") else (),
+        class_accuracy=tuple(record.class_accuracy),
+        test_perplexity=record.test_perplexity,
+        samples_sha256=record.samples_sha256,
+        apart=reader(distances, place, n) or () if averages else (),
+        split=known.get("split", {}),
+        memory=tuple(known.get("memory", ())),
+        timelines=timelines(reader, place, n) if arm.get("split") else (),
+        damage=tuple(reader.damage),
+    )
+
+
+def threads_of(recorded: str | int | None) -> int | None:
+    """Backends record numbers as text, and words where there is no number."""
+    text = str(recorded)
+    return int(text) if text.isdecimal() else None
+
+
+NUMBERS = (
+    *("wall_s", "train_s", "final_loss", "train_accuracy", "test_accuracy"),
+    *("updates", "sample_gradients", "peak_memory_mb"),
+)
+
+
+def moments(
+    reader: Reader, file: ColumnFile, place: Path, ranks: int
+) -> tuple[Mapping[str, Array], ...]:
+    """Those of every rank; empty where one has none."""
+    if not all(file.path(place, rank).exists() for rank in range(ranks)):
+        return ()
+    return tuple(reader(file.read_all, place, ranks) or ())
+
+
+def timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str, Array], ...]:
+    """What every rank did when; no events where a rank left none, nothing where none did."""
+    none = {name: np.zeros(0) for name in COLUMNS}
+    events = [
+        (reader(TIMELINE.read, place, rank) if TIMELINE.path(place, rank).exists() else None)
+        or none
+        for rank in range(ranks)
+    ]
+    return tuple(events) if any(len(columns["step"]) for columns in events) else ()
+
+
+def distances(place: Path, ranks: int) -> tuple[Array, ...]:
+    """For each rank the rows (update, divergence, drift); empty where one has none."""
+    rows = []
+    for rank in range(ranks):
+        records = read_records(place, rank)
+        curves = [records[name] for name in APART if name in records]
+        if not curves:
+            return ()
+        steps = np.unique(np.concatenate([curve.step for curve in curves]))
+        rows.append(np.stack([steps, *(at(steps, records.get(name)) for name in APART)], axis=1))
+    return tuple(rows)
+
+
+def at(steps: Array, curve: Curve | None) -> Array:
+    """The values of a curve at these updates, NaN where it has none."""
+    values = np.full(len(steps), np.nan)
+    if curve is not None:
+        values[np.searchsorted(steps, curve.step)] = curve.value
+    return values
+
+
+def verdicts(parity: ParityRecord | None) -> dict[str, Any]:
+    if parity is None:
+        return {"comparisons": None, "parity_settings": {}}
+    return {
+        "comparisons": tuple(
+            Comparison(arm=c.arm, seed=c.seed, a=c.a, b=c.b, verdict=c.verdict, **judged(c))
+            for c in parity.comparisons
+        ),
+        "serial": tuple(
+            Serial(arm=s.arm, seed=s.seed, a=s.backend, b=s.backend, against=s.against,
+                   verdict=s.verdict or "", **judged(s))
+            for s in parity.serial
+        ),
+        "parity_settings": parity.settings.describe(),
+    }  # fmt: skip
+
+
+def judged(record: Judged) -> dict[str, Any]:
+    content = record.describe()
+    return {
+        "reason": record.reason,
+        "evidence": content.get("evidence", {}),
+        "steps": record.steps,
+        "phases": content.get("phases", {}),
+        "first_divergence": content.get("first_divergence"),
+        "curve": content.get("curve", {}),
+        "outcome": content.get("outcome") or {},
+    }
+
+
+def costs_of(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:
+    """Rows of ``cost.json``, each with what the messages were taken to share."""
+    shared = {"topology": costs.topology}
+    return {
+        name: tuple({**shared, **row.describe()} for row in rows)
+        for name, rows in (
+            ("fits", costs.fits),
+            ("checks", costs.checks),
+            ("slowdowns", costs.slowdowns),
+        )
+    }
+
+
+def plans(plan: PlanRecord | None) -> dict[str, Any]:
+    """What the plan says of deals, of split arms, and its models by name."""
+    if plan is None:
+        return {}
+    specs = {**plan.models, plan.model.name: plan.model}
+    return {
+        "dealt": {key: tuple(each.describe() for each in deal) for key, deal in plan.deals.items()},
+        "splits": {name: split.describe() for name, split in plan.splits.items()},
+        "models": {name: spec.describe() for name, spec in specs.items()},
+    }

@@ -1,0 +1,195 @@
+"""``run.json``: the experiment, the environments, and one entry for each trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from dualml.errors import UserError
+from dualml.experiment.schema import Experiment
+from dualml.files import finite
+from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
+from dualml.store.protocol import Protocol, experiment_of
+
+Status = Literal["ok", "failed", "unsupported", "interrupted"]
+Key = tuple[str, str, int]  # arm, backend, seed
+Environment = dict[str, str]
+#: What a trial that trained and ended well has.
+RESULTS = ("train_s", "final_loss", "train_accuracy", "test_accuracy", "updates")
+
+
+class Staleness(Record):
+    """Of an asynchronous server, in updates."""
+
+    mean: Number
+    max: Number
+    ranks: list[Number]
+
+
+#: Mean seconds of an update: ``compute_s``, of it ``update_s`` after the aggregation, ``wait_s``,
+#: ``transfer_s`` and ``step_s``, the whole. A table, because who measures it decides the order.
+RankTimes = dict[str, Number]
+
+
+class RankMemory(Record):
+    """Most micro-batches between forward and backward pass, and bytes."""
+
+    live: Number
+    held_bytes: Number
+    parameter_bytes: Number
+    peak_memory_mb: Number
+
+
+class LinkTraffic(Record):
+    """Means per update."""
+
+    source: Count
+    target: Count
+    bytes: Number
+    messages: Number
+
+
+class SplitTimes(Record):
+    """The bubble of a split model; empty where nothing was recorded."""
+
+    bubble: Number = 0.0
+    bubble_low: Number = 0.0
+    bubble_high: Number = 0.0
+    bubble_passes: Number = 0.0
+    links: list[LinkTraffic] = []
+    updates: Count = 0
+
+
+class TrialRecord(Record):
+    """One trial. What not every trial has stands in the order in which it is written."""
+
+    arm: Name
+    backend: Name
+    seed: Count
+    status: Status
+    reason: str | None = None
+    wall_s: Number | None = None
+    train_s: Number | None = None
+    final_loss: Number | None = None
+    train_accuracy: Number | None = None
+    test_accuracy: Number | None = None
+    updates: Count | None = None
+    sample_gradients: Count | None = None
+    peak_memory_mb: Number | None = None
+    plan_hash: str = ""
+    how: dict[str, str] = {}
+    world_size: Count = 1
+    log: list[str] = []
+    compile_s: Number | None = None
+    test_loss: Number | None = None
+    test_perplexity: Number | None = None
+    class_accuracy: list[Number | None] = []
+    samples_sha256: str = ""
+    staleness: Staleness | None = None
+    measurements: Count | None = None
+    memory: list[RankMemory] = []
+    threads: str | Count | None = None
+    ranks: list[RankTimes] = []
+    communication_share: Number | None = None
+    split: SplitTimes = SplitTimes()
+
+    @classmethod
+    def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:
+        """A trial that has not been started."""
+        arm, backend, seed = key
+        begun = {"arm": arm, "backend": backend, "seed": seed}
+        begun |= {"status": "interrupted", "reason": "not started"}
+        numbers = dict.fromkeys(("wall_s", *RESULTS, "sample_gradients", "peak_memory_mb"))
+        ranks = {"world_size": world_size} if world_size > 1 else {}
+        return cls.model_validate({**begun, **numbers, "plan_hash": plan_hash, "how": {}, **ranks})
+
+    def changed(self, **values: Any) -> TrialRecord:
+        """The same trial, further on."""
+        return TrialRecord.model_validate(finite({**self.describe(), **values}))
+
+    @property
+    def key(self) -> Key:
+        return self.arm, self.backend, self.seed
+
+
+class Options(Record):
+    """What the user asked for on the command line and every worker is told."""
+
+    device: str = "auto"
+    threads: Count = 1
+    rendezvous: str = "auto"
+    check: bool = False
+    threads_asked: bool = False
+
+
+class DataRecord(Record):
+    """The dataset as it was found; of a text also how its samples are made."""
+
+    name: str
+    source: str
+    sha256: str = ""
+    notice: dict[str, str] | str | None = None
+    train: Count
+    test: Count
+    mean: Number = 0.0
+    std: Number = 1.0
+    kind: str = "images"
+    words: Count = 0
+    length: Count = 0
+    vocabulary: Count = 0
+    path: str = ""
+
+
+class RunRecord(Record):
+    """A run, updated after every trial."""
+
+    dualml: str = ""
+    created: str = ""
+    git: str | None = None
+    name: str
+    experiment: Protocol
+    lang: Annotated[str, Field(pattern="^(en|zh)$")] = "en"
+    options: Options = Options()
+    data: DataRecord
+    plan_hash: str
+    plan_parts: dict[str, str] = {}
+    environment: dict[Name, Environment] = {}
+    trials: list[TrialRecord]
+
+    @model_validator(mode="after")
+    def _trials_belong(self) -> RunRecord:
+        seen: set[Key] = set()
+        for number, trial in enumerate(self.trials):
+            arm = (self.experiment.get("arms") or {}).get(trial.arm)
+            if arm is None:
+                raise UserError(f"trials.{number}.arm: the experiment has no arm {trial.arm!r}")
+            if trial.key in seen:
+                raise UserError(f"trials.{number}: there are two of {trial.key}")
+            ranks = arm.get("world_size", 1)
+            if trial.world_size not in (ranks, 1):
+                raise UserError(
+                    f"trials.{number}.world_size: the arm has {ranks} ranks; "
+                    f"received {trial.world_size}"
+                )
+            seen.add(trial.key)
+        return self
+
+    def protocol(self, folder: Path) -> Experiment:
+        """The experiment, as this version computes with it; `UserError` where it cannot."""
+        return experiment_of(self.experiment, folder / RUN.name)
+
+    def by_key(self) -> Mapping[Key, TrialRecord]:
+        return {trial.key: trial for trial in self.trials}
+
+
+RUN = JsonFile("run.json", RunRecord, version=1)
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Raises `UserError` for a folder that is none of a run, and for a damaged or newer file."""
+    if not (folder / RUN.name).is_file():
+        raise UserError(f"{folder} is not a run folder: it has no {RUN.name}")
+    return RUN.read(folder)

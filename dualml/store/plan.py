@@ -1,0 +1,97 @@
+"""A plan on disk, ``plan/``: written once, and verified whenever it is restored."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.experiment.fingerprint import parts_of
+from dualml.experiment.plan import Plan
+from dualml.experiment.schema import Experiment
+from dualml.files import readable, write_bytes
+from dualml.model.spec import ModelSpec
+from dualml.split.plan import SplitPlan
+from dualml.store.jsonfile import JsonFile
+from dualml.store.planned import PlanRecord
+from dualml.store.protocol import experiment_of
+from dualml.store.tensors import WEIGHTS, Arrays
+
+PLAN = JsonFile("plan.json", PlanRecord, version=1)
+ORDER = "order.npz"
+
+
+def plan_folder(run: Path) -> Path:
+    return run / "plan"
+
+
+def save(plan: Plan, folder: Path) -> None:
+    """Write ``plan.json``, ``weights.safetensors`` and ``order.npz``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    WEIGHTS.write(folder, plan.weights)
+    order = io.BytesIO()
+    np.savez_compressed(order, **{k.replace("/", "."): v for k, v in plan.order.items()})
+    write_bytes(folder / ORDER, order.getvalue())
+    content = {
+        "hash": plan.hash,
+        "parts": plan.parts,
+        "data": plan.data,
+        "model": plan.spec.describe(),
+        "experiment": plan.experiment.describe(),
+        "deals": plan.deals,
+        "models": {name: spec.describe() for name, spec in plan.models.items()},
+        "splits": described(plan),
+    }
+    optional = ("deals", "models", "splits")
+    content = {k: v for k, v in content.items() if v or k not in optional}
+    PLAN.write(folder, PLAN.made(content))
+
+
+def described(plan: Plan) -> dict[str, Any]:
+    """The split plans with their bytes, for readers of ``plan.json``."""
+    arms = plan.experiment.arms
+    return {
+        name: {"cut": list(split.cut), **split.describe(arms[name].batch_size)}
+        for name, split in plan.splits.items()
+    }
+
+
+def restore(folder: Path) -> Plan:
+    """Read a plan back and verify its hash.
+
+    Raises:
+        UserError: missing, from a newer version, or changed since it was written.
+    """
+    record = PLAN.read(folder)
+    experiment = experiment_of(record.experiment, folder / PLAN.name)
+    weights, order, data = WEIGHTS.read(folder), read_order(folder), record.data.describe()
+    with readable(f"{folder}: not a readable plan"):
+        splits = planned_splits(record, experiment)
+        parts = parts_of(experiment, record.model, data, weights, order, record.models, splits)
+    changed = [part for part in parts if parts[part] != record.parts.get(part)]
+    if changed:
+        raise UserError(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
+    deals = {key: [each.describe() for each in deal] for key, deal in record.deals.items()}
+    models = dict[str, ModelSpec](record.models)
+    return Plan(experiment, record.model, data, weights, order, parts, deals, models, splits)
+
+
+def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, SplitPlan]:
+    """The split plans as they were frozen: with the cuts that were found then."""
+    splits = {}
+    for name, planned in record.splits.items():
+        arm = experiment.arms[name]
+        assert arm.split is not None
+        frozen = arm.split.model_copy(update={"cut": planned.cut})
+        splits[name] = frozen.plan(record.models.get(arm.model, record.model), arm.world_size)
+    return splits
+
+
+def read_order(folder: Path) -> Arrays:
+    """Orders and lists as indices. Raises `UserError` for a file that is missing or damaged."""
+    path = folder / ORDER
+    with readable(f"{path}: not readable"), np.load(path, allow_pickle=False) as packed:
+        return {key.replace(".", "/"): packed[key] for key in packed.files}

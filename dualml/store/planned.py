@@ -1,0 +1,143 @@
+"""What ``plan.json`` holds: the experiment, its models, how samples are dealt, how models split."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator, model_validator
+
+from dualml.errors import UserError
+from dualml.files import readable
+from dualml.model.spec import LAYERS, ModelSpec
+from dualml.store.jsonfile import Count, Name, Number, Record
+from dualml.store.manifest import DataRecord
+from dualml.store.protocol import Protocol
+
+NAMED = {"name": "str", "type": "str"}
+
+
+def _model(value: Any) -> ModelSpec:
+    with readable("not a model"):
+        for layer in value["layers"]:
+            kinds = {f.name: f.type for f in fields(LAYERS[layer["type"]])} | NAMED
+            for name, field in layer.items():
+                if type(field).__name__ not in (kind := kinds[name], "int" * (kind == "float")):
+                    raise UserError(f"not a model: {name} of a layer is no {kind}")
+        return ModelSpec.restore(value)
+
+
+Model = Annotated[ModelSpec, PlainValidator(_model), PlainSerializer(ModelSpec.describe)]
+
+
+class Statement(Record):
+    """What a partition turned out to be in an epoch, see `dualml.partition.statement`."""
+
+    samples: Count
+    sizes: list[Count]
+    missed: Count
+    repeated: Count
+    shared: Count
+    sha256: str
+    histogram: list[list[Count]] | None = None
+    labels: list[int] | None = None
+    emd: list[Number | None] | None = None
+    js: list[Number | None] | None = None
+    disjoint: bool
+    covering: bool
+
+    @model_validator(mode="after")
+    def _ranks_agree(self) -> Statement:
+        for name in ("histogram", "emd", "js"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.sizes):
+                raise UserError(f"{name} has {len(column)} ranks, sizes {len(self.sizes)}")
+        width = len(self.labels or ())
+        if any(len(row) != width for row in self.histogram or ()):
+            raise UserError(f"histogram has rows that are not of {width} labels")
+        return self
+
+
+class Mesh(Record):
+    data: Count
+    pipeline: Count
+    tensor: Count
+
+
+class Slice(Record):
+    """Part of a parameter that a rank holds."""
+
+    shape: list[Count]
+    part: str
+
+
+class SplitRank(Record):
+    rank: Count
+    data: Count
+    pipeline: Count
+    tensor: Count
+    stages: list[Count]
+    parameters: dict[str, Slice]
+    elements: Count
+    live: Count
+
+
+class PlannedLink(Record):
+    """What one rank sends another in an update."""
+
+    source: Count
+    target: Count
+    messages: Count
+    nbytes: Count
+    what: str
+
+
+class PlannedCollective(Record):
+    """A collective of some ranks in an update."""
+
+    ranks: list[Count]
+    kind: str
+    calls: Count
+    nbytes: Count
+
+
+class PlannedSplit(Record):
+    """How the ranks of an arm share the model: what `dualml split --json` prints."""
+
+    cut: list[str]
+    model: str
+    mesh: Mesh
+    stages: list[list[str]]
+    place: list[Count]
+    trainers: Count
+    styles: dict[str, str]
+    schedule: str
+    micro_batches: Count
+    grid: list[list[str]]
+    batch: Count
+    ranks: list[SplitRank]
+    engine: str = "messages"
+    driver: Count = 0
+    links: list[PlannedLink]
+    meetings: list[PlannedCollective]
+
+
+class PlanRecord(Record):
+    """``plan.json``."""
+
+    hash: str
+    parts: dict[str, str]
+    data: DataRecord
+    model: Model
+    experiment: Protocol
+    deals: dict[str, list[Statement]] = {}
+    models: dict[Name, Model] = {}
+    splits: dict[Name, PlannedSplit] = {}
+
+    @model_validator(mode="after")
+    def _splits_are_of_arms(self) -> PlanRecord:
+        for name in self.splits:
+            arm = (self.experiment.get("arms") or {}).get(name)
+            if arm is None or arm.get("split") is None:
+                raise UserError(f"splits.{name}: the experiment splits no such arm")
+        return self

@@ -1,0 +1,144 @@
+"""Records of a trial, ``rankR.jsonl``: one JSON line for each measured number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.files import finite
+from dualml.store.jsonfile import LARGEST, value_of
+
+Array = NDArray[np.float64]
+COLUMNS = ("step", "value", "epochs", "seconds")
+NUMBERS, NAN = {int, float}, float("nan")
+Row = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one trial: float64 arrays of equal length, NaN where nothing was recorded."""
+
+    step: Array
+    value: Array
+    epochs: Array
+    seconds: Array
+
+
+def records_path(trial: Path, rank: int) -> Path:
+    return trial / f"rank{rank}.jsonl"
+
+
+class Records:
+    """Appends records of a rank.
+
+    Args:
+        size: keep only that many bytes of what is there (those of the checkpoint resumed from).
+    """
+
+    def __init__(self, trial: Path, rank: int = 0, size: int = 0) -> None:
+        self._file = records_path(trial, rank).open("ab")
+        self._file.truncate(size)
+
+    def write(self, metric: str, step: int, value: float, unit: str, **more: Any) -> None:
+        record = {"metric": metric, "step": step, "value": value, "unit": unit, **more}
+        line = json.dumps(finite(record), allow_nan=False)
+        self._file.write(line.encode() + b"\n")
+
+    def flush(self) -> int:
+        """Put everything on disk; the size of the file in bytes."""
+        self._file.flush()
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[str, Curve]:
+    """Metric → its curve, in the order of updates; of a metric of each class, ``METRIC/CLASS``.
+
+    Nothing where the rank recorded nothing. A last line that is cut off is left out: the worker was
+    killed while it wrote.
+
+    Args:
+        size: read only so many bytes.
+
+    Raises:
+        UserError: another line is no record; the text names it.
+    """
+    path = records_path(trial, rank)
+    try:
+        lines = path.read_bytes()[:size].splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"{path}: not readable: {error.strerror or error}") from None
+    rows: dict[str, list[Row]] = {}
+    for number, record in enumerate(parsed(path, lines), start=1):
+        try:
+            name = record["metric"]
+            if "class" in record:
+                name = f"{name}/{record['class']}"
+            value, epochs, seconds = map(record.get, COLUMNS[1:])
+            row = (
+                record["step"],
+                NAN if value is None else value,
+                NAN if epochs is None else epochs,
+                NAN if seconds is None else seconds,
+            )
+            if not {*map(type, row)} <= NUMBERS or not 0 <= row[0] < LARGEST:
+                raise TypeError("a number is expected")
+            rows.setdefault(name, []).append(row)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}, line {number} is not a record: {error}") from None
+    return {name: curve(path, name, found) for name, found in rows.items()}
+
+
+def curve(path: Path, name: str, rows: list[Row]) -> Curve:
+    try:
+        columns = np.array(sorted(rows), np.float64).T
+    except OverflowError:
+        raise UserError(f"{path}: {name}: a number beyond 64 bits") from None
+    columns[np.isinf(columns)] = NAN
+    return Curve(*columns)
+
+
+def parsed(path: Path, lines: list[bytes]) -> list[Any]:
+    """The values of all lines, at once where all are whole."""
+    try:
+        return list(json.loads(b"[" + b",".join(lines) + b"]"))
+    except (ValueError, RecursionError):
+        pass  # which line is it?
+    values = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            values.append(value_of(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise UserError(f"{path}, line {number}: {error}") from None
+    return values
+
+
+def losses_of(
+    trial: Path, rank: int, records: Mapping[str, Curve], updates: int | None
+) -> NDArray[np.float64]:
+    """(updates,) the loss of each.
+
+    Raises:
+        UserError: one is missing.
+    """
+    path, losses = records_path(trial, rank), records.get("loss")
+    if losses is None:
+        raise UserError(f"{path}: no losses")
+    wrong = np.flatnonzero(losses.step != np.arange(1, len(losses.step) + 1))
+    if len(wrong):
+        raise UserError(f"{path}: the loss of update {wrong[0] + 1} is missing")
+    if updates not in (None, len(losses.step)):
+        raise UserError(f"{path}: losses of {len(losses.step)} updates; there were {updates}")
+    return losses.value

@@ -1,0 +1,131 @@
+"""What replays of single updates read and leave: states to start from, tensors, widths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.files import readable
+from dualml.store.jsonfile import Count, JsonFile, Number, Record
+from dualml.store.tensors import TensorFile
+from dualml.store.trial import WorkerJob
+
+Arrays = dict[str, NDArray[Any]]
+States = dict[int, tuple[Arrays, dict[str, Arrays]]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one backend's replay left: of each rank ``STEP/PHASE/TENSOR`` → array, and the widths of
+    the rounding envelopes under the same keys."""
+
+    backend: str
+    ranks: Sequence[Arrays]
+    widths: Sequence[Mapping[str, float]]
+
+
+def flatten(states: Mapping[int, tuple[Arrays, Mapping[str, Arrays]]]) -> Arrays:
+    """Weights and state before updates, as the arrays of one file."""
+    found: Arrays = {}
+    for step, (weights, slots) in states.items():
+        found |= {f"{step}|weights|{name}": np.asarray(w) for name, w in weights.items()}
+        for slot, named in slots.items():
+            found |= {f"{step}|state|{slot}|{name}": np.asarray(a) for name, a in named.items()}
+    return {name: np.ascontiguousarray(a) for name, a in found.items()}
+
+
+def unflatten(arrays: Mapping[str, NDArray[Any]]) -> States:
+    found: States = {}
+    for key, value in arrays.items():
+        step, kind, *rest = key.split("|")
+        weights, state = found.setdefault(int(step), ({}, {}))
+        if kind == "weights":
+            weights[rest[0]] = value
+        else:
+            state.setdefault(rest[0], {})[rest[1]] = value
+    return found
+
+
+class ReplayJob(WorkerJob):
+    """To make updates of a trial again.
+
+    ``run``: the run folder; ``leads``: whether this backend makes the states that all start from.
+    """
+
+    run: str
+    steps: list[Count]
+    leads: bool
+
+
+class WidthsRecord(Record):
+    widths: dict[str, Number | None]
+
+
+REPLAY_JOB = JsonFile("job.json", ReplayJob)
+START, STATES = TensorFile("start.safetensors"), TensorFile("states.safetensors")
+
+
+def write_start(folder: Path, states: States) -> None:
+    """The states that the leading backend goes on from."""
+    START.write(folder, flatten(states))
+
+
+def read_start(folder: Path) -> States:
+    return states_in(folder, START)
+
+
+def write_states(folder: Path, states: States) -> None:
+    """The states before each update that is looked at."""
+    STATES.write(folder, flatten(states))
+
+
+def read_states(folder: Path) -> States:
+    return states_in(folder, STATES)
+
+
+def states_in(folder: Path, file: TensorFile) -> States:
+    """Raises `UserError` for a file that is missing or damaged."""
+    arrays = file.read(folder)
+    with readable(f"{folder / file.name}: not states"):
+        return unflatten(arrays)
+
+
+def job_folder(folder: Path, backend: str) -> Path:
+    """Where the processes of a backend get their job, and what they print."""
+    return folder / f"{backend}.job"
+
+
+def write_side(
+    folder: Path, backend: str, rank: int, arrays: Arrays, widths: Mapping[str, float]
+) -> None:
+    """What a rank of a replay leaves."""
+    place = folder / backend
+    place.mkdir(parents=True, exist_ok=True)
+    tensors, numbers = side_files(rank)
+    tensors.write(place, arrays)
+    numbers.write(place, numbers.made({"widths": widths}))
+
+
+def read_side(folder: Path, backend: str, size: int) -> Side:
+    """What the ranks of a replay left.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    ranks, widths = [], []
+    for rank in range(size):
+        tensors, numbers = side_files(rank)
+        ranks.append(tensors.read(folder / backend))
+        record = numbers.read(folder / backend)
+        widths.append({key: math.inf if w is None else w for key, w in record.widths.items()})
+    return Side(backend, ranks, widths)
+
+
+def side_files(rank: int) -> tuple[TensorFile, JsonFile[WidthsRecord]]:
+    return TensorFile(f"rank{rank}.safetensors"), JsonFile(f"rank{rank}.json", WidthsRecord)

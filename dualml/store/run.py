@@ -1,0 +1,249 @@
+"""A run in memory: trials with their curves, comparisons, and how they are grouped."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.experiment.contrast import Contrast
+from dualml.experiment.deals import deal_key
+from dualml.experiment.lenient import read_arm
+from dualml.experiment.schema import Arm
+from dualml.store.records import Array as Array
+from dualml.store.records import Curve as Curve
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One (arm, backend, seed).
+
+    ``backend`` is the name shown, unique over all folders; ``framework`` is the bare one.
+    Seconds, fractions and mebibytes as in ``run.json``; None where a trial did not get that far.
+    ``threads`` of each rank, where they were recorded for the trial itself.
+    ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
+    them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
+    ``class_accuracy`` on the test set at the end, by class; ``test_perplexity`` at the end, of a
+    text; ``apart``: for each rank an array of
+    (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
+    Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
+    ranks, empty columns where one is missing.
+    ``damage``: of files that are there and cannot be read, one line each; without its curves or its
+    measurements the trial has the status ``unreadable``.
+    """
+
+    arm: str
+    backend: str
+    framework: str
+    seed: int
+    status: str
+    reason: str
+    wall_s: float | None
+    train_s: float | None
+    final_loss: float | None
+    train_accuracy: float | None
+    test_accuracy: float | None
+    updates: float | None
+    sample_gradients: float | None
+    peak_memory_mb: float | None
+    how: Mapping[str, Any]
+    full_batch: bool
+    curves: Mapping[str, Curve] = field(repr=False)
+    world_size: int = 1
+    threads: int | None = None
+    ranks: tuple[Mapping[str, float], ...] = ()
+    communication_share: float | None = None
+    staleness: Mapping[str, Any] | None = None
+    collectives: Mapping[str, Any] | None = field(default=None, repr=False)
+    times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
+    class_accuracy: tuple[float | None, ...] = ()
+    test_perplexity: float | None = None
+    samples_sha256: str = ""
+    apart: tuple[Array, ...] = field(default=(), repr=False)
+    split: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    memory: tuple[Mapping[str, float], ...] = ()
+    timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
+    damage: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def throughput(self) -> float | None:
+        """Sample gradients per second of training."""
+        if not self.train_s or self.sample_gradients is None:
+            return None
+        return self.sample_gradients / self.train_s
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One verdict of ``parity.json``; the dicts are the file's own."""
+
+    arm: str
+    seed: int
+    a: str
+    b: str
+    verdict: str
+    reason: str
+    evidence: Mapping[str, Any]
+    steps: int
+    phases: Mapping[str, Mapping[str, Any]]
+    first_divergence: Mapping[str, Any] | None
+    curve: Mapping[str, Any]
+    outcome: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Serial(Comparison):
+    """n workers (``arm``) against one (``against``) on one backend, which is ``a`` and ``b``.
+
+    ``verdict`` is empty where the arm follows another rule on purpose; ``reason`` says which.
+    """
+
+    against: str = ""
+
+    @property
+    def backend(self) -> str:
+        return self.a
+
+    @property
+    def worst(self) -> float | None:
+        """Largest distance over its envelope, of all phases."""
+        found = [p.get("ratio") for p in self.phases.values()]
+        return max((float(r) for r in found if r is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, or several of the same plan taken together.
+
+    ``dealt``: what the plan says of each deal, one statement for each epoch, by its key; ``splits``
+    and ``models``: what it says of each split arm, and of each model but the experiment's;
+    ``findings``: what lies behind its differences, by language; ``damage``: of files of the run
+    that cannot be read, one line each.
+    """
+
+    folders: tuple[Path, ...]
+    meta: Mapping[str, Any]
+    environment: Mapping[str, Mapping[str, Any]]
+    trials: tuple[Trial, ...]
+    comparisons: tuple[Comparison, ...] | None
+    parity_settings: Mapping[str, Any]
+    serial: tuple[Serial, ...] = ()
+    cost: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    dealt: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict, repr=False)
+    splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    findings: tuple[Mapping[str, str], ...] = ()
+    damage: tuple[str, ...] = ()
+
+    @property
+    def unreadable(self) -> list[str]:
+        """One line for each file that is there and cannot be read."""
+        return [*self.damage, *(line for trial in self.trials for line in trial.damage)]
+
+    @property
+    def judged(self) -> list[Serial]:
+        """n workers against one, where they must be equal."""
+        return [s for s in self.serial if s.verdict]
+
+    @property
+    def experiment(self) -> Mapping[str, Any]:
+        return self.meta.get("experiment") or {}
+
+    @property
+    def arms(self) -> dict[str, Mapping[str, Any]]:
+        """Arm → its settings: the experiment's arms that were run, then any it does not name."""
+        known = self.experiment.get("arms") or {}
+        ran = list(dict.fromkeys(t.arm for t in self.trials))
+        order = [a for a in known if a in ran] + [a for a in ran if a not in known]
+        return {arm: known.get(arm) or {} for arm in order}
+
+    @property
+    def backends(self) -> list[str]:
+        return sorted(dict.fromkeys(t.backend for t in self.trials), key=self._rank)
+
+    def _rank(self, backend: str) -> tuple[int, int]:
+        rank = {"numpy": 0, "torch": 1, "mindspore": 2}
+        names = list(dict.fromkeys(t.backend for t in self.trials))
+        return rank.get(self.framework(backend), 9), names.index(backend)
+
+    def framework(self, backend: str) -> str:
+        return next((t.framework for t in self.trials if t.backend == backend), backend)
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({t.seed for t in self.trials})
+
+    @property
+    def text(self) -> bool:
+        """Whether the samples are windows of a text."""
+        return (self.meta.get("data") or {}).get("kind") == "text"
+
+    @property
+    def train_size(self) -> int | None:
+        data = self.meta.get("data") or self.experiment.get("data") or {}
+        return data.get("train")
+
+    @functools.cached_property
+    def contrast(self) -> Contrast:
+        """The arms, to be held against one another."""
+        return Contrast(self.arms, {arm: plan["cut"] for arm, plan in self.splits.items()
+                                    if plan.get("cut") is not None})  # fmt: skip
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Arm]:
+        """Arm → its settings, typed; of a newer version what this one knows of them."""
+        return {arm: read_arm(given) for arm, given in self.arms.items()}
+
+    def deals(self, arm: str, seed: int) -> tuple[Mapping[str, Any], ...]:
+        """What an arm's partition dealt in each epoch; empty without a partition."""
+        return self.dealt.get(key_of(self.arms.get(arm) or {}, seed), ())
+
+    def groups(self) -> dict[str, list[str]]:
+        """Group → arms, the group ``main`` first."""
+        found: dict[str, list[str]] = {}
+        for arm, settings in self.arms.items():
+            found.setdefault(settings.get("group") or "main", []).append(arm)
+        return dict(sorted(found.items(), key=lambda item: item[0] != "main"))
+
+    def main_arms(self) -> list[str]:
+        """The arms of the first group that trains."""
+        groups = {
+            name: mine
+            for name, arms in self.groups().items()
+            if (mine := [a for a in arms if self.arms[a].get("kind", "train") == "train"])
+        }
+        return groups.get("main") or next(iter(groups.values()), [])
+
+    def select(self, arm: str, backend: str | None = None, *, ok: bool = True) -> list[Trial]:
+        """Trials of an arm by seed; only successful ones unless ``ok=False``."""
+        return sorted(
+            (
+                t
+                for t in self.trials
+                if t.arm == arm and backend in (None, t.backend) and (t.ok or not ok)
+            ),
+            key=lambda t: t.seed,
+        )
+
+
+def key_of(settings: Mapping[str, Any], seed: int) -> str:
+    """The key of an arm's deal; empty without a partition, and for one this version cannot read."""
+    if not settings.get("partition"):
+        return ""
+    return _key(json.dumps(settings, sort_keys=True, default=str), seed)
+
+
+@functools.lru_cache(maxsize=4096)
+def _key(settings: str, seed: int) -> str:
+    try:
+        return deal_key(Arm.model_validate(json.loads(settings)), seed)
+    except (UserError, ValueError):
+        return ""

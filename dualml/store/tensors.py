@@ -1,0 +1,82 @@
+"""Files of tensors: final weights, and the trace, under ``PHASE/STEP/TENSOR``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from numpy.typing import NDArray
+from pydantic import Field
+from safetensors.numpy import load_file, save
+
+from dualml.errors import UserError
+from dualml.files import readable, write_bytes
+
+Arrays = dict[str, NDArray[Any]]
+KEY = r"^(forward|gradient|update|state)/\d{8}/.+$"
+TraceKey = Annotated[str, Field(pattern=KEY)]
+
+
+def trace_key(phase: str, step: int, tensor: str) -> str:
+    return f"{phase}/{step:08d}/{tensor}"
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """One kind of safetensors file."""
+
+    name: str
+
+    def write(self, folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+        write_bytes(folder / self.name, save(dict(arrays)))
+
+    def read(self, folder: Path) -> Arrays:
+        """Raises `UserError` for a file that is missing or damaged."""
+        path = folder / self.name
+        with readable(f"{path}: no readable tensors"):
+            return dict(load_file(path))
+
+
+WEIGHTS = TensorFile("weights.safetensors")
+TRACE = TensorFile("trace.safetensors")
+
+
+def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
+    """Final weights, in the order of ``shapes``, which the file does not keep.
+
+    Raises:
+        UserError: the file is damaged, or holds another model.
+    """
+    path, arrays = folder / WEIGHTS.name, WEIGHTS.read(folder)
+    for name, shape in shapes.items():
+        if name not in arrays:
+            raise UserError(f"{path}: {name} is missing")
+        check_shape(path, name, arrays[name], shape)
+    return {name: arrays[name] for name in shapes}
+
+
+def read_trace(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
+    """The tensors of the traced updates.
+
+    Args:
+        shapes: of the parameters, and so of their gradients and of them after an update.
+
+    Raises:
+        UserError: the file is damaged, or of another model.
+    """
+    path, arrays = folder / TRACE.name, TRACE.read(folder)
+    for key, array in arrays.items():
+        if not re.match(KEY, key):
+            raise UserError(f"{path}: {key!r} is no PHASE/STEP/TENSOR")
+        phase, _, tensor = key.split("/", 2)
+        if phase in ("gradient", "update") and tensor in shapes:
+            check_shape(path, key, array, shapes[tensor])
+    return arrays
+
+
+def check_shape(path: Path, name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+    if array.shape != tuple(shape):
+        raise UserError(f"{path}: {name} has the shape {array.shape}; the plan says {shape}")

@@ -1,0 +1,62 @@
+"""When a rank did what: ``rankR.times.npz``, and of a split model ``rankR.timeline.npz``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.aggregation.times import PARTS
+from dualml.errors import UserError
+from dualml.files import readable, write_bytes
+from dualml.split.timeline import COLUMNS
+
+Columns = dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class ColumnFile:
+    """One kind of NumPy archive: columns of float64 of equal length.
+
+    Args:
+        ending: of its name, after ``rankR``.
+        packed: whether it is compressed.
+    """
+
+    ending: str
+    columns: tuple[str, ...]
+    packed: bool
+
+    def path(self, trial: Path, rank: int) -> Path:
+        return trial / f"rank{rank}.{self.ending}"
+
+    def write(self, trial: Path, rank: int, columns: Mapping[str, Any]) -> None:
+        archive = io.BytesIO()
+        save = np.savez_compressed if self.packed else np.savez
+        save(archive, **{name: np.asarray(columns[name], np.float64) for name in self.columns})
+        write_bytes(self.path(trial, rank), archive.getvalue())
+
+    def read(self, trial: Path, rank: int) -> Columns:
+        """Raises `UserError` for a file that is missing or damaged."""
+        path = self.path(trial, rank)
+        with readable(f"{path}: not readable"), np.load(path, allow_pickle=False) as archive:
+            columns = {name: archive[name] for name in self.columns}
+        for name, values in columns.items():
+            if values.dtype != np.float64 or values.ndim != 1 or not np.isfinite(values).all():
+                raise UserError(f"{path}: {name}: not a column of numbers")
+        if len({len(values) for values in columns.values()}) > 1:
+            raise UserError(f"{path}: {', '.join(self.columns)} are not equally long")
+        return columns
+
+    def read_all(self, trial: Path, ranks: int) -> list[Columns]:
+        """Those of all ranks. Raises `UserError` where one is missing or damaged."""
+        return [self.read(trial, rank) for rank in range(ranks)]
+
+
+TIMES = ColumnFile("times.npz", PARTS, packed=False)
+TIMELINE = ColumnFile("timeline.npz", COLUMNS, packed=True)

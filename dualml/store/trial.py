@@ -1,0 +1,90 @@
+"""A trial's folder: ``job.json``, what its workers are asked to do, and ``result.json``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
+from dualml.store.manifest import Environment, Key, RankMemory, Staleness
+
+StepKey = Annotated[str, Field(pattern=r"^\d{1,18}$")]
+
+
+class WorkerJob(Record):
+    """What every worker is asked: whose trial, on what, and how its ranks find one another."""
+
+    arm: Name
+    backend: Name
+    seed: Count
+    device: str
+    threads: Count
+    cores: Count
+    rendezvous: str
+    key: str
+    check: bool
+
+
+class Job(WorkerJob):
+    """To run a trial."""
+
+    plan_hash: str
+    checkpoint_every: Number
+
+
+class Result(Record):
+    """What rank 0 reports of a trial that ended well.
+
+    ``data``: traced update → SHA-256 of its batch; ``apart``: traced update → how far each rank's
+    weights are from rank 0's, relative to their size.
+    """
+
+    status: str
+    reason: str | None
+    world_size: Count = 1
+    how: dict[str, str] = {}
+    staleness: Staleness | None = None
+    memory: list[RankMemory] = []
+    measurements: Count | None = None
+    train_s: Number | None = None
+    compile_s: Number | None = None
+    updates: Count | None = None
+    sample_gradients: Count | None = None
+    samples_sha256: str = ""
+    final_loss: Number | None = None
+    train_accuracy: Number | None = None
+    test_loss: Number | None = None
+    test_accuracy: Number | None = None
+    class_accuracy: list[Number | None] = []
+    test_perplexity: Number | None = None
+    data: dict[StepKey, str] = {}
+    apart: dict[StepKey, list[Number | None]] = {}
+    trace_steps: list[Count] = []
+    environment: Environment = {}
+    peak_memory_mb: Number | None = None
+
+
+JOB = JsonFile("job.json", Job)
+RESULT = JsonFile("result.json", Result)
+
+
+def trial_folder(run: Path, key: Key) -> Path:
+    arm, backend, seed = key
+    return run / "trials" / arm / backend / f"seed{seed}"
+
+
+def run_folder(trial: Path) -> Path:
+    """The run that a trial's folder is in."""
+    return trial.parents[3]
+
+
+def log_path(trial: Path, rank: int) -> Path:
+    """What a process of the trial prints."""
+    return trial / f"rank{rank}.log"
+
+
+def board_path(trial: Path) -> Path:
+    """Where the ranks of a trial find one another."""
+    return trial / "board"

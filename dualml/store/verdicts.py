@@ -1,0 +1,139 @@
+"""``parity.json``: every pair of backends compared, and n ranks against one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from dualml.errors import UserError
+from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record, Scalar
+
+Verdict = Literal["equal", "statistically equal", "not comparable", "different"]
+Pair = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
+
+
+class Settings(Record):
+    """How it was judged."""
+
+    draws: Count = 0
+    horizon: Count = 0
+    margin: Number = 0.0
+    floor: Number = 0.0
+
+
+class Phase(Record):
+    """Relative distances in one phase of the updates."""
+
+    max: Number | None = None
+    final: Number | None = None
+    envelope: Number | None = None
+    ratio: Number | None = None
+    step: Count = 0
+    tensor: str | None = None
+
+
+class Divergence(Record):
+    """First step seen outside, last step seen inside."""
+
+    step: Count
+    after: Count
+    phase: str
+    tensor: str | None = None
+    distance: Number | None = None
+    envelope: Number | None = None
+
+
+class Distances(Record):
+    """Relative distance of the losses per update, and its envelope."""
+
+    step: list[Count] = []
+    loss: list[Number | None] = []
+    envelope: list[Number | None] = []
+
+    @model_validator(mode="after")
+    def _columns_are_equally_long(self) -> Distances:
+        if len({len(self.step), len(self.loss), len(self.envelope)}) > 1:
+            raise UserError("step, loss and envelope are not equally long")
+        return self
+
+
+class Equivalence(Record):
+    """Over the seeds, of the test accuracies."""
+
+    equivalent: bool
+    mean: Number
+    low: Number
+    high: Number
+    margin: Number
+    seeds: Count
+
+
+class Evidence(Record):
+    """Numbers that the reason needs; where a trial is missing, backend → its status."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Scalar]
+
+    margin: Number | None = None
+    chaotic_from: Count | None = None
+    worst_ratio: Number | None = None
+    judged_steps: Count = 0
+    equivalence: Equivalence | None = None
+    samples_sha256: list[str] = []
+
+
+class Outcome(Record):
+    """The end of training, on both sides."""
+
+    final_loss: Pair
+    test_accuracy: Pair
+    weights: Number | None = None
+
+
+class Backends(Record):
+    """Two backends in one arm and seed."""
+
+    arm: Name
+    seed: Count
+    a: Name
+    b: Name
+
+
+class Ranks(Record):
+    """n ranks (``arm``) against one (``against``) on one backend."""
+
+    arm: Name
+    seed: Count
+    backend: Name
+    against: Name
+
+
+class Judged(Record):
+    """What the comparison of two trajectories comes to; no verdict where the rule is another."""
+
+    verdict: Verdict | None
+    reason: str
+    evidence: Evidence = Evidence.model_validate({})
+    steps: Count = 0
+    phases: dict[str, Phase] = {}
+    first_divergence: Divergence | None = None
+    curve: Distances = Distances()
+    outcome: Outcome | None = None
+
+
+class ComparisonRecord(Judged, Backends):
+    verdict: Verdict
+
+
+class SerialRecord(Judged, Ranks):
+    pass
+
+
+class ParityRecord(Record):
+    settings: Settings = Settings()
+    comparisons: list[ComparisonRecord] = []
+    serial: list[SerialRecord] = []
+
+
+PARITY = JsonFile("parity.json", ParityRecord, version=1)

@@ -1,0 +1,144 @@
+"""What a trial does differently when its ranks share the batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.aggregation.asynchronous import Asynchronous, staleness
+from dualml.aggregation.local_sgd import LocalSGD
+from dualml.aggregation.native import Summed
+from dualml.aggregation.scheme import scheme
+from dualml.aggregation.slow import Slow
+from dualml.backend import Arrays, Backend, Pieces, Training
+from dualml.communicator import Communicator
+from dualml.experiment.deals import Feed
+from dualml.experiment.schema import Arm
+from dualml.parity.envelope import shuffled
+from dualml.store.times import TIMES
+from dualml.worker.evaluate import Score, evaluate
+from dualml.worker.ranks import Several
+from dualml.worker.seen import Seen, combined
+
+
+class Group(Several):
+    """Ranks that share the batch, and the evaluation where they can."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        training: Training,
+        pieces: Pieces,
+        folder: Path,
+        comm: Communicator,
+        arm: Arm,
+        seed: int,
+        feed: Feed,
+    ) -> None:
+        settings = arm.aggregation
+        slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
+        kind = scheme(settings)
+        self.pieces, self.every = pieces, settings.every
+        self.parallel = kind(backend, training, pieces, comm, settings, slow, seed)
+        self.free = kind is Asynchronous and settings.arrival == "free"
+        self.staleness: dict[str, Any] = {}
+        super().__init__(backend, self.parallel, folder, feed, comm)
+
+    #: `trace` shows what the ranks made of their gradients.
+    traced = "aggregation"
+
+    def batch(self, step: int) -> Any:
+        return self.feed.parts(step)
+
+    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        return [(self.rank, batch[self.rank])]
+
+    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
+        """With the number of an update at which parameters are averaged, too."""
+        return [(self.feed.parts(s), self.every) for s in self.feed.typical(together=False)]
+
+    def samples_sha256(self, seen: Seen) -> str:
+        own = np.frombuffer(bytes.fromhex(seen.chains[self.rank]), np.int64)
+        chains = self.comm.all_gather(self.comm.tensor(own))
+        return combined({r: self.comm.numpy(x).tobytes().hex() for r, x in enumerate(chains)})
+
+    def apart(self) -> list[float]:
+        if isinstance(self.parallel, LocalSGD | Asynchronous):
+            return []
+        # One random projection of each rank's weights: as far apart as they are, in one number.
+        flat = np.concatenate([w.ravel() for w in self.training.weights().values()])
+        signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0
+        own = self.comm.tensor(np.array([flat @ signs, np.linalg.norm(flat.astype(np.float64))]))
+        rows = [self.comm.numpy(x) for x in self.comm.all_gather(own)]
+        first, size = rows[0][0], max(float(rows[0][1]), 1e-30)
+        return [float(abs(row[0] - first) / size) for row in rows]
+
+    def measured(self) -> list[tuple[int, str, float]]:
+        if not isinstance(self.parallel, LocalSGD):
+            return []
+        measured, self.parallel.apart = self.parallel.apart, []
+        return [
+            (step, metric, value)
+            for step, divergence, drift in measured
+            for metric, value in (("divergence", divergence), ("drift", drift))
+        ]
+
+    def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
+        return self.parallel.read(lazy)
+
+    def own_gradient(self, batch: Any) -> Arrays:
+        return self.parallel.own_gradient(batch)
+
+    def own_loss(self, lazy: Any) -> Arrays:
+        return {} if lazy[0] is None else {"rank": self.backend.read([lazy[0]])}
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        mean = self.parallel.consensus()
+        own = self.pieces.parameters() if mean is not None else []
+        if mean is not None:
+            self.pieces.assign(mean)
+        yield
+        if mean is not None:
+            self.pieces.assign(own)
+        self.comm.barrier()  # nobody's waiting for the evaluation counts as part of an update
+
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        if self.parallel.alike:
+            return evaluate(self.training, x, y, index, classes, self.comm)
+        return super().score(x, y, index, classes) if self.rank == 0 else None
+
+    def finish(self) -> None:
+        mean = self.parallel.consensus()
+        if mean is not None:
+            self.pieces.assign(mean)
+        TIMES.write(self.folder, self.rank, self.parallel.times.columns())
+        if isinstance(self.parallel, Asynchronous) and self.rank == 0:
+            self.staleness = {"staleness": staleness(self.parallel.served, self.size)}
+
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        """Inside each rank's part: which rank has which samples is not a matter of rounding."""
+        return [shuffled(part, seed, draw, step) for part in batch]
+
+    def begin_training(self) -> None:
+        self.parallel.times.clear()
+        self.comm.barrier()
+
+    def begin_draws(self) -> None:
+        self.parallel.slow = None  # sleeping changes no number
+        self.comm.barrier()
+
+    def summary(self) -> dict[str, Any]:
+        uses = ("exchange",) if isinstance(self.parallel, Asynchronous) else None
+        names = uses or (*self.parallel.strategy.uses, "broadcast")
+        how = {name: str(self.comm.how(name)) for name in names}
+        if isinstance(self.parallel, Summed):
+            how = {"gradients": f"native: {self.parallel.detail}", "broadcast": how["broadcast"]}
+        return {"world_size": self.size, "how": how, **self.staleness}

@@ -1,0 +1,143 @@
+"""How the ranks of a trial work together: one alone, and what all groups of several have."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.backend import Arrays, Backend, Training
+from dualml.communicator import Communicator
+from dualml.experiment.deals import Feed
+from dualml.parity.envelope import shuffled
+from dualml.worker.evaluate import Score, evaluate
+from dualml.worker.seen import Seen, combined
+
+SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
+TOGETHER = 16  # updates of a stretch where the ranks must agree on it
+
+
+class Alone:
+    """A trial with one rank: it decides by its own clock.
+
+    Attributes:
+        rank, size: 0 of 1.
+        training: what the trial trains.
+        free: whether the order of updates is left to chance.
+        traced: the phase whose gradients `Training.trace` shows.
+    """
+
+    rank, size, free = 0, 1, False
+    traced = "gradient"
+
+    def __init__(self, backend: Backend, training: Training, folder: Path, feed: Feed) -> None:
+        self.backend, self.training, self.folder, self.feed = backend, training, folder, feed
+
+    def batch(self, step: int) -> Any:
+        """What `training` gets as the batch of an update."""
+        return self.feed.batch(step)
+
+    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        """Samples of ``batch`` that this process worked on, and the rank they were dealt to."""
+        ends = np.cumsum([len(part) for part in self.feed.parts(step)])
+        return list(enumerate(np.split(batch, ends[:-1])))
+
+    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
+        """Batches, and the numbers of updates, that compile all that the trial needs."""
+        batches = []
+        for step in self.feed.typical(together=True):
+            batch = self.feed.batch(step)
+            # A chunk and the remainder have every shape that the accumulation of all has.
+            short = len(batch) if len(batch) <= chunk else chunk + (len(batch) % chunk or chunk)
+            batches.append((batch[:short], 1))
+        return batches
+
+    def samples_sha256(self, seen: Seen) -> str:
+        """Fingerprint of all that the ranks trained on."""
+        return combined(seen.chains)
+
+    def apart(self) -> list[float]:
+        """How far each rank's weights are from rank 0's, as a share of their size, where all should
+        hold the same; empty elsewhere."""
+        return []
+
+    def measured(self) -> list[tuple[int, str, float]]:
+        """Update, metric and value (a ratio) of what was measured beside the losses since the last
+        time."""
+        return []
+
+    def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
+        """Losses of a stretch of updates."""
+        return self.backend.read(lazy)
+
+    def own_gradient(self, batch: Any) -> Arrays:
+        """This rank's gradient as it enters the aggregation; empty where it is not seen alone."""
+        return {}
+
+    def own_loss(self, lazy: Any) -> Arrays:
+        """Losses of the parts of one update's batch that this rank alone worked on, by name."""
+        return {}
+
+    def next_stretch(self, stretch: int, done: int, seconds: float) -> int:
+        """Updates of the next stretch, after one of ``done`` updates in ``seconds``."""
+        return 2 * stretch if seconds < SEGMENT_S / 2 and done == stretch else stretch
+
+    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        """Whether to save, ``seconds`` of training after the last time."""
+        return seconds > every
+
+    def agree(self, step: int) -> bool:
+        """Whether all ranks can go on after ``step``."""
+        return True
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """The model as it is evaluated."""
+        yield
+
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        """The score on some samples; None on a rank that only stands by."""
+        return evaluate(self.training, x, y, index, classes)
+
+    def finish(self) -> None:
+        """After the last update: the model as it is kept."""
+
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        """The same samples in another order."""
+        return shuffled(batch, seed, draw, step)
+
+    def begin_draws(self) -> None:
+        """Before the rounding envelope is drawn."""
+
+    def begin_training(self) -> None:
+        """Before the first update that counts."""
+
+    def summary(self) -> dict[str, Any]:
+        """What the trial tells of its ranks."""
+        return {}
+
+
+class Several(Alone):
+    """A trial with several ranks: all decide alike."""
+
+    def __init__(
+        self, backend: Backend, training: Training, folder: Path, feed: Feed, comm: Communicator
+    ) -> None:
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        super().__init__(backend, training, folder, feed)
+
+    def next_stretch(self, stretch: int, done: int, seconds: float) -> int:
+        return TOGETHER
+
+    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        return looked  # clocks differ between ranks; evaluations come at the same updates
+
+    def agree(self, step: int) -> bool:
+        steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
+        return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1

@@ -1,0 +1,99 @@
+"""What a trial does differently when its ranks share a model."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dualml.aggregation.slow import Slow
+from dualml.backend import Arrays, Backend
+from dualml.communicator import Communicator
+from dualml.experiment.deals import Feed
+from dualml.experiment.schema import Arm
+from dualml.machine import peak_memory_mb
+from dualml.split.asynchronous import executor_class
+from dualml.split.remote import RemoteCalls, SplitModel
+from dualml.split.training import SplitTraining
+from dualml.store.times import TIMELINE
+from dualml.worker.ranks import Several
+
+if TYPE_CHECKING:
+    from dualml.worker.trial import Trial
+
+#: What every rank reports of its memory, in this order.
+MEMORY = ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
+
+
+def split_training(trial: Trial, comm: Communicator) -> SplitModel:
+    """This rank's part of the trial's model."""
+    plan, arm = trial.plan.splits[trial.arm_name], trial.arm
+    if plan.engine == "rpc":
+        return trial.backend.ability(RemoteCalls).rpc(plan, comm, trial.recipe())
+    assert arm.split is not None
+    executor = executor_class(arm.split.arrival)
+    return SplitTraining(trial.backend, plan, comm, trial.recipe(), executor)
+
+
+class SplitRanks(Several):
+    """Ranks that share the model: each has its part, and the whole batch goes through all."""
+
+    training: SplitModel
+
+    def __init__(
+        self,
+        backend: Backend,
+        training: SplitModel,
+        folder: Path,
+        feed: Feed,
+        comm: Communicator,
+        arm: Arm,
+        seed: int,
+    ) -> None:
+        super().__init__(backend, training, folder, feed, comm)
+        self.executor = training.executor
+        self.executor.seed = seed
+        self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
+        self.memory: dict[str, Any] = {}
+
+    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
+        """Batches of every size that comes; what they keep for backward passes is counted."""
+        self.training.count_kept(True)
+        return [(self.feed.batch(step), 1) for step in self.feed.typical(together=True)]
+
+    def begin_training(self) -> None:
+        executor, held = self.executor, self.executor.plan.views(self.rank)[1].values()
+        self.training.count_kept(False)
+        size = sum(math.prod(p.local) for p in held) * np.dtype(self.backend.dtype).itemsize
+        own = np.array([executor.live, executor.held, size, peak_memory_mb() or 0.0])
+        rows = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(own))]
+        self.memory = {"memory": [dict(zip(MEMORY, row.tolist(), strict=True)) for row in rows]}
+        executor.timeline.clear()
+        self.comm.barrier()
+
+    def read(self, lazy: Any) -> Any:
+        return self.training.read(lazy)
+
+    def own_loss(self, lazy: Any) -> Arrays:
+        losses = self.training.each_loss(lazy)
+        return {} if losses is None else {"micro-batches": losses}
+
+    def finish(self) -> None:
+        TIMELINE.write(self.folder, self.rank, self.executor.timeline.columns())
+
+    def begin_draws(self) -> None:
+        self.executor.slow = None  # sleeping changes no number
+        self.comm.barrier()
+
+    def summary(self) -> dict[str, Any]:
+        plan = self.executor.plan
+        if plan.engine == "rpc":
+            how = {"calls": f"native: {self.training.calls}"}
+            return {"world_size": self.size, "how": how, **self.memory}
+        uses = ["isend and irecv"] if len(plan.stages) > 1 else []
+        how = {name: str(self.comm.how("exchange")) for name in uses}
+        if plan.mesh.tensor > 1 or plan.same_parameters():
+            how["all_reduce"] = str(self.comm.how("all_reduce"))
+        return {"world_size": self.size, "how": how, **self.memory}
