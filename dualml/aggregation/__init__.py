@@ -1,10 +1,10 @@
-"""Ways to add up gradients or parameters over ranks, one file each."""
+"""Ways to add up gradients or parameters over ranks: one file each, found by itself."""
 
 from __future__ import annotations
 
 from dualml.aggregation.all_gather import AllGather
 from dualml.aggregation.all_reduce import AllReduce
-from dualml.aggregation.base import Strategy, execute
+from dualml.aggregation.base import STRATEGIES, Strategy, execute
 from dualml.aggregation.halving_doubling import HalvingDoubling
 from dualml.aggregation.neighbour import Neighbour
 from dualml.aggregation.parameter_server import ParameterServer
@@ -12,8 +12,8 @@ from dualml.aggregation.reduce_broadcast import ReduceBroadcast
 from dualml.aggregation.reduce_scatter import ReduceScatterAllGather
 from dualml.aggregation.ring import Ring
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.stages import Stage
 from dualml.aggregation.tree import Tree
-from dualml.errors import UserError, nearest
 
 __all__ = [
     "ASYNCHRONOUS",
@@ -30,6 +30,7 @@ __all__ = [
     "ReduceScatterAllGather",
     "Ring",
     "Schedule",
+    "Stage",
     "Strategy",
     "Transfer",
     "Tree",
@@ -45,21 +46,6 @@ NATIVE = "native"
 REPLICAS = "replicas"
 #: Names an arm may give as its strategy that are more than a way of adding up.
 SCHEMES = (ASYNCHRONOUS, NATIVE, REPLICAS)
-#: Name → strategy, in the order of tables.
-STRATEGIES: dict[str, type[Strategy]] = {
-    kind.name: kind
-    for kind in (
-        AllReduce,
-        AllGather,
-        ReduceBroadcast,
-        ParameterServer,
-        ReduceScatterAllGather,
-        Ring,
-        Tree,
-        HalvingDoubling,
-        Neighbour,
-    )
-}
 
 
 def strategy(name: str) -> Strategy:
@@ -68,6 +54,4 @@ def strategy(name: str) -> Strategy:
     Raises:
         UserError: an unknown name, with the nearest known one.
     """
-    if name not in STRATEGIES:
-        raise UserError(f"unknown strategy {name!r}{nearest(name, STRATEGIES)}")
-    return STRATEGIES[name]()
+    return STRATEGIES.find(name)()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.stages import Stage
 from dualml.communicator.base import Communicator
 
 
+@STRATEGIES.register("all_gather", 20)
 @dataclass(frozen=True)
 class AllGather(Strategy):
     """all_gather of the whole vectors, then a local sum in the order of ranks.
@@ -20,6 +22,12 @@ class AllGather(Strategy):
     """
 
     name: ClassVar[str] = "all_gather"
+    closed: ClassVar[bool] = True
+    formulas: ClassVar[tuple[str, ...]] = (
+        r"m = n - 1",
+        r"b = (n-1) S",
+        r"T = (n-1) ( \alpha + S \beta )",
+    )
     uses: ClassVar[tuple[str, ...]] = ("all_gather",)
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
@@ -34,3 +42,9 @@ class AllGather(Strategy):
             for shift in range(1, n)
         )
         return Schedule(n, 1, steps)
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        return [Stage("shift", 0, 1, length, length, n * length, n, times=n - 1)]
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        return n - 1, (n - 1) * length

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
 from dualml.aggregation.ring import Ring
 from dualml.aggregation.schedule import Schedule
 from dualml.communicator.base import Communicator
 
 
+@STRATEGIES.register("all_reduce", 10)
 @dataclass(frozen=True)
 class AllReduce(Strategy):
     """One call of the framework's collective; which algorithm it uses is the framework's choice.
@@ -20,6 +21,7 @@ class AllReduce(Strategy):
     """
 
     name: ClassVar[str] = "all_reduce"
+    textbook: ClassVar[str] = "ring"
     uses: ClassVar[tuple[str, ...]] = ("all_reduce",)
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dualml.aggregation.base import Strategy
 from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.parameter_server import ParameterServer
-from dualml.aggregation.pieces import Tensor
+from dualml.aggregation.settings import Aggregation
 from dualml.backend import Array, Arrays, Trace
+from dualml.backend.pieces import Tensor
 from dualml.errors import CommunicationError
-from dualml.experiment.aggregation import Aggregation
 from dualml.seeds import generator
 
 POLL_S = 0.0005
@@ -36,8 +36,11 @@ class Asynchronous(DataParallel):
     Parameter Server", NeurIPS.
 
     Attributes:
+        formulas: of a worker, as those of a `dualml.aggregation.Strategy`.
         served: one (step, rank, staleness) for each update, in their order; on rank 0 only.
     """
+
+    formulas: ClassVar[tuple[str, ...]] = (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -149,6 +152,10 @@ class Asynchronous(DataParallel):
 
     # --- looking ------------------------------------------------------------------------------
 
+    def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+        """`trace` has it: there is no sum that it enters."""
+        return {}
+
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         if self.free and self.comm.rank == 0:
             with self.slow_messages():
@@ -169,7 +176,7 @@ class Asynchronous(DataParallel):
         counts = {"fetched": np.array(self.fetched), "steps": np.array(self.steps)}
         return {**self.training.state(), "stale": stale, "counts": counts}
 
-    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         if self.free and self.comm.rank == 0:
             self.catch_up(self.now)  # nothing may be under way when the parameters change
         self.now = step

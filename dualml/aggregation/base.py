@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dualml.aggregation.schedule import Schedule
+from dualml.aggregation.stages import Stage, stages_of
 from dualml.communicator.base import Communicator
+from dualml.registry import Registry
 
 Tensor = Any
 
@@ -22,12 +24,19 @@ class Strategy(ABC):
         uses: primitives of the communicator it is made of.
         counted: its messages are made here, one by one; otherwise a native collective makes them,
             and `schedule` is the textbook's for that collective.
+        formulas: messages m and bytes b that the busiest rank sends, and the time T of the critical
+            path, in LaTeX with n ranks, S bytes, α and β.
+        closed: whether `stages` and `busiest` are closed forms, and so cheap for any n.
+        textbook: the strategy whose messages a native collective is taken to send.
     """
 
     name: ClassVar[str]
     exact: ClassVar[bool] = True
     uses: ClassVar[tuple[str, ...]]
     counted: ClassVar[bool] = False
+    formulas: ClassVar[tuple[str, ...]] = ()
+    closed: ClassVar[bool] = False
+    textbook: ClassVar[str] = ""
 
     @abstractmethod
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
@@ -39,6 +48,19 @@ class Strategy(ABC):
     @abstractmethod
     def schedule(self, n: int) -> Schedule:
         """Who sends what to whom among n ranks."""
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        """The steps of one aggregation of ``length`` elements, alike ones together; n ≥ 2."""
+        return stages_of(self.schedule(n), length)
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        """Messages and elements that the busiest rank sends; it receives as many. n ≥ 2."""
+        schedule = self.schedule(n)
+        moved = (f(rank, length) for f in (schedule.sent, schedule.received) for rank in range(n))
+        return max(moved, key=lambda pair: (pair[1], pair[0]))
+
+
+STRATEGIES: Registry[type[Strategy]] = Registry("strategy", "dualml.aggregation")
 
 
 def execute(schedule: Schedule, comm: Communicator, x: Tensor) -> Tensor:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor, execute
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.stages import Stage
 from dualml.communicator.base import Communicator
+from dualml.communicator.parts import start_of
 
 
+@STRATEGIES.register("halving_doubling", 80)
 @dataclass(frozen=True)
 class HalvingDoubling(Strategy):
     """Reduce-scatter by recursive halving, all-gather by recursive doubling (Rabenseifner).
@@ -23,6 +26,12 @@ class HalvingDoubling(Strategy):
     """
 
     name: ClassVar[str] = "halving_doubling"
+    closed: ClassVar[bool] = True
+    formulas: ClassVar[tuple[str, ...]] = (
+        r"m = 2 \log_2 n",
+        r"b = 2 \frac{n-1}{n} S",
+        r"T = 2 \log_2 n \, \alpha + 2 \frac{n-1}{n} S \beta",
+    )
     uses: ClassVar[tuple[str, ...]] = ("exchange",)
     counted: ClassVar[bool] = True
 
@@ -54,3 +63,22 @@ class HalvingDoubling(Strategy):
         begin = [tuple(Transfer(r, r - p, 0, p - 1, "add") for r in extra)] if extra else []
         end = [tuple(Transfer(r - p, r, 0, p - 1, "put") for r in extra)] if extra else []
         return Schedule(n, p, tuple(begin + halving + doubling + end))
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        p = 1 << (n.bit_length() - 1)
+        m = n - p
+        halving, doubling, distance = [], [], p // 2
+        while distance:
+            block = start_of(length, p, distance)
+            halving.append(Stage("swap", distance, 1, block, block, distance * length, p))
+            doubling.append(Stage("swap", distance, 1, block, 0, distance * length, p))
+            distance //= 2
+        begin = [Stage("in", p, 1, length, length, m * length, m)] if m else []
+        end = [Stage("out", p, 1, length, 0, m * length, m)] if m else []
+        return begin + halving + doubling[::-1] + end
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        p = 1 << (n.bit_length() - 1)
+        k, extra = p.bit_length() - 1, 1 if n > p else 0
+        blocks = sum(start_of(length, p, 1 << i) for i in range(1, k))
+        return 2 * k + extra, length * (1 + extra) + blocks

@@ -11,8 +11,8 @@ import numpy as np
 
 from dualml.aggregation.all_reduce import AllReduce
 from dualml.aggregation.parallel import DataParallel
-from dualml.aggregation.pieces import Tensor
 from dualml.backend import Array, Arrays, Trace
+from dualml.backend.pieces import Tensor
 
 
 class LocalSGD(DataParallel):
@@ -116,7 +116,7 @@ class LocalSGD(DataParallel):
         since = {"samples": self.samples.copy(), "updates": np.array(self.updates)}
         return {**super().state(), "average": before, "since": since}
 
-    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         state = dict(state)
         before, since = state.pop("average", {}), state.pop("since", {})
         self.updates = int(since.get("updates", step))

@@ -3,17 +3,19 @@ parallel, or buckets sent while the others are computed."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 from dualml.aggregation.all_reduce import AllReduce
 from dualml.aggregation.base import Strategy
 from dualml.aggregation.parallel import DataParallel
-from dualml.aggregation.pieces import Summing, Tensor
-from dualml.experiment.aggregation import Aggregation
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import Array, Arrays, Backend, Training
+from dualml.backend.pieces import Summing, Tensor
 
 
 class Summed(DataParallel):
-    """The pieces add up; see `dualml.aggregation.pieces.Summing`.
+    """The pieces add up; see `dualml.backend.pieces.Summing`.
 
     What is waited for and transferred before the last gradient is there counts as computing: nobody
     outside the framework could tell them apart. A rank that is slow at computing sleeps between its
@@ -21,9 +23,11 @@ class Summed(DataParallel):
     then wait for it in the next update.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.summing = cast(Summing, self.pieces)
+    def __init__(
+        self, backend: Backend, training: Training, pieces: Summing, *rest: Any, **options: Any
+    ) -> None:
+        super().__init__(backend, training, pieces, *rest, **options)
+        self.summing = pieces
 
     @property
     def detail(self) -> str:
@@ -38,6 +42,10 @@ class Summed(DataParallel):
     def by_message(self) -> bool:
         """The framework sends them; they cannot be late one by one."""
         return False
+
+    def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+        """When it can be seen it is the sum already."""
+        return {}
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
         return self.summing.settle(gradients)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor, execute
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.stages import Stage
 from dualml.communicator.base import Communicator
 
 
+@STRATEGIES.register("neighbour", 90)
 @dataclass(frozen=True)
 class Neighbour(Strategy):
     """x_i ← (x_{i−1} + x_i + x_{i+1}) / 3 on a ring; with two ranks, their mean.
@@ -23,6 +25,12 @@ class Neighbour(Strategy):
     """
 
     name: ClassVar[str] = "neighbour"
+    closed: ClassVar[bool] = True
+    formulas: ClassVar[tuple[str, ...]] = (
+        r"m = 2",
+        r"b = 2 S",
+        r"T = 2 ( \alpha + S \beta )",
+    )
     exact: ClassVar[bool] = False
     uses: ClassVar[tuple[str, ...]] = ("exchange",)
     counted: ClassVar[bool] = True
@@ -36,3 +44,11 @@ class Neighbour(Strategy):
         pairs = sorted({(r, (r + shift) % n) for r in range(n) for shift in (1, -1)})
         step = tuple(Transfer(a, b, 0, 0, "add") for a, b in pairs if a != b)
         return Schedule(n, 1, (step,) if step else ())
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        m = min(n - 1, 2)
+        return [Stage("both", 1, m, m * length, m * length, n * m * length, n * m)]
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        m = min(n - 1, 2)
+        return m, m * length

@@ -15,16 +15,16 @@ import numpy as np
 
 from dualml.aggregation import Strategy, strategy
 from dualml.aggregation.compress import TopK, sum_half
-from dualml.aggregation.pieces import Pieces, Tensor
+from dualml.aggregation.settings import Aggregation
 from dualml.aggregation.slow import Slow, pause
 from dualml.aggregation.times import Times
-from dualml.backend import Array, Arrays, Backend, Trace, Training
+from dualml.backend import Array, Arrays, Backend, Observable, Trace, Training
+from dualml.backend.pieces import Pieces, Tensor
 from dualml.communicator import Communicator
 from dualml.communicator.parts import start_of
-from dualml.experiment.aggregation import Aggregation
 
 
-class DataParallel:
+class DataParallel(Training, Observable):
     """See `dualml.backend.Training`; the same on every rank, each with its part of the batch.
 
     Args:
@@ -45,6 +45,7 @@ class DataParallel:
         seed: int = 0,
     ) -> None:
         self.backend, self.training, self.pieces, self.comm = backend, training, pieces, comm
+        self.observed = training.ability(Observable)
         self.settings, self.slow, self.seed = settings, slow, seed
         self.strategy = self.strategy_of(settings)
         self.top = TopK(settings.fraction) if settings.compress == "topk" else None
@@ -161,11 +162,17 @@ class DataParallel:
 
     def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
-        return self.training.look(whole, probe)
+        return self.observed.look(whole, probe)
 
     def given(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
         """Those of this rank."""
-        return self.training.given(self.deal(batch)[0])
+        return self.observed.given(self.deal(batch)[0])
+
+    def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+        """This rank's gradient as it enters the sum; empty where it is not seen by itself."""
+        part, _, factor = self.deal(batch)
+        _, gradients = self.pieces.gradient(part, factor)
+        return dict(self.pieces.named(gradients))
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)
@@ -184,7 +191,7 @@ class DataParallel:
         kept = {} if self.top is None else {"kept_back": dict(self.top.kept)}
         return {**self.training.state(), **kept}
 
-    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         state = dict(state)
         kept = state.pop("kept_back", {})
         if self.top is not None:

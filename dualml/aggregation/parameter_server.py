@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.stages import Stage
 from dualml.communicator.base import Communicator
 
 
+@STRATEGIES.register("parameter_server", 40)
 @dataclass(frozen=True)
 class ParameterServer(Strategy):
     """Rank 0 gathers every vector, adds them up in the order of ranks and broadcasts the sum.
@@ -22,6 +24,12 @@ class ParameterServer(Strategy):
     """
 
     name: ClassVar[str] = "parameter_server"
+    closed: ClassVar[bool] = True
+    formulas: ClassVar[tuple[str, ...]] = (
+        r"m = n - 1",
+        r"b = (n-1) S",
+        r"T = 2 (n-1) ( \alpha + S \beta )",
+    )
     uses: ClassVar[tuple[str, ...]] = ("gather", "broadcast")
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
@@ -36,3 +44,13 @@ class ParameterServer(Strategy):
         push = tuple(Transfer(r, 0, 0, 0, "add") for r in range(1, n))
         pull = tuple(Transfer(0, r, 0, 0, "put") for r in range(1, n))
         return Schedule(n, 1, (push, pull) if n > 1 else ())
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        m = n - 1
+        return [
+            Stage("push", 0, m, m * length, m * length, m * length, m),
+            Stage("pull", 0, m, m * length, 0, m * length, m),
+        ]
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        return n - 1, (n - 1) * length

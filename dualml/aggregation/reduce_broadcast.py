@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
 from dualml.aggregation.schedule import Schedule
 from dualml.aggregation.tree import down, up
 from dualml.communicator.base import Communicator
 
 
+@STRATEGIES.register("reduce_broadcast", 30)
 @dataclass(frozen=True)
 class ReduceBroadcast(Strategy):
     """The framework's reduce to rank 0 and its broadcast: all-reduce as two calls.
@@ -19,6 +20,7 @@ class ReduceBroadcast(Strategy):
     """
 
     name: ClassVar[str] = "reduce_broadcast"
+    textbook: ClassVar[str] = "tree"
     uses: ClassVar[tuple[str, ...]] = ("reduce", "broadcast")
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
 from dualml.aggregation.ring import Ring
 from dualml.aggregation.schedule import Schedule
 from dualml.communicator.base import Communicator
 
 
+@STRATEGIES.register("reduce_scatter_all_gather", 50)
 @dataclass(frozen=True)
 class ReduceScatterAllGather(Strategy):
     """The framework's reduce_scatter and its all_gather: the two halves of the ring as two calls.
@@ -22,6 +23,7 @@ class ReduceScatterAllGather(Strategy):
     """
 
     name: ClassVar[str] = "reduce_scatter_all_gather"
+    textbook: ClassVar[str] = "ring"
     uses: ClassVar[tuple[str, ...]] = ("reduce_scatter", "all_gather")
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:

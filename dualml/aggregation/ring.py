@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor, execute
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.stages import Stage
 from dualml.communicator.base import Communicator
 
 
+@STRATEGIES.register("ring", 60)
 @dataclass(frozen=True)
 class Ring(Strategy):
     """Scatter-reduce, then all-gather, around a ring.
@@ -24,6 +26,12 @@ class Ring(Strategy):
     """
 
     name: ClassVar[str] = "ring"
+    closed: ClassVar[bool] = True
+    formulas: ClassVar[tuple[str, ...]] = (
+        r"m = 2 (n-1)",
+        r"b = 2 \frac{n-1}{n} S",
+        r"T = 2 (n-1) \alpha + 2 \frac{n-1}{n} S \beta",
+    )
     uses: ClassVar[tuple[str, ...]] = ("exchange",)
     counted: ClassVar[bool] = True
 
@@ -41,3 +49,14 @@ class Ring(Strategy):
         scatter = [step(i, 0, "add") for i in range(n - 1)]
         gather = [step(i, 1, "put") for i in range(n - 1)]
         return Schedule(n, n, tuple(scatter + gather))
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        largest = -(-length // n)  # its way around the ring is the critical path
+        return [
+            Stage("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)
+        ]
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        # All chunks twice, but for two that follow one another: at best two of the short ones.
+        longer = length % n
+        return 2 * (n - 1), 2 * length - 2 * (length // n) - (1 if n - longer == 1 else 0)

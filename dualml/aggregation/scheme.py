@@ -7,7 +7,7 @@ from dualml.aggregation.asynchronous import Asynchronous
 from dualml.aggregation.local_sgd import LocalSGD
 from dualml.aggregation.native import Summed
 from dualml.aggregation.parallel import DataParallel
-from dualml.experiment.aggregation import Aggregation
+from dualml.aggregation.settings import Aggregation
 
 
 def scheme(settings: Aggregation) -> type[DataParallel]:

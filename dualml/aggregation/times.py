@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dualml.files import readable, write_bytes
 
 PARTS = ("begin", "arrive", "end", "done")
 
@@ -36,22 +33,12 @@ class Times:
         for part in PARTS:
             getattr(self, part).clear()
 
-    def write(self, path: Path) -> None:
-        import io
-
-        packed = io.BytesIO()
-        np.savez(packed, **{part: np.array(getattr(self, part)) for part in PARTS})
-        write_bytes(path, packed.getvalue())
-
-
-def read_times(path: Path) -> dict[str, NDArray[np.float64]]:
-    """Raises `UserError` for a file that is no record of times."""
-    with readable(f"{path}: no readable times"), np.load(path, allow_pickle=False) as packed:
-        return {part: packed[part] for part in PARTS}
+    def columns(self) -> dict[str, list[float]]:
+        return {part: getattr(self, part) for part in PARTS}
 
 
 def split(
-    ranks: Sequence[dict[str, NDArray[np.float64]]], peers: Sequence[Sequence[int]] | None = None
+    ranks: Sequence[Mapping[str, NDArray[np.float64]]], peers: Sequence[Sequence[int]] | None = None
 ) -> list[dict[str, float]]:
     """Mean seconds per update that each rank computed, waited and transferred; ``update_s`` is the
     part of its computation that follows the aggregation.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import Strategy, Tensor, execute
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
 from dualml.aggregation.schedule import Schedule, Transfer
+from dualml.aggregation.stages import Stage
 from dualml.communicator.base import Communicator
 
 
@@ -27,6 +28,7 @@ def down(n: int) -> list[tuple[Transfer, ...]]:
     ]
 
 
+@STRATEGIES.register("tree", 70)
 @dataclass(frozen=True)
 class Tree(Strategy):
     """Reduce to rank 0 along a binomial tree and broadcast back along it.
@@ -39,6 +41,12 @@ class Tree(Strategy):
     """
 
     name: ClassVar[str] = "tree"
+    closed: ClassVar[bool] = True
+    formulas: ClassVar[tuple[str, ...]] = (
+        r"m = \lceil \log_2 n \rceil",
+        r"b = \lceil \log_2 n \rceil S",
+        r"T = 2 \lceil \log_2 n \rceil ( \alpha + S \beta )",
+    )
     uses: ClassVar[tuple[str, ...]] = ("exchange",)
     counted: ClassVar[bool] = True
 
@@ -47,3 +55,16 @@ class Tree(Strategy):
 
     def schedule(self, n: int) -> Schedule:
         return Schedule(n, 1, tuple(up(n) + down(n)))
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        ascent, descent, distance = [], [], 1
+        while distance < n:
+            m = len(range(distance, n, 2 * distance))
+            ascent.append(Stage("up", distance, 1, length, length, m * length, m))
+            descent.append(Stage("down", distance, 1, length, 0, m * length, m))
+            distance *= 2
+        return ascent + descent[::-1]
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        steps = (n - 1).bit_length()
+        return steps, steps * length

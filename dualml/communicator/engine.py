@@ -24,6 +24,8 @@ class Engine(ABC):
 
     backend: ClassVar[str]
     device: str = "cpu"
+    #: The framework's own group of processes, where it has one.
+    group: Any = None
 
     def __init__(self, place: Place, ranks: Sequence[int] | None = None) -> None:
         self.place = place

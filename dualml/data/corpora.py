@@ -13,6 +13,7 @@ from dualml.data.places import env_dir
 from dualml.data.registry import DATASETS, GENERATED, TEXTS, TextInfo
 from dualml.data.sentences import sentences
 from dualml.errors import UserError
+from dualml.words import LANGUAGES, both, table
 
 SUFFIXES = (".txt", ".md")
 
@@ -53,12 +54,7 @@ def of_file(path: Path, words: int, length: int) -> Dataset:
     lines, joined = text.lines_of(text.read(path))
     said = None
     if joined:
-        said = {
-            "en": f"{joined:,} of the {len(lines):,} lines of {path.name} have no spaces between "
-            "words: there every character counts as a word",
-            "zh": f"{path.name} 的 {len(lines):,} 行中有 {joined:,} 行没有用空格分词：这些行以单个"
-            "字符作为词",
-        }
+        said = both("notice.no_spaces", joined=joined, lines=len(lines), name=path.name)
     return text.dataset(
         path.name, "file", lines, words=words, length=length, notice=said, path=path.resolve()
     )
@@ -105,12 +101,9 @@ def good(info: TextInfo, path: Path) -> bytes:
 def lacking(info: TextInfo) -> dict[str, str]:
     """Why a known text is not there, in both languages."""
     chosen, file = os.environ.get("DUALML_DATA"), f"{info.name}/{info.file}"
-    return {
-        "en": f"{info.name} cannot be downloaded, and "
-        + (f"DUALML_DATA={chosen} has no {file}" if chosen else "DUALML_DATA is not set"),
-        "zh": f"{info.name} 无法下载，且"
-        + (f" DUALML_DATA={chosen} 中没有 {file}" if chosen else "未设置 DUALML_DATA"),
-    }
+    if not chosen:
+        return both("notice.not_set", name=info.name)
+    return both("notice.not_there", name=info.name, folder=chosen, file=file)
 
 
 def check(info: TextInfo, path: Path | None) -> str | None:
@@ -133,12 +126,9 @@ def sha256_of(lines: list[text.Line]) -> str:
 def notice(wanted: TextInfo, used: TextInfo) -> dict[str, str]:
     """What console and report say when the text made here stands in, in both languages."""
     why = lacking(wanted)
-    return {
-        "en": f"using the text {used.name} ({used.what}; {used.lines:,} lines) instead of "
-        f"{wanted.name}: perplexities are not {wanted.name}'s. Reason: {why['en']}; "
-        f"remedy: {wanted.remedy}",
-        "zh": f"使用文本 {used.name}（由小型语法生成的英语句子，{used.lines:,} 行）代替 "
-        f"{wanted.name}：困惑度不代表 {wanted.name} 的结果。原因：{why['zh']}；"
-        f"补救：把 {wanted.file}（{wanted.size:,} 字节，SHA-256 {wanted.sha256[:12]}…）放入文件夹 "
-        f"{wanted.name}/，并把 DUALML_DATA 设为包含 {wanted.name}/ 的文件夹",
-    }
+    values = {
+        "used": used.name, "what": used.what, "lines": used.lines, "wanted": wanted.name,
+        "remedy": wanted.remedy, "file": wanted.file, "size": wanted.size,
+        "sha256": wanted.sha256[:12],
+    }  # fmt: skip
+    return {lang: table(lang)["notice.text"].format(why=why[lang], **values) for lang in LANGUAGES}

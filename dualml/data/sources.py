@@ -18,6 +18,7 @@ from dualml.data.fetch import OFFLINE, Unreachable, download
 from dualml.data.places import good_bytes, locate, path_of
 from dualml.data.registry import EMBEDDED, DatasetInfo, IdxFile, find
 from dualml.data.text import LENGTH, WORDS
+from dualml.words import LANGUAGES, both, table
 
 
 def load(name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH) -> Dataset:
@@ -126,13 +127,11 @@ def assembled(
 
 def notice(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
     """What console and report say when the embedded dataset stands in, in both languages."""
-    told = {OFFLINE: "已设置 DUALML_OFFLINE"}.get(why, why)
+    reasons = both("notice.offline") if why == OFFLINE else dict.fromkeys(LANGUAGES, why)
+    values = {
+        "used": used.name, "what": used.what, "train": used.train, "test": used.test,
+        "wanted": wanted.name, "remedy": wanted.remedy,
+    }  # fmt: skip
     return {
-        "en": f"using the embedded dataset {used.name} ({used.what}; {used.train:,} training and "
-        f"{used.test:,} test images) instead of {wanted.name}: accuracies are not {wanted.name}'s. "
-        f"Reason: {wanted.name} could not be downloaded ({why}); remedy: `{wanted.remedy}`",
-        "zh": f"使用内置数据集 {used.name}（8×8 手写数字放大到 28×28；训练 {used.train:,} 张，测试 "
-        f"{used.test:,} 张）代替 {wanted.name}：准确率不代表 {wanted.name} 的结果。"
-        f"原因：无法下载 {wanted.name}（{told}）；"
-        f"联网后运行 `{wanted.remedy}`，或用 `{wanted.remedy} --from DIR` 导入",
+        lang: table(lang)["notice.images"].format(why=reasons[lang], **values) for lang in LANGUAGES
     }

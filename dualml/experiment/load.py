@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from dualml.errors import UserError, nearest
 from dualml.experiment.find import locate, read
 from dualml.experiment.schema import Experiment
+from dualml.strict import explain
 
 
 def load(
@@ -64,9 +65,9 @@ def load(
         if loc[:1] == ["arms"] and len(loc) > 1:
             loc[1] = origins.get(loc[1], loc[1])
         origin = blame(loc, path, overrides, bool(seeds))
-        if world_size is not None and "world_size" in explain(error):
+        if world_size is not None and "world_size" in explain(error, Experiment):
             origin = f"--world-size {world_size}"
-        raise UserError(f"{origin}: {explain(error)}") from None
+        raise UserError(f"{origin}: {explain(error, Experiment)}") from None
     return select(experiment, arms, origins)
 
 
@@ -175,36 +176,6 @@ def override(table: dict[str, Any], text: str) -> None:
             f"{', '.join(f'{key}.{k}' for k in here[path[-1]])}"
         )
     here[path[-1]] = value
-
-
-def explain(error: ValidationError) -> str:
-    """The first problem as one line: the key, what is wrong, what was received."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        *parents, last = (str(part) for part in first["loc"])
-        return f"unknown key {where}{nearest(last, known_keys(parents))}"
-    if first["type"] == "missing":
-        return f"{where} is missing"
-    message = str(first["msg"]).removeprefix("Value error, ")
-    received = first.get("input")
-    told = "received" in message or repr(received) in message or isinstance(received, dict)
-    shown = "" if told else f"; received {received!r}"
-    return f"{where}: {message}{shown}" if where else f"{message}{shown}"
-
-
-def known_keys(parents: Sequence[str]) -> list[str]:
-    """Keys the schema has under ``parents``."""
-    here: Any = Experiment
-    for part in parents:
-        field = getattr(here, "model_fields", {}).get(part)
-        if field is None:
-            continue  # the name of an arm
-        here = field.annotation
-        for inner in getattr(here, "__args__", ()):
-            if hasattr(inner, "model_fields"):
-                here = inner
-    return list(getattr(here, "model_fields", {}))
 
 
 def select(

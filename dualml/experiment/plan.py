@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.backend import Recipe
 from dualml.experiment.deals import Course, Feed, Shared, deal_key, lists_of
 from dualml.experiment.fingerprint import canonical, sha256
 from dualml.experiment.schema import Arm, Experiment
@@ -99,6 +100,25 @@ class Plan:
             return x
         lists = lists_of(self.order, deal_key(arm, seed), 0, arm.dealt_ranks)
         return rule.features(x, [mine.astype(np.int64) for mine in lists], seed)
+
+    def recipe(self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]) -> Recipe:
+        """What the arm's model is trained with.
+
+        Args:
+            x, y: the training set.
+        """
+        return Recipe(
+            spec=self.spec_of(arm),
+            weights=self.initial(seed, arm),
+            rule=arm.rule,
+            schedule=arm.plan_schedule,
+            loss=self.experiment.loss,
+            x=self.features(arm, seed, x),
+            y=y,
+            updates=self.schedule(arm, seed).updates,
+            chunk=arm.chunk,
+            seed=seed,
+        )
 
     def batch(self, arm: Arm, seed: int, step: int) -> NDArray[np.int64]:
         """Samples of all ranks in update ``step`` (from 1), as indices into the training set."""

@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.aggregation.settings import Aggregation
 from dualml.data.text import LENGTH, SPECIAL, WORDS
 from dualml.errors import UserError, nearest
-from dualml.experiment.aggregation import Aggregation
 from dualml.experiment.split import Split
-from dualml.experiment.strict import Strict
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
 from dualml.partition import Partition, partition_from
+from dualml.strict import Strict
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 MOST_RANKS = 256  # of one machine; `dualml simulate` goes further

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dualml.errors import UserError, nearest
-from dualml.experiment.strict import Strict
 from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
+from dualml.strict import Strict
 
 Count = Annotated[int, Field(ge=1)]
 TIMED = 32  # samples with which the layers are timed

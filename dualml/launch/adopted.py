@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dualml.backend import Adopted, backends
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
 from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, Launch, supervise
@@ -30,30 +30,8 @@ LEAVE_S = 5.0
 COME_S = 5.0
 
 
-@dataclass(frozen=True)
-class Adopted:
-    """What the launcher says of this process.
-
-    Attributes:
-        launcher: its name.
-        backend: whose launcher it is.
-        rank, size: this rank, −1 for a process that only helps the ranks find one another.
-        sessions: groups of ranks that its rendezvous can serve, one after the other; 0: any number.
-        helper: command of the process that only helps.
-    """
-
-    launcher: str
-    backend: str
-    rank: int
-    size: int
-    sessions: int = 0
-    helper: Sequence[str] = ()
-
-
 def adopted() -> Adopted | None:
     """The launcher that started this process, if one of a backend's did."""
-    from dualml.backend import backends
-
     for info in backends().values():
         if (found := info.adopted()) is not None:
             return found
@@ -99,7 +77,7 @@ def follow(found: Adopted, folder: Path, environ: Mapping[str, str], wait: float
         if places is None:
             return
         folders = [folder / place for place in places]
-        words = [sys.executable, "-m", "dualml.runner.worker", str(found.rank)]
+        words = [sys.executable, "-m", "dualml.worker.main", str(found.rank)]
         log = folders[0] / f"rank{found.rank}.log"
         launch = Launch([*words, *map(str, folders)], environ, log)
         # Where rank 0 has gone on, who still waits for its old rank waits in vain.

@@ -13,7 +13,7 @@ from dualml.launch.child import Emitter, serve
 
 def work(emit: Emitter) -> dict[str, Any]:
     """Join the others and call the function that job.json names."""
-    from dualml.backend import backends
+    from dualml.backend import Grouping, backends
     from dualml.communicator import FileBoard, Place
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
@@ -28,7 +28,7 @@ def work(emit: Emitter) -> dict[str, Any]:
         check=job["check"],
     )
     emit(phase="join")
-    comm = backend.connect(place)
+    comm = backend.ability(Grouping).connect(place)
     emit.pulse(comm)
     emit(phase="work")
     module, _, name = job["target"].partition(":")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dualml.optim.base import Array, Rule, State, register
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, State, Variants
 
 
-@register
+@RULES.register("adagrad", 60)
 @dataclass(frozen=True, kw_only=True)
 class Adagrad(Rule):
     r"""G_t = G_{t-1} + g²;  θ_t = θ_{t-1} − η_t·g / (√G_t + ε)  with  η_t = η/(1 + (t−1)·γ).
@@ -26,6 +27,13 @@ class Adagrad(Rule):
     """
 
     name = "adagrad"
+    variants: ClassVar[Variants] = {
+        "adagrad": {"lr": 0.05, "eps": 1e-3},
+        "adagrad-all": {
+            "lr": 0.05, "eps": 1e-3, "lr_decay": 0.1, "initial_accumulator": 0.1,
+            "weight_decay": 0.1,
+        },
+    }  # fmt: skip
 
     lr_decay: float = 0.0
     eps: float = 1e-10
@@ -43,6 +51,15 @@ class Adagrad(Rule):
 
     def init(self, params: Mapping[str, Array]) -> State:
         return {"sum": {n: np.full(p.shape, self.initial_accumulator) for n, p in params.items()}}
+
+    def formulas(self) -> list[str]:
+        rate = r"\frac{\eta}{1 + (t-1) \, \gamma}" if self.lr_decay else r"\eta"
+        step = r"\frac{g_t}{\sqrt{G_t} + \varepsilon}"
+        return [
+            DECAYED if self.weight_decay else GRADIENT,
+            r"G_t = G_{t-1} + g_t^2",
+            rf"\theta_t = \theta_{{t-1}} - {rate} \cdot {step}",
+        ]
 
     def one(
         self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float

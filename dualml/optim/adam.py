@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.optim.base import Array, Rule, register
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, Variants
 
 
-@register
+@RULES.register("adam", 30)
 @dataclass(frozen=True, kw_only=True)
 class Adam(Rule):
     r"""m_t = β₁m_{t-1} + (1−β₁)g;  v_t = β₂v_{t-1} + (1−β₂)g²;
@@ -31,6 +31,14 @@ class Adam(Rule):
     """
 
     name = "adam"
+    variants: ClassVar[Variants] = {
+        "adam": {"lr": 0.01},
+        "adam-eps": {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3},
+        "adam-hat": {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3, "eps_form": "hat"},
+        "adam-biased": {"lr": 0.01, "eps": 1e-3, "bias_correction": False},
+        "adam-decay": {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1},
+        "adam-no-averages": {"lr": 0.01, "betas": (0.0, 0.0), "eps": 1e-3},
+    }
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -58,6 +66,27 @@ class Adam(Rule):
     @property
     def slots(self) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
+
+    def formulas(self) -> list[str]:
+        old, gradient = r"\theta_{t-1}", DECAYED if self.weight_decay else GRADIENT
+        if self.decoupled and self.weight_decay:
+            old, gradient = r"(1 - \eta \lambda ) \, \theta_{t-1}", GRADIENT
+        lines = [
+            gradient,
+            r"m_t = \beta_1 m_{t-1} + (1 - \beta_1) \, g_t",
+            r"v_t = \beta_2 v_{t-1} + (1 - \beta_2) \, g_t^2",
+        ]
+        step = r"\frac{m_t}{\sqrt{v_t} + \varepsilon}"
+        if not self.bias_correction:
+            return [*lines, rf"\theta_t = {old} - \eta {step}"]
+        if self.eps_form == "hat":
+            scale = r"\frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t}"
+            return [*lines, rf"\theta_t = {old} - \eta {scale} \cdot {step}"]
+        return [
+            *lines,
+            r"\hat{m}_t = \frac{m_t}{1 - \beta_1^t} \quad \hat{v}_t = \frac{v_t}{1 - \beta_2^t}",
+            rf"\theta_t = {old} - \eta \frac{{\hat{{m}}_t}}{{\sqrt{{\hat{{v}}_t}} + \varepsilon}}",
+        ]
 
     def one(
         self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float

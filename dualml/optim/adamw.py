@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dualml.optim.adam import Adam
-from dualml.optim.base import register
+from dualml.optim.base import RULES, Variants
 
 
-@register
+@RULES.register("adamw", 40)
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Adam):
     r"""θ ← (1 − ηλ)·θ before Adam's update; the gradient is not touched by the decay.
@@ -25,6 +26,13 @@ class AdamW(Adam):
     """
 
     name = "adamw"
+    variants: ClassVar[Variants] = {
+        "adamw": {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1},
+        "adamw-biased": {
+            "lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3, "bias_correction": False,
+        },
+        "adamw-hat": {"lr": 0.01, "eps": 1e-3, "eps_form": "hat", "weight_decay": 0.1},
+    }  # fmt: skip
     decoupled = True
 
     weight_decay: float = 0.01

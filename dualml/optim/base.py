@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError, nearest
+from dualml.registry import Registry, source_of
 
 Array = NDArray[np.float64]
 Params = dict[str, Array]
 State = dict[str, Params]
+#: Name → hyperparameters.
+Variants = Mapping[str, Mapping[str, Any]]
 LARGEST = 3e38  # of a step size: what float32 can hold
 
 
@@ -31,6 +34,9 @@ class Rule:
     """
 
     name: ClassVar[str]
+    #: Hyperparameters that tell the rule's variants from one another (ε = 1e-3, not 1e-8): what
+    #: conformance trains with.
+    variants: ClassVar[Variants]
 
     lr: float
 
@@ -103,19 +109,26 @@ class Rule:
         """The recurrence for one tensor: what the paper writes."""
         raise NotImplementedError
 
+    def formulas(self) -> list[str]:
+        """The update in LaTeX, with the options of this rule; none if nobody wrote it."""
+        return []
+
+    @classmethod
+    def source(cls) -> str:
+        """The paper, as the docstring names it."""
+        return source_of(cls)
+
     def hyperparameters(self) -> dict[str, Any]:
         """Fields as JSON values, with the rule's name."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {"name": self.name, **values}
 
 
-RULES: dict[str, type[Rule]] = {}
+#: The gradient of a mini-batch in LaTeX, without and with coupled weight decay.
+GRADIENT = r"g_t = \frac{1}{B} \sum_{i \in B_t} \nabla \ell_i ( \theta_{t-1} )"
+DECAYED = GRADIENT + r" + \lambda \, \theta_{t-1}"
 
-
-def register(rule: type[Rule]) -> type[Rule]:
-    """Class decorator: the rule can be named in an experiment file."""
-    RULES[rule.name] = rule
-    return rule
+RULES: Registry[type[Rule]] = Registry("optimizer", "dualml.optim")
 
 
 def rule_from(spec: Mapping[str, Any]) -> Rule:
@@ -126,10 +139,9 @@ def rule_from(spec: Mapping[str, Any]) -> Rule:
     """
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
     name = spec.get("name")
-    if not isinstance(name, str) or name not in RULES:
-        told = "an optimizer needs a name" if name is None else f"unknown optimizer {name!r}"
-        raise UserError(f"{told}{nearest(str(name), RULES)}")
-    rule: Any = RULES[name]
+    if name is None:
+        raise UserError(f"an optimizer needs a name{nearest('None', RULES)}")
+    rule: Any = RULES.find(name)
     known = {f.name for f in fields(rule)}
     for key in values:
         if key not in known:
@@ -139,7 +151,7 @@ def rule_from(spec: Mapping[str, Any]) -> Rule:
     if "lr" not in values:
         raise UserError(f"optimizer {name!r} needs lr")
     try:
-        made: Rule = rule(**values)
-        return made
+        chosen: Rule = rule(**values)
+        return chosen
     except TypeError as error:
         raise UserError(f"optimizer {name!r}: {error}") from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dualml.optim.base import Array, Rule, register
+from dualml.optim.base import RULES, Array, Rule, Variants
 
 
-@register
+@RULES.register("gd", 10)
 @dataclass(frozen=True, kw_only=True)
 class GD(Rule):
     r"""θ_t = θ_{t-1} − η·∇f(θ_{t-1}), with ∇f the gradient over the *whole* training set.
@@ -28,6 +29,13 @@ class GD(Rule):
     """
 
     name = "gd"
+    variants: ClassVar[Variants] = {"gd": {"lr": 0.05}}
+
+    def formulas(self) -> list[str]:
+        return [
+            r"g_t = \frac{1}{N} \sum_{i=1}^{N} \nabla \ell_i ( \theta_{t-1} )",
+            r"\theta_t = \theta_{t-1} - \eta \, g_t",
+        ]
 
     def one(
         self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float

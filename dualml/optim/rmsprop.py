@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dualml.optim.base import Array, Rule, register
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, Variants
 
 
-@register
+@RULES.register("rmsprop", 50)
 @dataclass(frozen=True, kw_only=True)
 class RMSprop(Rule):
     r"""v_t = αv_{t-1} + (1−α)g²;  d = g / (√v_t + ε);  θ_t = θ_{t-1} − η·d.
@@ -29,6 +30,16 @@ class RMSprop(Rule):
     """
 
     name = "rmsprop"
+    variants: ClassVar[Variants] = {
+        "rmsprop": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3},
+        "rmsprop-momentum": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3, "momentum": 0.8},
+        "rmsprop-centered": {
+            "lr": 0.01, "alpha": 0.9, "eps": 1e-3, "centered": True, "weight_decay": 0.1,
+        },
+        "rmsprop-all": {
+            "lr": 0.01, "alpha": 0.9, "eps": 1e-3, "centered": True, "momentum": 0.8,
+        },
+    }  # fmt: skip
 
     alpha: float = 0.99
     eps: float = 1e-8
@@ -47,6 +58,21 @@ class RMSprop(Rule):
     def slots(self) -> tuple[str, ...]:
         kept = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": self.momentum > 0}
         return tuple(slot for slot, used in kept.items() if used)
+
+    def formulas(self) -> list[str]:
+        lines = [
+            DECAYED if self.weight_decay else GRADIENT,
+            r"v_t = \alpha v_{t-1} + (1 - \alpha) \, g_t^2",
+        ]
+        root = "v_t"
+        if self.centered:
+            lines.append(r"\bar{g}_t = \alpha \bar{g}_{t-1} + (1 - \alpha) \, g_t")
+            root = r"v_t - \bar{g}_t^2"
+        d = rf"\frac{{g_t}}{{\sqrt{{{root}}} + \varepsilon}}"
+        if not self.momentum:
+            return [*lines, rf"\theta_t = \theta_{{t-1}} - \eta {d}"]
+        buffer = rf"b_t = \mu \, b_{{t-1}} + {d}"
+        return [*lines, buffer, r"\theta_t = \theta_{t-1} - \eta \, b_t"]
 
     def one(
         self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float

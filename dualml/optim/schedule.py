@@ -60,7 +60,9 @@ class Schedule:
             "total must be an integer >= 0": is_whole(self.total) and self.total >= 0,
             "floor must lie in [0, 1]": is_number(self.floor) and 0 <= self.floor <= 1,
             "warmup must be an integer >= 0": is_whole(self.warmup) and self.warmup >= 0,
-            "total must exceed warmup": not self.total or self.total > self.warmup,
+            "total must exceed warmup": not (is_whole(self.total) and is_whole(self.warmup))
+            or not self.total
+            or self.total > self.warmup,  # of another type it is refused above
         }
         for rule, holds in rules.items():
             if not holds:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dualml.errors import UserError
-from dualml.optim.base import Array, Rule, register
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, Variants
 
 
-@register
+@RULES.register("sgd", 20)
 @dataclass(frozen=True, kw_only=True)
 class SGD(Rule):
     r"""g ← g + λθ;  b_t = μ·b_{t-1} + (1−τ)·g  (b_1 = g);  d = g + μ·b_t if Nesterov else b_t;
@@ -30,6 +31,13 @@ class SGD(Rule):
     """
 
     name = "sgd"
+    variants: ClassVar[Variants] = {
+        "sgd": {"lr": 0.05},
+        "sgd-decay": {"lr": 0.05, "weight_decay": 0.1},
+        "sgd-momentum": {"lr": 0.05, "momentum": 0.8},
+        "sgd-dampening": {"lr": 0.05, "momentum": 0.8, "dampening": 0.4, "weight_decay": 0.1},
+        "sgd-nesterov": {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.1},
+    }
 
     momentum: float = 0.0
     dampening: float = 0.0
@@ -50,6 +58,18 @@ class SGD(Rule):
     @property
     def slots(self) -> tuple[str, ...]:
         return ("momentum_buffer",) if self.momentum else ()
+
+    def formulas(self) -> list[str]:
+        gradient = DECAYED if self.weight_decay else GRADIENT
+        if not self.momentum:
+            return [gradient, r"\theta_t = \theta_{t-1} - \eta \, g_t"]
+        share = r"(1 - \tau) \, " if self.dampening else ""
+        step = r"( g_t + \mu \, b_t )" if self.nesterov else "b_t"
+        return [
+            gradient,
+            r"b_t = \mu \, b_{t-1} + " + share + r"g_t \quad b_1 = g_1",
+            r"\theta_t = \theta_{t-1} - \eta \, " + step,
+        ]
 
     def one(
         self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float

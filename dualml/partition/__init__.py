@@ -1,4 +1,4 @@
-"""Ways to deal samples to ranks, one file each, and what a deal turns out to be."""
+"""Ways to deal samples to ranks, one file each, found by itself; what a deal turns out to be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from dualml.errors import UserError, nearest
-from dualml.partition.base import Index, Partition, Promise, Samples
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 from dualml.partition.bootstrap import Bootstrap
 from dualml.partition.contiguous import Contiguous
 from dualml.partition.dirichlet_labels import DirichletLabels
@@ -51,27 +51,6 @@ __all__ = [
     "state",
 ]
 
-#: Name → rule, in the order of tables.
-PARTITIONS: dict[str, type[Partition]] = {
-    rule.name: rule
-    for rule in (
-        Contiguous,
-        RoundRobin,
-        RandomPartition,
-        RandomSampling,
-        DistributedSampler,
-        Fractions,
-        LabelShards,
-        LabelClasses,
-        DirichletLabels,
-        DirichletSizes,
-        PowerLawSizes,
-        FeatureNoise,
-        Bootstrap,
-        FromFile,
-    )
-}
-
 
 def partition_from(spec: Mapping[str, Any]) -> Partition:
     """``{"name": "dirichlet_labels", "alpha": 0.1}`` → ``DirichletLabels(alpha=0.1)``.
@@ -81,10 +60,9 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
     """
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
     name = spec.get("name")
-    if not isinstance(name, str) or name not in PARTITIONS:
-        told = "a partition needs a name" if name is None else f"unknown partition {name!r}"
-        raise UserError(f"{told}{nearest(str(name), PARTITIONS)}")
-    rule: Any = PARTITIONS[name]
+    if name is None:
+        raise UserError(f"a partition needs a name{nearest('None', PARTITIONS)}")
+    rule: Any = PARTITIONS.find(name)
     known = {f.name: f for f in fields(rule)}
     for key in values:
         if key not in known:
@@ -92,5 +70,5 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
     for key, field in known.items():
         if field.default is MISSING and key not in values:
             raise UserError(f"partition {name!r} needs {key}")
-    made: Partition = rule(**values)
-    return made
+    chosen: Partition = rule(**values)
+    return chosen

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.registry import Registry
 from dualml.seeds import generator
 
 Index = NDArray[np.int64]
@@ -158,3 +159,6 @@ def rounded(shares: NDArray[np.float64], n: int) -> list[int]:
     missing = n - int(sizes.sum())
     sizes[np.argsort(sizes - exact, kind="stable")[:missing]] += 1
     return [int(s) for s in sizes]
+
+
+PARTITIONS: Registry[type[Partition]] = Registry("partition", "dualml.partition")

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.communicator.parts import parts_of
-from dualml.partition.base import Index, Partition, Promise, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
 
 
+@PARTITIONS.register("bootstrap", 130)
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap(Partition):
     """Each rank draws samples with replacement once and keeps them for all epochs.

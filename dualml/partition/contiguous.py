@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.communicator.parts import parts_of
-from dualml.partition.base import Index, Partition, Promise, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count, cut
 
 
+@PARTITIONS.register("contiguous", 10)
 @dataclass(frozen=True, kw_only=True)
 class Contiguous(Partition):
     """Rank r gets the r-th of n nearly equal blocks, in the order of the dataset's files.

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.partition.base import Index, Samples, cut, rounded
+from dualml.partition.base import PARTITIONS, Index, Samples, cut, rounded
 from dualml.partition.drawn import Drawn, proportions
 
 
+@PARTITIONS.register("dirichlet_labels", 90)
 @dataclass(frozen=True, kw_only=True)
 class DirichletLabels(Drawn):
     """The samples of every label are shared out by a draw from Dir(α, …, α), label by label.

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import Index, Samples, count, cut, rounded
+from dualml.partition.base import PARTITIONS, Index, Samples, count, cut, rounded
 from dualml.partition.drawn import Drawn, proportions
 
 
+@PARTITIONS.register("dirichlet_sizes", 100)
 @dataclass(frozen=True, kw_only=True)
 class DirichletSizes(Drawn):
     """A random permutation cut into parts whose shares are one draw from Dir(α, …, α).

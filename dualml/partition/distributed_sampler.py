@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.partition.base import Index, Partition, Promise, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
 
 
+@PARTITIONS.register("distributed_sampler", 50)
 @dataclass(frozen=True, kw_only=True)
 class DistributedSampler(Partition):
     """A permutation of all samples drawn from seed + epoch, dealt like cards.

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.partition.base import Index
+from dualml.partition.base import PARTITIONS, Index
 from dualml.partition.random_partition import RandomPartition
 from dualml.seeds import generator
 
 
+@PARTITIONS.register("feature_noise", 120)
 @dataclass(frozen=True, kw_only=True)
 class FeatureNoise(RandomPartition):
     """A random partition; the samples of rank r get Gaussian noise of deviation σ (r + 1) / n.

@@ -8,9 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.partition.base import Index, Partition, Promise, Samples, count, cut, rounded
+from dualml.partition.base import (
+    PARTITIONS,
+    Index,
+    Partition,
+    Promise,
+    Samples,
+    count,
+    cut,
+    rounded,
+)
 
 
+@PARTITIONS.register("fractions", 60)
 @dataclass(frozen=True, kw_only=True)
 class Fractions(Partition):
     """A random permutation cut into parts of given shares: 0.7, 0.2 and 0.1 of all samples.

@@ -14,11 +14,12 @@ import numpy as np
 from dualml.data.dataset import fingerprint
 from dualml.errors import UserError
 from dualml.files import readable, write_bytes
-from dualml.partition.base import Index, Partition, Promise, Samples
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 
 FORMAT = 1
 
 
+@PARTITIONS.register("file", 140)
 @dataclass(frozen=True, kw_only=True)
 class FromFile(Partition):
     """The lists that `save` wrote: one for each rank, for these samples and no others.

@@ -9,9 +9,10 @@ import numpy as np
 
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.partition.base import Index, Partition, Promise, Samples, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, cut
 
 
+@PARTITIONS.register("label_classes", 80)
 @dataclass(frozen=True, kw_only=True)
 class LabelClasses(Partition):
     """Each rank sees ``classes`` labels and nothing of the others.

@@ -9,9 +9,10 @@ import numpy as np
 
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.partition.base import Index, Partition, Promise, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count, cut
 
 
+@PARTITIONS.register("label_shards", 70)
 @dataclass(frozen=True, kw_only=True)
 class LabelShards(Partition):
     """Sort by label, cut into n × ``shards`` nearly equal shards, deal ``shards`` to each rank.

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import Index, Partition, Promise, Samples, count, cut, rounded
+from dualml.partition.base import (
+    PARTITIONS,
+    Index,
+    Partition,
+    Promise,
+    Samples,
+    count,
+    cut,
+    rounded,
+)
 
 
+@PARTITIONS.register("power_law_sizes", 110)
 @dataclass(frozen=True, kw_only=True)
 class PowerLawSizes(Partition):
     """A random permutation cut into parts of sizes ∝ (r + 1)^-exponent: rank 0 has the most.

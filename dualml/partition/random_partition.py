@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.communicator.parts import parts_of
-from dualml.partition.base import Index, Partition, Promise, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count, cut
 
 
+@PARTITIONS.register("random_partition", 30)
 @dataclass(frozen=True, kw_only=True)
 class RandomPartition(Partition):
     """A random permutation of all samples cut into n nearly equal parts, one for each rank.

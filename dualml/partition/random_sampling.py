@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from dualml.communicator.parts import parts_of
-from dualml.partition.base import Index, Partition, Promise, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
 
 
+@PARTITIONS.register("random_sampling", 40)
 @dataclass(frozen=True, kw_only=True)
 class RandomSampling(Partition):
     """Each rank draws its N/n samples of an epoch from all N, without asking the others.

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.communicator.parts import parts_of
-from dualml.partition.base import Index, Partition, Promise, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
 
 
+@PARTITIONS.register("round_robin", 20)
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin(Partition):
     """Rank r gets samples r, r + n, r + 2n, …

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from dualml.reference.backend import NumpyTraining
+    from dualml.reference.training import NumpyTraining
 
 Array = NDArray[Any]
 
 
 class NumpyPieces:
-    """See `dualml.aggregation.pieces.Pieces`."""
+    """See `dualml.backend.pieces.Pieces`."""
 
     def __init__(self, training: NumpyTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout

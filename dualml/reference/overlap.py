@@ -9,11 +9,11 @@ from dualml.communicator import Communicator
 from dualml.reference.aggregation import Array, NumpyPieces
 
 if TYPE_CHECKING:
-    from dualml.reference.backend import NumpyTraining
+    from dualml.reference.training import NumpyTraining
 
 
 class NumpyOverlap(NumpyPieces):
-    """See `dualml.aggregation.pieces.Summing`; the same numbers, and no time saved."""
+    """See `dualml.backend.pieces.Summing`; the same numbers, and no time saved."""
 
     detail = "no overlap: all_reduce of each bucket when all are there"
 

@@ -6,40 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dualml.backend import Arrays
-from dualml.optim import Rule, Schedule
+from dualml.backend import Array, Arrays, Recipe, Segment
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import backward, forward
-from dualml.split.horizontal import Segment
 
-Array = NDArray[Any]
 Values = tuple[Array, ...]
 
 
 class NumpyStage:
-    """See `dualml.split.stage.Stage`.
+    """See `dualml.backend.stage.Stage`.
 
     Args:
         segments: the layers of this rank, stage by stage.
         first: whether segment 0 takes the samples.
     """
 
-    def __init__(
-        self,
-        segments: Sequence[Segment],
-        first: bool,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        updates: int,
-    ) -> None:
-        self.segments, self.first = segments, first
-        self.rule, self.schedule, self.updates = rule, schedule, updates
-        self.criterion, self.x, self.y = LOSSES[loss], x, y
+    def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
+        self.segments, self.recipe, self.first = segments, recipe, first
+        self.criterion, self.x, self.y = LOSSES[recipe.loss], recipe.x, recipe.y
         shapes = {
             f"{name}.{leaf}": shape
             for segment in segments
@@ -48,7 +33,7 @@ class NumpyStage:
         }
         self.own = {name: np.zeros(shape) for name, shape in shapes.items()}
         self.sums = {name: np.zeros(shape) for name, shape in shapes.items()}
-        self._state = rule.init(self.own)
+        self._state = recipe.rule.init(self.own)
         self.kept: dict[tuple[int, int], Any] = {}
         self.measuring = False
 
@@ -140,8 +125,9 @@ class NumpyStage:
         return {name: g.copy() for name, g in self.sums.items()}
 
     def update(self, step: int) -> None:
-        lr = self.rule.lr * self.schedule.factor(step, self.updates)
-        self.own, self._state = self.rule.update(self.own, self.sums, self._state, step, lr)
+        self.own, self._state = self.recipe.rule.update(
+            self.own, self.sums, self._state, step, self.recipe.rate(step)
+        )
 
     def weights(self) -> Arrays:
         return {name: w.copy() for name, w in self.own.items()}
@@ -149,7 +135,7 @@ class NumpyStage:
     def state(self) -> dict[str, Arrays]:
         return {s: {n: a.copy() for n, a in named.items()} for s, named in self._state.items()}
 
-    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.own = {name: np.array(w, np.float64) for name, w in weights.items()}
         self._state = {
             s: {n: np.array(a, np.float64) for n, a in named.items()} for s, named in state.items()

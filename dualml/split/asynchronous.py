@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dualml.backend.stage import Arrays, Tensor
 from dualml.seeds import generator
 from dualml.split.executor import Executor, Index
 from dualml.split.schedule import backward, forward
-from dualml.split.stage import Arrays, Tensor
 
 
 class Asynchronous(Executor):
@@ -26,32 +26,32 @@ class Asynchronous(Executor):
         trainers = self.plan.trainers
         self.order = generator(self.seed, "arrival", step).permutation(trainers).tolist()
         self.begin(batch, step)
-        losses, found = list[Any](), dict[int, Tensor]()
-        mine = {(action.stage, action.micro) for action in self.program}
+        losses, sums = list[Any](), dict[int, Tensor]()
+        own = {(action.stage, action.micro) for action in self.program}
         stages = range(len(self.plan.stages))
         program = [forward(s, k) for s in stages for k in self.order]
         program += [backward(s, k) for s in reversed(stages) for k in self.order]
         for action in program:
-            if (action.stage, action.micro) not in mine:
+            if (action.stage, action.micro) not in own:
                 continue
             losses.append(self.act(action))
             if action.kind == "B":
                 flat = self.comm.copy(self.stage.flat())
-                known = found.get(action.micro)
+                known = sums.get(action.micro)
                 both = flat if known is None else self.comm.combine(known, flat, "sum")
-                found[action.micro] = both
+                sums[action.micro] = both
                 self.stage.assign_flat(self.nothing(flat))
         self.end()
         if self.same is not None:  # the trainers tell one another
             with self.timeline.during("reduce"):
-                every = self.same.all_gather(found[self.rank - 1])
-            found = dict(enumerate(every))
-        self.found = [found[k] for k in self.order]
-        total = self.comm.copy(self.found[0])
-        for flat in self.found[1:]:
+                every = self.same.all_gather(sums[self.rank - 1])
+            sums = dict(enumerate(every))
+        self.gradients = [sums[k] for k in self.order]
+        total = self.comm.copy(self.gradients[0])
+        for flat in self.gradients[1:]:
             total = self.comm.combine(total, flat, "sum")
         self.stage.assign_flat(total)  # the batch's gradient, for those who look
-        return [told for told in losses if told is not None]
+        return [loss for loss in losses if loss is not None]
 
     def nothing(self, like: Tensor) -> Tensor:
         return self.comm.tensor(np.zeros(tuple(like.shape), self.comm.dtype(like)))
@@ -59,7 +59,9 @@ class Asynchronous(Executor):
     def update(self, step: int) -> None:
         """One after the other, in the order drawn."""
         with self.timeline.during("update"):
-            for number, flat in enumerate(self.found, start=(step - 1) * self.plan.trainers + 1):
+            for number, flat in enumerate(
+                self.gradients, start=(step - 1) * self.plan.trainers + 1
+            ):
                 self.stage.assign_flat(flat)
                 self.stage.update(number)
 

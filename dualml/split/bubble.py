@@ -21,11 +21,11 @@ def bubble(ranks: Sequence[Events], step: float) -> float:
     """Of one update as it was, from its first forward to its last backward pass."""
     begin, end, busy = np.inf, -np.inf, 0.0
     for events in ranks:
-        mine = passes(events, step)
-        if len(mine):
-            begin = min(begin, float(events["begin"][mine].min()))
-            end = max(end, float(events["end"][mine].max()))
-            busy += float((events["end"] - events["begin"])[mine].sum())
+        chosen = passes(events, step)
+        if len(chosen):
+            begin = min(begin, float(events["begin"][chosen].min()))
+            end = max(end, float(events["end"][chosen].max()))
+            busy += float((events["end"] - events["begin"])[chosen].sum())
     return idle(busy, len(ranks), end - begin)
 
 
@@ -33,18 +33,18 @@ def replayed(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
     """Of the same passes in their order and as long as they were, did messages take no time: what
     `bubble` has above it is messages and what is done between passes, what it has above the
     schedule's own bubble is that passes differ in length."""
-    found = []
+    actions = []
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
         for i in passes(events, step):
             kind: Kind = "F" if events["kind"][i] == PASSES[0] else "B"
             action = Action(int(events["stage"][i]), kind, int(events["micro"][i]))
             begin, end = float(events["begin"][i]), float(events["end"][i])
-            found.append((begin, end, rank, (data, tensor), action))
+            actions.append((begin, end, rank, (data, tensor), action))
     clock: dict[int, float] = defaultdict(float)
     done: dict[tuple[tuple[int, int], Action], float] = {}
     busy = 0.0
-    for begin, end, rank, replica, action in sorted(found, key=lambda x: x[:3]):
+    for begin, end, rank, replica, action in sorted(actions, key=lambda x: x[:3]):
         there = [done.get((replica, need), 0.0) for need in needs(action, len(plan.stages))]
         clock[rank] = max([clock[rank], *there]) + end - begin
         done[replica, action] = clock[rank]

@@ -44,7 +44,7 @@ def crossing(
     plan: SplitPlan, batch: int, width: int
 ) -> dict[tuple[int, int, str], tuple[int, int]]:
     """(source, target, what) → messages and bytes of an update, elements being ``width`` wide."""
-    found: dict[tuple[int, int, str], tuple[int, int]] = {}
+    crossings: dict[tuple[int, int, str], tuple[int, int]] = {}
     layers, driver = dict(plan.spec.layers), plan.driver
     learns = [any(layers[n].parameters() for n in names) for names in plan.stages]
     for _, _, _, size in plan.micro(batch):
@@ -58,6 +58,6 @@ def crossing(
                 (there, driver, "gradients", into, below),
             ):
                 if size and needed and source != target:
-                    count, total = found.get((source, target, what), (0, 0))
-                    found[source, target, what] = (count + 1, total + size * elements * width)
-    return found
+                    count, total = crossings.get((source, target, what), (0, 0))
+                    crossings[source, target, what] = (count + 1, total + size * elements * width)
+    return crossings

@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation.slow import pause
+from dualml.backend import Segment
+from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.communicator import Communicator
 from dualml.communicator.parts import parts_of
 from dualml.model.dropout import masks as dropout_masks
 from dualml.model.spec import Dropout
-from dualml.split.horizontal import Joint, Segment
+from dualml.split.horizontal import ConjugatePair
 from dualml.split.mailbox import Key, Mailbox
 from dualml.split.plan import SplitPlan, StageView
 from dualml.split.rank import Rank, group_of
 from dualml.split.schedule import Action
-from dualml.split.stage import Arrays, Stage, Tensor, Values
 
 Index = NDArray[np.int64]
 
@@ -49,16 +50,18 @@ class Executor(Rank):
         losses = [self.act(action) for action in self.program]
         self.end()
         self.reduce()
-        return [told for told in losses if told is not None]
+        return [loss for loss in losses if loss is not None]
 
     def begin(self, batch: Index, step: int) -> None:
         """Deal the batch into micro-batches, and ask for the first messages."""
         self.now = step
         self.timeline.begin(step)
         self.stage.zero()
-        mine = np.split(batch, np.cumsum(parts_of(len(batch), self.plan.mesh.data))[:-1])[self.data]
-        ends = np.cumsum(parts_of(len(mine), self.plan.micro_batches))[:-1]
-        self.micro: list[Index] = np.split(mine, ends)
+        samples = np.split(batch, np.cumsum(parts_of(len(batch), self.plan.mesh.data))[:-1])[
+            self.data
+        ]
+        ends = np.cumsum(parts_of(len(samples), self.plan.micro_batches))[:-1]
+        self.micro: list[Index] = np.split(samples, ends)
         self.shares = [len(part) / len(batch) for part in self.micro]
         self.comm.delay = self.delay if self.slow is not None else None
         self.mail = Mailbox(self.comm, self.incoming(), self.stage.empty)
@@ -88,7 +91,7 @@ class Executor(Rank):
 
     def incoming(self) -> dict[int, list[tuple[Key, tuple[int, ...]]]]:
         """What the other ranks will send to this one, in their order."""
-        found: dict[int, list[tuple[Key, tuple[int, ...]]]] = defaultdict(list)
+        messages: dict[int, list[tuple[Key, tuple[int, ...]]]] = defaultdict(list)
         for peer in self.peers():
             for action in self.plan.program(peer):
                 stage, micro = action.stage, action.micro
@@ -97,10 +100,10 @@ class Executor(Rank):
                 if not size or not 0 <= to <= self.last:
                     continue
                 if self.owner(to, micro) == self.rank:
-                    found[peer].append(
+                    messages[peer].append(
                         ((action.kind, stage, micro), self.shape(min(stage, to), size))
                     )
-        return found
+        return messages
 
     def peers(self) -> list[int]:
         """Other ranks of this replica that may send to this one."""
@@ -120,8 +123,8 @@ class Executor(Rank):
         loss, number = None, 0
         with self.timeline.during("F", stage, micro):
             for item in view.items:
-                if isinstance(item, Joint):
-                    values = self.join(item, values, stage, micro)
+                if isinstance(item, ConjugatePair):
+                    values = self.communicate(item, values, stage, micro)
                     continue
                 segment, own = view.segments[number], masks.get(number, ())
                 number += 1
@@ -144,9 +147,9 @@ class Executor(Rank):
         begin, number = time.perf_counter(), len(view.segments)
         with self.timeline.during("B", stage, micro):
             for item in reversed(view.items):
-                if isinstance(item, Joint):
+                if isinstance(item, ConjugatePair):
                     assert gradients is not None
-                    gradients = self.unjoin(item, gradients, stage, micro)
+                    gradients = self.communicate_back(item, gradients, stage, micro)
                     continue
                 number -= 1
                 if gradients is None:
@@ -203,7 +206,7 @@ class Executor(Rank):
             return {}
         samples = self.micro[micro]
         whole = dropout_masks(self.plan.spec, self.seed, step, samples)
-        found, segments = {}, [item for item in view.items if isinstance(item, Segment)]
+        masks, segments = {}, [item for item in view.items if isinstance(item, Segment)]
         for number, segment in enumerate(segments):
             own = []
             for name, layer in segment.layers:
@@ -213,5 +216,5 @@ class Executor(Rank):
                         axis = segment.split[name][0]
                         mask = np.split(mask, self.plan.mesh.tensor, axis)[self.tensor]
                     own.append(np.ascontiguousarray(mask))
-            found[number] = own
-        return found
+            masks[number] = own
+        return masks

@@ -15,15 +15,15 @@ from dualml.split.pieces import Piece
 Arrays = dict[str, NDArray[Any]]
 
 
-def share(comm: Communicator, mine: Mapping[str, NDArray[Any]]) -> list[Arrays]:
+def share(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays]:
     """Every rank's arrays, in the order of ranks; names and shapes may differ between them."""
-    packed = save({name: np.ascontiguousarray(a) for name, a in mine.items()}) if mine else b""
+    packed = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}) if arrays else b""
     length = np.array([len(packed)], np.int64)
     lengths = [int(comm.numpy(x)[0]) for x in comm.all_gather(comm.tensor(length))]
     padded = np.zeros(-(-max(lengths) // 8) * 8, np.uint8)
     padded[: len(packed)] = np.frombuffer(packed, np.uint8)
-    found = comm.all_gather(comm.tensor(padded.view(np.int64)))
-    raw = [comm.numpy(x).tobytes()[:n] for x, n in zip(found, lengths, strict=True)]
+    gathered = comm.all_gather(comm.tensor(padded.view(np.int64)))
+    raw = [comm.numpy(x).tobytes()[:n] for x, n in zip(gathered, lengths, strict=True)]
     return [load(text) if text else {} for text in raw]
 
 
@@ -38,14 +38,14 @@ def whole(
         parts, pieces: of each rank, by canonical name.
         shapes: canonical name → shape of the whole, in the order wanted.
     """
-    found: Arrays = {}
+    wholes: Arrays = {}
     for name, shape in shapes.items():
-        for mine, held in zip(reversed(parts), reversed(pieces), strict=True):
-            if name in mine:
-                if name not in found:
-                    found[name] = np.empty(shape, mine[name].dtype)
-                held[name].put(found[name], mine[name])
-    return found
+        for part, held in zip(reversed(parts), reversed(pieces), strict=True):
+            if name in part:
+                if name not in wholes:
+                    wholes[name] = np.empty(shape, part[name].dtype)
+                held[name].put(wholes[name], part[name])
+    return wholes
 
 
 def joined(outputs: Sequence[NDArray[Any]], axis: int, blocks: int) -> NDArray[Any]:

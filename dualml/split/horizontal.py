@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dualml.backend.stage import Segment
 from dualml.errors import UserError, nearest
 from dualml.model.spec import (
     Attention,
@@ -41,28 +42,13 @@ SPLIT = (Linear, Conv2d, Embedding)
 
 
 @dataclass(frozen=True)
-class Segment:
-    """Consecutive layers that a rank computes without the others.
+class ConjugatePair:
+    """A conjugate pair of communications among the ranks that hold slices, one forward and one
+    backward, of the top of the stack.
 
-    Attributes:
-        layers: as this rank has them.
-        depth: tensors on the stack before them.
-        split: layer → (axis of its output, batch axis included, that is split; blocks that each
-            are split, see `Piece`); the output of others is whole.
-    """
-
-    layers: tuple[tuple[str, Layer], ...]
-    depth: int
-    split: Mapping[str, tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class Joint:
-    """Where the ranks that hold slices talk: what happens to the top of the stack.
-
-    ``copy``: nothing forward, the sum over ranks of the gradients backward. ``sum``: the sum over
-    ranks forward, nothing backward. ``gather``: the slices along ``axis`` put together forward,
-    one's own slice of the gradient backward.
+    ``copy`` (Megatron's f): nothing forward, the sum over ranks of the gradients backward. ``sum``
+    (Megatron's g): the sum over ranks forward, nothing backward. ``gather``: the slices along
+    ``axis`` put together forward, one's own slice of the gradient backward.
 
     Attributes:
         shape: per sample, of the whole of what is there.
@@ -73,7 +59,7 @@ class Joint:
     axis: int = -1
 
 
-Item = Segment | Joint
+Item = Segment | ConjugatePair
 
 
 def styles_of(
@@ -88,8 +74,8 @@ def styles_of(
     layers = dict(spec.layers)
     for name, style in given.items():
         if name not in layers:
-            told = nearest(name, layers)
-            raise UserError(f"split.layers: {spec.name} has no layer {name!r}{told}")
+            hint = nearest(name, layers)
+            raise UserError(f"split.layers: {spec.name} has no layer {name!r}{hint}")
         if style not in STYLES:
             raise UserError(f"split.layers.{name}: {style!r} is none of {', '.join(STYLES)}")
         if style != "whole" and not isinstance(layers[name], SPLIT):
@@ -98,29 +84,29 @@ def styles_of(
                 f"split.layers.{name}: a {kind} cannot be split inside; Linear, Conv2d and "
                 "Embedding can, and Attention follows the Linear before it"
             )
-    found = dict.fromkeys(layers, "whole") | dict(given)
+    styles = dict.fromkeys(layers, "whole") | dict(given)
     if parts > 1 and not given:
         for names in stages:
-            found |= pairs(spec, names)
-    divide(spec, found, parts)
-    if parts > 1 and all(style == "whole" for style in found.values()):
+            styles |= pairs(spec, names)
+    divide(spec, styles, parts)
+    if parts > 1 and all(style == "whole" for style in styles.values()):
         raise UserError(f"tensor = {parts}: no layer of {spec.name} is split; name some in layers")
-    return found
+    return styles
 
 
 def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
     """Linear and convolution layers two by two, with only what goes feature by feature between."""
-    found: dict[str, str] = {}
+    styles: dict[str, str] = {}
     layers, first, lone = dict(spec.layers), "", ""
     for name in names:
         if isinstance(layers[name], Linear | Conv2d):
             if first:
-                found |= {first: "column", name: "row"}
+                styles |= {first: "column", name: "row"}
             first = "" if first else name
             lone = lone or name
         elif not isinstance(layers[name], (*BY_FEATURE, Attention)):
             first = ""
-    return found or ({lone: "column"} if lone else {})
+    return styles or ({lone: "column"} if lone else {})
 
 
 def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
@@ -159,7 +145,7 @@ class Shard:
     """What one rank of a tensor parallel group has of a stage, built layer by layer.
 
     Attributes:
-        items: segments and joints in order.
+        items: segments, and the pairs of communications between them, in order.
         pieces: canonical parameter name → the part of it that this rank has.
     """
 
@@ -186,9 +172,9 @@ class Shard:
         for name in names:
             self.add(name, self.layers[name], styles[name])
         if self.blocks:
-            self.join("gather")
+            self.communicate("gather")
         self.close()
-        if names[-1] == self.order[-1] and isinstance(self.items[-1], Joint):
+        if names[-1] == self.order[-1] and isinstance(self.items[-1], ConjugatePair):
             self.items.append(Segment((), self.depth, {}))  # the loss
 
     def add(self, name: str, layer: Layer, style: str) -> None:
@@ -198,11 +184,11 @@ class Shard:
                 "here is whole"
             )
         if self.blocks and not self.takes_slices(layer, style):
-            self.join("gather")
+            self.communicate("gather")
         if style == "column" and self.needed:
-            self.join("copy")
-        mine, *after = self.slice(name, layer, style)
-        self.put(name, mine)
+            self.communicate("copy")
+        first, *after = self.slice(name, layer, style)
+        self.put(name, first)
         self.shape = self.outputs[name]
         if style == "column":
             self.blocks = 3 if isinstance(self.next(name), Attention) else 1
@@ -210,7 +196,7 @@ class Shard:
             self.blocks = 1
         elif style == "row":
             self.blocks = 0
-            self.join("sum")
+            self.communicate("sum")
         for later in after:
             self.put(name, later)
         if self.blocks:
@@ -240,8 +226,8 @@ class Shard:
                 return [replace(layer, words=words, first=layer.first + self.part * words)]
             assert isinstance(layer, Linear | Conv2d)
             self.keep(name, weight=1)
-            mine = replace(layer, inputs=layer.inputs // n, bias=False)
-            return [mine, Bias(layer.outputs)] if layer.bias else [mine]
+            part = replace(layer, inputs=layer.inputs // n, bias=False)
+            return [part, Bias(layer.outputs)] if layer.bias else [part]
         self.keep(name)
         if isinstance(layer, Attention) and self.blocks:
             return [replace(layer, heads=layer.heads // n)]
@@ -264,11 +250,11 @@ class Shard:
         self.open.append((name, layer))
         self.needed = self.needed or bool(layer.parameters())
 
-    def join(self, kind: str) -> None:
+    def communicate(self, kind: str) -> None:
         """End the segment; the ranks talk."""
         self.close()
         if self.parts > 1:
-            self.items.append(Joint(kind, self.shape, axis_of(self.shape)))
+            self.items.append(ConjugatePair(kind, self.shape, axis_of(self.shape)))
         if kind == "gather":
             self.blocks = 0
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dualml.backend.stage import Tensor
 from dualml.communicator import Communicator
-from dualml.split.stage import Tensor
 
 Key = tuple[str, int, int]  # "F" or "B" of a stage and a micro-batch
 AHEAD = 2  # messages asked for before they are needed, of each rank

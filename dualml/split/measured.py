@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,9 @@ from numpy.typing import NDArray
 
 from dualml.split.bubble import Events, bubble, replayed
 from dualml.split.plan import SplitPlan
-from dualml.split.timeline import KINDS, read_timeline
+from dualml.split.timeline import KINDS
 
 F, B, SEND, RECEIVE, COLLECTIVE, REDUCE, UPDATE = range(len(KINDS))
-
-
-def read_ranks(folder: Path, ranks: int) -> list[dict[str, NDArray[np.float64]]]:
-    """The timelines of all ranks. Raises `UserError` where one is missing."""
-    return [read_timeline(folder / f"rank{rank}.timeline.npz") for rank in range(ranks)]
 
 
 def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
@@ -35,8 +29,8 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
     if not len(steps):
         return {}
     sent = sending(plan, ranks)
-    met = meetings(plan, ranks)
-    told = []
+    arrived = arrivals(plan, ranks)
+    rows = []
     for rank, events in enumerate(ranks):
         totals = dict.fromkeys(("compute_s", "transfer_s", "wait_s", "update_s"), 0.0)
         inside = np.isin(events["step"], steps)
@@ -51,7 +45,7 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
             if kind[i] == RECEIVE:
                 ready = sent.get(key_of(events, i, rank, plan), begin)
             elif kind[i] in (COLLECTIVE, REDUCE):
-                ready = met.get((rank, int(i)), begin)
+                ready = arrived.get((rank, int(i)), begin)
                 shared += end - begin if kind[i] == COLLECTIVE else 0.0
             ready = min(max(ready, begin), end)
             totals["wait_s"] += ready - begin
@@ -60,12 +54,12 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
         totals = {name: value / len(steps) for name, value in totals.items()}
         spans = [span(events, step) for step in steps]
         totals["step_s"] = float(np.mean([b - a for a, b in spans]))
-        told.append(totals)
-    found = np.array([bubble(ranks, step) for step in steps])
+        rows.append(totals)
+    bubbles = np.array([bubble(ranks, step) for step in steps])
     alone = [replayed(plan, ranks, step) for step in steps]
-    low, middle, high = np.percentile(found, [25, 50, 75]) if len(found) else (0.0, 0.0, 0.0)
+    low, middle, high = np.percentile(bubbles, [25, 50, 75]) if len(bubbles) else (0.0, 0.0, 0.0)
     return {
-        "ranks": told,
+        "ranks": rows,
         "bubble": float(middle),
         "bubble_low": float(low),
         "bubble_high": float(high),
@@ -84,8 +78,8 @@ def common(ranks: Sequence[Events]) -> NDArray[np.float64]:
 
 
 def span(events: Events, step: float) -> tuple[float, float]:
-    mine = events["step"] == step
-    return float(events["begin"][mine].min()), float(events["end"][mine].max())
+    chosen = events["step"] == step
+    return float(events["begin"][chosen].min()), float(events["end"][chosen].max())
 
 
 Message = tuple[float, int, int, int, int, int]  # update, replica, slice, stage, micro-batch, way
@@ -107,12 +101,12 @@ def sending(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
     }
 
 
-def meetings(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
+def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
     """(rank, event) → when the last rank of its group came to that collective.
 
     The ranks of a group have the same collectives in the same order.
     """
-    found: dict[tuple[int, int], float] = {}
+    times: dict[tuple[int, int], float] = {}
     for kind, groups in (
         (COLLECTIVE, plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else []),
         (REDUCE, plan.same_parameters()),
@@ -121,31 +115,31 @@ def meetings(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], 
             order = [np.flatnonzero(ranks[rank]["kind"] == kind) for rank in group]
             count = min(map(len, order))
             for n in range(1, count + 1):  # from the end: old events may be forgotten
-                mine = [events[-n] for events in order]
+                together = [events[-n] for events in order]
                 last = max(
-                    float(ranks[rank]["begin"][i]) for rank, i in zip(group, mine, strict=True)
+                    float(ranks[rank]["begin"][i]) for rank, i in zip(group, together, strict=True)
                 )
-                for rank, i in zip(group, mine, strict=True):
-                    found[rank, int(i)] = last
-    return found
+                for rank, i in zip(group, together, strict=True):
+                    times[rank, int(i)] = last
+    return times
 
 
 def links(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     """Bytes and messages of an update on each link, as they were sent."""
-    found: dict[tuple[int, int], list[float]] = {}
+    sent: dict[tuple[int, int], list[float]] = {}
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
         chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
         for i in np.flatnonzero(chosen):
             to = int(events["stage"][i]) + (-1 if events["backward"][i] else 1)
             target = plan.owner(data, to, tensor, int(events["micro"][i]))
-            pair = found.setdefault((rank, target), [0.0, 0.0])
+            pair = sent.setdefault((rank, target), [0.0, 0.0])
             pair[0] += events["bytes"][i]
             pair[1] += 1
     n = len(steps)
     return [
         {"source": a, "target": b, "bytes": total / n, "messages": count / n}
-        for (a, b), (total, count) in sorted(found.items())
+        for (a, b), (total, count) in sorted(sent.items())
     ]

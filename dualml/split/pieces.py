@@ -32,16 +32,16 @@ class Piece:
     @property
     def local(self) -> tuple[int, ...]:
         """Shape of the part."""
-        found = list(self.shape)
+        shape = list(self.shape)
         if self.parts > 1:
-            found[self.axis] //= self.parts
-        return tuple(found)
+            shape[self.axis] //= self.parts
+        return tuple(shape)
 
     def _rows(self) -> NDArray[np.int64]:
         length = self.shape[self.axis] // self.blocks
         each = length // self.parts
-        mine = np.arange(self.part * each, (self.part + 1) * each)
-        return np.concatenate([block * length + mine for block in range(self.blocks)])
+        own = np.arange(self.part * each, (self.part + 1) * each)
+        return np.concatenate([block * length + own for block in range(self.blocks)])
 
     def take(self, whole: NDArray[Any]) -> NDArray[Any]:
         """The part of the whole tensor, as a copy."""

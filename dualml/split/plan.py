@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dualml.backend import Segment
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
 from dualml.split import calls, traffic, vertical
-from dualml.split.horizontal import Item, Segment, Shard, styles_of
+from dualml.split.horizontal import Item, Shard, styles_of
 from dualml.split.mesh import Mesh
 from dualml.split.pieces import Piece
 from dualml.split.schedule import Action, Grid
 from dualml.split.schedules import build
-from dualml.split.traffic import Link, Meeting
+from dualml.split.traffic import Collective, Link
 from dualml.split.validate import validate
 
 
@@ -100,8 +101,8 @@ class SplitPlan:
         row = self.pipeline_row(rank)
         actions = self.grid.program(row)
         if self.trainers > 1 and row == 1:
-            mine = self.mesh.coordinates(rank)[1] - 1
-            actions = [a for a in actions if a.micro % self.trainers == mine]
+            trainer = self.mesh.coordinates(rank)[1] - 1
+            actions = [a for a in actions if a.micro % self.trainers == trainer]
         return actions
 
     def live(self, rank: int) -> int:
@@ -137,9 +138,9 @@ class SplitPlan:
         """Messages between stages in an update of ``batch`` samples."""
         return traffic.links(self, batch)
 
-    def meetings(self, batch: int) -> list[Meeting]:
+    def collectives(self, batch: int) -> list[Collective]:
         """Collectives in an update of ``batch`` samples."""
-        return traffic.meetings(self, batch)
+        return traffic.collectives(self, batch)
 
     def micro(self, batch: int) -> list[tuple[int, int, int, int]]:
         """(replica, samples of the replica, micro-batch, samples of it) of an update."""
@@ -173,7 +174,7 @@ class SplitPlan:
             "batch": batch, "ranks": ranks,
             **({"engine": "rpc", "driver": self.driver} if self.engine == "rpc" else {}),
             "links": [vars(link) for link in self.links(batch)],
-            "meetings": [{**vars(m), "ranks": list(m.ranks)} for m in self.meetings(batch)],
+            "meetings": [{**vars(c), "ranks": list(c.ranks)} for c in self.collectives(batch)],
         }  # fmt: skip
 
 

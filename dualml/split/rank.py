@@ -8,10 +8,10 @@ from typing import Any
 
 from dualml.aggregation import strategy
 from dualml.aggregation.slow import Slow, pause
+from dualml.backend.stage import Stage, Tensor, Values
 from dualml.communicator import Communicator
-from dualml.split.horizontal import Joint
+from dualml.split.horizontal import ConjugatePair
 from dualml.split.plan import SplitPlan
-from dualml.split.stage import Stage, Tensor, Values
 from dualml.split.timeline import Timeline
 
 
@@ -43,27 +43,29 @@ class Rank:
 
     # --- inside a layer ---------------------------------------------------------------------------
 
-    def join(self, joint: Joint, values: Values, stage: int, micro: int) -> Values:
-        """Forward through a joint."""
+    def communicate(self, pair: ConjugatePair, values: Values, stage: int, micro: int) -> Values:
+        """Between two segments, forward."""
         top = values[-1]
-        if joint.kind == "copy":
+        if pair.kind == "copy":
             return values
         assert self.row is not None
         with self.timeline.during("collective", stage, micro, False, self.comm.nbytes(top)):
-            if joint.kind == "sum":
+            if pair.kind == "sum":
                 top = self.summed(self.row, top)
             else:
-                top = self.gathered(self.row, top, joint.axis)
+                top = self.gathered(self.row, top, pair.axis)
         return (*values[:-1], top)
 
-    def unjoin(self, joint: Joint, gradients: Values, stage: int, micro: int) -> Values:
-        """Backward through a joint."""
+    def communicate_back(
+        self, pair: ConjugatePair, gradients: Values, stage: int, micro: int
+    ) -> Values:
+        """Between two segments, backward."""
         top = gradients[-1]
-        if joint.kind == "sum":
+        if pair.kind == "sum":
             return gradients
         assert self.row is not None
-        if joint.kind == "gather":
-            top = self.stage.cut(top, joint.axis, self.row.rank, self.row.size)
+        if pair.kind == "gather":
+            top = self.stage.cut(top, pair.axis, self.row.rank, self.row.size)
         else:
             with self.timeline.during("collective", stage, micro, True, self.comm.nbytes(top)):
                 top = self.summed(self.row, top)
@@ -106,8 +108,8 @@ class Rank:
                 values = (self.comm.irecv(buffer, self.owner(stage - 1, 0)).wait(),)
             view, number, name = self.views[stage], 0, names[0]
             for item in view.items:
-                if isinstance(item, Joint):
-                    values = self.join(item, values, stage, 0)
+                if isinstance(item, ConjugatePair):
+                    values = self.communicate(item, values, stage, 0)
                     if item.kind == "sum":
                         seen[name] = (values[-1], None)
                     continue
@@ -126,11 +128,11 @@ class Rank:
 
 def group_of(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
     """The communicator of this rank's group; every rank calls it with the same groups."""
-    mine = None
+    own = None
     for group in groups:
         if len(group) == 1:
             continue
-        made = comm if len(group) == comm.size else comm.subgroup(group)
-        if made is not None and comm.rank in group:
-            mine = made
-    return mine
+        group_comm = comm if len(group) == comm.size else comm.subgroup(group)
+        if group_comm is not None and comm.rank in group:
+            own = group_comm
+    return own

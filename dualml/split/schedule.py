@@ -37,12 +37,12 @@ class Action:
         Raises:
             UserError: anything else.
         """
-        found = re.fullmatch(r"(\d+)([FB])(\d+)", text.strip(), flags=re.ASCII)
-        if not found:
+        match = re.fullmatch(r"(\d+)([FB])(\d+)", text.strip(), flags=re.ASCII)
+        if not match:
             raise UserError(
                 f"{text!r} is no action: write stage, F or B, micro-batch, as in 2F0, or . for idle"
             )
-        return cls(int(found[1]), cast(Kind, found[2]), int(found[3]))
+        return cls(int(match[1]), cast(Kind, match[2]), int(match[3]))
 
 
 def forward(stage: int, micro: int) -> Action:
@@ -148,8 +148,8 @@ class Grid:
         ticks = max((len(row) for row in rows), default=0)
         read = []
         for rank, row in enumerate(rows):
-            found = [_cell(text, rank, tick) for tick, text in enumerate(row)]
-            read.append((*found, *[None] * (ticks - len(row))))
+            cells = [_cell(text, rank, tick) for tick, text in enumerate(row)]
+            read.append((*cells, *[None] * (ticks - len(row))))
         named = [(a, rank) for rank, row in enumerate(read) for a in row if a is not None]
         if owners is None:
             owners = _owners(named)
@@ -209,11 +209,11 @@ def _cell(text: str | None, rank: int, tick: int) -> Action | None:
 
 def _owners(named: Sequence[tuple[Action, int]]) -> tuple[int, ...]:
     """Stage → the rank in whose row it comes first."""
-    found: dict[int, int] = {}
+    owners: dict[int, int] = {}
     for action, rank in named:
-        found.setdefault(action.stage, rank)
-    stages = 1 + max(found, default=-1)
-    missing = next((stage for stage in range(stages) if stage not in found), None)
+        owners.setdefault(action.stage, rank)
+    stages = 1 + max(owners, default=-1)
+    missing = next((stage for stage in range(stages) if stage not in owners), None)
     if missing is not None:
         raise UserError(f"stage {missing} is in no row; the grid has stages up to {stages - 1}")
-    return tuple(found[stage] for stage in range(stages))
+    return tuple(owners[stage] for stage in range(stages))

@@ -11,11 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError
+from dualml.registry import Registry
 from dualml.split.order import layout, needs
 from dualml.split.schedule import Action, Grid, backward, forward
 
+Build = Callable[[Sequence[int], int], Grid]
+#: Stage → rank and the number of micro-batches give the grid.
+SCHEDULES: Registry[Build] = Registry("pipeline schedule", "dualml.split")
 
+
+@SCHEDULES.register("naive", 10)
 def naive(owners: Sequence[int], m: int) -> Grid:
     """Each micro-batch goes all the way forward and backward before the next one: one stage is busy
     at a time. Any owners."""
@@ -35,6 +41,7 @@ def naive(owners: Sequence[int], m: int) -> Grid:
     )
 
 
+@SCHEDULES.register("gpipe", 20)
 def gpipe(owners: Sequence[int], m: int) -> Grid:
     """All forward passes, then all backward passes, stage by stage. Any owners.
 
@@ -62,6 +69,7 @@ def _filtered(owners: Sequence[int], m: int, order: Iterable[Action]) -> Grid:
     return layout(programs, owners, m)
 
 
+@SCHEDULES.register("1f1b", 30)
 def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
     """A rank goes backward as soon as it can, and forward only while fewer than S − s micro-batches
     are in flight in stage s. Any owners.
@@ -76,6 +84,7 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
     return _in_turn(owners, m, [len(owners) - stage for stage in range(len(owners))])
 
 
+@SCHEDULES.register("eager-1f1b", 40)
 def eager(owners: Sequence[int], m: int) -> Grid:
     """`one_f_one_b` with up to 2 (S − s) − 1 micro-batches in flight in stage s. Any owners.
 
@@ -105,13 +114,13 @@ def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
     tick = 0
     while len(done) < 2 * stages * m:
         for rank, program in enumerate(programs):
-            mine = [s for s in range(stages) if owners[s] == rank]
+            own = [s for s in range(stages) if owners[s] == rank]
             choices = sorted(
-                (backward(s, back[s]) for s in reversed(mine) if back[s] < ahead[s]),
+                (backward(s, back[s]) for s in reversed(own) if back[s] < ahead[s]),
                 key=lambda a: a.micro,
             ) + [
                 forward(s, ahead[s])
-                for s in reversed(mine)
+                for s in reversed(own)
                 if ahead[s] < m and ahead[s] - back[s] < flight[s]
             ]
             action = next((a for a in choices if ready(a, tick)), None)
@@ -123,6 +132,7 @@ def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
     return layout(programs, owners, m)
 
 
+@SCHEDULES.register("interleaved", 50)
 def interleaved(owners: Sequence[int], m: int) -> Grid:
     """1F1B over v chunks of the model on each of p ranks (Narayanan et al. 2021, section 2.2.2),
     in the order of Megatron-LM: p micro-batches through one chunk, then through the next.
@@ -184,16 +194,6 @@ def _chunks(owners: Sequence[int]) -> tuple[int, int]:
     return p, v
 
 
-#: Name → builder, in the order of tables.
-SCHEDULES: dict[str, Callable[[Sequence[int], int], Grid]] = {
-    "naive": naive,
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "eager-1f1b": eager,
-    "interleaved": interleaved,
-}
-
-
 def build(name: str, owners: Sequence[int], m: int) -> Grid:
     """A schedule by its name.
 
@@ -205,28 +205,27 @@ def build(name: str, owners: Sequence[int], m: int) -> Grid:
     Raises:
         UserError: an unknown name, or owners or m that the schedule cannot have.
     """
-    _known(name)
-    return SCHEDULES[name](owners, m)
+    return SCHEDULES.find(name)(owners, m)
 
 
 def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
     """The most activations a rank may hold at once, those of all its stages together: one per stage
     (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``), 2 (S − s) − 1
     (``eager-1f1b``), the warm-up and one more (``interleaved``)."""
-    _known(name)
+    SCHEDULES.find(name)
     _check(owners, m)
-    mine = [stage for stage, owner in enumerate(owners) if owner == rank]
+    own = [stage for stage, owner in enumerate(owners) if owner == rank]
     if name == "naive":
-        return len(mine)
+        return len(own)
     if name == "gpipe":
-        return m * len(mine)
+        return m * len(own)
     if name == "interleaved":
         p, v = _chunks(owners)
         if v > 1:
             return min(v * m, _warm(rank, p, v, v * m) + 1)
     if name == "eager-1f1b":
-        return sum(min(m, _eager(len(owners), stage)) for stage in mine)
-    return sum(min(m, len(owners) - stage) for stage in mine)
+        return sum(min(m, _eager(len(owners), stage)) for stage in own)
+    return sum(min(m, len(owners) - stage) for stage in own)
 
 
 def bubble(p: int, m: int, v: int = 1) -> float:
@@ -236,11 +235,6 @@ def bubble(p: int, m: int, v: int = 1) -> float:
     `gpipe`, `one_f_one_b` and `eager` (v = 1) and `interleaved` on p ranks with v chunks each.
     """
     return (p - 1) / (v * m + p - 1)
-
-
-def _known(name: str) -> None:
-    if name not in SCHEDULES:
-        raise UserError(f"unknown pipeline schedule {name!r}{nearest(name, SCHEDULES)}")
 
 
 def _check(owners: Sequence[int], m: int) -> None:

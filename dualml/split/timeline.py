@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dualml.files import readable, write_bytes
 
 #: ``F``, ``B``: a stage's work on a micro-batch. ``send``, ``receive``: a message between stages.
 #: ``collective``: among the ranks that hold slices of a layer (inside F or B), ``reduce``: among
@@ -66,14 +62,6 @@ class Timeline:
     def clear(self) -> None:
         self.rows, self.starts = [], []
 
-    def write(self, path: Path) -> None:
-        packed = io.BytesIO()
+    def columns(self) -> dict[str, NDArray[np.float64]]:
         table = np.array(self.rows, np.float64).reshape(-1, len(COLUMNS))
-        np.savez_compressed(packed, **{name: table[:, i] for i, name in enumerate(COLUMNS)})
-        write_bytes(path, packed.getvalue())
-
-
-def read_timeline(path: Path) -> dict[str, NDArray[np.float64]]:
-    """Column → values. Raises `UserError` for a file that is no timeline."""
-    with readable(f"{path}: no readable timeline"), np.load(path, allow_pickle=False) as packed:
-        return {name: packed[name] for name in COLUMNS}
+        return {name: table[:, i] for i, name in enumerate(COLUMNS)}

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, backends
+from dualml.backend import Backend, Recipe, Segment, Staging, backends
 from dualml.model import initial_weights, model
 from dualml.model.spec import Branch, Merge, ModelSpec
-from dualml.optim import Schedule, rule_from
-from dualml.split.horizontal import Segment
+from dualml.optim import SGD
 
 REPEATS = 7
 
@@ -28,19 +27,18 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
     if spec.tokens:
         x = draw.integers(0, 2, shape).astype(np.int32)
     layers = [(n, layer) for n, layer in spec.layers if not isinstance(layer, Branch | Merge)]
-    stage = backend.stage(
-        [Segment(((name, layer),), 1, {}) for name, layer in layers],
-        first=True,
-        last=False,
-        rule=rule_from({"name": "sgd", "lr": 1.0}),
-        schedule=Schedule(),
-        loss="cross_entropy",
+    recipe = Recipe(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=SGD(lr=1.0),
         x=x,
         y=np.zeros(batch, np.int64),
         updates=1,
     )
-    stage.load(dict(initial_weights(spec, 0)), {}, 0)
-    index, found = np.arange(batch), dict.fromkeys((name for name, _ in spec.layers), 0.0)
+    segments = [Segment(((name, layer),), 1, {}) for name, layer in layers]
+    stage = backend.ability(Staging).stage(segments, recipe, first=True, last=False)
+    stage.load(dict(recipe.weights), {}, 0)
+    index, zeros = np.arange(batch), dict.fromkeys((name for name, _ in spec.layers), 0.0)
     spent: dict[str, list[float]] = {name: [] for name, _ in layers}
     for repeat in range(REPEATS + 1):
         values: Any = (stage.samples(index),)
@@ -53,7 +51,7 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
             if repeat:
                 spent[name].append(time.perf_counter() - begin)
             values = after
-    return found | {name: float(np.median(seconds)) for name, seconds in spent.items()}
+    return zeros | {name: float(np.median(seconds)) for name, seconds in spent.items()}
 
 
 def measure(comm: Any, argument: dict[str, Any]) -> dict[str, float]:

@@ -29,8 +29,8 @@ def check(spec: ModelSpec, cut: Sequence[str]) -> None:
             raise UserError(f"cut: {name!r} is the first layer; the first stage begins there")
         if name not in allowed:
             near = min(allowed, key=lambda a: abs(names.index(a) - names.index(name)), default="")
-            told = f"; the nearest place to cut is {near!r}" if near else ""
-            raise UserError(f"cut: {name!r} lies inside a residual connection{told}")
+            hint = f"; the nearest place to cut is {near!r}" if near else ""
+            raise UserError(f"cut: {name!r} lies inside a residual connection{hint}")
     places = [names.index(name) for name in cut]
     if places != sorted(set(places)):
         raise UserError(f"cut: layers must follow the model's order, each once: {list(cut)}")
@@ -42,10 +42,10 @@ def weights_of(
     """Layer name → what is to be balanced: numbers of parameters, elements of the output that a
     sample keeps for the backward pass, or seconds."""
     if balance == "parameters":
-        found = dict.fromkeys((name for name, _ in spec.layers), 0.0)
+        sizes = dict.fromkeys((name for name, _ in spec.layers), 0.0)
         for name, shape in spec.parameters().items():
-            found[name.rpartition(".")[0]] += math.prod(shape)
-        return found
+            sizes[name.rpartition(".")[0]] += math.prod(shape)
+        return sizes
     if balance == "activations":
         return {name: float(math.prod(shape)) for name, shape in spec.shapes().items()}
     if not times or set(times) != {name for name, _ in spec.layers}:

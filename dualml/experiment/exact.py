@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.experiment.contrast import Contrast
 from dualml.experiment.schema import Arm
+
+#: What changes nothing in the arithmetic of an update but its rounding.
+HOW = ("world_size", "aggregation", "split", "slow", "cores", "chunk")
 
 
 def inexact(arm: Arm, samples: int) -> str | None:
@@ -47,26 +49,8 @@ def inexact(arm: Arm, samples: int) -> str | None:
     return None
 
 
-def single_of(name: str, arms: dict[str, Arm]) -> str | None:
+def single_of(name: str, contrast: Contrast) -> str | None:
     """The arm with one rank that does the same as this one with several; None without one."""
-    keys = (
-        "model", "optimizer", "schedule", "batch_size", "epochs", "updates", "samples", "partition",
-    )  # fmt: skip
-    ranks = arms[name].dealt_ranks
-    for other in alike(name, arms, keys):
-        same = not arms[name].partition or arms[other].dealt_ranks == ranks
-        if arms[other].world_size == 1 and same:
-            return other
-    return None
-
-
-def alike(name: str, arms: dict[str, Arm], keys: Sequence[str]) -> list[str]:
-    """Other arms that train, with the same values of these keys."""
-    arm = arms[name]
-    return [
-        other
-        for other, candidate in arms.items()
-        if other != name
-        and candidate.kind == "train"
-        and all(getattr(arm, key) == getattr(candidate, key) for key in keys)
-    ]
+    return contrast.partner(
+        name, vary=HOW, where=lambda other: contrast.decisions[other]["world_size"] == 1
+    )

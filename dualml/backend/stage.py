@@ -1,20 +1,39 @@
 """What splitting a model needs of a backend: segments of layers that go forward and backward.
 
-A rank holds some segments (see `dualml.split.horizontal`), numbered through all its stages. Tensors
-are the framework's; values are stacks of them, the top last (residual connections keep a tensor
-aside). Nothing here talks to other ranks.
+A rank holds some segments, numbered through all its stages. Tensors are the framework's; values are
+stacks of them, the top last (residual connections keep a tensor aside). Nothing here talks to other
+ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from dualml.model.base import Layer
+
 Tensor = Any
 Values = tuple[Tensor, ...]
 Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive layers that a rank computes without the others.
+
+    Attributes:
+        layers: as this rank has them.
+        depth: tensors on the stack before them.
+        split: layer → (axis of its output, batch axis included, that is split; blocks that each
+            are split, see `Piece`); the output of others is whole.
+    """
+
+    layers: tuple[tuple[str, Layer], ...]
+    depth: int
+    split: Mapping[str, tuple[int, int]]
 
 
 class Stage(Protocol):

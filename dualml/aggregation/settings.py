@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from dualml.aggregation import SCHEMES, STRATEGIES
 from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.errors import UserError, nearest
-from dualml.experiment.strict import Strict
+from dualml.strict import Strict
 
 
 class Aggregation(Strict):

@@ -1,0 +1,156 @@
+"""What a training or a backend can do beyond what every one must, and how it is asked for it.
+
+An ability is declared by naming it as a base class and asked for with `Able.ability`, which returns
+the object as that class or raises `Unsupported` with the reason. Nothing is recognised by the
+methods it happens to have. `dualml.split.remote` has one more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from dualml.backend.recipe import Array
+from dualml.errors import Unsupported
+
+if TYPE_CHECKING:
+    from dualml.backend.pieces import Pieces, Summing
+    from dualml.backend.recipe import Recipe
+    from dualml.backend.stage import Segment, Stage
+    from dualml.communicator import Communicator, Place
+
+Layout = Sequence[Sequence[str]]
+
+
+class Ability(ABC):
+    """Something that only some can do."""
+
+    #: Completes "this backend cannot …".
+    does: ClassVar[str]
+
+
+A = TypeVar("A", bound=Ability)
+
+
+class Able:
+    """Who can be asked for abilities.
+
+    Attributes:
+        lacks: ability → why it is missing, where there is more to say than that it is.
+    """
+
+    lacks: ClassVar[Mapping[type[Ability], str]] = {}
+
+    def ability(self, kind: type[A]) -> A:
+        """This object as ``kind``.
+
+        Raises:
+            Unsupported: it has not declared this ability; the text is the reason.
+        """
+        if isinstance(self, kind):
+            return self
+        raise Unsupported(self.lacks.get(kind) or f"this backend cannot {kind.does}")
+
+
+# --- of a training --------------------------------------------------------------------------------
+
+
+class Observable(Ability):
+    """Shows, without a gradient, what goes into the model; for ranks that share a batch and for the
+    finder."""
+
+    does = "show what its model is given and what the layers make of it"
+
+    @abstractmethod
+    def look(self, batch: Array, probe: Array) -> tuple[str, dict[str, Array]]:
+        """`Trace.data` of ``batch`` and `Trace.activations` of the samples ``probe``."""
+
+    @abstractmethod
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        """The samples and labels of these indices as the model is given them."""
+
+
+class Divisible(Ability):
+    """Makes an update in parts, so that ranks can share its batch."""
+
+    does = "take an update apart, which ranks that share a batch need"
+
+    @abstractmethod
+    def pieces(self, layout: Layout) -> Pieces:
+        """One update in parts, with the parameters in the buckets of ``layout``."""
+
+
+class Overlapping(Ability):
+    """Sends a gradient while it computes the next."""
+
+    does = "send gradients while others are computed"
+
+    @abstractmethod
+    def overlapping(self, layout: Layout, comm: Communicator) -> Summing:
+        """Like `Divisible.pieces`, each bucket sent as soon as its gradients are there."""
+
+
+class NativeParallel(Ability):
+    """The framework's own data parallel training."""
+
+    does = "train in parallel by itself"
+
+    @abstractmethod
+    def native(self, comm: Communicator) -> Summing:
+        """It, made for this model alone.
+
+        Raises:
+            Unsupported: there is no group of ranks.
+        """
+
+
+class Replicable(Ability):
+    """One process that splits a batch over its GPUs."""
+
+    does = "split a batch over the GPUs of one process"
+
+    @abstractmethod
+    def replicas(self) -> None:
+        """From now on `Training.step` splits its batch.
+
+        Raises:
+            Unsupported: there is one device only.
+        """
+
+
+# --- of a backend ---------------------------------------------------------------------------------
+
+
+class Grouping(Ability):
+    """Joins ranks that are processes: `BackendInfo.ranks` is ``processes``."""
+
+    does = "join ranks that are processes"
+
+    @abstractmethod
+    def connect(self, place: Place) -> Communicator:
+        """Join the other ranks of a trial.
+
+        Raises:
+            CommunicationError: a rank did not come in time.
+            Unsupported: this device cannot hold so many ranks.
+        """
+
+
+class Staging(Ability):
+    """Trains parts of a model that ranks share."""
+
+    does = "train a part of a model"
+
+    @abstractmethod
+    def stage(
+        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+    ) -> Stage:
+        """What one rank has of a split model.
+
+        Args:
+            segments: its layers, stage by stage.
+            recipe: of the whole model; the weights come with `Stage.load`.
+            first: whether the first of them takes the samples.
+            last: whether the last of them ends in the loss.
+        """

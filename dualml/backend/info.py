@@ -1,0 +1,118 @@
+"""What the parent process knows of backends, and how they are found.
+
+A backend package registers a light function under the entry-point group ``dualml.backends``. It
+returns a `BackendInfo` without importing the framework, so that the parent process, which plans,
+launches and reports, never does. The `Backend` itself is made inside a worker process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Literal
+
+from dualml.backend.base import Backend
+from dualml.errors import UserError, nearest
+
+GROUP = "dualml.backends"
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What a framework's own launcher says of this process.
+
+    Attributes:
+        launcher: its name.
+        backend: whose launcher it is.
+        rank, size: this rank, −1 for a process that only helps the ranks find one another.
+        sessions: groups of ranks that its rendezvous can serve, one after the other; 0: any number.
+        helper: command of the process that only helps.
+    """
+
+    launcher: str
+    backend: str
+    rank: int
+    size: int
+    sessions: int = 0
+    helper: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What the parent process may know about a backend without importing its framework.
+
+    Args:
+        name: the word on the command line (``torch``).
+        framework: the module whose presence decides whether the backend is installed.
+        install: the command that installs the framework.
+        factory: ``"package.module:Class"``, resolved in the worker.
+        environ: environment variables a worker needs *before* the import, from the number of
+            threads; `Backend.environment` records those that decide numbers or speed.
+        ranks: what the ranks of a trial are: ``processes`` that its `Backend` joins into a
+            group (`Grouping`), ``threads`` of one process, or ``none``, where a trial can only have
+            one rank.
+        adopted: what the framework's own launcher says of this process; None where another program
+            started it.
+    """
+
+    name: str
+    framework: str
+    install: str
+    factory: str
+    environ: Callable[[int], dict[str, str]] = lambda threads: {}
+    ranks: Literal["processes", "threads", "none"] = "none"
+    adopted: Callable[[], Adopted | None] = lambda: None
+
+    def installed(self) -> bool:
+        spec = importlib.util.find_spec(self.framework)
+        return spec is not None and spec.origin is not None  # a bare folder of that name is none
+
+    def create(self, device: str = "auto", threads: int = 0) -> Backend:
+        module, _, attribute = self.factory.partition(":")
+        backend: Backend = getattr(importlib.import_module(module), attribute)(device, threads)
+        return backend
+
+    @property
+    def package(self) -> str:
+        """Where its other modules are, such as ``doctor`` and ``conformance``."""
+        return self.factory.partition(":")[0].rpartition(".")[0]
+
+
+def backends() -> dict[str, BackendInfo]:
+    """Every registered backend, installed or not, in the order numpy, torch, mindspore, others."""
+    rank = {"numpy": 0, "torch": 1, "mindspore": 2}
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    names = sorted(points, key=lambda name: (rank.get(name, 9), name))
+    return {name: points[name].load()() for name in names}
+
+
+def choose(word: str | None) -> list[BackendInfo]:
+    """The backends a ``--backend`` argument means; ``None`` is every installed framework.
+
+    Raises:
+        UserError: an unknown word, or a backend whose framework is not installed.
+    """
+    known = backends()
+    if word is None:
+        chosen = [info for name, info in known.items() if name != "numpy" and info.installed()]
+        if not chosen:
+            hint = " or ".join(i.install for n, i in known.items() if n in ("torch", "mindspore"))
+            raise UserError(
+                f"no framework is installed; install one with {hint}, or use --backend numpy"
+            )
+        return chosen
+    groups = {"both": ["torch", "mindspore"], "all": list(known)}
+    names: list[str] = []
+    for part in word.split(","):
+        names += groups.get(part.strip(), [part.strip()])
+    for name in names:
+        if name not in known:
+            raise UserError(f"unknown backend {name!r}{nearest(name, [*known, *groups])}")
+        if not known[name].installed():
+            raise UserError(
+                f"backend {name!r} is not installed; install it with: {known[name].install}"
+            )
+    return [known[name] for name in dict.fromkeys(names)]

@@ -1,0 +1,60 @@
+"""What a model is trained with, whole: one argument wherever a model is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.model.spec import ModelSpec
+from dualml.optim.base import Rule, State
+from dualml.optim.schedule import Schedule
+
+Array = NDArray[Any]
+CONSTANT = Schedule()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recipe:
+    """All that decides the numbers of a training, but for the order of its samples.
+
+    Attributes:
+        weights: canonical name → float32, at the start.
+        loss: name of the loss in `dualml.reference.losses`.
+        x: training samples, float32 (N, …); of a model of text, tokens (N, T) of any integer type.
+        y: int64 (N,), or (N, T) where a sample has a label for every position.
+        updates: length of the training, which schedules depend on.
+        chunk: samples whose gradient is computed at once; larger batches are accumulated.
+        seed: of the trial; the masks of Dropout are drawn from it (`dualml.model.dropout`).
+    """
+
+    spec: ModelSpec
+    weights: Mapping[str, Array]
+    rule: Rule
+    schedule: Schedule = CONSTANT
+    loss: str = "cross_entropy"
+    x: Array
+    y: Array
+    updates: int
+    chunk: int = 256
+    seed: int = 0
+
+    @property
+    def constant(self) -> bool:
+        """Whether every update has the rule's own step size."""
+        return self.schedule.kind == "constant" and not self.schedule.warmup
+
+    def rate(self, step: int) -> float:
+        """The step size of update ``step`` (from 1)."""
+        return self.rule.lr * self.schedule.factor(step, self.updates)
+
+    def state(self) -> State:
+        """The optimizer's state before the first update."""
+        return self.rule.init({n: w.astype(np.float64) for n, w in self.weights.items()})
+
+    def rates(self) -> list[float]:
+        """The step sizes of all updates."""
+        return [self.rate(step) for step in range(1, self.updates + 1)]

@@ -1,0 +1,98 @@
+"""What every training can do: the part of the boundary that no framework can leave out."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.backend.ability import Able
+from dualml.backend.recipe import Array
+
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one batch does to a model, seen from outside: nothing is changed by looking.
+
+    Attributes:
+        data: SHA-256 of the batch as the framework holds it (`batch_digest`).
+        activations: layer name → output of that layer for the probe samples.
+        loss: mean loss over the batch.
+        gradients: canonical parameter name → gradient of the mean loss.
+    """
+
+    data: str
+    activations: Arrays
+    loss: float
+    gradients: Arrays
+
+
+class Training(Able, ABC):
+    """A model, its optimizer and the training data on one device: what a trial works with.
+
+    Attributes:
+        now: updates made so far; the masks of Dropout are those of the next one.
+    """
+
+    now: int
+
+    @abstractmethod
+    def step(self, batch: Array, step: int) -> Any:
+        """The fast path: one update, compiled or fused, without a synchronisation.
+
+        Args:
+            batch: indices of training samples, int64 (B,); larger batches than `Recipe.chunk` are
+                accumulated into one gradient of the whole.
+            step: number of the update, from 1.
+
+        Returns:
+            The mean loss of the batch before the update in a form only `Backend.read` understands
+            (the framework's lazy scalar, or one for each chunk with its weight).
+        """
+
+    @abstractmethod
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        """Loss and gradients of ``batch`` and activations of the samples ``probe``; the masks of
+        Dropout are those of the next update."""
+
+    @abstractmethod
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Mean loss over ``x``, ``y`` and the predicted classes, integers in the shape of ``y``, in
+        evaluation mode."""
+
+    @abstractmethod
+    def weights(self) -> Arrays:
+        """Canonical name → copy of the parameter."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Arrays]:
+        """Optimizer state: slot (``exp_avg``) → canonical name → copy."""
+
+    @abstractmethod
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Go to the point after update ``step``; ``Rule.init`` gives the state of step 0."""
+
+
+#: Samples of an evaluation at once: enough to keep a core busy, few enough to need little memory.
+EVALUATED_AT_ONCE = 250
+
+
+def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
+    """``batch`` cut into pieces of at most ``size`` indices, each with its share of the mean."""
+    return [
+        (batch[i : i + size], len(batch[i : i + size]) / len(batch))
+        for i in range(0, len(batch), size)
+    ]
+
+
+def batch_digest(x: Array, y: Array) -> str:
+    """SHA-256 of a batch: samples as float32 and labels as int64, whatever the framework held."""
+    digest = hashlib.sha256(np.ascontiguousarray(x, np.float32).data)
+    digest.update(np.ascontiguousarray(y, np.int64).data)
+    return digest.hexdigest()

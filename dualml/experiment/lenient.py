@@ -1,0 +1,40 @@
+"""An arm as a run folder has it: what this version knows of it, whatever wrote the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from dualml.experiment.contrast import TABLES
+from dualml.experiment.schema import Arm
+
+
+def read_arm(settings: Mapping[str, Any]) -> Arm:
+    """Without keys that this version does not know and values of another sort than theirs; names
+    it does not know (a strategy, a partition) stay as they are."""
+    kept = _known(Arm, settings)
+    try:
+        return Arm.model_validate(kept)
+    except ValueError:
+        tables = {key: table.model_construct(**kept[key]) for key, table in TABLES.items()
+                  if kept.get(key) is not None}  # fmt: skip
+        return Arm.model_construct(**kept | tables)
+
+
+def _known(table: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, field in table.model_fields.items():
+        value, usual = given.get(name), field.get_default(call_default_factory=True)
+        if table is Arm and name in TABLES:
+            if isinstance(value, Mapping):
+                kept[name] = _known(TABLES[name], value)
+        elif name in given and (usual is None or _sort(value) is _sort(usual)):
+            kept[name] = value
+    return kept
+
+
+def _sort(value: Any) -> type:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float if number else type(value)

@@ -1,0 +1,27 @@
+"""See `dualml.backend.conformance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from dualml.backend.conformance import Mode
+from dualml.errors import Unsupported
+from dualml.optim import Rule
+
+#: The rules are what the optimizers of others are compared with.
+MODES: dict[str, Mode] = {}
+COMPILES = False
+
+
+def optimizers(
+    rules: Mapping[str, Rule],
+    shapes: Mapping[str, tuple[int, ...]],
+    mode: str,
+    rates: Mapping[str, Sequence[float]] | None = None,
+) -> NoReturn:
+    raise Unsupported("the NumPy reference has no optimizers but the rules themselves")
+
+
+def settings() -> dict[str, str]:
+    return {}

@@ -1,0 +1,108 @@
+"""A trial's model, optimizer and data in float64 NumPy: the step and the looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from dualml.backend import (
+    Array,
+    Arrays,
+    Divisible,
+    Layout,
+    NativeParallel,
+    Observable,
+    Overlapping,
+    Recipe,
+    Replicable,
+    Trace,
+    Training,
+    batch_digest,
+    chunks,
+)
+from dualml.communicator import Communicator
+from dualml.model.dropout import masks
+from dualml.optim.base import Params, State
+from dualml.reference.aggregation import NumpyPieces
+from dualml.reference.losses import LOSSES
+from dualml.reference.model import Model
+from dualml.reference.overlap import NumpyOverlap
+
+
+class NumpyTraining(Training, Observable, Divisible, Overlapping):
+    """See `dualml.backend.Training`."""
+
+    lacks: ClassVar = {
+        NativeParallel: "the NumPy reference has no data parallel training of its own",
+        Replicable: "the NumPy reference has one device, and no replicas to split a batch on",
+    }
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.now = recipe, 0
+        self.model = Model(recipe.spec, recipe.weights)
+        self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
+        self._state: State = recipe.rule.init(self.model.weights)
+
+    def gradient(self, batch: Array) -> tuple[float, Params]:
+        """Mean loss and mean gradient of the batch, in chunks."""
+        total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
+        mean = 0.0
+        for part, share in chunks(batch, self.recipe.chunk):
+            drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
+            loss, grads = self.model.loss_and_gradients(
+                self.x[part], self.y[part], self.loss, drawn
+            )
+            mean += share * loss
+            for name, g in grads.items():
+                total[name] += share * g
+        return mean, total
+
+    def step(self, batch: Array, step: int) -> float:
+        loss, grads = self.gradient(batch)
+        self.update(grads, step)
+        return loss
+
+    def update(self, gradients: Params, step: int) -> None:
+        self.model.weights, self._state = self.recipe.rule.update(
+            self.model.weights, gradients, self._state, step, self.recipe.rate(step)
+        )
+        self.now = step
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        loss, grads = self.gradient(batch)
+        return Trace(*self.look(batch, probe), loss=loss, gradients=grads)
+
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        _, tape = self.model.forward(self.x[probe])
+        return batch_digest(*self.given(batch)), {name: value for name, _, value, _ in tape}
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        return self.x[batch], self.y[batch]
+
+    def pieces(self, layout: Layout) -> NumpyPieces:
+        return NumpyPieces(self, layout)
+
+    def overlapping(self, layout: Layout, comm: Communicator) -> NumpyOverlap:
+        return NumpyOverlap(self, layout, comm)
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        logits, _ = self.model.forward(x)
+        return float(LOSSES[self.loss](logits, y)[0]), logits.argmax(axis=-1)
+
+    def weights(self) -> Arrays:
+        return {name: w.copy() for name, w in self.model.weights.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return {
+            slot: {n: s.copy() for n, s in named.items()} for slot, named in self._state.items()
+        }
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        self.model.weights = {name: np.array(w, np.float64) for name, w in weights.items()}
+        self._state = {
+            slot: {n: np.array(s, np.float64) for n, s in named.items()}
+            for slot, named in state.items()
+        }
+        self.now = step

@@ -1,0 +1,83 @@
+"""One way to add a thing: a file in its room registers it under a name, and the room finds it.
+
+A room (`dualml.optim`, `dualml.aggregation`, …) holds a registry. It imports every file of its
+package when it is first looked into, so that a new file is all a new thing needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from dualml.errors import UserError, nearest
+
+T = TypeVar("T")
+
+
+def source_of(thing: object) -> str:
+    """What a docstring names as its source, in one line; empty where it names none."""
+    stated = re.search(r"^Source: (.+?)(?:\n\n|\Z)", inspect.getdoc(thing) or "", re.S | re.M)
+    return " ".join(stated[1].split()).rstrip(".").replace("*", "") if stated else ""
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Name → thing, in the order of tables: by ``place``, then by name.
+
+    Args:
+        noun: what a thing is called in messages.
+        package: whose files register the things.
+    """
+
+    def __init__(self, noun: str, package: str) -> None:
+        self.noun, self.package = noun, package
+        self._things: dict[str, tuple[int, T]] = {}
+        self._complete = False
+
+    def register(self, name: str, place: int = 1000) -> Callable[[T], T]:
+        """Decorator: the thing can be named in an experiment file.
+
+        Raises:
+            ValueError: another thing has the name.
+        """
+
+        def keep(thing: T) -> T:
+            here = self._things.get(name)
+            if here is not None and here[1] is not thing:
+                raise ValueError(f"there is a {self.noun} {name!r} already: {here[1]!r}")
+            self._things[name] = (place, thing)
+            return thing
+
+        return keep
+
+    def find(self, name: object) -> T:
+        """The thing of that name.
+
+        Raises:
+            UserError: an unknown name, with the nearest known one.
+        """
+        if not isinstance(name, str) or name not in self:
+            raise UserError(f"unknown {self.noun} {name!r}{nearest(str(name), self)}")
+        return self[name]
+
+    def __getitem__(self, name: str) -> T:
+        self._load()
+        return self._things[name][1]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(sorted(self._things, key=lambda name: (self._things[name][0], name)))
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._things)
+
+    def _load(self) -> None:
+        if self._complete:
+            return
+        self._complete = True  # a file may look up others while it is imported
+        for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
+            importlib.import_module(f"{self.package}.{module.name}")
