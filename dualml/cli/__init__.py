@@ -15,9 +15,14 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal or a file that has no ✓ gets a ?
             stream.reconfigure(errors="replace")
     try:
-        from dualml.cli.app import app
+        from typer.main import get_command
 
-        code = app(standalone_mode=False)
+        from dualml.cli.app import app
+        from dualml.cli.help import language, localise
+
+        command = get_command(app)
+        localise(command, language(sys.argv[1:]))
+        code = command.main(standalone_mode=False)
     except KeyboardInterrupt:
         say("interrupted")
         code = 130

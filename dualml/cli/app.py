@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Annotated
+
 import typer
 
 import dualml
@@ -18,15 +21,13 @@ from dualml.cli import (
     simulate,
     split,
 )
+from dualml.cli.options import LANG
 
 app = typer.Typer(
     name="dualml",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="One distributed-ML experiment, two frameworks (PyTorch, MindSpore), one honest report.",
-    epilog="Exit codes: 0 well, 1 a trial failed, 2 wrong usage or input, 3 backends differ, "
-    "130 interrupted.",
 )
 
 
@@ -38,11 +39,12 @@ def version(asked: bool) -> None:
 
 @app.callback()
 def main(
-    version: bool = typer.Option(
-        False, "--version", callback=version, is_eager=True, help="Print the version."
-    ),
+    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True)] = False,
+    lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Options before the command."""
+    """Options before the command hold for every command."""
+    if lang is not None:
+        os.environ["DUALML_LANG"] = lang
 
 
 app.command()(run.run)

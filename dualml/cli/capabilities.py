@@ -7,61 +7,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dualml.cli.options import AsJson, Lang
+from dualml.words import phrases
+
 if TYPE_CHECKING:
     from dualml.capabilities import Column
 
 COLOURS = {"native": "green", "composed": "cyan", "unsupported": "yellow", "failed": "red"}
-WORDS = {
-    "en": {
-        "primitive": "primitive",
-        "trying": "trying",
-        "title": "collectives and messages on {n} ranks, each run and compared with NumPy",
-        "right": "all that ran is right",
-        "wrong": "something failed or gave a wrong result",
-        "native": "native",
-        "composed": "composed",
-        "unsupported": "unsupported",
-        "failed": "failed",
-    },
-    "zh": {
-        "primitive": "原语",
-        "trying": "正在尝试",
-        "title": "{n} 个 rank 上的集合通信与点对点通信，逐项运行并与 NumPy 对照",
-        "right": "所有运行结果均正确",
-        "wrong": "有原语失败或结果错误",
-        "native": "原生",
-        "composed": "组合实现",
-        "unsupported": "不支持",
-        "failed": "失败",
-    },
-}
 
 
 def capabilities(
-    backend: Annotated[
-        str | None,
-        typer.Option(metavar="B", help="torch, mindspore, numpy, a comma list, both or all."),
-    ] = None,
-    device: Annotated[
-        list[str] | None,
-        typer.Option(metavar="D", help="cpu, cuda, …; repeatable. Default: what this machine has."),
-    ] = None,
-    ranks: Annotated[int, typer.Option(metavar="N", help="How many ranks.")] = 2,
-    dtypes: Annotated[bool, typer.Option("--dtypes", help="Every type and operation.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-    lang: Annotated[str, typer.Option(metavar="en|zh", help="Language of the table.")] = "en",
+    backend: Annotated[str | None, typer.Option(metavar="B")] = None,
+    device: Annotated[list[str] | None, typer.Option(metavar="D")] = None,
+    ranks: Annotated[int, typer.Option(metavar="N")] = 2,
+    dtypes: Annotated[bool, typer.Option("--dtypes")] = False,
+    as_json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """How each backend executes collectives and messages: native, composed or not at all."""
     from rich.console import Console
 
     from dualml.backend import backends, choose
-    from dualml.cli.output import check_lang, print_json
+    from dualml.cli.output import print_json
     from dualml.machine import parse_device
 
-    check_lang(lang)
     for word in device or ():
         parse_device(word)
-    words = WORDS[lang]
+    words = phrases(lang, "capabilities")
     installed = [info for info in backends().values() if info.installed()]
     chosen = installed if backend in (None, "all") else choose(backend)
     from dualml.capabilities import examine

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli.options import AsJson, Lang
+
 if TYPE_CHECKING:
     from dualml.parity.models.comparison import Comparison
 
@@ -16,35 +18,28 @@ CODES = {"equal": 0, "different": 3, "not comparable": 2}
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A trace, or a PyTorch model FILE:NAME.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="A trace, or its MindSpore port.")],
-    inputs: Annotated[
-        Path | None, Option("--inputs", help="Of models: an .npz, inputs in order and targets y.")
-    ] = None,
-    shape: Annotated[
-        list[str] | None, Option("--shape", help="Instead: normal numbers, as 4,1,28,28.")
-    ] = None,
-    loss: Annotated[str | None, Option("--loss", help="cross_entropy, mse, probe, none.")] = None,
-    optimizer: Annotated[str | None, Option("--optimizer", help="sgd, adam, …")] = None,
-    lr: Annotated[float, Option("--lr", help="Its step size.")] = 1e-3,
-    steps: Annotated[int | None, Option("--steps", help="Updates; default 1.")] = None,
-    evaluation: Annotated[bool, Option("--eval", help="Not in training mode.")] = False,
-    map_: Annotated[
-        Path | None, Option("--map", help="TOML: PyTorch's name = MindSpore's name.")
-    ] = None,
-    margin: Annotated[float, Option("--margin", help="Times the measured rounding.")] = 10.0,
-    seed: Annotated[int, Option("--seed", help="Of numbers that are drawn.")] = 0,
-    timeout: Annotated[float, Option("--timeout", help="Seconds for both models.")] = 300.0,
-    json: Annotated[bool, Option("--json", help="The comparison as JSON.")] = False,
-    lang: Annotated[str, Option(help="en or zh")] = "en",
+    a: Annotated[str, typer.Argument(metavar="A")],
+    b: Annotated[str, typer.Argument(metavar="B")],
+    inputs: Annotated[Path | None, Option("--inputs")] = None,
+    shape: Annotated[list[str] | None, Option("--shape")] = None,
+    loss: Annotated[str | None, Option("--loss")] = None,
+    optimizer: Annotated[str | None, Option("--optimizer")] = None,
+    lr: Annotated[float, Option("--lr")] = 1e-3,
+    steps: Annotated[int | None, Option("--steps")] = None,
+    evaluation: Annotated[bool, Option("--eval")] = False,
+    map_: Annotated[Path | None, Option("--map")] = None,
+    margin: Annotated[float, Option("--margin")] = 10.0,
+    seed: Annotated[int, Option("--seed")] = 0,
+    timeout: Annotated[float, Option("--timeout")] = 300.0,
+    json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """Compare two recorded traces, or a PyTorch model and its MindSpore port; exit 0 if they are
     equal, 3 if they are different, 2 if they cannot be compared."""
-    from dualml.cli.output import check_lang, print_json
+    from dualml.cli.output import print_json
     from dualml.errors import UserError
     from dualml.parity.models import run
 
-    check_lang(lang)
     asked = names(map_)
     if Path(a).is_dir() and Path(b).is_dir():
         extra = {"--inputs": inputs, "--shape": shape, "--loss": loss, "--optimizer": optimizer,

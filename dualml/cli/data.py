@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    name="data", help="Datasets: list them, get them, verify them.", no_args_is_help=True
-)
+from dualml.cli.options import AsJson
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As in dualml data list.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+app = typer.Typer(name="data", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
 @app.command("list")
@@ -53,10 +52,7 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 def get(
     name: Name,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="DIR", help="Import the IDX files of a folder instead."),
-    ] = None,
+    source: Annotated[Path | None, typer.Option("--from", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Download a dataset into the cache, or import it from a folder; every file is verified."""
@@ -88,10 +84,7 @@ def get(
 @app.command()
 def verify(
     name: Name,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--dir", metavar="DIR", help="Check this folder, not the one in use."),
-    ] = None,
+    folder: Annotated[Path | None, typer.Option("--dir", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check every file of a dataset against the published checksums; exit code 2 if one differs."""

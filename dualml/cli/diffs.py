@@ -8,37 +8,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli.options import AsJson, Lang
+from dualml.words import phrases
+
 if TYPE_CHECKING:
     from dualml.backend import BackendInfo
     from dualml.diffs.compare import Found
-    from dualml.diffs.entry import Entry, Lang
+    from dualml.diffs.entry import Entry
+    from dualml.diffs.entry import Lang as Language
 
 Option = typer.Option
 
 
 def diffs(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One entry.")] = None,
-    topic: Annotated[str | None, Option(metavar="TOPIC", help="Entries of one topic only.")] = None,
-    no_run: Annotated[
-        bool, Option("--no-run", help="The texts only; nothing is measured.")
-    ] = False,
-    as_json: Annotated[bool, Option("--json", help="Print JSON on stdout.")] = False,
-    lang: Annotated[str, Option(metavar="en|zh", help="Language of the texts.")] = "en",
-    page: Annotated[
-        Path | None, Option(metavar="DIR", help="Write the pages of the catalogue there.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None,
+    topic: Annotated[str | None, Option(metavar="TOPIC")] = None,
+    no_run: Annotated[bool, Option("--no-run")] = False,
+    as_json: AsJson = False,
+    lang: Lang = "en",
+    page: Annotated[Path | None, Option(metavar="DIR")] = None,
 ) -> None:
     """Semantic differences of PyTorch and MindSpore: what they are, and whether they are so here.
 
     Exit code 1: a behaviour is not as the catalogue says.
     """
-    from dualml.cli.output import check_lang, print_json
+    from dualml.cli.output import print_json
     from dualml.diffs.load import entry, of_topic
     from dualml.diffs.measure import DEVICE, frameworks, versions
     from dualml.errors import UserError
 
-    check_lang(lang)
-    chosen: Lang = "zh" if lang == "zh" else "en"
+    chosen: Language = "zh" if lang == "zh" else "en"
     if name is not None and topic is not None:
         raise UserError("a NAME or a --topic, not both")
     entries = of_topic(topic) if name is None else [entry(name)]
@@ -80,13 +79,12 @@ def check_page(
         raise UserError(f"--page measures both frameworks; install {info.name}: {info.install}")
 
 
-def run(entries: Sequence[Entry], sides: Mapping[str, BackendInfo], lang: Lang) -> list[Found]:
+def run(entries: Sequence[Entry], sides: Mapping[str, BackendInfo], lang: Language) -> list[Found]:
     from rich.console import Console
 
     from dualml.diffs.measure import measure
-    from dualml.diffs.words import WORDS
 
-    running = WORDS[lang]["running"]
+    running = phrases(lang, "diffs")["running"]
     with Console(stderr=True).status(running) as status:
         return measure(entries, sides, lambda what: status.update(f"{running} {what}"))
 
@@ -114,7 +112,7 @@ def describe(
     }
 
 
-def complain(found: Sequence[Found], lang: Lang) -> int:
+def complain(found: Sequence[Found], lang: Language) -> int:
     """Name what is not as described; the exit code."""
     from dualml.cli import say
 

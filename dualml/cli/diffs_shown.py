@@ -13,7 +13,8 @@ from rich.text import Text
 
 from dualml.diffs.code import code, helpers, package_of
 from dualml.diffs.measure import DEVICE, SIDES
-from dualml.diffs.words import TOPICS, WORDS, cells, heading, is_silent, mark, sentence
+from dualml.diffs.words import cells, heading, is_silent, mark, sentence
+from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.backend import BackendInfo
@@ -33,9 +34,9 @@ def table(
     lang: Lang,
 ) -> None:
     """All entries by topic, and how many of them are as described."""
-    words, console = WORDS[lang], Console(highlight=False)
+    words, console = phrases(lang, "diffs"), Console(highlight=False)
     by_name = {one.entry.name: one for one in found or ()}
-    for topic, called in TOPICS[lang].items():
+    for topic, called in phrases(lang, "diffs.topic").items():
         rows = [entry for entry in entries if entry.topic == topic]
         if not rows:
             continue
@@ -75,7 +76,7 @@ def summarise(
     lang: Lang,
     console: Console,
 ) -> None:
-    words = WORDS[lang]
+    words = phrases(lang, "diffs")
     silent = sum(map(is_silent, entries))
     said = [words["summary"].format(n=len(entries), silent=silent)]
     if found is not None:
@@ -94,8 +95,9 @@ def summarise(
 
 def explain(entry: Entry, found: Found | None, lang: Lang) -> None:
     """All that is known of one entry."""
-    words, console = WORDS[lang], Console(highlight=False)
-    console.print(Text.assemble((entry.name, "bold cyan"), f" · {TOPICS[lang][entry.topic]} · ",
+    words, console = phrases(lang, "diffs"), Console(highlight=False)
+    topic = words[f"topic.{entry.topic}"]
+    console.print(Text.assemble((entry.name, "bold cyan"), f" · {topic} · ",
                                 mark(entry, words, ".long")))  # fmt: skip
     console.print(Text.assemble("\n", spans(getattr(entry.title, lang), "bold"), "\n"))
     facts = Table.grid(padding=(0, 2))
@@ -118,7 +120,7 @@ def explain(entry: Entry, found: Found | None, lang: Lang) -> None:
 
 def state(found: Found, lang: Lang, *, whole: bool = False) -> Text:
     """``ok``, or that it is not; with ``whole`` what is not."""
-    words = WORDS[lang]
+    words = phrases(lang, "diffs")
     if found.plain is None:
         return Text(words["none"])
     if found.problem is None:
@@ -175,7 +177,7 @@ def spans(text: str, style: str = "") -> Text:
 
 def hint(missing: Sequence[BackendInfo], lang: Lang) -> None:
     """Why nothing was measured, and what to do."""
-    words, console = WORDS[lang], Console(highlight=False)
+    words, console = phrases(lang, "diffs"), Console(highlight=False)
     for info in missing:
         text = words["hint"].format(name=info.name, install=info.install)
         console.print(Text(text, "yellow"), soft_wrap=True)

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.doctor import Diagnosis
 
 MARKS = {"ok": "[green]✓[/]", "warn": "[yellow]![/]", "problem": "[red]✗[/]"}
-WORDS = {
-    "en": {
-        "machine": "machine",
-        "examining": "examining",
-        "remedy": "remedy: ",
-        "works": "working backends: {names}",
-        "none": "no backend works: install PyTorch or MindSpore, or mend it as said above",
-    },
-    "zh": {
-        "machine": "本机",
-        "examining": "正在检查",
-        "remedy": "解决办法：",
-        "works": "可用的后端：{names}",
-        "none": "没有可用的后端：请安装 PyTorch 或 MindSpore，或按上面的提示修复",
-    },
-}
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-    lang: Annotated[str, typer.Option(metavar="en|zh", help="Language of the findings.")] = "en",
+    as_json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """What is installed, what does not fit together, and the remedy; 0 if a backend works."""
     from rich.console import Console
 
-    from dualml.cli.output import check_lang, print_json
+    from dualml.cli.output import print_json
     from dualml.doctor import diagnose
 
-    check_lang(lang)
-    words = WORDS[lang]
+    words = phrases(lang, "doctor")
     with Console(stderr=True).status("") as status:
         diagnosis = diagnose(
             lambda section: status.update(f"{words['examining']} {words.get(section, section)}")
@@ -57,7 +43,7 @@ def show(diagnosis: Diagnosis, lang: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    words = WORDS[lang]
+    words = phrases(lang, "doctor")
     console = Console()
     for section, findings in diagnosis.sections.items():
         table = Table(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from dualml.errors import UserError
 
 COLOURS = {
     "equal": "green",
@@ -19,11 +18,6 @@ COLOURS = {
 WHOLE = ("arm", "pair", "verdict")
 
 
-def check_lang(lang: str) -> None:
-    if lang not in ("en", "zh"):
-        raise UserError(f"--lang must be en or zh; received {lang!r}")
-
-
 def print_json(value: Any) -> None:
     from dualml.files import finite
 
@@ -32,12 +26,12 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def print_run(folder: Any, parity: dict[str, Any], lang: str, *, report: bool) -> None:
+def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     console = Console()
-    notice = folder.run["data"].get("notice")
+    notice = folder.run.data.notice
     if notice:
         text = escape(notice.get(lang, notice["en"]))
         console.print(f"[yellow]![/] {text}", soft_wrap=True)
@@ -47,12 +41,12 @@ def print_run(folder: Any, parity: dict[str, Any], lang: str, *, report: bool) -
     console.print(f"→ {where}", highlight=False, markup=False, soft_wrap=True)
 
 
-def print_verdicts(parity: dict[str, Any], lang: str = "en") -> None:
+def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
     """One row for each arm, seed and pair of backends."""
     from rich.console import Console
     from rich.table import Table
 
-    from dualml.report.words import Words
+    from dualml.words import Words
 
     words, console = Words(lang), Console()
     if not parity.get("comparisons"):
@@ -84,13 +78,13 @@ def print_findings(folder: Path, lang: str) -> None:
     """The paragraphs of what was found in a run."""
     from rich.console import Console
 
-    from dualml.finder.record import read
+    from dualml.store.findings import read_findings
 
-    for finding in read(folder):
-        Console().print(f"• {finding['text'][lang]}", highlight=False, markup=False)
+    for finding in read_findings(folder):
+        Console().print(f"• {getattr(finding.text, lang)}", highlight=False, markup=False)
 
 
-def print_serial(parity: dict[str, Any], words: Any, console: Any) -> None:
+def print_serial(parity: Mapping[str, Any], words: Any, console: Any) -> None:
     """How many arms with several ranks are what one rank computes, and which are not."""
     judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
     if not judged:
@@ -107,7 +101,7 @@ def print_serial(parity: dict[str, Any], words: Any, console: Any) -> None:
 
 def evidence(c: dict[str, Any], words: Any) -> str:
     """One phrase that says why."""
-    from dualml.report.tables import divergence
+    from dualml.report.verdicts import divergence
 
     why = words.either(f"reason.{c['reason']}", c["reason"])
     if c["reason"] == "inside_envelope":

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli.options import AsJson, Lang
+from dualml.words import phrases
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
@@ -16,90 +19,28 @@ if TYPE_CHECKING:
     from dualml.partition import Index, Partition, Statement
 
 MOST_ROWS = 40  # of a table; --json has all
-WORDS = {
-    "en": {
-        "title": "{rule}: {n:,} samples of {data} to {ranks:,} ranks, seed {seed}, epoch {epoch}",
-        "head": "rank|samples|EMD|JS",
-        "all": "all",
-        "more": "… and {n:,} more ranks (--json has them all)",
-        "covering": "Every sample is with some rank.",
-        "missed": "{n:,} of {of:,} samples are with no rank ({share:.1%}).",
-        "disjoint": "No sample is dealt twice.",
-        "repeated": "{n:,} entries repeat a sample that their rank has already.",
-        "shared": "{n:,} samples are with several ranks.",
-        "empty": "Ranks without samples: {ranks}.",
-        "keeps": "Each rank keeps these samples in every epoch.",
-        "redeals": "Every epoch deals anew.",
-        "lists_only": "! The file holds the lists alone; the noise of {rule} is added by the rule.",
-        "needed": "{key} (needed)",
-        "settings": "settings: {settings}",
-    },
-    "zh": {
-        "title": "{rule}：{data} 的 {n:,} 个样本分给 {ranks:,} 个 rank，种子 {seed}，第 {epoch} 轮",
-        "head": "rank|样本数|EMD|JS",
-        "all": "全部",
-        "more": "……另有 {n:,} 个 rank（--json 给出全部）",
-        "covering": "每个样本都分给了某个 rank。",
-        "missed": "{of:,} 个样本中有 {n:,} 个没有分给任何 rank（{share:.1%}）。",
-        "disjoint": "没有样本被重复分配。",
-        "repeated": "有 {n:,} 项与同一 rank 已有的样本重复。",
-        "shared": "有 {n:,} 个样本同时属于多个 rank。",
-        "empty": "没有样本的 rank：{ranks}。",
-        "keeps": "每个 rank 在各轮中保持同一批样本。",
-        "redeals": "每一轮都重新分配。",
-        "lists_only": "! 文件只含列表；{rule} 的噪声由规则本身添加。",
-        "needed": "{key}（必填）",
-        "settings": "参数：{settings}",
-    },
-}
 #: First lines of the rules' docstrings in Chinese.
-CHINESE = {
-    "contiguous": "rank r 按数据集文件的次序取得 n 个几乎等长的块中的第 r 块。",
-    "round_robin": "rank r 取得第 r、r + n、r + 2n、……个样本。",
-    "random_partition": "把全部样本随机排列，再切成 n 个几乎等长的部分，每个 rank 一份。",
-    "random_sampling": "每一轮中，各 rank 互不商量，各自从全部 N 个样本中抽取 N/n 个。",
-    "distributed_sampler": "由种子 + 轮次得到全部样本的一个排列，像发牌一样依次分发。",
-    "fractions": "随机排列，再按给定的比例切开，例如全部样本的 0.7、0.2 与 0.1。",
-    "label_shards": "按标签排序，切成 n × shards 个几乎等长的片，每个 rank 分得 shards 片。",
-    "label_classes": "每个 rank 只看到 classes 种标签，看不到其他标签的任何样本。",
-    "dirichlet_labels": "对每种标签，按 Dir(α, …, α) 抽取的比例把它的样本分给各 rank。",
-    "dirichlet_sizes": "随机排列，再按 Dir(α, …, α) 抽取一次的比例切开。",
-    "power_law_sizes": "随机排列，再切成大小正比于 (r + 1)^-exponent 的部分：rank 0 最多。",
-    "feature_noise": "随机划分；rank r 的样本加上标准差为 σ (r + 1) / n 的高斯噪声。",
-    "bootstrap": "每个 rank 有放回地抽取一次样本，并在各轮中一直使用。",
-    "file": "由 --out 写入的列表：每个 rank 一个，只适用于当时的那些样本。",
-}
 
 
 def partition(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The rule; without it, all are listed.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the rule; repeatable."),
-    ] = None,
-    world_size: Annotated[int, typer.Option(metavar="N", help="How many ranks.")] = 4,
-    data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Dataset; default mnist.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    epoch: Annotated[int, typer.Option(min=0, help="Which epoch, from 0.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Keep the deal in a new file.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    lang: Annotated[str, typer.Option(metavar="en|zh", help="Language of the table.")] = "en",
+    name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    world_size: Annotated[int, typer.Option(metavar="N")] = 4,
+    data: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    seed: int = 0,
+    epoch: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.npz")] = None,
+    as_json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """Deal the training samples of a dataset to ranks and say what every rank gets."""
-    from dualml.cli.output import check_lang, print_json
+    from dualml.cli.output import print_json
     from dualml.data import load
     from dualml.errors import UserError
     from dualml.experiment.load import override
     from dualml.partition import partition_from, prove
     from dualml.partition.from_file import save
 
-    check_lang(lang)
     if name is None:
         if set_ or out or data:
             raise UserError("name the partition; dualml partition lists them")
@@ -130,7 +71,7 @@ def partition(
     show(rule, told, samples.train_y, about, notice, lang)
     if out is not None:
         if rule.changes_features:
-            typer.echo(WORDS[lang]["lists_only"].format(rule=rule.name))
+            typer.echo(phrases(lang, "partition.shown")["lists_only"].format(rule=rule.name))
         typer.echo(f"→ {out}")
 
 
@@ -141,10 +82,11 @@ def list_rules(as_json: bool, lang: str) -> None:
     from dualml.cli.output import print_json
     from dualml.partition import PARTITIONS
 
-    rows, words = [], WORDS[lang]
+    rows, words = [], phrases(lang, "partition.shown")
+    described = phrases(lang, "partition.rule")
     for name, rule in PARTITIONS.items():
         english = (rule.__doc__ or "").splitlines()[0].replace("`", "")
-        what = CHINESE[name] if lang == "zh" else english
+        what = described.get(name, english)
         known = sorted(fields(rule), key=lambda field: field.name == "shuffle")  # it comes last
         settings = {f.name: None if f.default is MISSING else f.default for f in known}
         rows.append({"name": name, "what": what, "settings": settings})
@@ -169,7 +111,7 @@ def show(
     """The table of the ranks, and below it what holds for all of them."""
     from rich.console import Console
 
-    words, console = WORDS[lang], Console(highlight=False)
+    words, console = phrases(lang, "partition.shown"), Console(highlight=False)
     if notice:
         console.print("!", notice, markup=False, soft_wrap=True)
     settings = sorted(rule.describe().items(), key=lambda item: item[0] == "shuffle")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.words import phrases
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -15,80 +17,18 @@ if TYPE_CHECKING:
     from dualml.split.schedule import Action, Grid
 
 PANEL = "Pipelines"
-Name = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", rich_help_panel=PANEL, help="naive, gpipe, 1f1b, eager-1f1b or interleaved."
-    ),
-]
-GridFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", rich_help_panel=PANEL, help="A schedule of your own instead."),
-]
-MicroBatches = Annotated[
-    int | None, typer.Option(metavar="M", rich_help_panel=PANEL, help="Default 8.")
-]
-Chunks = Annotated[
-    int | None,
-    typer.Option(
-        metavar="V", rich_help_panel=PANEL, help="Stages a rank; default 1, interleaved 2."
-    ),
-]
-Owners = Annotated[
-    str | None,
-    typer.Option(metavar="R,R,…", rich_help_panel=PANEL, help="Rank of each stage instead: 0,1,0."),
-]
-Forward = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", rich_help_panel=PANEL, help="Of a micro-batch in a stage; or T,T,…"
-    ),
-]
-Backward = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", rich_help_panel=PANEL, help="Default twice --forward."),
-]
-Update = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", rich_help_panel=PANEL, help="Of the optimizer; default 0."),
-]
+Name = Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=PANEL)]
+GridFile = Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=PANEL)]
+MicroBatches = Annotated[int | None, typer.Option(metavar="M", rich_help_panel=PANEL)]
+Chunks = Annotated[int | None, typer.Option(metavar="V", rich_help_panel=PANEL)]
+Owners = Annotated[str | None, typer.Option(metavar="R,R,…", rich_help_panel=PANEL)]
+Forward = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
+Backward = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
+Update = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
 
 #: Colours of the first, second, … stage of a rank.
 COLOURS = {"F": ("white on blue", "black on cyan"), "B": ("black on yellow", "black on green")}
 BLOCKS = 3  # of ticks below one another; more are left out
-
-WORDS = {
-    "en": {
-        "title": "{name}: ranks {p}, stages {s}, micro-batches {m}, ticks {t}",
-        "own": "schedule of {path}",
-        "tick": "tick",
-        "rank": "rank",
-        "more": "… {n} more ticks; --json has them all",
-        "idle": "bubble: {idle} of all ticks{theory}",
-        "theory": "; by the formula {formula} = {value}",
-        "live": "live",
-        "bound": "at most",
-        "busy": "busy",
-        "waits": "idle",
-        "held": "live: the most micro-batches at once that went forward and not yet back",
-        "seconds": "update: {seconds}, of which the ranks idle {bubble}; a message takes {message}",
-    },
-    "zh": {
-        "title": "{name}：rank {p} 个，阶段 {s} 个，微批次 {m} 个，时间步 {t} 个",
-        "own": "{path} 中的调度",
-        "tick": "时间步",
-        "rank": "rank",
-        "more": "…… 还有 {n} 个时间步；--json 给出全部",
-        "idle": "气泡：占全部时间步的 {idle}{theory}",
-        "theory": "；按公式 {formula} = {value}",
-        "live": "存活",
-        "bound": "上限",
-        "busy": "计算",
-        "waits": "空闲",
-        "held": "存活：同一时刻已完成前向、尚未完成反向的微批次的最大数目",
-        "seconds": "一次更新 {seconds}，其中各 rank 空闲 {bubble}；一条消息耗时 {message}",
-    },
-}
 
 
 #: Options that only a pipeline has, and those that it does not have, with their defaults.
@@ -117,11 +57,11 @@ def asked(given: Mapping[str, Any]) -> bool:
         wrong = [name for name, default in NEVER.items() if given[name] != default]
     else:
         wrong = [name for name in ONLY if given[name] is not None]
-    told = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+    options_given = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
     if wrong and wanted:
-        raise UserError(f"a pipeline has no use for {told}; leave it out")
+        raise UserError(f"a pipeline has no use for {options_given}; leave it out")
     if wrong:
-        raise UserError(f"{told}: of a pipeline; say which one, as in --pipeline 1f1b")
+        raise UserError(f"{options_given}: of a pipeline; say which one, as in --pipeline 1f1b")
     return wanted
 
 
@@ -135,11 +75,11 @@ def answer(given: Mapping[str, Any]) -> None:
     grid = grid_of(*(given[name] for name in schedule))
     times = {name: given[name] for name in ("forward", "backward", "update", "size")}
     link = options.constants(given["alpha"], given["bandwidth"], given["beta"], None)
-    found = request(given["pipeline"], grid, link, **times)
+    pipeline = request(given["pipeline"], grid, link, **times)
     if given["json"]:
-        print_json(found.describe())
+        print_json(pipeline.describe())
     else:
-        show(found, given["grid"], given["lang"])
+        show(pipeline, given["grid"], given["lang"])
 
 
 def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
@@ -149,7 +89,8 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
 
     from dualml.cost.units import told_seconds
 
-    words, console, grid = WORDS[lang], Console(highlight=False), request.grid
+    words = phrases(lang, "simulate_pipeline")
+    console, grid = Console(highlight=False), request.grid
     name = request.name or words["own"].format(path=path)
     title = words["title"].format(
         name=name, p=grid.ranks, s=grid.stages, m=grid.micro_batches, t=grid.ticks
@@ -161,12 +102,12 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
     console.print(told_idle(request, lang), markup=False, soft_wrap=True)
     timeline = request.timeline
     if timeline is not None:
-        told = words["seconds"].format(
+        sentence = words["seconds"].format(
             seconds=told_seconds(timeline.seconds),
             bubble=percent(timeline.bubble),
             message=told_seconds(request.transfer_s),
         )
-        console.print(told, markup=False, soft_wrap=True)
+        console.print(sentence, markup=False, soft_wrap=True)
     console.print()
     table = Table(box=None, pad_edge=False)
     heads = ["rank", "live", *(["bound"] if request.bounds else [])]
@@ -186,13 +127,13 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
 
 def told_idle(request: PipelineRequest, lang: str) -> str:
     """The share of idle ticks, and that of the formula where there is one."""
-    words, grid, theory = WORDS[lang], request.grid, request.theory
+    words, grid, theory = phrases(lang, "simulate_pipeline"), request.grid, request.theory
     if theory is None:
         return words["idle"].format(idle=percent(grid.idle()), theory="")
     formula = "(p−1)/p" if request.name == "naive" else "(p−1)/(m+p−1)"
     formula = "(p−1)/(v·m+p−1)" if request.name == "interleaved" else formula
-    told = words["theory"].format(formula=formula, value=percent(theory))
-    return words["idle"].format(idle=percent(grid.idle()), theory=told)
+    by_formula = words["theory"].format(formula=formula, value=percent(theory))
+    return words["idle"].format(idle=percent(grid.idle()), theory=by_formula)
 
 
 def percent(share: float) -> str:
@@ -204,7 +145,7 @@ def drawn(grid: Grid, width: int, lang: str) -> list[Text]:
     from rich.cells import cell_len
     from rich.text import Text
 
-    words, cells = WORDS[lang], grid.cells()
+    words, cells = phrases(lang, "simulate_pipeline"), grid.cells()
     wide = max(len(cell) for row in cells for cell in row)
     label = max(cell_len(words["tick"]), len(f"{words['rank']} {grid.ranks - 1}"))
     per = max(1, (width - label - 1) // (wide + 1))

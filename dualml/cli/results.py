@@ -7,42 +7,40 @@ from typing import Annotated, Any
 
 import typer
 
+from dualml.cli.options import AsJson, Lang
+
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, also of other machines.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write into; default the first.")
-    ] = None,
-    lang: Annotated[str, typer.Option(help="en or zh")] = "en",
+    folders: Annotated[list[Path], typer.Argument()],
+    out: Path | None = None,
+    lang: Lang = "en",
 ) -> None:
     """Render the report again, also for several run folders side by side."""
-    from dualml.cli.output import check_lang
     from dualml.report import render
 
-    check_lang(lang)
     for path in render(folders, out, lang):
         typer.echo(str(path))
 
 
 def parity(
-    folder: Annotated[Path, typer.Argument(help="A run folder.")],
-    json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
-    lang: Annotated[str, typer.Option(help="en or zh")] = "en",
+    folder: Annotated[Path, typer.Argument()],
+    json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
-    from dualml.cli.output import check_lang, print_findings, print_json, print_verdicts
-    from dualml.finder.record import read
+    from dualml.cli.output import print_findings, print_json, print_verdicts
     from dualml.parity.judge import judge, worst, write
-    from dualml.runner.execute import DIFFERENT, WELL
+    from dualml.session.execute import DIFFERENT, WELL
+    from dualml.store.findings import read_findings
 
-    check_lang(lang)
     found = judge(folder)
     try:
         write(folder, found)
     except OSError as error:  # a submission that may only be read
         typer.echo(f"dualml: parity.json not written: {error.strerror}", err=True)
     if json:
-        print_json({**found, "findings": read(folder)})
+        findings = [finding.describe() for finding in read_findings(folder)]
+        print_json({**found, "findings": findings})
     else:
         print_verdicts(found, lang)
         print_findings(folder, lang)
@@ -50,23 +48,20 @@ def parity(
 
 
 def find(
-    folder: Annotated[Path, typer.Argument(help="A run folder.")],
-    arm: Annotated[list[str] | None, typer.Option(help="Only these arms; repeatable.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
-    all_: Annotated[
-        bool, typer.Option("--all", help="Every difference, not three at most.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
-    lang: Annotated[str, typer.Option(help="en or zh")] = "en",
+    folder: Annotated[Path, typer.Argument()],
+    arm: list[str] | None = None,
+    seed: int | None = None,
+    all_: Annotated[bool, typer.Option("--all")] = False,
+    json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """Where and why backends differ: the update that parts them, made again; exit 3 if they do."""
-    from dualml.cli.output import check_lang, print_findings, print_json
-    from dualml.finder.record import read
+    from dualml.cli.output import print_findings, print_json
     from dualml.parity.judge import judge
-    from dualml.runner.execute import DIFFERENT, WELL, search
-    from dualml.runner.folder import RunFolder, in_use
+    from dualml.session.execute import DIFFERENT, WELL, search
+    from dualml.store.findings import read_findings
+    from dualml.store.folder import RunFolder, in_use
 
-    check_lang(lang)
     opened, plan = RunFolder.open(folder)
     wanted = judge(folder)
     for part in ("comparisons", "serial"):
@@ -75,7 +70,7 @@ def find(
     with in_use(folder):
         found = search(opened, plan, [], {}, wanted, lang, quiet=json, most=10**9 if all_ else 3)
     if json:
-        print_json({"findings": read(folder)})
+        print_json({"findings": [finding.describe() for finding in read_findings(folder)]})
     elif found:
         print_findings(folder, lang)
     else:

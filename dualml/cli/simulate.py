@@ -8,99 +8,37 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dualml.cli import pipeline as pipelines
+from dualml.cli.options import AsJson, Lang
+from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.cost.link import Link
     from dualml.cost.predict import Prediction
     from dualml.cost.request import Request
 
-WORDS = {
-    "en": {
-        "strategy": "strategy",
-        "title": "Seconds per update: {size}, computing {compute}, topology {topology}",
-        "constants": "α = {alpha} per message, β = {beta} per byte, γ = {gamma} per byte",
-        "between": "between nodes α = {alpha}, β = {beta}",
-        "slow": "slow rank {rank}: {how}",
-        "how": "compute ×{}|latency {}|bandwidth {}/s|jitter {}",
-        "comma": ", ",
-        "fitted": "constants of {path}",
-        "note": "* the fastest of those that give every rank the whole sum after each update",
-    },
-    "zh": {
-        "strategy": "策略",
-        "title": "每次更新的耗时：{size}，计算 {compute}，拓扑 {topology}",
-        "constants": "α = {alpha}／消息，β = {beta}／字节，γ = {gamma}／字节",
-        "between": "节点之间 α = {alpha}，β = {beta}",
-        "slow": "慢 rank {rank}：{how}",
-        "how": "计算 ×{}|延迟 {}|带宽 {}/s|抖动 {}",
-        "comma": "，",
-        "fitted": "常数取自 {path}",
-        "note": "* 每次更新后所有 rank 都得到完整总和的策略中最快的一个",
-    },
-}
-
 
 def simulate(
-    ranks: Annotated[
-        str | None,
-        typer.Option(metavar="N,N|N..N", help="How many; N..N: powers of two. Default 2,4,8."),
-    ] = None,
-    strategy: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Repeatable; default all.")
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Of the vector: 4MB, 64KiB, 1000.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Size of a model in float32; default lenet."),
-    ] = None,
-    alpha: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Per message; default 50us.")
-    ] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option(metavar="RATE", help="1GB/s, 10Gbit/s; default 1GB/s.")
-    ] = None,
-    beta: Annotated[
-        str | None, typer.Option(metavar="TIME/B", help="Instead of the bandwidth: 1ns/B.")
-    ] = None,
-    gamma: Annotated[
-        str | None, typer.Option(metavar="TIME/B", help="Per byte added; default 0.")
-    ] = None,
-    fit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Constants fitted to a run, as JSON.")
-    ] = None,
-    compute: Annotated[
-        str, typer.Option(metavar="TIME", help="A rank computes before it aggregates.")
-    ] = "0s",
-    every: Annotated[int, typer.Option(help="local_sgd: updates between aggregations.")] = 10,
-    slow_rank: Annotated[
-        int | None, typer.Option(help="Which rank is slow; default 0 if one is.")
-    ] = None,
-    slow_compute: Annotated[float, typer.Option(help="Factor on its computing.")] = 1.0,
-    slow_latency: Annotated[
-        str, typer.Option(metavar="TIME", help="Added to each of its messages.")
-    ] = "0s",
-    slow_bandwidth: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Most its ports carry.")
-    ] = None,
-    jitter: Annotated[
-        str, typer.Option(metavar="TIME", help="Mean random delay of its computing.")
-    ] = "0s",
-    seed: Annotated[int, typer.Option(help="Of the random delays.")] = 0,
-    topology: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="flat, nodes:K (per node), shared:P (cores)."),
-    ] = None,
-    inter_alpha: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Between nodes; default as inside.")
-    ] = None,
-    inter_bandwidth: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Between nodes; default as inside.")
-    ] = None,
-    schedule: Annotated[
-        bool, typer.Option("--schedule", help="Print who sends what to whom, for one n.")
-    ] = False,
+    ranks: Annotated[str | None, typer.Option(metavar="N,N|N..N")] = None,
+    strategy: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
+    size: Annotated[str | None, typer.Option(metavar="BYTES")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    alpha: Annotated[str | None, typer.Option(metavar="TIME")] = None,
+    bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None,
+    beta: Annotated[str | None, typer.Option(metavar="TIME/B")] = None,
+    gamma: Annotated[str | None, typer.Option(metavar="TIME/B")] = None,
+    fit: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    compute: Annotated[str, typer.Option(metavar="TIME")] = "0s",
+    every: int = 10,
+    slow_rank: int | None = None,
+    slow_compute: float = 1.0,
+    slow_latency: Annotated[str, typer.Option(metavar="TIME")] = "0s",
+    slow_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None,
+    jitter: Annotated[str, typer.Option(metavar="TIME")] = "0s",
+    seed: int = 0,
+    topology: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    inter_alpha: Annotated[str | None, typer.Option(metavar="TIME")] = None,
+    inter_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None,
+    schedule: Annotated[bool, typer.Option("--schedule")] = False,
     pipeline: pipelines.Name = None,
     grid: pipelines.GridFile = None,
     micro_batches: pipelines.MicroBatches = None,
@@ -109,18 +47,17 @@ def simulate(
     forward: pipelines.Forward = None,
     backward: pipelines.Backward = None,
     update: pipelines.Update = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    lang: Annotated[str, typer.Option(help="en or zh")] = "en",
+    json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """Predict seconds per update of the aggregations, for any number of ranks, or lay out one
     update of a pipeline."""
     given = dict(locals())
-    from dualml.cli.output import check_lang, print_json
+    from dualml.cli.output import print_json
     from dualml.cost import options, units
     from dualml.cost.closed import names
     from dualml.cost.request import Request, parse_ranks, schedules
 
-    check_lang(lang)
     if pipelines.asked(given):
         pipelines.answer(given)
         return
@@ -165,7 +102,7 @@ def show(request: Request, fit: Path | None, lang: str) -> None:
     from dualml.cost import units
     from dualml.cost.compare import fastest
 
-    words, console = WORDS[lang], Console(highlight=False)
+    words, console = phrases(lang, "simulate"), Console(highlight=False)
     title = words["title"].format(
         size=units.told_bytes(request.nbytes),
         compute=units.told_seconds(request.compute_s),
@@ -209,9 +146,9 @@ def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
 
     def constants(key: str, link: Link) -> str:
         alpha, beta, gamma = map(told_seconds, vars(link).values())
-        return WORDS[lang][key].format(alpha=alpha, beta=beta, gamma=gamma)
+        return phrases(lang, "simulate")[key].format(alpha=alpha, beta=beta, gamma=gamma)
 
-    words, slow = WORDS[lang], request.slow
+    words, slow = phrases(lang, "simulate"), request.slow
     found = [
         constants("constants", request.link(request.strategies[0]))
         if fit is None

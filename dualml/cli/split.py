@@ -8,37 +8,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli.options import AsJson, Lang
+
 if TYPE_CHECKING:
-    from dualml.report.words import Words
     from dualml.split.plan import SplitPlan
+    from dualml.words import Words
 
 Option = typer.Option
 
 
 def split(
-    what: Annotated[str, typer.Argument(metavar="MODEL|LAB", help="mlp, or lab4 with --arm.")],
-    arm: Annotated[str | None, Option("--arm", help="An arm of a lab that has a split.")] = None,
-    ranks: Annotated[int, Option("--ranks", min=2, help="How many there are.")] = 2,
-    stages: Annotated[int, Option("--stages", min=0, help="0: as many as pipeline ranks.")] = 0,
-    cut: Annotated[list[str] | None, Option("--cut", help="A stage begins at this layer.")] = None,
-    balance: Annotated[str, Option("--balance", help="parameters, activations or time.")] = "",
-    backend: Annotated[str, Option("--backend", help="Whose time is measured.")] = "numpy",
-    tensor: Annotated[int, Option("--tensor", min=1, help="Ranks that share each layer.")] = 1,
-    data: Annotated[int, Option("--data", min=1, help="Replicas.")] = 1,
-    schedule: Annotated[str, Option("--schedule", help="Order of the micro-batches.")] = "1f1b",
+    what: Annotated[str, typer.Argument(metavar="MODEL|LAB")],
+    arm: Annotated[str | None, Option("--arm")] = None,
+    ranks: Annotated[int, Option("--ranks", min=2)] = 2,
+    stages: Annotated[int, Option("--stages", min=0)] = 0,
+    cut: Annotated[list[str] | None, Option("--cut")] = None,
+    balance: Annotated[str, Option("--balance")] = "",
+    backend: Annotated[str, Option("--backend")] = "numpy",
+    tensor: Annotated[int, Option("--tensor", min=1)] = 1,
+    data: Annotated[int, Option("--data", min=1)] = 1,
+    schedule: Annotated[str, Option("--schedule")] = "1f1b",
     micro_batches: Annotated[int, Option("--micro-batches", "-m", min=1)] = 4,
-    batch: Annotated[int, Option("--batch", min=1, help="Samples of an update.")] = 64,
-    draw: Annotated[Path | None, Option("--draw", help="Draw the plan into this SVG.")] = None,
-    json: Annotated[bool, Option("--json", help="As JSON.")] = False,
-    lang: Annotated[str, Option(help="en or zh")] = "en",
+    batch: Annotated[int, Option("--batch", min=1)] = 64,
+    draw: Annotated[Path | None, Option("--draw")] = None,
+    json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """Cut a model into pieces: stages, slices, bytes on every link."""
-    from dualml.cli.output import check_lang, print_json
+    from dualml.cli.output import print_json
     from dualml.errors import UserError
     from dualml.experiment.split import Split
     from dualml.model import model
 
-    check_lang(lang)
     times: dict[str, float] | None = None
     if arm is not None:
         plan, batch = of_arm(what, arm)
@@ -55,22 +56,22 @@ def split(
         except ValueError as error:
             raise UserError(reason(error)) from None
         plan = settings.plan(spec, ranks, times)
-    told = plan.describe(batch)
+    described = plan.describe(batch)
     if times is not None:
-        told["times_s"] = times
+        described["times_s"] = times
     if draw is not None:
-        save(told, draw, lang)
+        save(described, draw, lang)
     if json:
-        print_json(told)
+        print_json(described)
     else:
-        show(plan, told, lang)
+        show(plan, described, lang)
 
 
 def reason(error: ValueError) -> str:
     """The first problem that the settings have, in one line."""
-    found: Any = getattr(error, "errors", lambda: [{"msg": str(error), "loc": ()}])()[0]
-    where = ".".join(str(part) for part in found["loc"])
-    text = str(found["msg"]).removeprefix("Value error, ")
+    problem: Any = getattr(error, "errors", lambda: [{"msg": str(error), "loc": ()}])()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    text = str(problem["msg"]).removeprefix("Value error, ")
     return f"{where}: {text}" if where else text
 
 
@@ -82,13 +83,13 @@ def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int]:
     from dualml.model import model
 
     experiment = load(lab, arms=[arm])
-    name, found = next(iter(experiment.arms.items()))
-    if found.split is None:
+    name, settings = next(iter(experiment.arms.items()))
+    if settings.split is None:
         raise UserError(f"arm {name} of {experiment.name} has no split: one rank has the model")
-    spec = model(found.model or experiment.model)
-    timed = found.split.balance == "time" and not found.split.cut
+    spec = model(settings.model or experiment.model)
+    timed = settings.split.balance == "time" and not settings.split.cut
     times = reference_times(spec) if timed else None
-    return found.split.plan(spec, found.world_size, times), found.batch_size
+    return settings.split.plan(spec, settings.world_size, times), settings.batch_size
 
 
 def measured(backend: str, model: str, batch: int) -> dict[str, float]:
@@ -100,56 +101,58 @@ def measured(backend: str, model: str, batch: int) -> dict[str, float]:
     (info, *_) = choose(backend)
     argument = {"model": model, "batch": batch}
     try:
-        (found,) = run_ranks(info.name, 1, "dualml.split.timing:measure", argument)
+        (times,) = run_ranks(info.name, 1, "dualml.split.timing:measure", argument)
     except TrialError as error:
         raise UserError(f"the layers could not be timed: {error}") from None
-    return dict(found)
+    return dict(times)
 
 
-def save(told: Mapping[str, Any], path: Path, lang: str) -> None:
+def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
     """Draw the plan into an SVG."""
     from dualml.files import write_bytes
-    from dualml.report.splits.plans import drawn
-    from dualml.report.words import Words
+    from dualml.report.draw import standalone
+    from dualml.report.splits.drawing import plan_figure
+    from dualml.words import Words
 
-    text, _ = drawn(told, "plan", Words(lang))
-    write_bytes(path, text.encode())
+    figure = plan_figure("plan", described, Words(lang))
+    write_bytes(path, standalone(figure).encode())
 
 
-def show(plan: SplitPlan, told: Mapping[str, Any], lang: str) -> None:
+def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     """The plan as tables."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from dualml.report.numbers import quantity
-    from dualml.report.words import Words
+    from dualml.report.splits.layers import collective_name
+    from dualml.words import Words
+    from dualml.words.numbers import quantity
 
     words, console = Words(lang), Console(highlight=False)
     console.print(words("split.title", model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
-                        batch=told["batch"]), markup=False)  # fmt: skip
+                        batch=described["batch"]), markup=False)  # fmt: skip
     table = Table(box=None, pad_edge=False)
     for head in ("rank", "holds", "parameters"):
         table.add_column(words(f"split.{head}"), overflow="fold",
                          justify="right" if head == "parameters" else "left")  # fmt: skip
-    for rank in told["ranks"]:
+    for rank in described["ranks"]:
         table.add_row(str(rank["rank"]), escape(holds(plan, rank, words)), f"{rank['elements']:,}")
     console.print(table)
-    if "times_s" in told:
-        shown = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in told["times_s"].items() if s)
+    if "times_s" in described:
+        shown = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in described["times_s"].items() if s)
         console.print(words("split.times", values=shown), markup=False)
-    for link in told["links"]:
+    for link in described["links"]:
         console.print(
             words("split.link", source=link["source"], target=link["target"],
                   what=words(f"split.{link['what']}"), n=link["messages"],
                   size=quantity(link["nbytes"])),
             markup=False,
         )  # fmt: skip
-    for met in told["meetings"]:
-        kind = words.either(f"splits.meeting.{met['kind'].replace(' ', '_')}", met["kind"])
+    for each in described["meetings"]:
+        kind = collective_name(each["kind"], words)
         console.print(
-            words("split.meeting", ranks=", ".join(map(str, met["ranks"])), kind=kind,
-                  n=met["calls"], size=quantity(met["nbytes"])),
+            words("split.collective", ranks=", ".join(map(str, each["ranks"])), kind=kind,
+                  n=each["calls"], size=quantity(each["nbytes"])),
             markup=False,
         )  # fmt: skip
     if len(plan.stages) > 1:
@@ -160,12 +163,12 @@ def show(plan: SplitPlan, told: Mapping[str, Any], lang: str) -> None:
 
 def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:
     """The layers of a rank, with their slices."""
-    from dualml.report.splits.layers import sliced
+    from dualml.report.splits.layers import slice_of
 
     parts: dict[str, str] = {}
-    for name, told in rank["parameters"].items():
-        if told["part"] != "whole":
-            part = sliced(told["part"], words, blocks=True)
+    for name, described in rank["parameters"].items():
+        if described["part"] != "whole":
+            part = slice_of(described["part"], words, blocks=True)
             parts.setdefault(name.rpartition(".")[0], part)
     stages = []
     for stage in rank["stages"]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dualml.diffs.entry import Entry, Lang
 from dualml.parity import distance as parity
+from dualml.words import phrases
 
 Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died", text)
 
@@ -136,27 +137,11 @@ def number(far: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-PROBLEMS: dict[Lang, dict[str, str]] = {
-    "en": {
-        "same": "should be the same within {bound}; found {text}",
-        "kind": "should differ by {kind}; found {found} ({text})",
-        "value": "should differ by at least {bound}; found {text}",
-        "after": "made equal, should agree within {bound}; found {text}",
-    },
-    "zh": {
-        "same": "应在 {bound} 之内相同；实测为 {text}",
-        "kind": "差异的种类应为 {kind}；实测为 {found}（{text}）",
-        "value": "差异应不小于 {bound}；实测为 {text}",
-        "after": "统一之后应在 {bound} 之内一致；实测为 {text}",
-    },
-}
-
-
 def problem(entry: Entry, plain: Seen, equal: Seen, lang: Lang = "en") -> str | None:
     """What is not as the entry says."""
 
     def say(what: str, seen: Seen, bound: float = 0.0) -> str:
-        return PROBLEMS[lang][what].format(
+        return phrases(lang, "diffs.mismatch")[what].format(
             bound=f"{bound:g}", kind=entry.kind, found=seen.kind, text=seen.told(lang)
         )
 

@@ -89,7 +89,7 @@ def attempt(
     progress: Callable[[str], None],
 ) -> str:
     """Run as many as can be run by one start; why it ended early, if it did."""
-    package = f"{info.factory.partition('.')[0]}.diffs"
+    package = f"{info.package}.diffs"
     job = {"package": package, "probes": [(e.name, e.topic, e.function) for e in entries]}
     if ranks > 1:
         progress(f"{info.name} ({ranks} ranks)")

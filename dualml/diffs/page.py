@@ -8,25 +8,14 @@ from pathlib import Path
 from dualml.diffs.code import code, package_of, used
 from dualml.diffs.compare import Found
 from dualml.diffs.entry import TOPICS, Entry, Lang
-from dualml.diffs.words import TOPICS as NAMES
-from dualml.diffs.words import WORDS, cells, heading, is_silent, mark, sentence
+from dualml.diffs.words import cells, heading, is_silent, mark, sentence
+from dualml.words import phrases
 
 SIDES = ("torch", "mindspore")
 PAGES: dict[Lang, str] = {"en": "differences.md", "zh": "differences.zh.md"}
 
 #: What a page begins with: a file for each language.
 INTRO = "intro.{lang}.md"
-#: What is measured, and nothing else, stands in lines that begin like this and in the last two
-#: columns of the tables: so a test can hold the rest of the page against the data.
-MEASURED: dict[Lang, str] = {"en": "- **Measured**: ", "zh": "- **实测**："}
-HERE: dict[Lang, str] = {
-    "en": "The figures on this page were measured with {versions} on a CPU.",
-    "zh": "本页的数值用 {versions} 在 CPU 上测得。",
-}
-COUNT: dict[Lang, str] = {
-    "en": "There are {n} entries; {silent} of them are silent differences.",
-    "zh": "共有 {n} 个条目，其中 {silent} 个是静默的差异。",
-}
 
 
 def page(
@@ -43,15 +32,16 @@ def page(
     """
     intro = Path(__file__).with_name(INTRO.format(lang=lang)).read_text("utf-8")
     silent = sum(map(is_silent, entries))
-    parts = [intro.strip(), COUNT[lang].format(n=len(entries), silent=silent)]
+    words = phrases(lang, "diffs")
+    parts = [intro.strip(), words["page.count"].format(n=len(entries), silent=silent)]
     told = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
-    parts.append(HERE[lang].format(versions=told))
+    parts.append(words["page.here"].format(versions=told))
     topics = [topic for topic in TOPICS if any(entry.topic == topic for entry in entries)]
     for topic in topics:
         rows = [entry for entry in entries if entry.topic == topic]
         parts.append("\n".join(table(rows, topic, lang, found)))
     for topic in topics:
-        parts.append(f"## {NAMES[lang][topic]}")
+        parts.append(f"## {words[f'topic.{topic}']}")
         rows = [entry for entry in entries if entry.topic == topic]
         parts += shared(rows, lang)
         for entry in rows:
@@ -63,9 +53,9 @@ def table(
     entries: Sequence[Entry], topic: str, lang: Lang, found: Mapping[str, Found] | None
 ) -> Iterator[str]:
     """The contents of a topic, with what each entry amounts to."""
-    words = WORDS[lang]
+    words = phrases(lang, "diffs")
     head = (words["entry"], words["what"], words["silent"], words["effect"], words["after"])
-    yield f"**{NAMES[lang][topic]}**\n"
+    yield f"**{words[f'topic.{topic}']}**\n"
     yield row(head)
     yield row(["---"] * len(head))
     for entry in entries:
@@ -80,7 +70,7 @@ def row(texts: Sequence[str]) -> str:
 
 def section(entry: Entry, lang: Lang, found: Found | None) -> Iterator[str]:
     """An entry: its texts, what was measured, its code and its sources."""
-    words = WORDS[lang]
+    words = phrases(lang, "diffs")
     yield f"### {entry.name}"
     yield (
         f"**{getattr(entry.title, lang)}** ({mark(entry, words, '.long')})"
@@ -90,7 +80,10 @@ def section(entry: Entry, lang: Lang, found: Found | None) -> Iterator[str]:
     facts = {words[side]: getattr(getattr(entry, side), lang) for side in SIDES}
     facts[words["remedy"].capitalize()] = getattr(entry.remedy, lang)
     lines = [f"- **{name}**{words['colon']}{text}" for name, text in facts.items()]
-    lines.append(MEASURED[lang] + (sentence(found, lang, brief=True) if found else ""))
+    measured = sentence(found, lang, brief=True) if found else ""
+    # What is measured stands here and in the last two columns of the tables, and nowhere else: so
+    # a test can hold the rest of the page against the data.
+    lines.append(words["page.measured"] + measured)
     lines.append(f"- **{words['sources'].capitalize()}**{words['colon']}"
                  + words["join"].join(f"`{source}`" for source in entry.sources))  # fmt: skip
     lines.append(
@@ -104,7 +97,7 @@ def section(entry: Entry, lang: Lang, found: Found | None) -> Iterator[str]:
 
 def listings(entry: Entry, lang: Lang) -> Iterator[str]:
     """Folded away: the code of both sides, and where it is another, what makes them equal."""
-    yield f"<details><summary>{WORDS[lang]['listing']}</summary>"
+    yield f"<details><summary>{phrases(lang, 'diffs')['listing']}</summary>"
     for side in SIDES:
         for variant, text in code(entry, package_of(side)).items():
             yield from listing(side, variant, text, lang)
@@ -115,7 +108,7 @@ def shared(entries: Sequence[Entry], lang: Lang) -> Iterator[str]:
     """Folded away, once for a topic: what its code uses."""
     parts = {side: used(entries, package_of(side)) for side in SIDES}
     if any(parts.values()):
-        yield f"<details><summary>{WORDS[lang]['listing.topic']}</summary>"
+        yield f"<details><summary>{phrases(lang, 'diffs')['listing.topic']}</summary>"
         for side, text in parts.items():
             if text:
                 yield from listing(side, "helpers", text, lang)
@@ -123,6 +116,6 @@ def shared(entries: Sequence[Entry], lang: Lang) -> Iterator[str]:
 
 
 def listing(side: str, variant: str, text: str, lang: Lang) -> Iterator[str]:
-    words = WORDS[lang]
+    words = phrases(lang, "diffs")
     yield f"{heading(side, variant, words)}{words['colon'].rstrip()}"
     yield f"```python\n{text}\n```"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from typing import Any
 
 from dualml.backend import BackendInfo
-from dualml.doctor.finding import Finding, Mark, install
+from dualml.doctor.finding import Finding, finding
 from dualml.doctor.probe import PREFIX
 from dualml.machine import Finished, bounded
 
@@ -38,38 +39,27 @@ def read(info: BackendInfo, told: Finished, seconds: float) -> tuple[list[Findin
         elif "works" in said:
             return findings, True
         elif "error" in said:
-            return [*findings, _broken(info, said["error"], said["error"])], False
+            return [*findings, _broken(info, "raises", error=said["error"])], False
     return [*findings, _stopped(info, told, seconds)], False
 
 
 def _stopped(info: BackendInfo, told: Finished, seconds: float) -> Finding:
     if told.code is None:
-        en, zh = f"hangs: no answer within {seconds:.0f} s", f"{seconds:.0f} 秒内没有响应"
-    elif told.code < 0:
+        return _broken(info, "hangs", seconds=f"{seconds:.0f}")
+    if told.code < 0:
         try:
             name = signal.Signals(-told.code).name
         except ValueError:
             name = str(-told.code)
-        en, zh = f"crashes with {name}", f"崩溃（{name}）"
-    else:
-        last = (told.err.strip().splitlines() or ["no message"])[-1][:200]
-        en, zh = f"ends with code {told.code}: {last}", f"以代码 {told.code} 结束：{last}"
-    return _broken(info, en, zh)
+        return _broken(info, "crashes", signal=name)
+    last = (told.err.strip().splitlines() or ["no message"])[-1][:200]
+    return _broken(info, "ends", code=told.code, error=last)
 
 
-def _broken(info: BackendInfo, en: str, zh: str) -> Finding:
+def _broken(info: BackendInfo, how: str, **values: Any) -> Finding:
     fresh = info.install.replace("pip install", "pip install --force-reinstall")
-    return Finding(
-        info.framework,
-        "problem",
-        f"does not work: {en}",
-        f"无法工作：{zh}",
-        f"{fresh} (in a fresh virtual environment if it persists)",
-        f"{fresh}（若仍不行，请新建虚拟环境）",
-    )
+    return finding(info.framework, "problem", how, "reinstall", command=fresh, **values)
 
 
 def _absent(info: BackendInfo) -> Finding:
-    mark: Mark = "warn"
-    remedy = install(info.install.removeprefix("pip install "))
-    return Finding(info.framework, mark, "not installed", "未安装", **remedy)
+    return finding(info.framework, "warn", "absent", info.install)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, Literal
 
+from dualml.words import LANGUAGES, both, table
+
 Mark = Literal["ok", "warn", "problem"]
 
 
@@ -34,9 +36,34 @@ class Finding:
         return asdict(self)
 
 
-def install(what: str) -> dict[str, str]:
-    """The remedy of a package that is missing or too old or new."""
-    return {"remedy_en": f"pip install {what}", "remedy_zh": f"pip install {what}"}
+def finding(
+    item: str,
+    mark: Mark,
+    key: str = "",
+    remedy: str = "",
+    *,
+    package: str = "dualml.words",
+    **values: Any,
+) -> Finding:
+    """A finding in both languages.
+
+    Args:
+        key: of its text below ``doctor.says``; without it the text is the value ``text``.
+        remedy: of what to do below ``doctor.remedy``; a command stands for itself.
+        package: where the texts are; a backend has its own.
+    """
+    texts = (
+        both(f"doctor.says.{key}", package, **values)
+        if key
+        else dict.fromkeys(LANGUAGES, values["text"])
+    )
+    known = f"doctor.remedy.{remedy}" in table("en", package=package)
+    todo = (
+        both(f"doctor.remedy.{remedy}", package, **values)
+        if known
+        else dict.fromkeys(LANGUAGES, remedy)
+    )
+    return Finding(item, mark, texts["en"], texts["zh"], todo["en"], todo["zh"])
 
 
 def version_finding(package: str, version: str, extra: str, note: str = "") -> Finding:
@@ -44,14 +71,9 @@ def version_finding(package: str, version: str, extra: str, note: str = "") -> F
     wanted = declared(package, extra)
     shown = f"{version}{f' ({note})' if note else ''}"
     if within(version, wanted):
-        return Finding(package, "ok", shown, shown)
-    return Finding(
-        package,
-        "warn",
-        f"{shown}; dualml is tested with {wanted}",
-        f"{shown}；dualml 的测试范围是 {wanted}",
-        **install(f"'dualml[{extra}]'"),
-    )
+        return finding(package, "ok", text=shown)
+    remedy = f"pip install 'dualml[{extra}]'"
+    return finding(package, "warn", "untested", remedy, shown=shown, wanted=wanted)
 
 
 def declared(package: str, extra: str) -> str:

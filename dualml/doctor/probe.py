@@ -25,9 +25,8 @@ def say(kind: str, value: object) -> None:
 
 def examine(info: BackendInfo) -> Iterator[Finding]:
     """The backend's own examination, ``<package>.doctor:examine``, or a bare import without one."""
-    package = info.factory.partition(":")[0].rpartition(".")[0]
-    if importlib.util.find_spec(f"{package}.doctor"):
-        yield from importlib.import_module(f"{package}.doctor").examine()
+    if importlib.util.find_spec(f"{info.package}.doctor"):
+        yield from importlib.import_module(f"{info.package}.doctor").examine()
         return
     version = str(getattr(importlib.import_module(info.framework), "__version__", "?"))
     info.create("cpu")

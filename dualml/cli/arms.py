@@ -1,0 +1,133 @@
+"""The arms of an experiment as tables: a group each, with what varies in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from dualml.aggregation.settings import Aggregation
+from dualml.experiment.schema import Arm, Experiment
+from dualml.optim import Schedule
+from dualml.report.blocks import Column, Table
+from dualml.words import Words, numbers
+
+#: Unit of a setting, a key of ``unit``.
+UNITS = {"batch_size": "samples", "seconds": "seconds"}
+#: What is a number wherever it stands.
+NUMBERS = ("world_size", "optimizer.lr", "samples", "updates", "epochs", *UNITS)
+
+
+def tables(experiment: Experiment, words: Words) -> Iterator[Table]:
+    """One for each group: the settings that differ between its arms, by their keys in the file."""
+    everywhere = alike([settings(arm) for arm in experiment.arms.values()])
+    for group in experiment.groups():
+        arms = {n: settings(a) for n, a in experiment.arms.items() if a.group == group}
+        shared = alike(list(arms.values()))
+        keys = dict.fromkeys(key for values in arms.values() for key in values)
+        varied = [key for key in keys if key not in shared]
+        name = words.either(f"group.{group}", group)
+        own = {key: value for key, value in shared.items() if key not in everywhere}
+        caption = group if name == group else f"{group} ({name})"
+        caption += words("list.colon") + listed(own, words) if own else ""
+        rows = [
+            [arm, *(values.get(key) or usual(experiment.arms[arm], key) for key in varied)]
+            for arm, values in arms.items()
+        ]
+        columns = [Column("arm", words("column.arm"))]
+        columns += [
+            Column(key, key, unit(key, words), "number" if key in NUMBERS else "text")
+            for key in varied
+        ]
+        yield Table(group, caption, columns, rows)
+
+
+def common(experiment: Experiment, words: Words) -> str:
+    """What all arms have: model, loss, data, seeds, and settings in which they do not differ."""
+    protocol = {
+        "model": experiment.model,
+        "loss": experiment.loss,
+        "data": experiment.data.name,
+        "seeds": ", ".join(map(str, experiment.seeds)),
+    }
+    shared = alike([settings(arm) for arm in experiment.arms.values()])
+    return listed({**protocol, **shared}, words)
+
+
+def alike(many: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What all of them have."""
+    return {k: v for k, v in many[0].items() if all(other.get(k) == v for other in many)}
+
+
+def listed(values: Mapping[str, str], words: Words) -> str:
+    parts = []
+    for key, value in values.items():
+        measure = unit(key, words) if value[:1].isdigit() else ""
+        parts.append(f"{key} {value} {measure}".rstrip())
+    return words("list.comma").join(parts)
+
+
+def unit(key: str, words: Words) -> str:
+    return words(f"unit.{UNITS[key]}") if key in UNITS else ""
+
+
+def settings(arm: Arm) -> dict[str, str]:
+    """Key → value as text, of what an arm decides and does not leave as it is by itself."""
+    values = {"world_size": str(arm.world_size)}
+    if arm.kind != "train":
+        return values | {
+            "strategies": ", ".join(arm.strategies),
+            "sizes": ", ".join(map(numbers.nbytes, arm.sizes)),
+            "seconds": f"{arm.seconds:g}",
+        }
+    values |= {
+        "optimizer": chosen(arm.rule, without="lr"),
+        "optimizer.lr": f"{arm.rule.lr:g}",
+        "schedule": "" if arm.plan_schedule == Schedule() else chosen(arm.plan_schedule),
+        "batch_size": str(arm.batch_size or "full"),
+        "samples": str(arm.samples or ""),
+        "updates": str(arm.updates or ""),
+        "epochs": "" if arm.updates else f"{arm.epochs:g}",
+        "partition": "" if arm.plan_partition is None else chosen(arm.plan_partition),
+    }
+    values |= {key: str(getattr(arm, key) or "") for key in ("dealt_to", "cores", "model")}
+    combined = arm.aggregation.model_dump(exclude_defaults=True, exclude={"strategy"})
+    strategy = arm.aggregation.strategy
+    if arm.split is None and (arm.world_size > 1 or strategy != Aggregation().strategy):
+        values["aggregation"] = called(strategy, combined)
+    split = arm.split.describe() if arm.split else {}
+    values |= {f"split.{key}": plain(value) for key, value in split.items()}
+    values["slow"] = called("", arm.slow.model_dump(exclude_defaults=True) if arm.slow else {})
+    return {key: value for key, value in values.items() if value}
+
+
+def usual(arm: Arm, key: str) -> str:
+    """What a split has by itself, where another one of the group has something else."""
+    table, _, name = key.partition(".")
+    return plain(getattr(arm.split, name)) if arm.split and table == "split" else ""
+
+
+def chosen(described: Any, without: str = "") -> str:
+    """Its name and what is not as it would be by itself: ``sgd(momentum=0.9)``."""
+    values = {
+        f.name: getattr(described, f.name)
+        for f in fields(described)
+        if getattr(described, f.name) != f.default and f.name not in (without, "kind")
+    }
+    return called(getattr(described, "name", getattr(described, "kind", "")), values)
+
+
+def called(name: str, values: Mapping[str, Any]) -> str:
+    inside = ", ".join(f"{key}={plain(value)}" for key, value in values.items())
+    return f"{name}({inside})" if name and inside else name or inside
+
+
+def plain(value: Any) -> str:
+    """As the experiment file writes it, without the quotes."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    return str(value)

@@ -1,0 +1,110 @@
+"""Every text for people, in two languages: a folder of TOML files each, with equal keys."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from dualml.errors import UserError, nearest
+from dualml.words import numbers
+
+LANGUAGES = ("en", "zh")
+
+
+class Words:
+    """Looks a text up by its dotted key and fills in the values.
+
+    Args:
+        lang: ``en`` or ``zh``.
+
+    Raises:
+        UserError: another language.
+
+    Example:
+        >>> Words("en").count("update", 2000)
+        '2,000 updates'
+    """
+
+    def __init__(self, lang: str) -> None:
+        if lang not in LANGUAGES:
+            raise UserError(f"unknown language {lang!r}{nearest(lang, LANGUAGES)}")
+        self.lang = lang
+        self.table = table(lang)
+
+    def __call__(self, key: str, **values: Any) -> str:
+        """The text of ``key``, an unknown key is an error of ours and raises `KeyError`."""
+        text = self.table[key]
+        return text.format(**values) if values else text
+
+    def either(self, key: str, default: str) -> str:
+        """The text of ``key`` or, for names this version does not know, ``default``."""
+        return self.table.get(key, default)
+
+    def plural(self, key: str, n: float, /, **values: Any) -> str:
+        """``key.one`` or ``key.other``."""
+        return self(f"{key}.{'one' if n == 1 else 'other'}", **values)
+
+    def count(self, noun: str, n: float) -> str:
+        """A number with its noun: ``1 update``, ``2,000 updates``, ``0.5 epochs``."""
+        return self.plural(f"count.{noun}", n, n=numbers.quantity(n))
+
+    def join(self, names: Sequence[str]) -> str:
+        """``a``, ``a and b``, ``a, b and c``."""
+        if len(names) < 2:
+            return "".join(names)
+        first, last, link = self("list.comma").join(names[:-1]), names[-1], self("list.and")
+        if self.lang == "zh":  # a space stands between Chinese and Latin letters only
+            link = " " * first[-1:].isascii() + link.strip() + " " * last[:1].isascii()
+        return first + link + last
+
+    def sentences(self, parts: Sequence[str]) -> str:
+        return self("list.sentence").join(parts)
+
+    def semicolons(self, parts: Sequence[str]) -> str:
+        return self("list.semicolon").join(parts)
+
+
+@cache
+def table(lang: str, file: str = "*", package: str = "dualml.words") -> dict[str, str]:
+    """Dotted key → text of one language, of all files in its folder or of one.
+
+    Args:
+        file: name of the file, without ``.toml``.
+        package: where the folders of the languages are; a backend's texts are in its own.
+
+    Raises:
+        ValueError: two files have a text for one key.
+    """
+    texts: dict[str, str] = {}
+    folder = files(package) / lang
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        if fnmatch(path.name, f"{file}.toml"):
+            added = _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+            if twice := texts.keys() & added.keys():
+                raise ValueError(f"{lang}/{path.name} repeats {', '.join(sorted(twice))}")
+            texts |= added
+    return texts
+
+
+@cache
+def phrases(lang: str, name: str) -> dict[str, str]:
+    """The texts below one dotted name, by the rest of their keys."""
+    texts = table(lang)
+    return {k.removeprefix(f"{name}."): v for k, v in texts.items() if k.startswith(f"{name}.")}
+
+
+def both(key: str, package: str = "dualml.words", /, **values: Any) -> dict[str, str]:
+    """A text in every language, for files that are read in either."""
+    return {lang: table(lang, package=package)[key].format(**values) for lang in LANGUAGES}
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    out: dict[str, str] = {}
+    for key, value in nested.items():
+        name = f"{prefix}{key}"
+        out |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: str(value)}
+    return out

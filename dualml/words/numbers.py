@@ -1,0 +1,78 @@
+"""How numbers are written, the same in both languages; a missing one is a dash."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeGuard
+
+NONE = "–"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def known(x: Any) -> TypeGuard[float]:
+    """A finite number, as JSON may leave out."""
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def quantity(x: Any, digits: int = 3) -> str:
+    """Whole numbers in full with thousands separators, others to ``digits`` significant digits."""
+    if not known(x):
+        return NONE
+    if float(x).is_integer():
+        return f"{int(x):,}"
+    if abs(x) >= 10**digits:
+        return f"{round(x):,}"
+    return scientific(x, digits) if abs(x) < 1e-3 else f"{x:.{digits}g}"
+
+
+def ms(seconds: Any) -> str:
+    """Seconds as milliseconds, without the unit."""
+    return quantity(1e3 * seconds) if known(seconds) else NONE
+
+
+def percent(x: Any) -> str:
+    """A fraction as a percentage with one decimal."""
+    return f"{100 * x:.1f} %" if known(x) else NONE
+
+
+def loss(x: Any) -> str:
+    return quantity(x, 4)
+
+
+def scientific(x: Any, digits: int = 2) -> str:
+    """``3.1e-07`` → ``3.1×10⁻⁷``; numbers between 0.01 and 1000 stay plain."""
+    if not known(x):
+        return NONE
+    if x == 0 or 1e-2 <= abs(x) < 1e3:
+        return f"{x:.{digits}g}"
+    mantissa, _, exponent = f"{x:.{digits - 1}e}".partition("e")
+    return f"{mantissa}×10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+
+
+def factor(x: Any) -> str:
+    """A ratio to three significant digits, whole above a hundred."""
+    if not known(x):
+        return NONE
+    return f"{round(x):,}" if abs(x) >= 100 else f"{x:.3g}"
+
+
+def nbytes(x: Any) -> str:
+    """``64 KiB``."""
+    if not known(x):
+        return NONE
+    for power, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if x >= power:
+            return f"{factor(x / power)} {unit}"
+    return f"{factor(x)} B"
+
+
+def points(x: float) -> str:
+    """A fraction as percentage points: ``+0.12``, ``−3.40``, ``0.00``."""
+    text = f"{100 * x:+.2f}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
+
+
+def mean(values: list[float | None]) -> float | None:
+    """Mean of the numbers among ``values``; None when there is none."""
+    kept = [v for v in values if v is not None and known(v)]
+    return sum(kept) / len(kept) if kept else None
