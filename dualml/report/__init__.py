@@ -26,18 +26,22 @@ def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -
         UserError: no run folder, an unknown format or language, plans that differ.
     """
     from dualml.files import write_bytes
-    from dualml.report.document import compose
-    from dualml.report.html import html
-    from dualml.report.load import load
-    from dualml.report.markdown import markdown
-    from dualml.report.words import Words
+    from dualml.report.blocks import walk
+    from dualml.report.compose import compose
+    from dualml.report.draw import standalone
+    from dualml.report.figure import Figure
+    from dualml.report.page.html import html
+    from dualml.report.page.markdown import markdown
+    from dualml.store.load import load
+    from dualml.words import Words
 
     words, run = Words(lang), load([Path(folder) for folder in folders])
-    document = compose(run, words)
+    page = compose(run, words)
+    texts = {"report.html": html(page), "report.md": markdown(page)}
+    for block in walk(page.blocks):
+        if isinstance(block, Figure):
+            texts[f"figures/{block.name}.svg"] = standalone(block)
     target = run.folders[0] if out is None else Path(out)
-    texts = {"report.html": html(document), "report.md": markdown(document)}
-    for figure in document.drawn:
-        texts[f"figures/{figure.name}.svg"] = figure.svg
     for name, text in texts.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target / name, text.encode())

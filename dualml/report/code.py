@@ -158,7 +158,7 @@ def _dedent(lines: list[str]) -> str:
 
 
 def highlight(text: str) -> str:
-    """Python source as HTML with inline colours, escaped; a block per line.
+    """Python source as HTML, escaped; a block per line, classes of Pygments for the colours.
 
     A line too long for its column goes on four characters to the right of where it began.
     """
@@ -166,7 +166,7 @@ def highlight(text: str) -> str:
     from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
     from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
 
-    formatter = HtmlFormatter(noclasses=True, nowrap=True, style="friendly")
+    formatter = HtmlFormatter(nowrap=True)
     coloured = str(colour(text, PythonLexer(), formatter)).rstrip("\n")
     pairs = zip(text.splitlines(), coloured.split("\n"), strict=True)
     return "".join(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.report.model import Array, Curve, Trial
+from dualml.store.run import Array, Curve, Trial
 
 AXES = ("epochs", "updates", "seconds")
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from dualml.experiment.deals import Course
-from dualml.report import numbers, ranks
-from dualml.report.model import Run, key_of
+from dualml.report import ranks
+from dualml.store.run import Run, key_of
+from dualml.words import numbers
 
 Statement = Mapping[str, Any]
 #: Settings that go without saying where they have these values.
@@ -41,7 +42,7 @@ class Deal:
 
     @property
     def text(self) -> str:
-        return told(self.settings)
+        return settings_text(self.settings)
 
     @property
     def seed(self) -> int:
@@ -56,7 +57,7 @@ class Deal:
     @property
     def all(self) -> list[Statement]:
         """Of every seed and epoch."""
-        return [s for found in self.stated.values() for s in found]
+        return [s for statements in self.stated.values() for s in statements]
 
     def mean(self, what: str) -> float | None:
         """Of a count, over epochs and seeds."""
@@ -81,7 +82,7 @@ def dealt_ranks(run: Run, arm: str) -> int:
     return int(run.arms[arm].get("dealt_to") or ranks.size(run, arm))
 
 
-def told(settings: Mapping[str, Any]) -> str:
+def settings_text(settings: Mapping[str, Any]) -> str:
     """``label_shards shards=2``; a setting with the rule's own name needs none."""
     name = str(settings.get("name"))
     kept = {k: v for k, v in settings.items() if k != "name" and USUAL.get(k, ...) != v}
@@ -97,19 +98,19 @@ def _plain(value: Any) -> str:
 
 def deals(run: Run) -> list[Deal]:
     """Every distinct deal of the run that the plan states, in the order of the arms."""
-    found: dict[str, list[str]] = {}
+    by_key: dict[str, list[str]] = {}
     for arm in run.arms:
         key = key_of(run.arms[arm], 0)
         if key:
-            found.setdefault(key, []).append(arm)
-    made = []
-    for arms in found.values():
+            by_key.setdefault(key, []).append(arm)
+    every = []
+    for arms in by_key.values():
         # Of arms of different lengths the longest has every epoch; they share the statements.
-        stated = {seed: told for seed in run.seeds if (told := run.deals(arms[0], seed))}
+        stated = {seed: each for seed in run.seeds if (each := run.deals(arms[0], seed))}
         if stated:
             first = arms[0]
-            made.append(Deal(partition(run, first), dealt_ranks(run, first), tuple(arms), stated))
-    return made
+            every.append(Deal(partition(run, first), dealt_ranks(run, first), tuple(arms), stated))
+    return every
 
 
 def deal_of(run: Run, arm: str) -> Deal | None:
@@ -130,7 +131,7 @@ def course(run: Run, arm: str, stated: Statement) -> Course:
 def through(way: Course) -> list[int]:
     """For each rank the updates of an epoch in which it has samples."""
     pairs = zip(way.lists, way.each, strict=True)
-    return [-(-len(mine) // size) if size else 0 for mine, size in pairs]
+    return [-(-len(samples) // size) if size else 0 for samples, size in pairs]
 
 
 def same_samples(run: Run, arms: tuple[str, ...]) -> tuple[int, int]:
@@ -139,8 +140,8 @@ def same_samples(run: Run, arms: tuple[str, ...]) -> tuple[int, int]:
     alike = compared = 0
     for arm in arms:
         for seed in run.seeds:
-            found = [t.samples_sha256 for t in run.select(arm) if t.seed == seed]
-            known = [sha256 for sha256 in found if sha256]
+            recorded = [t.samples_sha256 for t in run.select(arm) if t.seed == seed]
+            known = [sha256 for sha256 in recorded if sha256]
             compared += len(known) > 1
             alike += len(known) > 1 and len(set(known)) == 1
     return alike, compared

@@ -6,13 +6,12 @@ capabilities"; Gustafson 1988, "Reevaluating Amdahl's law".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dualml.aggregation import ASYNCHRONOUS, REPLICAS
 from dualml.report import machine, ranks
-from dualml.report.model import Run
+from dualml.store.run import Run
 
 STRONG, WEAK = "strong", "weak"
 #: What may differ between one rank and n of them; with one there is nothing to aggregate.
@@ -51,30 +50,27 @@ def families(run: Run, *, pinned: bool = True) -> list[Family]:
     }
     found: list[Family] = []
     for kind in (STRONG, WEAK):
-        seen: set[str] = set()
-        for base in alone:
-            if (alike := ranks.key(run, base, *FREE)) not in seen:  # of equal arms one is the base
-                seen.add(alike)
-                found += _of(run, base, kind)
+        for equal in run.contrast.groups(alone, vary=FREE):
+            found += _of(run, equal[0], kind)
     return found
 
 
-def _identity(run: Run, arm: str, kind: str) -> str:
-    return ranks.key(run, arm, *FREE, *(["batch_size"] if kind == WEAK else []))
-
-
 def _of(run: Run, base: str, kind: str) -> list[Family]:
-    alike: dict[str, list[str]] = {}
-    for arm in ranks.several(run):
-        same = _identity(run, arm, kind) == _identity(run, base, kind)
-        if same and _batch_fits(run, arm, base, kind) and ranks.strategy(run, arm) != ASYNCHRONOUS:
-            alike.setdefault(json.dumps(ranks.aggregation(run, arm), sort_keys=True), []).append(
-                arm
-            )
-    if any(ranks.plain(run, arms[0]) for arms in alike.values()):
-        alike = {told: arms for told, arms in alike.items() if ranks.plain(run, arms[0])}
+    free = (*FREE, "batch_size") if kind == WEAK else FREE
+    alike = run.contrast.partners(
+        base,
+        vary=free,
+        where=lambda arm: (
+            ranks.size(run, arm) > 1
+            and _batch_fits(run, arm, base, kind)
+            and ranks.strategy(run, arm) != ASYNCHRONOUS
+        ),
+    )
+    ways = run.contrast.groups(alike, vary=[name for name in free if name != "aggregation"])
+    if any(ranks.plain(run, arms[0]) for arms in ways):
+        ways = [arms for arms in ways if ranks.plain(run, arms[0])]
     made = []
-    for arms in alike.values():
+    for arms in ways:
         by_size = {ranks.size(run, arm): arm for arm in reversed(arms)}
         in_order = tuple(by_size[n] for n in sorted(by_size))
         made.append(Family(kind, base, in_order, ranks.strategy(run, arms[0])))

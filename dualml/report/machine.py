@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dualml.machine import recorded_cores
-from dualml.report.model import Run
+from dualml.store.run import Run
+from dualml.words import Words
 
 
 def cores(run: Run, backend: str) -> int | None:
@@ -13,19 +14,19 @@ def cores(run: Run, backend: str) -> int | None:
 
 def crowded(run: Run) -> list[tuple[str, int, int, int]]:
     """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
-    found = []
+    out = []
     for backend in run.backends:
-        told = str((run.environment.get(backend) or {}).get("threads", ""))
+        recorded = str((run.environment.get(backend) or {}).get("threads", ""))
         have = cores(run, backend)
         if have is None:
             continue
-        usual = int(told) if told.isdecimal() else have
+        usual = int(recorded) if recorded.isdecimal() else have
         several = [t for t in run.trials if t.backend == backend and t.ok and t.world_size > 1]
         used = [(t.world_size * (t.threads or usual), t.world_size) for t in several]
         if used and max(used)[0] > have:
             busiest, ranks = max(used)
-            found.append((backend, ranks, busiest // ranks, have))
-    return found
+            out.append((backend, ranks, busiest // ranks, have))
+    return out
 
 
 def vector_bytes(run: Run) -> int | None:
@@ -39,3 +40,17 @@ def vector_bytes(run: Run) -> int | None:
         return model(str(run.experiment.get("model")), **sizes).nbytes()
     except UserError:
         return None
+
+
+def crowded_items(run: Run, words: Words) -> list[str]:
+    """The backends whose ranks had to share cores, with the numbers."""
+    return [
+        words(
+            "page.crowded_item",
+            backend=backend,
+            ranks=words.count("rank", n),
+            threads=words.count("thread", threads),
+            cores=words.count("core", have),
+        )
+        for backend, n, threads, have in crowded(run)
+    ]

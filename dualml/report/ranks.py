@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from statistics import median
-from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
-from dualml.experiment.aggregation import Aggregation
-from dualml.experiment.schema import Arm, Slow
-from dualml.report import numbers
-from dualml.report.model import Run, Trial
-from dualml.report.words import Words
+from dualml.aggregation.settings import Aggregation
+from dualml.experiment.schema import Slow
+from dualml.store.run import Run, Trial
+from dualml.words import Words, numbers
 
-#: What an experiment file leaves out.
-ARM: Mapping[str, Any] = {
-    name: field.get_default(call_default_factory=True)
-    for name, field in Arm.model_fields.items()
-    if not field.is_required()
-}
-AGGREGATION: Mapping[str, Any] = Aggregation().model_dump()
-SLOW: Mapping[str, Any] = Slow().model_dump()
-#: The kinds of handicap in the order of figures, and the key of `SLOW` that sets each.
+#: The kinds of handicap in the order of figures: the key of `Slow` that sets each, and by what its
+#: amount is multiplied to be shown.
 HANDICAPS = {
-    "compute": "compute",
-    "latency": "latency_s",
-    "bandwidth": "bandwidth_bytes_per_s",
-    "jitter": "jitter_s",
+    "compute": ("compute", 1.0),
+    "latency": ("latency_s", 1e3),
+    "bandwidth": ("bandwidth_bytes_per_s", 1e-6),
+    "jitter": ("jitter_s", 1e3),
 }
 
 
@@ -37,11 +27,11 @@ def distributed(run: Run) -> bool:
 
 
 def trains(run: Run, arm: str) -> bool:
-    return bool(run.arms[arm].get("kind", "train") == "train")
+    return run.settings[arm].kind == "train"
 
 
 def size(run: Run, arm: str) -> int:
-    return int(run.arms[arm].get("world_size") or 1)
+    return run.settings[arm].world_size
 
 
 def training(run: Run) -> list[str]:
@@ -53,35 +43,28 @@ def several(run: Run) -> list[str]:
     return [arm for arm in training(run) if size(run, arm) > 1 and not split(run, arm)]
 
 
+def ran(run: Run, arms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Arm and backend wherever a trial succeeded."""
+    return ((arm, b) for arm in arms for b in run.backends if run.select(arm, b))
+
+
 def split(run: Run, arm: str) -> bool:
     """Whether the ranks share one model."""
-    return run.arms[arm].get("split") is not None
+    return run.settings[arm].split is not None
 
 
-def measured(run: Run) -> list[Trial]:
-    """Successful trials of collectives, by arm and backend."""
-    return [
-        t
-        for arm in run.arms
-        for backend in run.backends
-        for t in run.select(arm, backend)
-        if t.collectives and t.collectives["rows"]
-    ]
-
-
-def aggregation(run: Run, arm: str) -> dict[str, Any]:
-    """How the arm's ranks combine what they find, with what the file leaves out."""
-    return {**AGGREGATION, **(run.arms[arm].get("aggregation") or {})}
+def aggregation(run: Run, arm: str) -> Aggregation:
+    return run.settings[arm].aggregation
 
 
 def strategy(run: Run, arm: str) -> str:
-    return str(aggregation(run, arm)["strategy"])
+    return aggregation(run, arm).strategy
 
 
 def plain(run: Run, arm: str) -> bool:
     """Nothing about its aggregation but the strategy was chosen."""
-    told = {**aggregation(run, arm), "strategy": AGGREGATION["strategy"]}
-    return told == dict(AGGREGATION) and strategy(run, arm) in _known()
+    others = aggregation(run, arm).model_copy(update={"strategy": Aggregation().strategy})
+    return others == Aggregation() and strategy(run, arm) in _known()
 
 
 def _known() -> list[str]:
@@ -93,8 +76,7 @@ def _known() -> list[str]:
 def strategies(run: Run) -> list[str]:
     """Every strategy that trained or was measured, in the order of tables."""
     used = {strategy(run, arm) for arm in several(run)}
-    for arm in run.arms:
-        used |= set(run.arms[arm].get("strategies") or ())
+    used |= {name for arm in run.settings.values() for name in arm.strategies}
     return [name for name in _known() if name in used] + sorted(used - set(_known()))
 
 
@@ -105,85 +87,58 @@ def exact(name: str) -> bool:
     return name in STRATEGIES and STRATEGIES[name].exact
 
 
-def slow(run: Run, arm: str) -> dict[str, Any] | None:
-    found = run.arms[arm].get("slow")
-    return {**SLOW, **found} if found else None
+def slow(run: Run, arm: str) -> Slow | None:
+    return run.settings[arm].slow
+
+
+def _amounts(s: Slow) -> dict[str, float]:
+    """Kind of handicap → its amount, of those that are set."""
+    usual = Slow()
+    return {
+        kind: factor * amount
+        for kind, (key, factor) in HANDICAPS.items()
+        if (amount := getattr(s, key)) not in (getattr(usual, key), None)
+    }
 
 
 def handicap(run: Run, arm: str) -> str:
     """The kind of the arm's handicap, or nothing."""
-    set_up = slow(run, arm)
-    if set_up is None:
-        return ""
-    return next((k for k, key in HANDICAPS.items() if set_up[key] not in (SLOW[key], None)), "")
+    s = slow(run, arm)
+    return next(iter(_amounts(s)), "") if s else ""
 
 
-def told_slow(run: Run, arm: str, words: Words) -> str:
+def handicap_text(run: Run, arm: str, words: Words) -> str:
     """``rank 1: compute × 4, from update 50 on``."""
     s = slow(run, arm)
     if s is None:
         return numbers.NONE
-    parts = []
-    for kind, key in HANDICAPS.items():
-        if s[key] not in (SLOW[key], None):
-            amount = {
-                "compute": f"{s[key]:g}",
-                "bandwidth": numbers.quantity(s[key] / 1e6),
-            }.get(kind, numbers.quantity(s[key] * 1e3))
-            parts.append(words(f"handicap.{kind}", amount=amount))
-    if s["since"] > 1:
-        parts.append(words("handicap.since", step=s["since"]))
-    return words("handicap.rank", rank=s["rank"], what=words("list.comma").join(parts))
-
-
-def key(run: Run, arm: str, *without: str) -> str:
-    """An arm's settings but those named (``slow``, ``optimizer.lr``), its group and how many seeds
-    it has, as text: equal for arms that otherwise do the same."""
-    whole = {**ARM, **run.arms[arm], "aggregation": aggregation(run, arm)}
-    for name in ("group", "seeds", *without):
-        outer, _, inner = name.partition(".")
-        if inner:
-            whole[outer] = {k: v for k, v in (whole[outer] or {}).items() if k != inner}
-        else:
-            whole.pop(outer, None)
-    return json.dumps(whole, sort_keys=True, default=str)
-
-
-def base_of(run: Run, arm: str) -> str | None:
-    """The same arm without its handicap; where there is none, one that trained for longer or
-    shorter."""
-    for more in ((), ("epochs", "updates")):
-        mine = key(run, arm, "slow", *more)
-        for other in several(run):
-            plain = other != arm and not run.arms[other].get("slow")
-            if plain and key(run, other, "slow", *more) == mine:
-                return other
-    return None
-
-
-def like(run: Run, arm: str, *without: str, **wanted: Any) -> str | None:
-    """Another arm that differs only in what ``without`` names (``aggregation.reduce``,
-    ``slow``) and whose aggregation is as ``wanted``."""
-    mine = key(run, arm, *without)
-    for other in several(run):
-        have = aggregation(run, other)
-        fits = all(have[k] == v for k, v in wanted.items())
-        if other != arm and fits and key(run, other, *without) == mine and run.select(other):
-            return other
-    return None
+    parts = [
+        words(f"handicap.{kind}", amount=numbers.quantity(amount))
+        for kind, amount in _amounts(s).items()
+    ]
+    parts += [words("handicap.since", step=s.since)] if s.since > 1 else []
+    return words("handicap.rank", rank=s.rank, what=words("list.comma").join(parts))
 
 
 def step_seconds(trial: Trial) -> float | None:
     """Training seconds per update (per global batch)."""
-    if trial.train_s and trial.updates:
-        return trial.train_s / trial.updates
-    return None
+    return trial.train_s / trial.updates if trial.train_s and trial.updates else None
 
 
 def mean_step(run: Run, arm: str, backend: str) -> float | None:
     """Median over the seeds."""
     found = [s for t in run.select(arm, backend) if (s := step_seconds(t)) is not None]
     return median(found) if found else None
+
+
+def loss(run: Run, arm: str, backend: str) -> float | None:
+    """At the end, mean over the seeds."""
+    return numbers.mean([t.final_loss for t in run.select(arm, backend)])
+
+
+def accuracy(run: Run, arm: str, backend: str) -> float | None:
+    """Of the test set at the end, mean over the seeds."""
+    return numbers.mean([t.test_accuracy for t in run.select(arm, backend)])
 
 
 def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
@@ -205,7 +160,7 @@ def average(rows: list[dict[str, float]]) -> dict[str, float]:
 
 def update_seconds(run: Run, arm: str, backend: str) -> float | None:
     """Mean over the ranks; of a handicap that sets in later the updates from then on."""
-    first = int((slow(run, arm) or SLOW)["since"]) - 1
+    first = (slow(run, arm) or Slow()).since - 1
     spent = [r["done"] - r["begin"] for t in run.select(arm, backend) for r in t.times]
     if first and spent and all(len(s) > first for s in spent):
         return sum(float(s[first:].mean()) for s in spent) / len(spent)

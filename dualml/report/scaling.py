@@ -8,10 +8,10 @@ from functools import partial
 
 from dualml.report import families, ranks
 from dualml.report.families import STRONG, Family, Room
-from dualml.report.model import Run, Trial
+from dualml.report.measures import epoch_seconds
 from dualml.report.spread import Spread, paired, spread
-from dualml.report.sweeps import epoch_seconds
-from dualml.report.words import Words
+from dualml.store.run import Run, Trial
+from dualml.words import Words
 
 #: Where the time of an update goes; ``rest`` lies between two updates.
 PARTS = ("gradient", "update", "wait", "transfer", "rest")

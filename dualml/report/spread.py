@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.parity.statistics import ENOUGH
-from dualml.report import numbers
-from dualml.report.cells import Cell
+from dualml.report.blocks import Cell
+from dualml.words import numbers
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ def spread(values: Iterable[float | None]) -> Spread | None:
         return Spread(mean, None, None, n)
     if n < ENOUGH:
         return Spread(mean, min(known), max(known), n)
-    from scipy import stats
+    from scipy import special  # `scipy.stats` takes a second to import
 
-    half = float(stats.t.ppf(0.975, n - 1)) * float(np.std(known, ddof=1)) / n**0.5
+    half = float(special.stdtrit(n - 1, 0.975)) * float(np.std(known, ddof=1)) / n**0.5
     return Spread(mean, mean - half, mean + half, n)
 
 
@@ -67,6 +67,6 @@ def cell(
 ) -> Cell:
     """The mean, beneath it the interval."""
     if s is None:
-        return Cell(numbers.NONE, "number")
+        return Cell(numbers.NONE)
     scaled = s.scaled(scale)
-    return Cell(text(scaled.mean), "number", note=interval(scaled, text))
+    return Cell(text(scaled.mean), note=interval(scaled, text))

@@ -1,179 +1,204 @@
-"""Split arms: how each is split, which whole model it is held against, which belong together."""
+"""Split arms: how each is split, which whole model it is compared with, which belong together."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+from dualml.errors import UserError
 from dualml.experiment.split import Split
-from dualml.report import numbers, ranks
-from dualml.report.model import Run
-from dualml.report.words import Words
-
-DEFAULTS: Mapping[str, Any] = Split().model_dump(mode="json")
-
-
-def split_arms(run: Run) -> list[str]:
-    return [arm for arm in ranks.training(run) if ranks.split(run, arm)]
+from dualml.report import ranks
+from dualml.split.mesh import Mesh
+from dualml.split.schedule import Grid
+from dualml.store.run import Run
+from dualml.words import Words, numbers
 
 
-def split(run: Run, arm: str) -> dict[str, Any]:
-    """The arm's settings, with what the file leaves out."""
-    return {**DEFAULTS, **(run.arms[arm].get("split") or {})}
+class SplitArm:
+    """An arm whose ranks share one model.
+
+    Attributes:
+        split: its settings; ``plan``: what the plan says of it, empty where there is none.
+        slow: whether one of its ranks has a handicap.
+        mesh: replicas, ranks of the pipeline, ranks that share every split layer.
+        depth: the number of stages; without a plan one for each rank of the pipeline.
+        cut: layers at which stages 1, 2, … begin.
+        piped: whether its micro-batches go through one pipeline of several ranks.
+        by_layer, inside: whether it is a pipeline, or split inside its layers, and nothing else.
+    """
+
+    def __init__(self, run: Run, name: str) -> None:
+        settings = run.settings[name]
+        self.run, self.name, self.model = run, name, model_of(run, name)
+        self.split = split = settings.split or Split()
+        self.plan: Mapping[str, Any] = run.splits.get(name) or {}
+        self.size, self.slow = ranks.size(run, name), settings.slow is not None
+        rest = max(1, self.size // (split.data * split.tensor))
+        self.mesh = mesh = Mesh(split.data, rest, split.tensor)
+        self.stages: list[list[str]] = list(self.plan.get("stages") or ())
+        self.depth = len(self.stages) or mesh.pipeline
+        self.cut: list[str] = list(self.plan.get("cut") or split.cut)
+        self.schedule = "grid" if split.grid else split.schedule
+        self.micro_batches, self.trainers = split.micro_batches, split.trainers
+        self.rpc = split.engine == "rpc"
+        self.piped = mesh.pipeline > 1 and split.trainers == 1 and not self.rpc
+        self.by_layer = self.piped and mesh.tensor == mesh.data == 1
+        self.inside = mesh.tensor > 1 and mesh.pipeline == mesh.data == 1
+
+    @property
+    def ways(self) -> list[str]:
+        """All in which it is split, keys of `splitting.WAYS`."""
+        mesh = self.mesh
+        there = {
+            "by_layer": mesh.pipeline > 1,
+            "inside": mesh.tensor > 1,
+            "mesh": sum(n > 1 for n in (mesh.data, mesh.pipeline, mesh.tensor)) > 1,
+            "trainers": self.trainers > 1,
+            "asynchronous": self.split.arrival == "asynchronous",
+            "rpc": self.rpc,
+        }
+        return [way for way, holds in there.items() if holds]
+
+    @property
+    def way(self) -> str:
+        """The one of them that says most."""
+        ranked = ("rpc", "asynchronous", "trainers", "mesh", "inside", "by_layer")
+        return next((way for way in ranked if way in self.ways), "by_layer")
+
+    @property
+    def look(self) -> tuple[Any, ...]:
+        """What makes its plan look different from others: in what it is split, and how often."""
+        mesh = self.mesh
+        return (
+            *(n > 1 for n in (mesh.data, mesh.pipeline, mesh.tensor)),
+            self.depth > mesh.pipeline,
+            self.trainers > 1,
+            self.rpc,
+        )
+
+    @cached_property
+    def grid(self) -> Grid | None:
+        """Its schedule; None where the plan has none that can be read."""
+        plan = self.plan
+        if not plan.get("grid") or self.rpc:
+            return None
+        place = list(plan["place"])
+        owners = [min(rank, 1) for rank in place] if self.trainers > 1 else place
+        try:
+            return Grid.parse(plan["grid"], owners, plan["micro_batches"])
+        except (UserError, KeyError):
+            return None
+
+    @property
+    def ideal_idle(self) -> float | None:
+        """Share of idle ticks, all passes being equally long; only of ranks with a row each."""
+        grid = self.grid if self.piped else None
+        return None if grid is None else grid.idle()
+
+    def planned(self, key: str, what: str = "nbytes") -> float:
+        """Sum over the plan's ``links`` or ``meetings``; with a batch as large as the plan's."""
+        return float(sum(each[what] for each in self.plan.get(key) or ()))
+
+    @property
+    def crossing_bytes(self) -> float:
+        """Of an update over all links and in all collectives."""
+        return self.planned("links") + self.planned("meetings")
+
+    @property
+    def crossing_calls(self) -> int:
+        return int(self.planned("links", "messages") + self.planned("meetings", "calls"))
+
+    def how(self, words: Words) -> str:
+        """``by layer in 2 stages, 1F1B, m = 4``."""
+        parts = []
+        if self.trainers > 1:
+            parts.append(words("splits.how.trainers", n=self.trainers))
+            parts.append(words(f"splits.how.{self.split.arrival}"))
+        elif self.mesh.pipeline > 1:
+            parts.append(words("splits.how.stages", n=self.depth))
+        if self.mesh.tensor > 1:
+            parts.append(words("splits.how.inside", n=self.mesh.tensor))
+        if self.mesh.data > 1:
+            parts.append(words("splits.how.data", n=self.mesh.data))
+        if self.rpc:
+            parts.append("RPC")
+        elif self.piped:
+            parts.append(schedule_name(self.schedule, words))
+        if self.micro_batches > 1 and self.trainers == 1:
+            parts.append(f"m = {self.micro_batches}")
+        return words("list.comma").join(parts) or numbers.NONE
 
 
-def plan(run: Run, arm: str) -> Mapping[str, Any]:
-    """What the plan says of the arm; empty where there is none."""
-    return run.splits.get(arm) or {}
-
-
-def model(run: Run, arm: str) -> str:
+def model_of(run: Run, arm: str) -> str:
     return str(run.arms[arm].get("model") or run.experiment.get("model") or "")
 
 
-@dataclass(frozen=True)
-class Mesh:
-    """Replicas, ranks of the pipeline, ranks that share every split layer."""
-
-    data: int
-    pipeline: int
-    tensor: int
-
-    def __str__(self) -> str:
-        return f"{self.data} × {self.pipeline} × {self.tensor}"
-
-
-def mesh(run: Run, arm: str) -> Mesh:
-    told = split(run, arm)
-    data, tensor = int(told["data"]), int(told["tensor"])
-    return Mesh(data, max(1, ranks.size(run, arm) // (data * tensor)), tensor)
-
-
-def stages(run: Run, arm: str) -> int:
-    """How many there are; without a plan one for each rank of the pipeline."""
-    return len(plan(run, arm).get("stages") or ()) or mesh(run, arm).pipeline
-
-
-def cut(run: Run, arm: str) -> list[str]:
-    """Layers at which stages 1, 2, … begin."""
-    return list(plan(run, arm).get("cut") or split(run, arm)["cut"])
-
-
-def piped(run: Run, arm: str) -> bool:
-    """Whether stages lie on different ranks, and the micro-batches go through one pipeline."""
-    told = split(run, arm)
-    return mesh(run, arm).pipeline > 1 and told["trainers"] == 1 and told["engine"] != "rpc"
-
-
-def inside(run: Run, arm: str) -> bool:
-    """Whether its layers are split inside and nothing else is."""
-    shape = mesh(run, arm)
-    return shape.tensor > 1 and shape.pipeline == shape.data == 1
-
-
-def by_layer(run: Run, arm: str) -> bool:
-    """Whether it is split by layer and in no other way."""
-    shape = mesh(run, arm)
-    return piped(run, arm) and shape.tensor == shape.data == 1
-
-
-def schedule(run: Run, arm: str) -> str:
-    told = split(run, arm)
-    return "grid" if told["grid"] else str(told["schedule"])
-
-
-def micro_batches(run: Run, arm: str) -> int:
-    return int(split(run, arm)["micro_batches"])
-
-
-def whole(run: Run, arm: str) -> str | None:
-    """The arm that trains the same with the whole model on one rank."""
-    for s in run.serial:
-        if s.arm == arm and s.against in run.arms:
-            return s.against
-    mine = ranks.key(run, arm, "split", "world_size", "slow")
-    for other in ranks.training(run):
-        alone = ranks.size(run, other) == 1 and not ranks.split(run, other)
-        if alone and ranks.key(run, other, "split", "world_size", "slow") == mine:
-            return other
-    return None
-
-
-def families(run: Run) -> dict[str | None, list[str]]:
-    """Whole arm → the arms that split it; None for those without one."""
-    found: dict[str | None, list[str]] = {}
-    for arm in split_arms(run):
-        found.setdefault(whole(run, arm), []).append(arm)
-    return found
-
-
-def identity(run: Run, arm: str, *without: str) -> str:
-    """Settings but those named, of the split ones as ``split.schedule``, as text; the cut counts,
-    not how it was found."""
-    told = {**split(run, arm), "cut": cut(run, arm)}
-    names = {name.removeprefix("split.") for name in without if name.startswith("split.")}
-    left = {k: v for k, v in told.items() if k not in {"balance", "stages", *names}}
-    others = [name for name in without if not name.startswith("split.")]
-    return ranks.key(run, arm, "split", *others) + json.dumps(left, sort_keys=True)
-
-
-def alike(run: Run, arms: Sequence[str], *without: str) -> list[list[str]]:
-    """Groups of arms that differ in nothing else; only those of two and more."""
-    found: dict[str, list[str]] = {}
-    for arm in arms:
-        found.setdefault(identity(run, arm, *without), []).append(arm)
-    return [group for group in found.values() if len(group) > 1]
-
-
-def healthy(run: Run, arms: Sequence[str]) -> list[str]:
-    """Those without a handicap."""
-    return [arm for arm in arms if not ranks.slow(run, arm)]
-
-
-def base_of(run: Run, arm: str) -> str | None:
-    """The same arm without its handicap."""
-    mine = identity(run, arm, "slow")
-    for other in healthy(run, split_arms(run)):
-        if identity(run, other, "slow") == mine and run.select(other):
-            return other
-    return None
-
-
-def kind(run: Run, arm: str) -> tuple[Any, ...]:
-    """What makes a plan look different from others: what it is split in, and how often."""
-    shape, told = mesh(run, arm), split(run, arm)
-    return (
-        *(n > 1 for n in (shape.data, shape.pipeline, shape.tensor)),
-        stages(run, arm) > shape.pipeline,
-        told["trainers"] > 1,
-        told["engine"],
-    )
-
-
-def told(run: Run, arm: str, words: Words) -> str:
-    """``by layer in 2 stages, 1F1B, m = 4``."""
-    shape, s = mesh(run, arm), split(run, arm)
-    parts = []
-    if s["trainers"] > 1:
-        parts.append(words("splits.told.trainers", n=s["trainers"]))
-        parts.append(words(f"splits.told.{s['arrival']}"))
-    elif shape.pipeline > 1:
-        parts.append(words("splits.told.stages", n=stages(run, arm)))
-    if shape.tensor > 1:
-        parts.append(words("splits.told.inside", n=shape.tensor))
-    if shape.data > 1:
-        parts.append(words("splits.told.data", n=shape.data))
-    if s["engine"] == "rpc":
-        parts.append("RPC")
-    elif shape.pipeline > 1 and s["trainers"] == 1:
-        parts.append(called(schedule(run, arm), words))
-    if s["micro_batches"] > 1 and s["trainers"] == 1:
-        parts.append(f"m = {s['micro_batches']}")
-    return words("list.comma").join(parts) or numbers.NONE
-
-
-def called(name: str, words: Words) -> str:
-    """A schedule's name."""
+def schedule_name(name: str, words: Words) -> str:
     return words.either(f"splits.schedule.{name}", name)
+
+
+class Splits:
+    """The split arms of a run, in the experiment's order."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        names = [arm for arm in ranks.training(run) if ranks.split(run, arm)]
+        self.by_name = {name: SplitArm(run, name) for name in names}
+
+    def __iter__(self) -> Iterator[SplitArm]:
+        return iter(self.by_name.values())
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name)
+
+    @property
+    def pipelines(self) -> list[SplitArm]:
+        """Those whose stages follow a schedule."""
+        return [arm for arm in self if arm.piped]
+
+    def whole(self, arm: SplitArm) -> str | None:
+        """The arm that trains the same with the whole model on one rank."""
+        for s in self.run.serial:
+            if s.arm == arm.name and s.against in self.run.arms:
+                return s.against
+        return self.run.contrast.partner(
+            arm.name,
+            vary=("split", "world_size", "slow"),
+            where=lambda name: ranks.size(self.run, name) == 1,
+        )
+
+    @cached_property
+    def families(self) -> dict[str | None, list[SplitArm]]:
+        """Whole arm → the arms that split it; None for those without one."""
+        families: dict[str | None, list[SplitArm]] = {}
+        for arm in self:
+            families.setdefault(self.whole(arm), []).append(arm)
+        return families
+
+    def groups(self, among: Sequence[SplitArm], *vary: str) -> list[list[SplitArm]]:
+        """Those that ran and differ in nothing else; of two and more."""
+        names = [arm.name for arm in among if self.run.select(arm.name)]
+        groups = self.run.contrast.groups(names, vary=vary)
+        return [[self.by_name[name] for name in group] for group in groups if len(group) > 1]
+
+    def partners(self, arm: SplitArm, *vary: str) -> list[SplitArm]:
+        """The other split arms that differ from one in nothing else."""
+        names = self.run.contrast.partners(arm.name, vary=vary)
+        return [self.by_name[name] for name in names if name in self.by_name]
+
+    def slowed(self) -> list[tuple[SplitArm, SplitArm]]:
+        """Arms with a slow rank, each with the arm that does the same without."""
+        pairs = []
+        for arm in self:
+            if arm.slow and self.run.select(arm.name):
+                base = self.run.contrast.without_slow_node(
+                    arm.name, where=lambda name: bool(self.run.select(name))
+                )
+                pairs += [(arm, self.by_name[base])] if base in self.by_name else []
+        return pairs
+
+
+def healthy(arms: Iterable[SplitArm]) -> list[SplitArm]:
+    """Those without a slow rank."""
+    return [arm for arm in arms if not arm.slow]

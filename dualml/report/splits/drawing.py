@@ -1,64 +1,98 @@
-"""A split plan drawn: ranks as boxes with layers, messages as arrows, collectives as brackets."""
+"""A split plan drawn: ranks as boxes with layers, messages as arrows, collectives as brackets.
+
+One unit of both axes is a pixel, so that texts fit their boxes.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from dualml.report import style
-from dualml.report.collectives import size_of
-from dualml.report.splits.layers import Line
-from dualml.report.words import Words
+from dualml.report.draw.palette import SMALL
+from dualml.report.draw.text import width
+from dualml.report.figure import (
+    NOBODY,
+    Arrow,
+    Axis,
+    Box,
+    Figure,
+    Key,
+    Line,
+    Mark,
+    Owner,
+    Panel,
+    Text,
+)
+from dualml.report.splits.layers import LayerLine, collective_name, lines
+from dualml.words import Words, numbers
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+FORWARD, BACKWARD = Owner(series="F"), Owner(series="B")
+TOGETHER = Owner(series="collective")  # also what is a slice
+KEYS = [
+    Key("series", "F", color="forward", stroke="line", listed=False),
+    Key("series", "B", color="backward", stroke="line", listed=False),
+    Key("series", "collective", color="plum", stroke="line", listed=False),
+]
+LINE = 16.0  # of text in a box
+#: A box, by boxes in a row: with arrows between them, and without.
+WIDE = {1: 326.0, 2: 264.0, 3: 180.0, 4: 144.0}
+BROAD = {1: 326.0, 2: 326.0, 3: 259.0, 4: 197.0}
+ACROSS, DOWN = 166.0, 60.0  # between boxes
+BRACKET, BELOW = 42.0, 19.0  # a bracket below them, and a line of text
 
-FORWARD, BACKWARD, TOGETHER = "#2E6DA4", "#C9651B", "#6F5AA0"
-SLICE = "#6F5AA0"
-LINE, FONT = 0.165, 7.5  # inches of a line, points
-LETTER = 0.058  # inches of a letter
-#: Inches of a box, by boxes in a row: with arrows between them, and without.
-WIDE = {1: 3.4, 2: 2.75, 3: 1.95, 4: 1.5}
-BROAD = {1: 3.4, 2: 3.4, 3: 2.7, 4: 2.05}
-ACROSS, DOWN = 1.75, 0.62  # inches between boxes
-BRACKET = 0.44  # inches of a bracket below them
+
+def plan_figure(
+    name: str, plan: Mapping[str, Any], words: Words, caption: str = "", alt: str = ""
+) -> Figure:
+    """What `SplitPlan.describe` gives, drawn.
+
+    Args:
+        name: of the figure, unique on a page.
+    """
+    drawing = Drawing(plan, words)
+    wide, height = drawing.width + 4, drawing.height + 6
+    x = Axis(low=-2, high=wide - 2, hidden=True)
+    y = Axis(low=-2, high=height - 2, hidden=True, flip=True)
+    panel = Panel(list(drawing.marks()), x, y, height=height)
+    return Figure(name, caption, alt, [panel], KEYS, width=wide)
 
 
 class Drawing:
     """Boxes in columns: the ranks of a pipeline side by side, those of a slice or replica below
     one another; all side by side where there is no pipeline."""
 
-    def __init__(
-        self, plan: Mapping[str, Any], boxes: Mapping[int, list[Line]], words: Words
-    ) -> None:
-        self.plan, self.boxes, self.words = plan, boxes, words
-        ranks, trainers = plan["ranks"], plan.get("trainers", 1)
+    def __init__(self, plan: Mapping[str, Any], words: Words) -> None:
+        self.plan, self.words = plan, words
+        self.texts = {r["rank"]: lines(plan, r["rank"], words) for r in plan["ranks"]}
         self.flat = plan["mesh"]["pipeline"] == 1
-        self.at: dict[int, tuple[int, int]] = {}
-        for r in ranks:
-            column = r["rank"] if self.flat else r["pipeline"]
-            row = 0 if self.flat else r["data"] * plan["mesh"]["tensor"] + r["tensor"]
-            if plan.get("engine") == "rpc":  # the driver calls all the others
-                driver = plan.get("driver", 0)
-                column = int(r["rank"] != driver)
-                row = r["rank"] - (r["rank"] > driver) if column else 0
-            elif trainers > 1 and r["rank"]:
-                column, row = 1, r["rank"] - 1
-            self.at[r["rank"]] = (column, row)
-        self.columns = 1 + max(c for c, _ in self.at.values())
-        self.rows = 1 + max(r for _, r in self.at.values())
-        self.wide = (BROAD if self.flat else WIDE).get(self.columns, 1.5)
-        self.gap = 0.25 if self.flat else ACROSS if self.columns < 4 else 0.9
-        self.tall = 0.34 + LINE * max(map(len, boxes.values()))
-        self.width = self.columns * self.wide + (self.columns - 1) * self.gap
-        self.below = [m for m in plan["meetings"] if self.flat or not self._neighbours(m)]
+        self.at = {r["rank"]: self._place(r) for r in plan["ranks"]}
+        columns = 1 + max(column for column, _ in self.at.values())
+        rows = 1 + max(row for _, row in self.at.values())
+        self.wide = (BROAD if self.flat else WIDE).get(columns, 1.5)
+        self.gap = 24.0 if self.flat else ACROSS if columns < 4 else 86.0
+        self.tall = 34.0 + LINE * max(map(len, self.texts.values()))
+        self.width = columns * self.wide + (columns - 1) * self.gap
+        self.below = [c for c in plan["meetings"] if self.flat or not self._neighbours(c)]
         self.wrapped = [x for x in plan["links"] if self._apart(x) > 1]
-        self.bottom = self.rows * self.tall + (self.rows - 1) * DOWN
-        self.height = self.bottom + BRACKET * len(self.below) + 0.2 * len(self.wrapped)
+        self.bottom = rows * self.tall + (rows - 1) * DOWN
+        self.height = self.bottom + BRACKET * len(self.below) + BELOW * len(self.wrapped)
 
-    def _neighbours(self, meeting: Mapping[str, Any]) -> bool:
-        places = [self.at[r] for r in meeting["ranks"]]
+    def _place(self, r: Mapping[str, Any]) -> tuple[int, int]:
+        """Column and row of a rank."""
+        rank, plan = r["rank"], self.plan
+        if plan.get("engine") == "rpc":  # the driver calls all the others
+            driver = plan.get("driver", 0)
+            return (0, 0) if rank == driver else (1, rank - (rank > driver))
+        if plan.get("trainers", 1) > 1 and rank:
+            return 1, rank - 1
+        if self.flat:
+            return rank, 0
+        return r["pipeline"], r["data"] * plan["mesh"]["tensor"] + r["tensor"]
+
+    def _neighbours(self, collective: Mapping[str, Any]) -> bool:
+        """Whether its boxes stand directly below one another."""
+        places = [self.at[rank] for rank in collective["ranks"]]
         rows = sorted(row for _, row in places)
         return len({c for c, _ in places}) == 1 and rows == list(range(rows[0], rows[-1] + 1))
 
@@ -73,134 +107,115 @@ class Drawing:
 
     def tallness(self, rank: int) -> float:
         """A server is as tall as all its trainers."""
-        alone = sum(c == self.at[rank][0] for c, _ in self.at.values()) == 1
+        alone = sum(column == self.at[rank][0] for column, _ in self.at.values()) == 1
         return self.bottom if alone else self.tall
 
-    def draw(self, axes: Axes) -> None:
-        for rank, text in self.boxes.items():
-            self._box(axes, rank, text)
-        pairs = {(x["source"], x["target"]) for x in self.plan["links"]}
-        for source, target in sorted(pairs):
-            here = [x for x in self.plan["links"] if (x["source"], x["target"]) == (source, target)]
-            if self._apart(here[0]) == 1:
-                self._arrow(axes, source, target, here)
-        self._columns(axes)
+    def marks(self) -> Iterator[Mark]:
+        for rank, texts in self.texts.items():
+            yield from self._box(rank, texts)
+        links = self.plan["links"]
+        for source, target in sorted({(x["source"], x["target"]) for x in links}):
+            between = [x for x in links if (x["source"], x["target"]) == (source, target)]
+            if self._apart(between[0]) == 1:
+                yield from self._arrow(source, target, between)
+        yield from self._columns()
         y = self.bottom
-        for meeting in self.below:
-            y = self._bracket(axes, meeting, y)
+        for collective in self.below:
+            yield from self._bracket(collective, y)
+            y += BRACKET
         for x in self.wrapped:
-            y += 0.2
-            axes.text(0, y, f"{x['source']} → {x['target']}: {self._sent(x)}", fontsize=FONT)
+            y += BELOW
+            sent = f"{self._what(x)} {self._amount(x)}"
+            yield Text(0, y, f"{x['source']} → {x['target']}: {sent}", small=True)
 
-    def _box(self, axes: Axes, rank: int, text: Sequence[Line]) -> None:
-        from matplotlib.patches import FancyBboxPatch
-
+    def _box(self, rank: int, texts: Sequence[LayerLine]) -> Iterator[Mark]:
         x, y = self.left(rank), self.top(rank)
-        axes.add_patch(
-            FancyBboxPatch(
-                (x, y), self.wide, self.tallness(rank), boxstyle="round,pad=0,rounding_size=0.06",
-                facecolor="#F7F7F5", edgecolor="#8A8A8A", linewidth=0.9, zorder=2,
-            )
-        )  # fmt: skip
-        axes.text(x + 0.1, y + 0.17, self._title(rank), fontsize=8.5, fontweight="bold",
-                  va="center", zorder=3)  # fmt: skip
-        room = self.wide - 0.2
-        for number, line in enumerate(text):
-            at = y + 0.38 + LINE * number
-            left = _fitted(line.text, room - LETTER * len(line.right) - 0.1)
-            axes.text(x + 0.1, at, left, fontsize=FONT, va="center", zorder=3,
-                      color="#777777" if line.title else style.INK,
-                      fontstyle="italic" if line.title else "normal")  # fmt: skip
-            axes.text(x + self.wide - 0.1, at, line.right, fontsize=FONT, va="center", ha="right",
-                      color=SLICE if line.split else "#777777", zorder=3)  # fmt: skip
+        yield Box(x, y, self.wide, self.tallness(rank), frame=True)
+        yield Text(x + 10, y + 16, self._title(rank), look="bold")
+        for number, line in enumerate(texts):
+            at, right = y + 36 + LINE * number, x + self.wide - 10
+            space = self.wide - 28 - width(line.right, SMALL)
+            yield Text(x + 10, at, _fitted(line.text, space), small=True)
+            if line.right:
+                owner = TOGETHER if line.split else NOBODY
+                yield Text(right, at, line.right, owner, "right", small=True, muted=not line.split)
 
     def _title(self, rank: int) -> str:
-        told = self.words("value.rank", rank=rank)
+        title, role = self.words("value.rank", rank=rank), ""
         if self.plan.get("trainers", 1) > 1:
             role = "server" if rank == 0 else "trainer"
         elif self.plan.get("engine") == "rpc" and rank == self.plan.get("driver"):
             role = "driver"
-        else:
-            return told
-        return f"{told}{self.words('list.colon')}{self.words(f'splits.role.{role}')}"
+        return title + (
+            self.words("list.colon") + self.words(f"splits.role.{role}") if role else ""
+        )
 
     def _arrow(
-        self, axes: Axes, source: int, target: int, here: Sequence[Mapping[str, Any]]
-    ) -> None:
+        self, source: int, target: int, links: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Mark]:
         """To the right above the middle, to the left below it; what it carries beside it."""
         right = self.at[source][0] < self.at[target][0]
         begin = self.left(source) + (self.wide if right else 0)
         end = self.left(target) + (0 if right else self.wide)
         narrow = source if self.tallness(source) <= self.tallness(target) else target
-        middle = self.top(narrow) + self.tallness(narrow) / 2
-        y = middle + (-0.11 if right else 0.11)
-        axes.annotate("", xy=(end, y), xytext=(begin, y), zorder=3,
-                      arrowprops={"arrowstyle": "-|>", "linewidth": 1.3, "shrinkA": 1, "shrinkB": 1,
-                                  "color": FORWARD if right else BACKWARD})  # fmt: skip
-        texts = [part for x in here for part in self._carried(x, len(here) == 1)]
-        for number, (text, color) in enumerate(reversed(texts) if right else texts):
-            shift = 0.12 + 0.145 * number
-            at = y - shift if right else y + shift
-            axes.text((begin + end) / 2, at, text, fontsize=FONT - 0.5, ha="center", va="center",
-                      color=color)  # fmt: skip
+        up = -1 if right else 1
+        y = self.top(narrow) + self.tallness(narrow) / 2 + 11 * up
+        yield Arrow(begin, y, end, y, FORWARD if right else BACKWARD)
+        texts = [pair for x in links for pair in self._carried(x, len(links) == 1)]
+        for number, (text, owner) in enumerate(reversed(texts) if right else texts):
+            at = y + up * (11 + 14 * number)
+            yield Text((begin + end) / 2, at, text, owner, "center", small=True)
 
-    def _carried(self, link: Mapping[str, Any], alone: bool) -> list[tuple[str, str]]:
-        color = BACKWARD if link["what"] == "gradients" else FORWARD
+    def _carried(self, link: Mapping[str, Any], alone: bool) -> list[tuple[str, Owner]]:
+        owner = BACKWARD if link["what"] == "gradients" else FORWARD
         if not alone:
-            return [(f"{self._what(link)} {size_of(link['nbytes'])}", color)]
-        return [(self._what(link), color), (self._amount(link["nbytes"], link["messages"]), color)]
+            return [(f"{self._what(link)} {numbers.nbytes(link['nbytes'])}", owner)]
+        return [(self._what(link), owner), (self._amount(link), owner)]
 
     def _what(self, link: Mapping[str, Any]) -> str:
         return self.words.either(f"splits.what.{link['what']}", str(link["what"]))
 
-    def _amount(self, nbytes: float, n: int) -> str:
-        return self.words(
-            "splits.amount", size=size_of(nbytes), messages=self.words.count("message", n)
-        )
+    def _amount(self, link: Mapping[str, Any]) -> str:
+        messages = self.words.count("message", link["messages"])
+        return self.words("splits.amount", size=numbers.nbytes(link["nbytes"]), messages=messages)
 
-    def _sent(self, link: Mapping[str, Any]) -> str:
-        return f"{self._what(link)} {self._amount(link['nbytes'], link['messages'])}"
-
-    def _columns(self, axes: Axes) -> None:
+    def _columns(self) -> Iterator[Mark]:
         """Collectives of boxes below one another, between them."""
         groups: dict[tuple[int, ...], list[str]] = {}
-        for meeting in self.plan["meetings"]:
-            if meeting not in self.below:
-                groups.setdefault(tuple(meeting["ranks"]), []).append(self.met(meeting))
+        for collective in self.plan["meetings"]:
+            if collective not in self.below:
+                texts = groups.setdefault(tuple(collective["ranks"]), [])
+                texts.append(self._collective(collective))
         for members, texts in groups.items():
-            ordered = sorted(members, key=lambda r: self.at[r][1])
-            for number, (a, b) in enumerate(itertools.pairwise(ordered)):
-                x = self.left(a) + 0.22
-                axes.annotate("", xy=(x, self.top(b)), xytext=(x, self.top(a) + self.tall),
-                              arrowprops={"arrowstyle": "<|-|>", "linewidth": 1.3, "shrinkA": 1,
-                                          "shrinkB": 1, "color": TOGETHER})  # fmt: skip
-                if number == 0:
-                    y = self.top(a) + self.tall + DOWN / 2
-                    for k, text in enumerate(texts):
-                        at = y + 0.15 * (k - (len(texts) - 1) / 2)
-                        axes.text(x + 0.12, at, text, fontsize=FONT - 0.5, va="center",
-                                  color=TOGETHER)  # fmt: skip
+            ordered = sorted(members, key=lambda rank: self.at[rank][1])
+            for a, b in itertools.pairwise(ordered):
+                x = self.left(a) + 22
+                yield Arrow(x, self.top(a) + self.tall, x, self.top(b), TOGETHER, both=True)
+            y = self.top(ordered[0]) + self.tall + DOWN / 2
+            for number, text in enumerate(texts):
+                at = y + 14 * (number - (len(texts) - 1) / 2)
+                yield Text(self.left(ordered[0]) + 34, at, text, TOGETHER, small=True)
 
-    def met(self, meeting: Mapping[str, Any]) -> str:
-        kind = str(meeting["kind"]).replace(" ", "_")
-        told = self.words.either(f"splits.meeting.{kind}", str(meeting["kind"]))
-        calls = self.words.count("call", meeting["calls"])
-        size = self.words("splits.calls", size=size_of(meeting["nbytes"]), calls=calls)
-        return f"{told}{self.words('list.colon')}{size}"
+    def _collective(self, collective: Mapping[str, Any]) -> str:
+        calls = self.words.count("call", collective["calls"])
+        size = self.words("splits.calls", size=numbers.nbytes(collective["nbytes"]), calls=calls)
+        return f"{collective_name(collective['kind'], self.words)}{self.words('list.colon')}{size}"
 
-    def _bracket(self, axes: Axes, meeting: Mapping[str, Any], y: float) -> float:
-        """Under all boxes; where the next one goes."""
-        middles = [self.left(r) + self.wide / 2 for r in sorted(meeting["ranks"])]
-        low = y + 0.2
-        axes.plot([middles[0], middles[-1]], [low, low], color=TOGETHER, linewidth=1.3)
+    def _bracket(self, collective: Mapping[str, Any], y: float) -> Iterator[Mark]:
+        """Under all boxes."""
+        middles = [self.left(rank) + self.wide / 2 for rank in sorted(collective["ranks"])]
+        first, last, low = middles[0], middles[-1], y + 19
+        yield Line([first, last], [low, low], TOGETHER)
         for x in middles:
-            axes.plot([x, x], [y + 0.06, low], color=TOGETHER, linewidth=1.3)
-        axes.text(sum((middles[0], middles[-1])) / 2, low + 0.13, self.met(meeting),
-                  fontsize=FONT, ha="center", va="center", color=TOGETHER)  # fmt: skip
-        return y + BRACKET
+            yield Line([x, x], [y + 6, low], TOGETHER)
+        text = self._collective(collective)
+        yield Text((first + last) / 2, low + 12, text, TOGETHER, "center", small=True)
 
 
-def _fitted(text: str, room: float) -> str:
-    """As much of a text as there is room for, a Chinese letter counting twice."""
-    most = max(3, int(room / LETTER))
-    return text if len(text) <= most else text[: most - 1].rstrip(" ,、") + "…"
+def _fitted(text: str, pixels: float) -> str:
+    """As much of a text as there is space for."""
+    if width(text, SMALL) <= pixels:
+        return text
+    while len(text) > 2 and width(f"{text}…", SMALL) > pixels:
+        text = text[:-1]
+    return text.rstrip(" ,、") + "…"

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.report.model import Array, Run, Trial
-from dualml.report.pipelines import Row
-from dualml.report.splits import arms
+from dualml.report.splits.arms import SplitArm
+from dualml.report.splits.gantt import Row
 from dualml.split.measured import COLLECTIVE, RECEIVE, REDUCE, SEND
 from dualml.split.timeline import KINDS
+from dualml.store.run import Array, Trial
 
 Events = Mapping[str, Array]
 Key = tuple[float, float, float, float, float]  # replica and slice, update, stage, micro-batch, way
@@ -26,7 +25,7 @@ def steps(trial: Trial) -> NDArray[np.float64]:
     return np.array(sorted(set.intersection(*sets))) if sets else np.zeros(0)
 
 
-def typical(trial: Trial) -> float | None:
+def median_update(trial: Trial) -> float | None:
     """The update whose duration, from the first event of any rank to the last, is the median."""
     lengths = {}
     for step in steps(trial):
@@ -37,41 +36,40 @@ def typical(trial: Trial) -> float | None:
 
 
 def _times(events: Events, step: float) -> tuple[float, float]:
-    mine = events["step"] == step
-    return float(events["begin"][mine].min()), float(events["end"][mine].max())
+    chosen = events["step"] == step
+    return float(events["begin"][chosen].min()), float(events["end"][chosen].max())
 
 
-def rows(run: Run, trial: Trial) -> list[Row]:
-    """The typical update as `timeline_figure` takes it; a message is on its way from its sending
-    until the receiver, where it was waiting, has it."""
-    step = typical(trial)
+def rows(arm: SplitArm, trial: Trial) -> list[Row]:
+    """The median update for a `gantt.timeline`; a message is on its way from its sending until the
+    receiver, where it was waiting, has it."""
+    step = median_update(trial)
     if step is None:
         return []
-    places = _rows(run, trial.arm)
+    places = _places(arm)
     received = dict(_messages(trial, RECEIVE, step, places))
-    made: list[Row] = []
+    rows: list[Row] = []
     for rank, events in enumerate(trial.timelines):
         for i in np.flatnonzero(events["step"] == step):
-            name, stage = KINDS[int(events["kind"][i])], int(events["stage"][i])
+            kind, stage = KINDS[int(events["kind"][i])], int(events["stage"][i])
             begin, end = float(events["begin"][i]), float(events["end"][i])
             label = ""
-            if name in ("F", "B") and stage >= 0:
-                label = f"{stage}{name}{int(events['micro'][i])}"
-            if name == "send":
+            if kind in ("F", "B") and stage >= 0:
+                label = f"{stage}{kind}{int(events['micro'][i])}"
+            if kind == "send":
                 if stage < 0 or events["bytes"][i] <= 0:
                     continue
-                there = received.get(_key(events, i, places[rank]))
-                if there is not None and there[0] <= end:
-                    end = max(end, there[1])
-            made.append((rank, label, name, begin, end))
-    return made
+                waited = received.get(_key(events, i, places[rank]))
+                if waited is not None and waited[0] <= end:
+                    end = max(end, waited[1])
+            rows.append((rank, label, kind, begin, end))
+    return rows
 
 
-def _rows(run: Run, arm: str) -> list[float]:
+def _places(arm: SplitArm) -> list[float]:
     """Rank → a number for its replica and slice: messages stay inside."""
-    ranks = arms.plan(run, arm).get("ranks") or ()
-    made = [1000.0 * r["data"] + r["tensor"] for r in ranks]
-    return made or [0.0] * 1000
+    places = [1000.0 * r["data"] + r["tensor"] for r in arm.plan.get("ranks") or ()]
+    return places or [0.0] * 1000
 
 
 def _key(events: Events, i: int, place: float) -> Key:
@@ -90,68 +88,68 @@ def _messages(
         if step is not None:
             chosen = chosen & (events["step"] == step)
         for i in np.flatnonzero(chosen):
-            told = tuple(float(events[name][i]) for name in ("begin", "end", "bytes"))
-            yield _key(events, int(i), places[rank]), (told[0], told[1], told[2])
+            begin, end, nbytes = (float(events[name][i]) for name in ("begin", "end", "bytes"))
+            yield _key(events, int(i), places[rank]), (begin, end, nbytes)
 
 
 # --- bytes and seconds ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Met:
-    """Mean calls and bytes of a kind of collective in an update, on one rank."""
+class Calls:
+    """Mean number and bytes of a kind of collective in an update, on one rank."""
 
     calls: float
     nbytes: float
 
 
-def met(trial: Trial, rank: int) -> dict[str, Met]:
+def collectives(trial: Trial, rank: int) -> dict[str, Calls]:
     """``forward`` and ``backward`` inside layers, ``gradients``: as the rank recorded them."""
     if rank >= len(trial.timelines):
         return {}
-    events, n = trial.timelines[rank], len(steps(trial))
-    found = {}
-    inside = np.isin(events["step"], steps(trial))
-    for name, kind, way in (
-        ("forward", COLLECTIVE, 0.0), ("backward", COLLECTIVE, 1.0), ("gradients", REDUCE, None),
-    ):  # fmt: skip
-        chosen = inside & (events["kind"] == kind)
-        if way is not None:
-            chosen = chosen & (events["backward"] == way)
-        if n and chosen.any():
-            found[name] = Met(float(chosen.sum()) / n, float(events["bytes"][chosen].sum()) / n)
-    return found
+    events, updates = trial.timelines[rank], steps(trial)
+    recorded = np.isin(events["step"], updates)
+    by_way = {
+        "forward": (events["kind"] == COLLECTIVE) & (events["backward"] == 0),
+        "backward": (events["kind"] == COLLECTIVE) & (events["backward"] == 1),
+        "gradients": events["kind"] == REDUCE,
+    }
+    n = len(updates)
+    return {
+        way: Calls(float(chosen.sum()) / n, float(events["bytes"][chosen].sum()) / n)
+        for way, of_way in by_way.items()
+        if n and (chosen := recorded & of_way).any()
+    }
 
 
-def message_times(run: Run, trial: Trial) -> Iterator[tuple[int, float]]:
-    """(bytes, seconds) of every message for which its receiver waited when it was sent: from
+def message_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float]]:
+    """(2, bytes, seconds) of every message for which its receiver waited when it was sent: from
     sending until it is there."""
-    places = _rows(run, trial.arm)
+    places = _places(arm)
     sent = dict(_messages(trial, SEND, None, places))
     for key, (begin, end, _) in _messages(trial, RECEIVE, None, places):
-        there = sent.get(key)
-        if there is not None and there[2] > 0 and begin <= there[0] < end:
-            yield int(there[2]), end - there[0]
+        start, _, nbytes = sent.get(key, (0.0, 0.0, 0.0))
+        if nbytes > 0 and begin <= start < end:
+            yield 2, int(nbytes), end - start
 
 
-def collective_times(run: Run, trial: Trial) -> Iterator[tuple[int, int, float]]:
+def collective_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float]]:
     """(ranks, bytes, seconds) of every all-reduce, from when the last rank comes to when the last
     one goes."""
-    plan: Mapping[str, Any] = arms.plan(run, trial.arm)
-    meetings = plan.get("meetings") or ()
-    for kind, names in ((COLLECTIVE, ("forward", "backward")), (REDUCE, ("gradients",))):
-        mine = [m for m in meetings if m["kind"].split(" ")[-1] in names]
-        if not mine or any(not m["kind"].startswith("all_reduce") for m in mine):
+    planned = arm.plan.get("meetings") or ()
+    for kind, ways in ((COLLECTIVE, ("forward", "backward")), (REDUCE, ("gradients",))):
+        chosen = [c for c in planned if c["kind"].split(" ")[-1] in ways]
+        if any(not c["kind"].startswith("all_reduce") for c in chosen):
             continue  # what was gathered cannot be told apart
-        for group in {tuple(m["ranks"]) for m in mine}:
+        for group in {tuple(c["ranks"]) for c in chosen}:
             if max(group) < len(trial.timelines):
                 yield from _together(trial, group, kind)
 
 
 def _together(trial: Trial, group: tuple[int, ...], kind: int) -> Iterator[tuple[int, int, float]]:
-    chosen = [np.flatnonzero(trial.timelines[r]["kind"] == kind) for r in group]
+    chosen = [np.flatnonzero(trial.timelines[rank]["kind"] == kind) for rank in group]
     for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may be forgotten
-        at = [(trial.timelines[r], order[-n]) for r, order in zip(group, chosen, strict=True)]
+        at = [(trial.timelines[rank], order[-n]) for rank, order in zip(group, chosen, strict=True)]
         nbytes = {int(events["bytes"][i]) for events, i in at}
         seconds = max(e["end"][i] for e, i in at) - max(e["begin"][i] for e, i in at)
         if len(nbytes) == 1 and min(nbytes) > 0 and seconds > 0:

@@ -1,0 +1,29 @@
+"""A card of the principle: a way to do something in formulas and words, and who used it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dualml.report.blocks import Block, Card, Formula, Prose
+from dualml.report.listing import several
+from dualml.words import Words
+
+
+def card(
+    words: Words,
+    title: str,
+    formulas: Sequence[str],
+    explanation: str,
+    arms: Sequence[str],
+    *,
+    counts: Sequence[str] = (),
+    source: str = "",
+    most: int = 12,
+    code: bool = False,
+) -> Card:
+    """Formulas, what they mean, then small what they come to, the first arms and the source."""
+    colon = words("list.colon")
+    small = [*counts, words("page.arms") + colon + ", ".join(several(arms, words, most))]
+    small += [words("page.source") + colon + source] if source else []
+    blocks: list[Block] = [*map(Formula, formulas), Prose(explanation)]
+    return Card(title, [*blocks, *(Prose(text, small=True) for text in small)], code)

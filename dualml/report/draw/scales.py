@@ -1,0 +1,193 @@
+"""Scales: positions on an axis as pixels, the ends of an axis, and its ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.report.figure import Axis, Values
+
+LINEAR_PART = 0.3  # of a decade: what symlog gives to values below 1
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis with its ends, ``low`` at pixel ``start`` and ``high`` at ``end``."""
+
+    axis: Axis
+    kind: str
+    low: float
+    high: float
+    start: float = 0.0
+    end: float = 1.0
+
+    def __call__(self, value: float) -> float:
+        return float(self.many([value])[0])
+
+    def many(self, values: Values) -> NDArray[np.float64]:
+        """Pixels; NaN for what the scale cannot show."""
+        a, b = (float(v) for v in _warp(np.array([self.low, self.high]), self.kind))
+        share = (_warp(np.asarray(values, dtype=float), self.kind) - a) / ((b - a) or 1.0)
+        return np.asarray(self.start + (self.end - self.start) * share)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Positions inside the ends with their labels, as many as there is room for."""
+        if self.axis.ticks is not None:
+            return [t for t in self.axis.ticks if self.low <= t[0] <= self.high]
+        if self.axis.names:
+            return [(float(k), name) for k, name in enumerate(self.axis.names)]
+        room = abs(self.end - self.start) / (62 if self.end > self.start else 30)
+        return ticks(self.kind, self.low, self.high, max(2.0, room), whole=self.axis.whole)
+
+    def small(self) -> list[float]:
+        """Ticks without labels, between the powers of ten."""
+        few = self.high / self.low < 1e9 if self.kind == "log" else False
+        if not few or self.axis.ticks is not None:
+            return []
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
+        every = [m * 10.0**k for k in powers for m in range(2, 10)]
+        return [v for v in every if self.low <= v <= self.high]
+
+    def say(self, value: float) -> str:
+        """A value as the axis names it."""
+        named = self.axis.ticks or list(enumerate(self.axis.names))
+        for at, name in named:
+            if name and math.isclose(at, value, rel_tol=1e-9, abs_tol=1e-9):
+                return name
+        return spoken(value)
+
+
+def spoken(value: float) -> str:
+    """Four digits are what a reader can use."""
+    if not math.isfinite(value):
+        return "–"
+    if value and not 1e-3 <= abs(value) < 1e6:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{float(digits):g} · 10{_raised(int(power))}".replace("-", "−")
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return text.replace("-", "−")
+
+
+def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
+    """The scale that holds all values, with a little air where they decide an end themselves.
+
+    Args:
+        room: share of the axis that texts at the ends of bars take.
+    """
+    finite = [v for v in values if math.isfinite(v)]
+    kind = axis.scale
+    positive = [v for v in finite if v > 0]
+    if kind == "auto":
+        wide = positive and max(positive) / min(positive) > axis.wide
+        kind = "log" if wide else "linear"
+    if axis.names:
+        return Scale(axis, "linear", *(axis.low or -0.6, axis.high or len(axis.names) - 0.4))
+    shown = positive if kind in ("log", "log2") else finite
+    low, high = (min(shown), max(shown)) if shown else (1.0, 10.0) if "log" in kind else (0.0, 1.0)
+    if axis.low is not None:
+        low = axis.low
+    if axis.high is not None:
+        high = axis.high
+    a, b = (float(v) for v in _warp(np.array([low, high]), kind))
+    air = 0.045 * (b - a) if b > a else max(0.5, 0.05 * abs(a)) if kind == "linear" else 0.5
+    if axis.low is None:
+        a -= air
+    if axis.high is None:
+        b += air + room * (b - a) / max(0.1, 1 - room)
+    return Scale(axis, kind, _unwarp(a, kind), _unwarp(b, kind))
+
+
+def _warp(values: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
+    if kind == "linear":
+        return values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if kind == "symlog":
+            bent = np.sign(values) * (LINEAR_PART + np.log10(np.maximum(np.abs(values), 1)))
+            return np.where(np.abs(values) < 1, LINEAR_PART * values, bent)
+        warped = np.log2(values) if kind == "log2" else np.log10(values)
+    return np.where(values > 0, warped, np.nan)
+
+
+def _unwarp(value: float, kind: str) -> float:
+    if kind == "log":
+        return float(10.0**value)
+    if kind == "log2":
+        return float(2.0**value)
+    if kind == "symlog" and abs(value) >= LINEAR_PART:
+        return float(math.copysign(10 ** (abs(value) - LINEAR_PART), value))
+    return value / LINEAR_PART if kind == "symlog" else value
+
+
+def ticks(
+    kind: str, low: float, high: float, most: float, *, whole: bool = False
+) -> list[tuple[float, str]]:
+    """At most about ``most`` round positions from low to high."""
+    if kind == "log2":
+        powers = range(math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9) + 1)
+        kept = powers[:: max(1, math.ceil(len(powers) / most))]
+        return [(2.0**k, plain(2.0**k)) for k in kept]
+    if kind == "log":
+        return _decades(low, high, most)
+    if kind == "symlog":
+        tens = [10.0**k for k in range(math.floor(math.log10(max(high, 1)) + 1e-9) + 1)]
+        return [(v, power(v)) for v in (0.0, *tens) if low <= v <= high]
+    return _even(low, high, most, whole)
+
+
+def _decades(low: float, high: float, most: float) -> list[tuple[float, str]]:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    exponents = range(first, last + 1)
+    if len(exponents) > 1:
+        kept = exponents[:: max(1, math.ceil(len(exponents) / most))]
+        short = kept[0] >= -3 and kept[-1] <= 5
+        return [(10.0**k, power(10.0**k) if short else f"10{_raised(k)}") for k in kept]
+    round_ones = [m * 10.0**k for k in range(first - 1, last + 1) for m in (1, 2, 5)]
+    inside = [v for v in round_ones if low <= v <= high]
+    if len(inside) < 2:
+        return _even(low, high, most, False)
+    return [(v, plain(v)) for v in inside]
+
+
+def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
+    if high <= low:
+        return [(low, plain(low))]
+    rough = (high - low) / most
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= rough * (1 - 1e-9))
+    if whole:
+        step = max(1.0, float(math.ceil(step)))
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    digits = next((d for d in range(9) if _whole(step * 10**d)), 9)
+    if digits > 6 or max(abs(low), abs(high)) >= 1e7:
+        return [(k * step, power(k * step) if k else "0") for k in places]
+    return [(k * step, f"{k * step:,.{digits}f}".replace("-", "−")) for k in places]
+
+
+def _raised(exponent: int) -> str:
+    return str(exponent).translate(_RAISED)
+
+
+def _whole(value: float) -> bool:
+    return math.isclose(value, round(value), rel_tol=1e-9)
+
+
+def plain(value: float) -> str:
+    """``0.05``, ``1,000``; with a power where that is too long."""
+    if value and not 1e-4 <= abs(value) < 1e6:
+        return power(value)
+    text = f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+    return text.replace("-", "−")
+
+
+def power(value: float) -> str:
+    """``10⁻⁷``, and plain numbers where they are short."""
+    if value == 0 or 1e-3 <= abs(value) <= 1e5:
+        return f"{value:,.3f}".rstrip("0").rstrip(".").replace("-", "−")
+    digits, exponent = f"{value:.1e}".split("e")
+    raised = f"10{_raised(int(exponent))}"
+    return raised if digits == "1.0" else f"{float(digits):g} · {raised}".replace("-", "−")

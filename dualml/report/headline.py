@@ -1,0 +1,75 @@
+"""The page's answer in one sentence: which arms are equal, which are different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dualml.report import ranks
+from dualml.report.blocks import Tone
+from dualml.report.columns import VERDICT_TONES
+from dualml.store.run import Run, Serial
+from dualml.words import Words
+
+#: From worst to best: the tone of the headline is that of the worst verdict there is.
+WORST_FIRST = ("different", "not comparable", "statistically equal", "equal")
+TONES: tuple[Tone, ...] = tuple(VERDICT_TONES[verdict] for verdict in WORST_FIRST)
+
+
+def headline(run: Run, words: Words) -> tuple[Tone, str]:
+    """Tone and one sentence: which arms are equal, which different, and n workers against one."""
+    tone, sentence = _frameworks(run, words)
+    if not run.judged:
+        return tone, sentence
+    sentences = []
+    for key, of_split in (("serial", False), ("serial_split", True)):
+        compared = [s for s in run.judged if split(run, s) == of_split]
+        if compared:
+            equal = sum(s.verdict == "equal" for s in compared)
+            sentences.append(words(f"headline.{key}", equal=equal, n=len(compared)))
+    worst = _tone(s.verdict for s in run.judged)
+    if not run.comparisons:  # one backend
+        return worst, words.sentences(sentences)
+    return min(tone, worst, key=TONES.index), words.sentences([sentence, *sentences])
+
+
+def split(run: Run, s: Serial) -> bool:
+    """Whether a split arm is held against its whole model."""
+    return s.arm in run.arms and ranks.split(run, s.arm)
+
+
+def worse_first(verdict: str) -> int:
+    """0 for the worst, and for what this version does not know."""
+    return WORST_FIRST.index(verdict) if verdict in WORST_FIRST else 0
+
+
+def _tone(verdicts: Iterable[str]) -> Tone:
+    return TONES[min(map(worse_first, verdicts))]
+
+
+def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
+    if not run.comparisons:
+        return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
+    worst: dict[str, str] = {}
+    # Arms without a planned order cannot agree and are not meant to.
+    meant = [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons
+    for c in meant:
+        worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=worse_first)
+    parts = []
+    for verdict in reversed(WORST_FIRST):
+        arms = [arm for arm in run.arms if worst.get(arm) == verdict]
+        if arms:
+            key = f"headline.{verdict.replace(' ', '_')}"
+            parts.append(words.plural(key, len(arms), arms=_names(run, arms, words)))
+    backends = list(dict.fromkeys(b for c in run.comparisons for b in (c.a, c.b)))
+    return _tone(worst.values()), words(
+        "headline.sentence", backends=words.join(backends), verdicts=words.semicolons(parts)
+    )
+
+
+def _names(run: Run, arms: list[str], words: Words, most: int = 5) -> str:
+    """All of a few arms; of many, those of the main group and how many more."""
+    if len(arms) <= most:
+        return words.join(arms)
+    shown = [arm for arm in arms if arm in run.main_arms()][:most] or arms[:most]
+    more = len(arms) - len(shown)
+    return words.join([*shown, *([words.count("more", more)] if more else [])])

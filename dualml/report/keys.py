@@ -1,0 +1,99 @@
+"""Keys that figures share, so that an arm, a framework or a strategy looks the same in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from dualml.report.draw.markers import CYCLE as MARKERS
+from dualml.report.draw.palette import CYCLE
+from dualml.report.figure import Key, Kind
+from dualml.store.run import Run
+from dualml.words import Words
+
+FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
+SPARE = ("dash-dot", "hair", "long")
+#: The parts of an update as a rank with a communicator records them.
+PARTS = {"compute_s": "steel", "wait_s": "amber", "transfer_s": "brick"}
+#: The same where gradients and updates of the parameters are told apart; ``whole`` of one rank.
+FINE_PARTS = {
+    "whole": "pale",
+    "gradient": "steel",
+    "update": "navy",
+    "wait": "amber",
+    "transfer": "brick",
+    "rest": "silver",
+}
+
+
+def colors(run: Run) -> dict[str, str]:
+    """Arm → colour, by its place in its group."""
+    return {
+        arm: CYCLE[k % len(CYCLE)] for arms in run.groups().values() for k, arm in enumerate(arms)
+    }
+
+
+def arms(run: Run, names: Iterable[str]) -> list[Key]:
+    """Arms in the colours they have in all figures."""
+    known = colors(run)
+    return [Key("arm", name, color=known.get(name, "")) for name in names]
+
+
+def distinct(names: Sequence[str], base: str = "", kind: Kind = "arm") -> list[Key]:
+    """Ten colours in order, black for ``base``, to which the others are held."""
+    others = [name for name in names if name != base]
+    known = {name: CYCLE[k % len(CYCLE)] for k, name in enumerate(others)}
+    return [Key(kind, name, color=known.get(name, "black")) for name in names]
+
+
+def backends(run: Run, names: Iterable[str] | None = None) -> list[Key]:
+    """Backends by their framework's stroke; a second one of a framework gets a spare."""
+    strokes: dict[str, str] = {}
+    for k, backend in enumerate(run.backends):
+        stroke = FRAMEWORKS.get(run.framework(backend), "")
+        free = not stroke or stroke in strokes.values()
+        strokes[backend] = SPARE[k % len(SPARE)] if free else stroke
+    shown = run.backends if names is None else names
+    return [Key("backend", b, stroke=strokes.get(b, SPARE[0])) for b in shown]
+
+
+def colored_backends(names: Sequence[str], marker: str = "circle") -> list[Key]:
+    """Backends by colour, where arms have none: points with intervals."""
+    return [
+        Key("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker) for k, b in enumerate(names)
+    ]
+
+
+def strategies(names: Iterable[str]) -> list[Key]:
+    """Ways to aggregate, the same colour and marker everywhere, also those of other versions."""
+    from dualml.aggregation import SCHEMES, STRATEGIES
+
+    used = set(names)
+    known = [*STRATEGIES, *SCHEMES]
+    order = [*known, *sorted(used - set(known))]
+    palette = (*CYCLE, "black", "brick", "plum")
+    return [
+        Key("series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)])
+        for k, name in enumerate(order)
+        if name in used
+    ]
+
+
+def plain(keys: Iterable[Key]) -> list[Key]:
+    """The same without markers, for curves of many points."""
+    return [replace(key, marker="") for key in keys]
+
+
+def series(words: Words, prefix: str, looks: Mapping[str, str]) -> list[Key]:
+    """Series by colour, labelled by the words ``PREFIX.NAME``."""
+    return [
+        Key("series", name, words(f"{prefix}.{name}"), color=color) for name, color in looks.items()
+    ]
+
+
+def parts(words: Words) -> list[Key]:
+    return series(words, "part_of_update", PARTS)
+
+
+def fine_parts(words: Words) -> list[Key]:
+    return series(words, "scaling.part", FINE_PARTS)

@@ -1,0 +1,87 @@
+"""The curves of training: loss and accuracy of a group's arms on all backends, overlaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dualml.report import curves, keys
+from dualml.report.figure import Axis, Figure, Line, Mark, Owner, Panel
+from dualml.report.measures import loss_unit, slug
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+MOST = 7  # arms that can be told apart in one figure
+
+
+def learning(run: Run, words: Words, group: str, arms: Sequence[str], axis: str) -> Figure:
+    """Training loss above test accuracy against epochs, updates or seconds."""
+    logarithmic = axis == "updates" and _far_apart(run, arms)
+    label = words(f"axis.{axis}") + (words("axis.log") if logarithmic else "")
+    x = Axis(label, "symlog" if logarithmic else "linear", low=0)
+    upper = [mark for arm in arms for mark in _marks(run, arm, "loss", axis)]
+    lower = [mark for arm in arms for mark in _marks(run, arm, "test_accuracy", axis)]
+    loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto")
+    accuracy = Axis(words("axis.test_accuracy"), low=0, high=102)
+    title, seeds = words(f"figure.curves.{axis}"), len(run.seeds)
+    notes = [title]
+    if group != "main":
+        notes.append(words("figure.group", group=words.either(f"group.{group}", group)))
+    notes += [words("figure.smoothed"), words.plural("figure.seeds", seeds, n=seeds)]
+    if axis == "seconds":
+        notes.append(words("figure.interpolated"))
+    if any(not t.ok and t.curves for t in run.trials if t.arm in arms):
+        notes.append(words("figure.broken"))
+    return Figure(
+        f"{slug(group)}-{axis}",
+        words.sentences(notes),
+        words("alt.curves", title=title, finals=_finals(run, arms)),
+        [Panel(upper, x, loss, height=270), Panel(lower, x, accuracy, height=170)],
+        [*keys.arms(run, arms), *keys.backends(run)],
+        share_x="column",
+    )
+
+
+def _marks(run: Run, arm: str, metric: str, axis: str) -> Iterator[Mark]:
+    """One arm's curves on all backends: mean and range over the seeds, the noise behind it, and
+    where a run broke off a cross."""
+    scale = 100.0 if metric.endswith("accuracy") else 1.0
+    for backend in run.backends:
+        owner = Owner(arm, backend)
+        line = curves.line(run.select(arm, backend), metric, axis)
+        if line is not None:
+            if line.raw is not None:
+                x, raw = curves.extremes(line.x, line.raw)
+                yield Line(x, scale * raw, owner, weight="faint")
+            x, *values = curves.thin(line.x, line.mean, line.low, line.high)
+            mean, low, high = (scale * v for v in values)
+            if len(run.seeds) > 1:
+                yield Line(x, mean, owner, low, high)
+            else:
+                yield Line(x, mean, owner)
+        for trial in run.select(arm, backend, ok=False):
+            curve = None if trial.ok else trial.curves.get(metric)
+            if curve is not None:
+                x, y = curves.thin(curves.position(trial, curve, axis), scale * curve.value)
+                end = np.flatnonzero(np.isfinite(y))[-1:]
+                yield Line(x, y, owner, weight="thin")
+                yield Line(x[end], y[end], owner, joined=False, marker="cross")
+
+
+def _far_apart(run: Run, arms: Sequence[str]) -> bool:
+    """Full-batch arms make few updates, others thousands: then 0, 1, 10, 100, …"""
+    most = [max([t.updates or 0 for t in run.select(arm)], default=0) for arm in arms]
+    most = [m for m in most if m]
+    return bool(most) and max(most) > 4 * min(most)
+
+
+def _finals(run: Run, arms: Sequence[str]) -> str:
+    """Test accuracy at the end per arm and backend, in words."""
+    parts = []
+    for arm in arms:
+        for backend in run.backends:
+            mean = numbers.mean([t.test_accuracy for t in run.select(arm, backend)])
+            if mean is not None:
+                parts.append(f"{arm} {backend} {numbers.percent(mean)}")
+    return ", ".join(parts) or numbers.NONE

@@ -1,0 +1,28 @@
+"""What several topics ask of a run and its trials."""
+
+from __future__ import annotations
+
+from dualml.report import ranks
+from dualml.store.run import Run, Trial
+
+
+def alone(run: Run) -> bool:
+    """Whether the main arms train on one rank each: what the topics of one rank are about."""
+    arms = run.main_arms()
+    return bool(arms) and all(ranks.size(run, arm) == 1 for arm in arms)
+
+
+def loss_unit(run: Run) -> str:
+    return "nat" if run.experiment.get("loss", "cross_entropy") == "cross_entropy" else "1"
+
+
+def slug(group: str) -> str:
+    """A group's name as a part of a file name."""
+    return "".join(c if c.isalnum() else "-" for c in group.lower())
+
+
+def epoch_seconds(run: Run, trial: Trial) -> float | None:
+    """Training seconds per pass over the training set."""
+    if not trial.train_s or not trial.sample_gradients or not run.train_size:
+        return None
+    return trial.train_s * run.train_size / trial.sample_gradients

@@ -1,0 +1,111 @@
+"""A tree of blocks as Markdown, with figures beside it and formulas as LaTeX.
+
+Texts cannot become markup: everything Markdown or HTML would read as such is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from dualml.report import blocks
+from dualml.report.blocks import Block, Cell, Page, Table
+
+CODE = re.compile(r"`[^`]+`")
+
+
+def markdown(page: Page) -> str:
+    """The page for editors and code hosts."""
+    lines = [f"# {escape(page.title)}"]
+    lines += [quoted(page.question)] if page.question else []
+    lines += [*_blocks(page.blocks, 2), "---", quoted(page.footer)]
+    return "\n\n".join(lines) + "\n"
+
+
+def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
+    for block in many:
+        yield from _block(block, level)
+
+
+def _block(block: Block, level: int) -> Iterator[str]:
+    """Paragraphs; headings begin at ``level``."""
+    match block:
+        case blocks.Prose(text):
+            yield quoted(text)
+        case blocks.Bullets(items):
+            yield "\n".join(map(_item, items))
+        case Table(caption=caption):
+            yield f"**{escape(caption)}**"
+            yield table(block)
+        case blocks.Figure(name, caption, alt):
+            yield f"![{escape(alt)}](figures/{name}.svg)"
+            yield f"*{escape(caption)}*"
+        case blocks.Code(text, caption, who):
+            yield (f"**{escape(who)}**, " if who else "") + f"`{caption}`"
+            yield f"```python\n{text}\n```"
+        case blocks.Formula(latex):
+            yield f"$$\n{latex}\n$$"
+        case blocks.Verdict(text):
+            yield f"**{escape(text)}**"
+        case blocks.Notice(text):
+            yield f"> {quoted(text)}"
+        case blocks.Row(inside):
+            yield from _blocks(inside, level)
+        case blocks.Card(title, inside, code):
+            yield _heading(f"`{title}`" if code else escape(title), level)
+            yield from _blocks(inside, level + 1)
+        case blocks.Fold(summary, inside):
+            if not (len(inside) == 1 and isinstance(inside[0], Table)):  # it has its caption
+                yield _heading(escape(summary), level)
+            yield from _blocks(inside, level + 1)
+        case blocks.Section(title=title, blocks=inside):
+            yield from [_heading(escape(title), level)] if title else []
+            yield from _blocks(inside, level + 1)
+
+
+def _heading(text: str, level: int) -> str:
+    return f"{'#' * min(level, 6)} {text}"
+
+
+def _item(item: blocks.Item) -> str:
+    link = f" ({escape(item.link)})" if item.link else ""
+    return f"- {'⚠ ' if item.warning else ''}{quoted(item.text)}{link}"
+
+
+def escape(text: str) -> str:
+    """One line in which nothing is markup: no HTML, no table borders, no links, no code."""
+    line = " ".join(text.split())
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", line)
+
+
+def quoted(text: str) -> str:
+    """Escaped, but for what stands in backquotes, which is code."""
+    code = CODE.findall(text)
+    plain = [escape_inside(part) for part in CODE.split(text)]
+    return "".join(a + b for a, b in zip(plain, [*code, ""], strict=True))
+
+
+def escape_inside(text: str) -> str:
+    """Escaped, with the spaces at its ends."""
+    front, back = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+    return f"{' ' * bool(front)}{escape(text)}{' ' * bool(back and text.strip())}"
+
+
+def table(table: Table) -> str:
+    head = [c.label + (f" ({c.unit})" if c.unit else "") for c in table.columns]
+    marks = ["---:" if c.show == "number" else "---" for c in table.columns]
+    code = [c.show == "code" for c in table.columns]
+    lines = [_row(map(escape, head)), _row(marks)]
+    lines += [_row(map(_cell, row, code)) for row in table.cells]
+    return "\n".join(lines)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell, code: bool) -> str:
+    plain = code and cell.text and not re.search(r"[`|\n]", cell.text)
+    text = f"`{cell.text}`" if plain else escape(cell.text)
+    return text + (f" ({escape(cell.note)})" if cell.note else "")

@@ -1,0 +1,82 @@
+"""How values of several arms and backends are put together: bars, parts of sentences, extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import TypeVar
+
+from dualml.report.figure import Bar, Owner
+from dualml.words import Words, numbers
+
+K = TypeVar("K")
+
+
+def stacked(
+    y: float,
+    parts: Mapping[str, float],
+    scale: float = 1.0,
+    text: str = "",
+    height: float = 0.68,
+    suffix: str = "",
+) -> Iterator[Bar]:
+    """Parts of a time beside one another, each a series (its name with ``suffix``); the text
+    stands at the end."""
+    left = 0.0
+    for part, seconds in parts.items():
+        yield Bar(y, scale * seconds, Owner(series=part + suffix), left, height)
+        left += scale * seconds
+    if text:
+        yield Bar(y, 0.0, left=left, height=height, text=text)
+
+
+def by_name(words: Words, texts: Mapping[str, Sequence[str]]) -> str:
+    """``ring (torch, 7 ms; mindspore, 40 ms) and tree (numpy, 1 ms)``."""
+    return words.join(
+        [words("list.beside", name=n, values=words.semicolons(each)) for n, each in texts.items()]
+    )
+
+
+def on_backend(words: Words, backend: str, seconds: float) -> str:
+    """``torch, 7 ms``."""
+    return words("value.on_backend", backend=backend, ms=numbers.ms(seconds))
+
+
+def listed(arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]) -> str:
+    """``ring torch 1.2, ring mindspore 1.3``: the values of a figure in words."""
+    places = [(arm, backend) for arm in arms for backend in backends]
+    known = [(place, text) for place in places if (text := value(*place)) != numbers.NONE]
+    return ", ".join(f"{arm} {backend} {text}" for (arm, backend), text in known) or numbers.NONE
+
+
+def extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
+    """The factors ``low``, ``typical`` (the median) and ``high`` as texts, and ``low_at`` and
+    ``high_at``, where the ends are."""
+    ends = {"low": min(values, key=lambda at: values[at]),
+            "high": max(values, key=lambda at: values[at])}  # fmt: skip
+    return {
+        "typical": numbers.factor(median(values.values())),
+        **{end: numbers.factor(values[at]) for end, at in ends.items()},
+        **{f"{end}_at": place(at) for end, at in ends.items()},
+    }
+
+
+def slower(a: str, b: str, ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
+    """Of the ratios of b over a, ``slow`` and ``fast`` by their median, and the `extremes` of how
+    many times as long the slow one takes."""
+    up = median(ratios.values()) >= 1
+    times = {at: ratio if up else 1 / ratio for at, ratio in ratios.items()}
+    return {"slow": b if up else a, "fast": a if up else b, **extremes(times, place)}
+
+
+def foreseen(ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, object]:
+    """Predicted over measured: how many (``k``), how many are ``inside`` a factor of two, the
+    median, and the one that is furthest off (``worst``, ``at``)."""
+    at = max(ratios, key=lambda key: max(ratios[key], 1 / ratios[key]))
+    return {
+        "k": len(ratios),
+        "inside": sum(0.5 <= ratio <= 2 for ratio in ratios.values()),
+        "typical": numbers.factor(median(ratios.values())),
+        "worst": numbers.factor(ratios[at]),
+        "at": place(at),
+    }

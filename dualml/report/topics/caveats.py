@@ -1,0 +1,83 @@
+"""What this run does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dualml.report import machine, ranks
+from dualml.report.blocks import Item
+from dualml.report.notes import Notes
+from dualml.report.scaling import all_points
+from dualml.report.splits.arms import Splits
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+
+def findings(run: Run, words: Words) -> Sequence[Item]:
+    notes = Notes(words, "caveats")
+    _threads(notes, run)
+    data = run.meta.get("data") or {}
+    if data.get("source") == "embedded":
+        notes.warn("embedded", name=data.get("name"))
+    for arm in run.main_arms():
+        samples = run.arms[arm].get("samples")
+        if samples:
+            notes.warn("subset", arm=arm, samples=numbers.quantity(samples))
+    if run.experiment.get("quick"):
+        notes.warn("quick_ranks" if ranks.distributed(run) else "quick")
+    if ranks.distributed(run):
+        _one_machine(notes, run)
+    if len(run.seeds) == 1:
+        notes.warn("one_seed", seed=run.seeds[0])
+    else:
+        notes.warn("seeds_intervals" if run.dealt or all_points(run) else "seeds", n=len(run.seeds))
+    failed = sum(not t.ok for t in run.trials)
+    if failed:
+        notes.warn("failed", failed, n=failed, total=len(run.trials))
+    if run.comparisons is None:
+        notes.warn("no_parity")
+    if len(run.folders) > 1:
+        notes.warn("folders")
+    return notes
+
+
+def _threads(notes: Notes, run: Run) -> None:
+    """How many threads and cores each backend had."""
+    words = notes.words
+    threads: dict[str, list[str]] = {}
+    for backend in run.backends:
+        count = (run.environment.get(backend) or {}).get("threads", "?")
+        threads.setdefault(str(count), []).append(backend)
+    for count, backends in threads.items():
+        names = words.join(backends)
+        if count == "?":
+            notes.warn("threads_unknown", backends=names)
+            continue
+        text = words("say.caveats.all") if count == "all" else count
+        notes.warn("threads", backends=names, threads=text)
+        cores = {c for b in backends if (c := machine.cores(run, b)) is not None}
+        if len(cores) == 1:
+            notes.warn("cores", backends=names, cores=cores.pop())
+    if len(threads) > 1:
+        notes.warn("threads_differ")
+
+
+def _one_machine(notes: Notes, run: Run) -> None:
+    """What several ranks on one machine say of several machines."""
+    words = notes.words
+    crowded = machine.crowded_items(run, words)
+    if crowded:
+        some = "crowded_some" if any(p.speedup for p in all_points(run)) else "crowded"
+        # Of split models their own topic says which arms these are.
+        key = "crowded_split" if Splits(run) else some
+        notes.warn(key, values=words.semicolons(crowded))
+    threads = [b for b in run.backends if run.framework(b) == "numpy"]
+    processes = [b for b in run.backends if b not in threads]
+    if processes:
+        notes.warn("loopback", backends=words.join(processes))
+    if threads:
+        notes.warn("threaded", backends=words.join(threads))
+
+
+TOPIC = Topic("caveats", 900, lambda run, words: (), findings)

@@ -1,0 +1,157 @@
+"""What ranks hold: micro-batches between forward and backward, their bytes, parameters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from dualml.errors import UserError
+from dualml.report.blocks import Block, Cell, Table
+from dualml.report.columns import columns
+from dualml.report.figure import Axis, Figure, Panel
+from dualml.report.notes import Notes
+from dualml.report.splits import shown, times
+from dualml.report.splits.arms import SplitArm, Splits
+from dualml.report.spread import Spread
+from dualml.report.topics import Topic
+from dualml.report.topics.bubble import counted, lines, look, micro_batch_axis
+from dualml.split.schedules import SCHEDULES, live_bound
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+
+def by_rank(run: Run, arm: str, backend: str, key: str) -> list[float]:
+    """Rank → the largest of all seeds; empty where unknown."""
+    seeds = [t.memory for t in run.select(arm, backend) if t.memory]
+    size = min(map(len, seeds), default=0)
+    return [max(float(ranks[r].get(key) or 0.0) for ranks in seeds) for r in range(size)]
+
+
+def bounds(arm: SplitArm) -> list[int]:
+    """Rank → the most micro-batches that the schedule lets it hold; empty where it has none."""
+    plan = arm.plan
+    if not arm.piped or arm.schedule not in SCHEDULES or not plan.get("place"):
+        return []
+    place, m = list(plan["place"]), arm.micro_batches
+    try:
+        return [live_bound(arm.schedule, place, m, r["pipeline"]) for r in plan["ranks"]]
+    except (UserError, KeyError):
+        return []
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    splits = Splits(run)
+    for number, group in enumerate(counted(splits)):
+        name = f"held-{number + 1}" if number else "held"
+        yield from _figure(splits, group, name, words)
+    rows = [row for arm in splits for b in run.backends if (row := _row(run, arm, b))]
+    head = columns(
+        words,
+        *("`arm`", "backend", "live_bound:per_each_rank", "live:per_each_rank"),
+        *("held:per_each_rank", "parameters:per_each_rank", "peak:memory_ranks"),
+    )
+    yield Table("memory", words("table.memory"), head, rows)
+
+
+def _row(run: Run, arm: SplitArm, backend: str) -> list[Cell | str]:
+    live, held, own, peak = (
+        by_rank(run, arm.name, backend, key)
+        for key in ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
+    )
+    if not any((*live, *held, *own, *peak)):
+        return []
+    known = any(live)
+    return [
+        arm.name,
+        backend,
+        _each(map(str, bounds(arm))),
+        _each(f"{x:g}" for x in live if known),
+        _each(numbers.nbytes(x) for x in held if known),
+        _each(map(numbers.nbytes, own)),
+        _each(numbers.factor(x) for x in peak if x),
+    ]
+
+
+def _each(texts: Iterable[str]) -> str:
+    """``a · b``; ``2 × a`` where neighbours are alike."""
+    alike = [(text, len(list(same))) for text, same in itertools.groupby(texts)]
+    return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in alike) or numbers.NONE
+
+
+def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Words) -> Iterator[Figure]:
+    """Activations of the first rank against the number of micro-batches."""
+    run, backends = splits.run, times.compared(splits)
+
+    def mebibytes(arm: SplitArm, backend: str) -> Spread | None:
+        held = first(run, arm.name, backend)
+        return Spread(held / 2**20, None, None, 1) if held else None
+
+    marks = lines(group, backends, mebibytes)
+    if any(len(line.x) for line in marks):
+        values = shown.listed(
+            [arm.name for arm in group], backends,
+            lambda arm, b: numbers.nbytes(first(run, arm, b) or None),
+        )  # fmt: skip
+        caption = words("held.figure", model=group[0].model)
+        panel = Panel(marks, micro_batch_axis(group, words), Axis(words("axis.held"), low=0))
+        yield Figure(name, caption, words("held.alt", values=values), [panel],
+                     look(group, backends, words), width=600)  # fmt: skip
+
+
+def first(run: Run, arm: str, backend: str) -> float:
+    """Bytes that rank 0 keeps for backward passes at most; 0 where unknown."""
+    return next(iter(by_rank(run, arm, backend, "held_bytes")), 0.0)
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def findings(run: Run, words: Words) -> Notes:
+    notes, splits = Notes(words, "held", "figure-held"), Splits(run)
+    for group in counted(splits):
+        _schedules(notes, splits, group)
+    notes.about("table-memory")
+    _bounded(notes, splits)
+    return notes
+
+
+def _schedules(notes: Notes, splits: Splits, group: Sequence[SplitArm]) -> None:
+    """GPipe against 1F1B with as many micro-batches, on the first rank."""
+    gpipe, one = (
+        {arm.micro_batches: arm.name for arm in group if arm.schedule == schedule}
+        for schedule in ("gpipe", "1f1b")
+    )
+    m = max(gpipe.keys() & one.keys(), default=0)
+    if not m:
+        return
+
+    def item(backend: str) -> str:
+        a, b = (first(splits.run, arms[m], backend) for arms in (gpipe, one))
+        return (b and notes.words(
+            "say.held.item", backend=backend, gpipe=numbers.nbytes(a), other=numbers.nbytes(b),
+            times=numbers.factor(a / b),
+        )) or ""  # fmt: skip
+
+    values = shown.joined(notes.words, map(item, times.compared(splits)))
+    if values:
+        notes.say("schedules", m=m, values=values)
+
+
+def _bounded(notes: Notes, splits: Splits) -> None:
+    """Whether any rank held more micro-batches than its schedule lets it."""
+    checked, over = 0, []
+    for arm in splits.pipelines:
+        for backend in splits.run.backends:
+            live = by_rank(splits.run, arm.name, backend, "live")
+            for rank, (most, bound) in enumerate(zip(live, bounds(arm), strict=False)):
+                checked += any(live)
+                if most > bound:
+                    over.append((arm.name, backend, rank, most, bound))
+    if checked and not over:
+        notes.say("live", n=checked)
+    for name, backend, rank, most, bound in over[:1]:
+        notes.warn("live_over", arm=name, backend=backend, rank=rank, live=f"{most:g}",
+                   bound=bound)  # fmt: skip
+
+
+TOPIC = Topic("held", 630, evidence, findings, leads=lambda run: 45 if counted(Splits(run)) else 0)

@@ -1,0 +1,111 @@
+"""What a framework executes itself, what is composed here, and what composing costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dualml.aggregation import STRATEGIES
+from dualml.report.blocks import Block, Cell, Column, Item, Tone
+from dualml.report.columns import Line as Row
+from dualml.report.columns import table
+from dualml.report.measured import Measured, measured
+from dualml.report.notes import Notes
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+from dualml.words.numbers import nbytes
+
+TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
+#: Primitive → backend → how it was executed, each way once: ``composed: gather and fold``.
+Ways = Mapping[str, Mapping[str, Sequence[str]]]
+
+
+def primitives(run: Run) -> Ways:
+    ways: dict[str, dict[str, list[str]]] = {}
+    for t in run.trials:
+        for name, way in t.how.items():
+            if _kind(str(way)) in TONES:
+                known = ways.setdefault(name, {}).setdefault(t.backend, [])
+                if way not in known:
+                    known.append(str(way))
+    return ways
+
+
+def _kind(way: str) -> str:
+    return way.partition(":")[0]
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    known = primitives(run)
+    shown = [b for b in run.backends if any(b in ways for ways in known.values())]
+    rows: list[Row] = [
+        [name, *(_cell(ways.get(b, ()), words) for b in shown)] for name, ways in known.items()
+    ]
+    yield from table(words, "how", ["`primitive`", *(Column(b, b) for b in shown)], rows)
+
+
+def _cell(ways: Sequence[str], words: Words) -> Cell:
+    kinds = list(dict.fromkeys(map(_kind, ways)))
+    text = " / ".join(words(f"how.{kind}") for kind in kinds) or numbers.NONE
+    details = " / ".join(way.partition(":")[2].strip() for way in ways)
+    return Cell(text, TONES[kinds[-1]] if kinds else "", details)
+
+
+def findings(run: Run, words: Words) -> Sequence[Item]:
+    notes, known = Notes(words, "native", "table-how"), primitives(run)
+    for backend in run.backends:
+        kinds: dict[str, list[str]] = {}
+        for name, ways in known.items():
+            for kind in dict.fromkeys(map(_kind, ways.get(backend, ()))):
+                kinds.setdefault(kind, []).append(name)
+        items = [
+            words(f"say.native.{kind}", names=words.join(kinds[kind]))
+            for kind in TONES
+            if kind in kinds
+        ]
+        if items:
+            notes.say("list", backend=backend, values=words.semicolons(items))
+    every = measured(run)
+    for m in every:
+        _ring(notes, m)
+    for m in every:
+        for other in every:
+            if m.n == other.n and not m.threads and not other.threads:
+                _composed(notes, m, other, known)
+    return notes
+
+
+def _ring(notes: Notes, m: Measured) -> None:
+    """The framework's all-reduce against the ring made of its messages."""
+    ratios = {
+        size: ring / native
+        for size in m.sizes
+        if (native := m.seconds("all_reduce", size)) and (ring := m.seconds("ring", size))
+    }
+    if ratios:
+        ends = {"small": min(ratios), "large": max(ratios)}
+        notes.say("ring", backend=m.backend, n=m.n,
+                  **{end: numbers.factor(ratios[size]) for end, size in ends.items()},
+                  **{f"{end}_size": nbytes(size) for end, size in ends.items()})  # fmt: skip
+
+
+def _composed(notes: Notes, m: Measured, other: Measured, known: Ways) -> None:
+    """A strategy whose primitives are composed on one backend and native on another."""
+    size = m.sizes[-1]
+    for name in m.strategies:
+        uses = STRATEGIES[name].uses if name in STRATEGIES else ()
+        here, there = ({_only(known, use, x.backend) for use in uses} for x in (m, other))
+        a, b = m.seconds(name, size), other.seconds(name, size)
+        if "composed" in here and there == {"native"} and a and b:
+            both = {"backend": m.backend, "other": other.backend}
+            notes.say("composed_cost", strategy=name, n=m.n, size=nbytes(size), **both,
+                      times=numbers.factor(a / b))  # fmt: skip
+
+
+def _only(known: Ways, primitive: str, backend: str) -> str:
+    """The one kind of a primitive on a backend; nothing where there are none or several."""
+    kinds = {_kind(way) for way in known.get(primitive, {}).get(backend, ())}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+TOPIC = Topic("native", 210, evidence, findings)

@@ -1,0 +1,64 @@
+"""Key code of split models: the neutral executor, a segment in each framework, the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dualml.report.blocks import Block, Section
+from dualml.report.code import Listing, excerpt
+from dualml.report.splits.arms import Splits
+from dualml.report.topics import Topic
+from dualml.report.topics.rule_code import side_by_side
+from dualml.store.run import Run
+from dualml.words import Words
+
+#: Framework → its segments' file, and what of it computes.
+SEGMENTS = {
+    "numpy": ("dualml/reference/split.py", ("forward", "backward", "loss_backward")),
+    "torch": ("dualml_torch/split.py", ("forward", "_through", "backward", "loss_backward")),
+    "mindspore": ("dualml_ms/split.py", ("forward", "backward", "loss_backward")),
+}
+CELLS = ("dualml_ms/split_cells.py", ("Forward.construct", "Backward.construct", "Last.construct"))
+#: Schedule → the function that builds it.
+BUILDERS = {
+    "gpipe": "gpipe",
+    "1f1b": "one_f_one_b",
+    "eager-1f1b": "eager",
+    "interleaved": "interleaved",
+    "naive": "naive",
+}
+
+
+def listings(run: Run) -> Iterator[tuple[str, Sequence[Listing]]]:
+    """Key of a heading → what stands under it."""
+    splits = Splits(run)
+    if not splits:
+        return
+    act = excerpt("dualml/split/executor.py", ("act", "forward", "backward"))
+    yield "code.split_executor", [act]
+    used = {arm.schedule for arm in splits.pipelines}
+    builders = [name for schedule, name in BUILDERS.items() if schedule in used][:2]
+    if builders:
+        file = "dualml/split/schedules.py"
+        yield "code.split_schedules", [excerpt(file, (name,), name) for name in builders]
+    if any(arm.mesh.tensor > 1 for arm in splits):
+        shard = excerpt("dualml/split/horizontal.py", ("add", "slice"), "Shard")
+        rank = excerpt("dualml/split/rank.py", ("communicate", "communicate_back"), "Rank")
+        yield "code.split_inside", [shard, rank]
+    present = {run.framework(b) for b in run.backends}
+    frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
+    if frameworks:
+        yield "code.split_segment", [excerpt(*SEGMENTS[f], f) for f in frameworks]
+    if "mindspore" in present:
+        yield "code.split_cells", [excerpt(*CELLS, "mindspore")]
+    if any(arm.rpc for arm in splits):
+        calls = excerpt("dualml_torch/rpc.py", ("step", "passes", "forward", "update"), "torch")
+        yield "code.split_rpc", [calls]
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    for key, group in listings(run):
+        yield Section("", words(key), list(side_by_side(group, words)))
+
+
+TOPIC = Topic("split_code", 30, evidence, part="code")

@@ -1,0 +1,75 @@
+"""The principle of split models: what is cut, what crosses, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dualml.report.blocks import Block, Prose
+from dualml.report.cards import card
+from dualml.report.splits.arms import Splits, schedule_name
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words
+
+_BUBBLE = r"\frac{p-1}{m+p-1}"
+#: In what a model is split: the formulas of a card.
+WAYS: dict[str, tuple[str, ...]] = {
+    "by_layer": (
+        r"a_{s+1} = f_s ( a_s , \theta_s )",
+        r"g_s = {( \frac{\partial a_{s+1}}{\partial a_s} )}^T g_{s+1}",
+        r"\nabla \ell = \sum_{k=0}^{m-1} \frac{b_k}{B} \nabla \ell_k",
+    ),
+    "inside": (
+        r"Y_r = X A_r^T \quad Z = \sum_{r=0}^{t-1} Y_r B_r^T",
+        r"\frac{\partial \ell}{\partial X} = \sum_{r=0}^{t-1} "
+        r"\frac{\partial \ell}{\partial Y_r} A_r",
+    ),
+    "mesh": (r"n = d \cdot p \cdot t", r"g = \sum_{i=0}^{d-1} \frac{b_i}{B} g_i"),
+    "trainers": (r"g = \sum_{r=1}^{n-1} \frac{b_r}{B} g_r",),
+    "asynchronous": (r"\theta_{v+1} = \theta_v - \eta \frac{b_r}{B} g_r ( \theta_{v - \tau} )",),
+    "rpc": (),
+}
+#: Schedule → its share of idle ticks, and the most micro-batches a stage holds.
+SCHEDULES: dict[str, tuple[str, ...]] = {
+    "naive": (r"\frac{p-1}{p}", r"1"),
+    "gpipe": (_BUBBLE, r"m"),
+    "1f1b": (_BUBBLE, r"\min ( m , S - s )"),
+    "eager-1f1b": (_BUBBLE, r"\min ( m , 2 ( S - s ) - 1 )"),
+    "interleaved": (r"\frac{p-1}{v m+p-1}", ""),
+}
+SOURCES = {
+    "inside": "Shoeybi et al. 2019, Megatron-LM: Training Multi-Billion Parameter Language Models "
+    "Using Model Parallelism, sec. 3",
+    "mesh": "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters "
+    "Using Megatron-LM, sec. 3",
+    "rpc": "PyTorch, Getting Started with Distributed RPC Framework",
+    "gpipe": "Huang et al. 2019, GPipe: Efficient Training of Giant Neural Networks using Pipeline "
+    "Parallelism, sec. 2.3",
+    "1f1b": "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters "
+    "Using Megatron-LM, sec. 2.2",
+    "eager-1f1b": "Zhuang et al. 2023, On Optimizing the Communication of Model Parallelism, "
+    "sec. 4",
+    "interleaved": "Narayanan et al. 2021, sec. 2.2",
+}
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    """A card for each way in which this run splits a model, then one for each schedule."""
+    splits = Splits(run)
+    for way, formulas in WAYS.items():
+        used = [arm.name for arm in splits if way in arm.ways]
+        if used:
+            title, text = words(f"splits.way.{way}"), words(f"splitting.does.{way}")
+            yield card(words, title, formulas, text, used, source=SOURCES.get(way, ""), most=8)
+    for name, (idle, live) in SCHEDULES.items():
+        used = [arm.name for arm in splits.pipelines if arm.schedule == name]
+        if used:
+            formulas = (rf"u = {idle}", *([rf"l_s = {live}"] if live else []))
+            title = words("splitting.schedule", name=schedule_name(name, words))
+            text = words(f"splitting.ordered.{name}")
+            yield card(words, title, formulas, text, used, source=SOURCES.get(name, ""), most=8)
+    if splits:
+        yield Prose(words("splitting.symbols"), small=True)
+
+
+TOPIC = Topic("splitting", 50, evidence, part="principle")
