@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dualml.aggregation import Stage
 from dualml.aggregation.slow import Slow
-from dualml.cost.closed import Cost, Stage, cost, names, stages
+from dualml.cost.closed import Cost, cost, names, stages
 from dualml.cost.fits import Fits, fit_all
 from dualml.cost.link import Link
 from dualml.cost.model import Fit, Point, fit

@@ -11,15 +11,11 @@ Yuan 2009, "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.communicator.parts import start_of
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage, Strategy
 from dualml.errors import UserError, nearest
 
-#: A native collective → the strategy whose schedule the textbook gives it.
-ALIKE = {"all_reduce": "ring", "reduce_scatter_all_gather": "ring", "reduce_broadcast": "tree"}
 LOCAL_SGD = "local_sgd"
 #: Updates between two aggregations of local_sgd.
 EVERY = 10
@@ -50,31 +46,6 @@ def check(name: str, n: int, nbytes: int = 0, width: int = 1, every: int = 1) ->
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One step, or ``times`` alike ones in a row.
-
-    Attributes:
-        kind, distance: who sends to whom: ``shift`` (r to r + distance; 0: each distance once),
-            ``up`` and ``down`` (binomial tree), ``swap`` (r with r xor distance), ``in`` and
-            ``out`` (ranks from ``distance`` on with the rank ``distance`` below), ``push`` and
-            ``pull`` (all with rank 0), ``both`` (the neighbours on a ring).
-        messages, bytes: on the busiest port of one step.
-        added: bytes the busiest rank adds up in one step.
-        total: bytes of all ranks in one step.
-        all_messages: messages of all ranks in one step.
-    """
-
-    kind: str
-    distance: int
-    messages: int
-    bytes: int
-    added: int
-    total: int
-    all_messages: int
-    times: int = 1
-
-
-@dataclass(frozen=True)
 class Cost:
     """Messages and bytes of one update; fractions where they are spread over several updates.
 
@@ -99,65 +70,6 @@ class Cost:
     total_bytes: float
 
 
-def _ring(n: int, length: int) -> list[Stage]:
-    largest = -(-length // n)  # its way around the ring is the critical path
-    return [Stage("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)]
-
-
-def _all_gather(n: int, length: int) -> list[Stage]:
-    return [Stage("shift", 0, 1, length, length, n * length, n, times=n - 1)]
-
-
-def _tree(n: int, length: int) -> list[Stage]:
-    up, down, distance = [], [], 1
-    while distance < n:
-        m = len(range(distance, n, 2 * distance))
-        up.append(Stage("up", distance, 1, length, length, m * length, m))
-        down.append(Stage("down", distance, 1, length, 0, m * length, m))
-        distance *= 2
-    return up + down[::-1]
-
-
-def _halving_doubling(n: int, length: int) -> list[Stage]:
-    p = 1 << (n.bit_length() - 1)
-    m = n - p
-    halving, doubling, distance = [], [], p // 2
-    while distance:
-        block = start_of(length, p, distance)
-        halving.append(Stage("swap", distance, 1, block, block, distance * length, p))
-        doubling.append(Stage("swap", distance, 1, block, 0, distance * length, p))
-        distance //= 2
-    begin = [Stage("in", p, 1, length, length, m * length, m)] if m else []
-    end = [Stage("out", p, 1, length, 0, m * length, m)] if m else []
-    return begin + halving + doubling[::-1] + end
-
-
-def _parameter_server(n: int, length: int) -> list[Stage]:
-    m = n - 1
-    return [
-        Stage("push", 0, m, m * length, m * length, m * length, m),
-        Stage("pull", 0, m, m * length, 0, m * length, m),
-    ]
-
-
-def _neighbour(n: int, length: int) -> list[Stage]:
-    m = min(n - 1, 2)
-    return [Stage("both", 1, m, m * length, m * length, n * m * length, n * m)]
-
-
-_STAGES: dict[str, Callable[[int, int], list[Stage]]] = {
-    "ring": _ring,
-    "all_gather": _all_gather,
-    "tree": _tree,
-    "halving_doubling": _halving_doubling,
-    "parameter_server": _parameter_server,
-    "neighbour": _neighbour,
-    # One aggregation of local_sgd; one round of the asynchronous server, seen from its port.
-    LOCAL_SGD: _ring,
-    ASYNCHRONOUS: lambda n, length: _parameter_server(n + 1, length),
-}
-
-
 def stages(name: str, n: int, nbytes: int, width: int = 1) -> list[Stage]:
     """The steps of one aggregation, alike ones together; at most 2 ⌈log₂ n⌉ + 2 of them.
 
@@ -173,34 +85,24 @@ def stages(name: str, n: int, nbytes: int, width: int = 1) -> list[Stage]:
     check(name, n, nbytes, width)
     if n == 1:
         return []
-    found = _STAGES[ALIKE.get(name, name)](n, nbytes // width)
+    served = 1 if name == ASYNCHRONOUS else 0  # all n ranks are workers of the server
+    rows = _strategy(name).stages(n + served, nbytes // width)
     return [
         replace(s, bytes=s.bytes * width, added=s.added * width, total=s.total * width)
-        for s in found
+        for s in rows
     ]
 
 
-def _busiest(name: str, n: int, length: int) -> tuple[int, int]:
-    """Messages and elements that the busiest rank sends; it receives as many."""
-    if n == 1:
-        return 0, 0
-    if name in ("ring", LOCAL_SGD):
-        # All chunks twice, but for two that follow one another: at best two of the short ones.
-        longer = length % n
-        return 2 * (n - 1), 2 * length - 2 * (length // n) - (1 if n - longer == 1 else 0)
-    if name == "halving_doubling":
-        p = 1 << (n.bit_length() - 1)
-        k, extra = p.bit_length() - 1, 1 if n > p else 0
-        blocks = sum(start_of(length, p, 1 << i) for i in range(1, k))
-        return 2 * k + extra, length * (1 + extra) + blocks
-    each = {
-        "all_gather": n - 1,
-        "tree": (n - 1).bit_length(),
-        "parameter_server": n - 1,
-        "neighbour": min(n - 1, 2),
-        ASYNCHRONOUS: n,
-    }[name]
-    return each, each * length
+def _strategy(name: str) -> Strategy:
+    """The strategy whose messages count: one aggregation of local_sgd, one round of the
+    asynchronous server, the textbook's algorithm of a native collective."""
+    plain = {LOCAL_SGD: "ring", ASYNCHRONOUS: "parameter_server"}.get(name, name)
+    return STRATEGIES[STRATEGIES[plain].textbook or plain]()
+
+
+def closed(name: str) -> bool:
+    """Whether there is a closed form, and so a price for any number of ranks."""
+    return _strategy(name).closed
 
 
 def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> Cost:
@@ -223,7 +125,9 @@ def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> 
     """
     check(name, n, nbytes, width, every)
     rows = stages(name, n, nbytes, width)
-    messages, elements = _busiest(ALIKE.get(name, name), n, nbytes // width)
+    served = 1 if name == ASYNCHRONOUS else 0
+    busiest = _strategy(name).busiest(n + served, nbytes // width) if n > 1 else (0, 0)
+    messages, elements = busiest
     total_messages = sum(s.times * s.all_messages for s in rows)
     total = sum(s.times * s.total for s in rows)
     found = Cost(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dualml.cost.closed import exact
 from dualml.cost.units import told_bytes
+from dualml.words import phrases
 
 #: Pairs whose crossover a course asks for.
 PAIRS = (
@@ -86,52 +87,8 @@ def fastest(column: dict[str, float]) -> list[str]:
     return found if len(found) < len(candidates) else []
 
 
-WORDS = {
-    "en": {
-        "same": "{a} and {b} take the same time {where}.",
-        "always": "{winner} is faster than {loser} {where}.",
-        "ranks.all": "for every n from {low} to {high}",
-        "ranks.one": "with n = {low}",
-        "bytes.all": "with n = {n} for every size",
-        "changes": "{a} and {b}{given}: {parts}.",
-        "given": " with n = {n}",
-        "ranks.upto": "up to n = {last} {winner} is faster",
-        "ranks.from": "from n = {first} on {winner}",
-        "bytes.upto": "below {first} {winner} is faster",
-        "bytes.from": "from {first} on {winner}",
-        "ranks.upto.same": "up to n = {last} they take the same time",
-        "ranks.from.same": "from n = {first} on they take the same time",
-        "bytes.upto.same": "below {first} they take the same time",
-        "bytes.from.same": "from {first} on they take the same time",
-        "more": "{first}; it changes {count} times in all",
-        "slow": "With n = {n} the slow rank costs {least} least (×{low:.3g}) and {most} most "
-        "(×{high:.3g}).",
-        "comma": ", ",
-    },
-    "zh": {
-        "same": "{where}，{a} 与 {b} 耗时相同。",
-        "always": "{where}，{winner} 比 {loser} 快。",
-        "ranks.all": "n 从 {low} 到 {high} 时",
-        "ranks.one": "n = {low} 时",
-        "bytes.all": "n = {n} 时，无论向量大小",
-        "changes": "{a} 与 {b}{given}：{parts}。",
-        "given": "（n = {n}）",
-        "ranks.upto": "n ≤ {last} 时 {winner} 较快",
-        "ranks.from": "从 n = {first} 起 {winner} 较快",
-        "bytes.upto": "小于 {first} 时 {winner} 较快",
-        "bytes.from": "从 {first} 起 {winner} 较快",
-        "ranks.upto.same": "n ≤ {last} 时耗时相同",
-        "ranks.from.same": "从 n = {first} 起耗时相同",
-        "bytes.upto.same": "小于 {first} 时耗时相同",
-        "bytes.from.same": "从 {first} 起耗时相同",
-        "more": "{first}；先后共变化 {count} 次",
-        "slow": "n = {n} 时，慢 rank 对 {least} 影响最小（×{low:.3g}），对 {most} 影响最大"
-        "（×{high:.3g}）。",
-        "comma": "，",
-    },
-}
-#: More changes than these are not told one by one.
-TOLD = 3
+#: More changes than these are only counted.
+LISTED = 3
 
 
 def sentence(
@@ -144,7 +101,7 @@ def sentence(
         what: ``ranks`` or ``bytes``.
         n: the ranks, where bytes are compared.
     """
-    words = WORDS[lang]
+    words = phrases(lang, "crossover")
     low, high = ranges[0].first, ranges[-1].last
     if len(ranges) == 1:
         key = "ranks.one" if what == "ranks" and low == high else f"{what}.all"
@@ -165,8 +122,8 @@ def sentence(
         )
         for i, r in enumerate(ranges)
     ]
-    told = words["comma"].join(parts[: TOLD + 1])
-    if len(parts) > TOLD + 1:
+    told = words["comma"].join(parts[: LISTED + 1])
+    if len(parts) > LISTED + 1:
         told = words["more"].format(first=words["comma"].join(parts[:2]), count=len(parts) - 1)
     given = words["given"].format(n=f"{n:,}") if what == "bytes" else ""
     return words["changes"].format(a=a, b=b, given=given, parts=told)
@@ -178,6 +135,6 @@ def hurt(slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str)
     if len(factors) < 2:
         return None
     least, most = (f(factors, key=factors.__getitem__) for f in (min, max))
-    return WORDS[lang]["slow"].format(
+    return phrases(lang, "crossover")["slow"].format(
         n=f"{n:,}", least=least, most=most, low=factors[least], high=factors[most]
     )

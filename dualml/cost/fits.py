@@ -14,7 +14,6 @@ from dualml.cost.model import Fit, Point, fit
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 
-FORMAT = 1
 #: Whose constants stand in where a strategy has no fit of its own.
 STAND_IN = {LOCAL_SGD: "all_reduce", ASYNCHRONOUS: "parameter_server"}
 
@@ -50,10 +49,9 @@ class Fits:
         return found.link
 
     def describe(self) -> dict[str, Any]:
-        """JSON form, ``{"format", "topology", "point_to_point", "strategies", "skipped"}``."""
+        """JSON form, ``{"topology", "point_to_point", "strategies", "skipped"}``."""
         point = self.point_to_point
         return {
-            "format": FORMAT,
             "topology": self.topology,
             "point_to_point": None if point is None else point.describe(),
             "strategies": {name: one.describe() for name, one in self.strategies.items()},
@@ -62,8 +60,6 @@ class Fits:
 
     @classmethod
     def restore(cls, text: dict[str, Any]) -> Fits:
-        if text["format"] != FORMAT:
-            raise UserError(f"fits of format {text['format']}; this dualml reads {FORMAT}")
         point = text["point_to_point"]
         return cls(
             None if point is None else Fit.restore(point),
@@ -79,10 +75,12 @@ class Fits:
         Raises:
             UserError: no such file, or not fits.
         """
-        from dualml.files import read_json, readable
+        from dualml.files import readable
+        from dualml.store.costs import read_fits
 
+        record = read_fits(path)
         with readable(f"{path}: not a file of fits"):
-            return cls.restore(read_json(path))
+            return cls.restore(record.describe())
 
 
 def fit_all(points: Sequence[Point], topology: Topology = FLAT) -> Fits:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dualml.aggregation import ASYNCHRONOUS
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage
 from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
-from dualml.cost.closed import ALIKE, EVERY, LOCAL_SGD, Stage, check, stages
+from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, stages
 from dualml.cost.link import Link
 from dualml.cost.simulate import Simulated, check_slow, simulate, throttle
 from dualml.cost.topology import FLAT, Topology
@@ -104,11 +104,12 @@ def predict(
     start = [computing * share] * n
     if slow is not None:
         start[slow.rank] *= slow.compute
-    if n > events:
+    if n > events and closed(name):
         if slow is not None:
             start[slow.rank] += share * slow.jitter_s
         rows = stages(name, n, nbytes, width)
-        return told(_closed(ALIKE.get(name, name), n, rows, link, start, slow, topology), "closed")
+        textbook = STRATEGIES[name].textbook or name
+        return told(_closed(textbook, n, rows, link, start, slow, topology), "closed")
     schedule = find(name).schedule(n)
     draws = 1
     if slow is not None and slow.jitter_s:

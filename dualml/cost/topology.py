@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from dualml.cost.closed import Stage
+from dualml.aggregation import Stage
 from dualml.cost.link import Link
 from dualml.errors import UserError
 

@@ -14,7 +14,7 @@ from dualml.finder.causes.base import disturbs, tensors, unexplained
 from dualml.finder.localise import Point, elements, gap, order, outside, points
 from dualml.finder.replays import Session, replayed
 from dualml.finder.scene import PHASES, REFEREE, Scene
-from dualml.runner.records import read_records
+from dualml.store.records import read_records
 
 #: A cause is named where it takes away at least this share of the difference.
 ENOUGH = 0.9
@@ -53,31 +53,31 @@ def findings(session: Session, parity: Mapping[str, Any], most: int = 3) -> list
     return found
 
 
-#: Parts of the reasons of trials that failed by their numbers (`dualml.runner.guards`).
+#: Parts of the reasons of trials that failed by their numbers (`dualml.worker.guards`).
 NUMBERS = ("the loss is ", "the loss diverges", "not finite", "moved no parameter", "does not hold")
 
 
 def failures(session: Session, parity: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Comparisons that lack one side because its numbers ended it, while the other went through."""
-    trials = {(t["arm"], t["seed"], t["backend"]): t for t in session.folder.run["trials"]}
-    found = []
+    trials, suspects = session.folder.trials, []
     for c in parity.get("comparisons", []):
         lost = [name for name in (c["a"], c["b"]) if c.get("evidence", {}).get(name) == "failed"]
         if c.get("reason") != "trial_missing" or len(c["evidence"]) != 1 or len(lost) != 1:
             continue
-        trial = trials[c["arm"], c["seed"], lost[0]]
-        if any(part in (trial["reason"] or "") for part in NUMBERS):
-            first = {"step": updates_made(session.folder.trial_folder(trial)) + 1}
-            found.append({**c, "first_divergence": first})
-    return found
+        trial = trials[c["arm"], lost[0], c["seed"]]
+        if any(part in (trial.reason or "") for part in NUMBERS):
+            first = {"step": updates_made(session.folder.trial_folder(trial.key)) + 1}
+            suspects.append({**c, "first_divergence": first})
+    return suspects
 
 
 def updates_made(folder: Path) -> int:
     """Updates whose losses a trial recorded before it ended."""
     try:
-        return sum(r["metric"] == "loss" for r in read_records(folder / "rank0.jsonl"))
-    except (OSError, ValueError, KeyError):
+        losses = read_records(folder).get("loss")
+    except UserError:
         return 0
+    return 0 if losses is None else len(losses.step)
 
 
 def suspicious(comparison: Mapping[str, Any]) -> bool:

@@ -76,7 +76,7 @@ def points(scene: Scene, backend: str) -> Iterator[Point]:
 def width_of(scene: Scene, rank: int, key: str) -> float:
     """How far rounding goes there: the widest of the backends, but no more than `TRUST` times the
     narrowest, so that a backend with a fault does not hide it. Of one alone, what only the order of
-    the samples moves is not believed (`Envelope.trusted`)."""
+    the samples moves is not believed (`dualml.parity.envelope.trusted`)."""
     sides = [side.widths[rank] for side in scene.sides.values() if key in side.widths[rank]]
     if len(sides) == 1:
         width, plain = sides[0][key], sides[0].get(f"plain {key}", sides[0][key])

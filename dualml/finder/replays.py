@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors.numpy import save
-
-from dualml.backend import BackendInfo
+from dualml.backend import BackendInfo, Recipe
 from dualml.errors import TrialError, UserError
 from dualml.experiment.plan import Plan
-from dualml.files import write_bytes, write_json
-from dualml.finder.replay import flatten, steps_of
-from dualml.finder.scene import REFEREE, Scene, read_side, read_states
+from dualml.finder.scene import REFEREE, Scene
 from dualml.launch.supervise import Launch, died, last_lines, supervise
-from dualml.parity.trajectory import Trajectory, read_trajectory
-from dualml.runner.folder import RunFolder
+from dualml.store.folder import RunFolder
+from dualml.store.replays import (
+    REPLAY_JOB,
+    ReplayJob,
+    job_folder,
+    read_side,
+    read_states,
+    write_start,
+)
+from dualml.store.trajectory import Trajectory, read_trajectory
+from dualml.store.trial import log_path
 
 #: Seconds a replay may take, and be silent.
 LIMIT, SILENCE = 900.0, 180.0
@@ -50,42 +54,37 @@ def replayed(
     folder: Path,
 ) -> Scene:
     """The replays of the referee and of both sides."""
-    from dualml.runner.worker import samples_of
+    from dualml.experiment.samples import samples_of
 
-    after, start, first = common_state(session, arm, seed, comparison)
-    updates = session.plan.schedule(session.plan.experiment.arms[arm], seed).updates
-    steps = list(steps_of(after, first, updates))
-    write_bytes(folder / "start.safetensors", save(flatten(start)))
+    samples, settings = samples_of(session.plan), session.plan.experiment.arms[arm]
+    recipe = session.plan.recipe(settings, seed, samples.train_x, samples.train_y)
+    after, start, first = common_state(session, arm, recipe, comparison)
+    steps = list(steps_of(after, first, recipe.updates))
+    write_start(folder, start)
     for backend in (REFEREE, *sides):
         session.progress(f"{backend} {arm}")
         run_replay(session, backend, arm, seed, steps, folder)
-    size = session.plan.experiment.arms[arm].world_size
-    samples = samples_of(session.plan)
-    features = session.plan.features(session.plan.experiment.arms[arm], seed, samples.train_x)
+    size = settings.world_size
     return Scene(
         session.plan,
         arm,
-        seed,
-        features,
-        samples.train_y,
+        recipe,
         read_states(folder),
-        {name: read_side(folder / name, name, size) for name in (REFEREE, *sides)},
+        {name: read_side(folder, name, size) for name in (REFEREE, *sides)},
         steps,
     )
 
 
 def common_state(
-    session: Session, arm_name: str, seed: int, comparison: Mapping[str, Any]
+    session: Session, arm_name: str, recipe: Recipe, comparison: Mapping[str, Any]
 ) -> tuple[int, dict[int, Any], int]:
     """The last update after which both sides are known to agree, the states to start from (before
     update 1, and before the one after it), and the update at which they were seen to part."""
-    plan, arm = session.plan, session.plan.experiment.arms[arm_name]
-    initial = plan.initial(seed, arm)
-    fresh = arm.rule.init({name: w.astype(np.float64) for name, w in initial.items()})
-    start: dict[int, Any] = {1: (initial, fresh)}
+    arm = session.plan.experiment.arms[arm_name]
+    start: dict[int, Any] = {1: (recipe.weights, recipe.state())}
     divergence = comparison.get("first_divergence") or {"step": 1}
     first, after = max(int(divergence["step"]), 1), 0
-    trajectory = recorded(session, arm_name, seed, comparison["a"])
+    trajectory = recorded(session, arm_name, recipe.seed, comparison["a"])
     alike = arm.aggregation.of == "gradients" and trajectory is not None  # else ranks may differ
     if trajectory is not None and alike and first > 4:
         after = max((s for s in trajectory.steps() if s < first), default=0)
@@ -107,9 +106,9 @@ def common_state(
 def recorded(session: Session, arm: str, seed: int, backend: str) -> Trajectory | None:
     """A trial of the run, None where it cannot be read."""
     spec = session.plan.spec_of(session.plan.experiment.arms[arm])
-    trial = {"arm": arm, "seed": seed, "backend": backend}
+    trial = session.folder.trial_folder((arm, backend, seed))
     try:
-        return read_trajectory(session.folder.trial_folder(trial), backend, list(spec.parameters()))
+        return read_trajectory(trial, backend, spec.parameters())
     except UserError:
         return None
 
@@ -127,35 +126,40 @@ def run_replay(
     if info is None or not info.installed():
         how = f"; install it with: {info.install}" if info else ""
         raise UserError(f"the replay needs backend {backend!r}, which is not installed{how}")
-    told, options = session.plan.experiment.arms[arm], session.folder.run["options"]
-    threads = told.cores or options["threads"]
-    several = told.world_size > 1 and info.ranks == "processes"
-    if several and not told.cores and not options.get("threads_asked"):
-        threads = max(1, threads // told.world_size)
-    place = folder / f"{backend}.job"
+    settings, options = session.plan.experiment.arms[arm], session.folder.run.options
+    threads = settings.cores or options.threads
+    several = settings.world_size > 1 and info.ranks == "processes"
+    if several and not settings.cores and not options.threads_asked:
+        threads = max(1, threads // settings.world_size)
+    place = job_folder(folder, backend)
     place.mkdir()
-    for name in ("start.safetensors", "states.safetensors"):
-        if (folder / name).exists():
-            (place / name).symlink_to(folder / name)
-    job = {
-        "run": str(session.folder.path.resolve()), "backend": backend, "arm": arm, "seed": seed,
-        "steps": list(steps), "leads": backend == REFEREE, "out": f"../{backend}",
-        "device": options["device"] if backend != REFEREE else "auto", "threads": threads,
-        "cores": told.cores, "rendezvous": options.get("rendezvous", "auto"), "key": "find",
-        "check": False,
-    }  # fmt: skip
-    write_json(place / "job.json", job)
-    environ = info.environ(threads) if told.cores or several else session.environs[backend]
-    words = [sys.executable, "-m", "dualml.finder.worker", str(place)]
-    count = told.world_size if info.ranks == "processes" else 1
+    job = ReplayJob(
+        run=str(session.folder.path.resolve()), backend=backend, arm=arm, seed=seed,
+        steps=list(steps), leads=backend == REFEREE,
+        device=options.device if backend != REFEREE else "auto", threads=threads,
+        cores=settings.cores, rendezvous=options.rendezvous, key="find", check=False,
+    )  # fmt: skip
+    REPLAY_JOB.write(place, job)
+    environ = info.environ(threads) if settings.cores or several else session.environs[backend]
+    words = [sys.executable, "-m", "dualml.worker.replay_main", str(place)]
+    count = settings.world_size if info.ranks == "processes" else 1
     launches = [
-        Launch([*words, str(rank)], environ, place / f"rank{rank}.log") for rank in range(count)
+        Launch([*words, str(rank)], environ, log_path(place, rank)) for rank in range(count)
     ]
     ended = supervise(launches, lambda rank, event: None, limit=LIMIT, silence=SILENCE)
     if ended.code or ended.reason:
         result = ended.results.get(ended.rank, {})
         why = ended.reason or result.get("reason") or died(ended.code)
-        lines = "" if result else "; ".join(["", *last_lines(place / f"rank{ended.rank}.log")[-2:]])
+        lines = "" if result else "; ".join(["", *last_lines(log_path(place, ended.rank))[-2:]])
         raise TrialError(f"the replay of {backend} failed on rank {ended.rank}: {why}{lines}")
-    if backend == REFEREE:
-        (place / "states.safetensors").rename(folder / "states.safetensors")
+
+
+def steps_of(after: int, first: int, updates: int) -> Sequence[int]:
+    """The updates to look at for a difference first seen at update ``first``, where update
+    ``after`` is the last one known to agree: the very first, those after the common state, and
+    those that made what was seen."""
+    near = {
+        *range(after + 1, min(after + 3, first) + 1),
+        *range(max(after + 1, first - 2), first + 1),
+    }
+    return sorted(s for s in {1, 2, 3} | near if 1 <= s <= updates and (s <= first or s <= 3))

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from dualml.aggregation import ASYNCHRONOUS
+from dualml.backend import Recipe
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Arm
-from dualml.files import read_json, readable
-from dualml.finder.replay import States, unflatten
 from dualml.model.base import Layer
 from dualml.model.dropout import masks
 from dualml.model.spec import ModelSpec
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import backward, forward
 from dualml.reference.types import Array, Params
+from dualml.store.replays import Side, States
 
 Arrays = dict[str, NDArray[Any]]
 #: In the order of execution; `aggregation` is what several ranks make of their gradients.
@@ -40,31 +37,19 @@ class Place(NamedTuple):
     own: Params
 
 
-@dataclass(frozen=True)
-class Side:
-    """What one backend's replay left: of each rank ``STEP/PHASE/TENSOR`` → array, and the widths of
-    the rounding envelopes under the same keys."""
-
-    backend: str
-    ranks: Sequence[Arrays]
-    widths: Sequence[Mapping[str, float]]
-
-
 @dataclass
 class Scene:
     """One (arm, seed) with the replays of the referee and the compared backends.
 
     Attributes:
-        x, y: the training set as the plan has it.
+        recipe: of the arm, from the plan.
         states: update → weights and optimizer state that all started it from.
         parts: update → samples of each rank; a single one where nobody shares the batch.
     """
 
     plan: Plan
     arm_name: str
-    seed: int
-    x: NDArray[Any]
-    y: NDArray[Any]
+    recipe: Recipe
     states: States
     sides: dict[str, Side]
     steps: list[int]
@@ -76,19 +61,32 @@ class Scene:
 
     @property
     def spec(self) -> ModelSpec:
-        return self.plan.spec_of(self.arm)
+        return self.recipe.spec
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.seed
+
+    @property
+    def x(self) -> NDArray[Any]:
+        """The training samples as the plan has them."""
+        return self.recipe.x
+
+    @property
+    def y(self) -> NDArray[Any]:
+        return self.recipe.y
 
     @property
     def referee(self) -> Side:
         return self.sides[REFEREE]
 
-    @functools.cached_property
+    @property
     def updates(self) -> int:
-        return self.plan.schedule(self.arm, self.seed).updates
+        return self.recipe.updates
 
     def rate(self, step: int) -> float:
         """The step size of an update."""
-        return self.arm.rule.lr * self.arm.plan_schedule.factor(step, self.updates)
+        return self.recipe.rate(step)
 
     def parts(self, step: int) -> list[NDArray[np.int64]]:
         feed = self.plan.feed(self.arm, self.seed)
@@ -158,7 +156,7 @@ class Scene:
             self.spec.layers, params, (self.inputs(index),), self.drawn(step, index)
         )
         wanted = self.y[index] if labels is None else labels
-        value, flow = (loss or LOSSES[self.plan.experiment.loss])(out, wanted)
+        value, flow = (loss or LOSSES[self.recipe.loss])(out, wanted)
         _, found = backward(tape, params, (flow,))
         return value, {name: found[name] for name in params}
 
@@ -232,28 +230,3 @@ class Scene:
         if key not in self.kept:
             self.kept[key] = work()
         return self.kept[key]
-
-
-def read_side(folder: Path, backend: str, size: int) -> Side:
-    """What a replay left.
-
-    Raises:
-        UserError: a file is missing or damaged.
-    """
-    with readable(f"{folder}: not a readable replay"):
-        return Side(
-            backend,
-            [load_file(folder / f"rank{r}.safetensors") for r in range(size)],
-            [
-                {
-                    k: float("inf") if v is None else v
-                    for k, v in read_json(folder / f"rank{r}.json")["widths"].items()
-                }
-                for r in range(size)
-            ],
-        )
-
-
-def read_states(folder: Path) -> States:
-    with readable(f"{folder}: not a readable replay"):
-        return unflatten(load_file(folder / "states.safetensors"))

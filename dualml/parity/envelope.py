@@ -20,8 +20,8 @@ one update changes by far more than a rounding. Draws meet such kinks as often a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from dualml.parity.distance import distance, distances
 from dualml.seeds import generator
+from dualml.store.envelope import Envelope
 
 Arrays = Mapping[str, NDArray[Any]]
 #: The draw that leaves the samples in their order.
@@ -66,8 +67,8 @@ def believed(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
     if len(envelopes) < 2:
         return list(envelopes)
     whole = [e for e in envelopes if len(e.loss)]
-    shared = [Envelope.common(whole)] if len(whole) > 1 else []
-    return [*(e.trusted(output) for e in envelopes), *shared]
+    shared = [common(whole)] if len(whole) > 1 else []
+    return [*(trusted(e, output) for e in envelopes), *shared]
 
 
 def moved(width: Any, plain: Any) -> Any:
@@ -75,95 +76,66 @@ def moved(width: Any, plain: Any) -> Any:
     return width > np.maximum(ORDER * plain, ORDER_FLOOR)
 
 
-def known(width: float | None) -> float:
-    """JSON has no infinity: a file says null where a draw came to something not finite."""
-    return math.inf if width is None else width
+def widened(
+    envelope: Envelope,
+    losses: NDArray[Any],
+    capture: Arrays,
+    base_losses: NDArray[Any],
+    base_capture: Arrays,
+) -> Envelope:
+    """With one more draw."""
+    gap = distances(losses, base_losses[: len(losses)])
+    widths = {key: distance(value, base_capture[key]) for key, value in capture.items()}
+    before = envelope.tensors
+    return Envelope(
+        np.maximum(envelope.loss, gap) if envelope.draws else gap,
+        {**before, **{key: max(before.get(key, 0.0), width) for key, width in widths.items()}},
+        envelope.draws + 1,
+        gap if envelope.draws == PLAIN else envelope.plain_loss,
+        widths if envelope.draws == PLAIN else envelope.plain_tensors,
+    )
 
 
-class Envelope:
-    """Largest distance of any draw from the unperturbed trajectory, per tensor and step.
+def trusted(envelope: Envelope, output: str) -> Envelope:
+    """Without what only a fault explains: widths that the order of the samples alone makes."""
+    start = suspect_from(envelope, output)
+    if start is None or envelope.plain_loss is None:
+        return envelope
+    tensors = {}
+    for key, width in envelope.tensors.items():
+        late = int(key.split("/")[1]) >= start
+        plain = envelope.plain_tensors.get(key, width)
+        tensors[key] = plain if late and moved(width, plain) else width
+    loss = np.where(reordered(envelope), envelope.plain_loss, envelope.loss)
+    return replace(envelope, loss=loss, tensors=tensors)
 
-    Attributes:
-        loss: (updates of the horizon,) relative distance of the loss.
-        tensors: ``PHASE/STEP/TENSOR`` → relative distance.
-        plain_loss, plain_tensors: the same of the draw that leaves the samples in their order;
-            None and empty in files of earlier versions.
-        draws: number of draws taken in.
-    """
 
-    def __init__(self, told: Mapping[str, Any] | None = None) -> None:
-        told = told or {"loss": [], "tensors": {}, "draws": 0}
-        self.loss = np.array([known(width) for width in told["loss"]], np.float64)
-        self.tensors = {key: known(width) for key, width in told["tensors"].items()}
-        plain = told.get("plain")
-        self.plain_loss: NDArray[np.float64] | None = None
-        self.plain_tensors: dict[str, float] = {}
-        if plain is not None:
-            self.plain_loss = np.array([known(width) for width in plain["loss"]], np.float64)
-            self.plain_tensors = {key: known(width) for key, width in plain["tensors"].items()}
-        self.draws: int = told["draws"]
+def suspect_from(envelope: Envelope, output: str) -> int | None:
+    """First step at which the order of the samples moves the loss or the output layer's gradient;
+    None if it never does, or if nobody wrote down what moved weights alone do."""
+    steps = (np.flatnonzero(reordered(envelope)) + 1).tolist()
+    for key, width in envelope.tensors.items():
+        phase, at, tensor = key.split("/", 2)
+        last = phase == "gradient" and tensor.split("/")[-1].startswith(f"{output}.")
+        if last and moved(width, envelope.plain_tensors.get(key, width)):
+            steps.append(int(at))
+    return min(steps, default=None)
 
-    def add(
-        self, losses: NDArray[Any], capture: Arrays, base_losses: NDArray[Any], base_capture: Arrays
-    ) -> None:
-        gap = distances(losses, base_losses[: len(losses)])
-        widths = {key: distance(value, base_capture[key]) for key, value in capture.items()}
-        if self.draws == PLAIN:
-            self.plain_loss, self.plain_tensors = gap, widths
-        self.loss = np.maximum(self.loss, gap) if self.draws else gap
-        for key, width in widths.items():
-            self.tensors[key] = max(self.tensors.get(key, 0.0), width)
-        self.draws += 1
 
-    def trusted(self, output: str) -> Envelope:
-        """Without what only a fault explains: widths that the order of the samples alone makes."""
-        start = self.suspect_from(output)
-        if start is None or self.plain_loss is None:
-            return self
-        kept = Envelope()
-        kept.draws, kept.plain_loss, kept.plain_tensors = (
-            self.draws,
-            self.plain_loss,
-            self.plain_tensors,
-        )
-        kept.loss = np.where(self.reordered(), self.plain_loss, self.loss)
-        for key, width in self.tensors.items():
-            late = int(key.split("/")[1]) >= start
-            plain = self.plain_tensors.get(key, width)
-            kept.tensors[key] = plain if late and moved(width, plain) else width
-        return kept
+def reordered(envelope: Envelope) -> NDArray[np.bool_]:
+    """(updates of the horizon,): whether the order of the samples moves the loss there."""
+    if envelope.plain_loss is None:
+        return np.zeros(len(envelope.loss), np.bool_)
+    where: NDArray[np.bool_] = moved(envelope.loss, envelope.plain_loss)
+    return where
 
-    def suspect_from(self, output: str) -> int | None:
-        """First step at which the order of the samples moves the loss or the output layer's
-        gradient; None if it never does, or if nobody wrote down what moved weights alone do."""
-        steps = (np.flatnonzero(self.reordered()) + 1).tolist()
-        for key, width in self.tensors.items():
-            phase, at, tensor = key.split("/", 2)
-            last = phase == "gradient" and tensor.split("/")[-1].startswith(f"{output}.")
-            if last and moved(width, self.plain_tensors.get(key, width)):
-                steps.append(int(at))
-        return min(steps, default=None)
 
-    def reordered(self) -> NDArray[np.bool_]:
-        """(updates of the horizon,): whether the order of the samples moves the loss there."""
-        if self.plain_loss is None:
-            return np.zeros(len(self.loss), np.bool_)
-        found: NDArray[np.bool_] = moved(self.loss, self.plain_loss)
-        return found
-
-    @classmethod
-    def common(cls, envelopes: Sequence[Envelope]) -> Envelope:
-        """The smallest width of any backend: what all of them show."""
-        made = cls()
-        made.draws = min(e.draws for e in envelopes)
-        length = min(len(e.loss) for e in envelopes)
-        made.loss = np.min([e.loss[:length] for e in envelopes], axis=0)
-        keys = set.intersection(*(set(e.tensors) for e in envelopes))
-        made.tensors = {key: min(e.tensors[key] for e in envelopes) for key in keys}
-        return made
-
-    def describe(self) -> dict[str, Any]:
-        told = {"draws": self.draws, "loss": self.loss.tolist(), "tensors": self.tensors}
-        if self.plain_loss is not None:
-            told["plain"] = {"loss": self.plain_loss.tolist(), "tensors": self.plain_tensors}
-        return told
+def common(envelopes: Sequence[Envelope]) -> Envelope:
+    """The smallest width of any backend: what all of them show."""
+    length = min(len(e.loss) for e in envelopes)
+    keys = set.intersection(*(set(e.tensors) for e in envelopes))
+    return Envelope(
+        np.min([e.loss[:length] for e in envelopes], axis=0),
+        {key: min(e.tensors[key] for e in envelopes) for key in keys},
+        min(e.draws for e in envelopes),
+    )

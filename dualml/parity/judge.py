@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from dualml.aggregation.exact import inexact, single_of
+from dualml.experiment.contrast import Contrast
+from dualml.experiment.exact import inexact, single_of
 from dualml.experiment.schema import Arm, Experiment
-from dualml.files import read_json, readable, write_json
-from dualml.model.spec import ModelSpec
 from dualml.parity.pairs import FLOOR, compare
 from dualml.parity.statistics import ENOUGH, equivalent
-from dualml.parity.trajectory import Trajectory, read_trajectory
-from dualml.runner.folder import RunFolder, read_run
+from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
+from dualml.store.plan import PLAN, plan_folder
+from dualml.store.trajectory import Trajectory, read_trajectory
+from dualml.store.trial import trial_folder
+from dualml.store.verdicts import PARITY
 
-FORMAT = 1
 #: From best to worst: a run's overall verdict is the worst of its comparisons.
 VERDICTS = ("equal", "statistically equal", "not comparable", "different")
 
@@ -27,38 +29,35 @@ def judge(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: not a run folder.
     """
-    run = read_run(folder)
-    settings = run["experiment"]["parity"]
-    where = RunFolder(folder, run)
-    with readable(f"{folder / 'plan'}: not a readable plan"):
-        told = read_json(folder / "plan" / "plan.json")
-        models = {"": told["model"], **told.get("models", {})}
-        parameters = {n: list(ModelSpec.restore(m).parameters()) for n, m in models.items()}
-    with readable(f"{folder}: run.json holds no readable experiment"):
-        experiment = Experiment.model_validate(run["experiment"])
+    run, plan = read_run(folder), PLAN.read(plan_folder(folder))
+    experiment, trials = run.protocol(folder), run.by_key()
+    shapes = {name: spec.parameters() for name, spec in {"": plan.model, **plan.models}.items()}
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
-    backends = list(dict.fromkeys(trial["backend"] for trial in run["trials"]))
-    trials = {(t["arm"], t["seed"], t["backend"]): t for t in run["trials"]}
+    backends = list(dict.fromkeys(trial.backend for trial in run.trials))
     for arm, set_up in experiment.arms.items():
         if set_up.kind != "train":
             continue
         for seed in experiment.seeds_of(arm):
-            model = set_up.model if set_up.model in parameters else ""
-            mine = {b: trials[arm, seed, b] for b in backends if (arm, seed, b) in trials}
+            model = set_up.model if set_up.model in shapes else ""
+            ran = {b: trials[arm, b, seed] for b in backends if (arm, b, seed) in trials}
             read = {
-                b: read_trajectory(where.trial_folder(t), b, parameters[model])
-                for b, t in mine.items()
-                if t["status"] == "ok"
+                b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
+                for b, t in ran.items()
+                if t.status == "ok"
             }
             kept[arm, seed] = read
             for a, b in combinations(sort(backends), 2):
-                found = one(mine, read, a, b, settings["margin"], free=free(set_up))
-                comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **found})
+                judged = one(ran, read, a, b, experiment.parity.margin, free=free(set_up))
+                comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     settle_by_seeds(comparisons, trials)
     return {
-        "format": FORMAT,
-        "settings": {key: settings[key] for key in ("draws", "horizon", "margin")}
-        | {"floor": FLOOR},
+        "format": PARITY.version,
+        "settings": {
+            "draws": experiment.parity.draws,
+            "horizon": experiment.parity.horizon,
+            "margin": experiment.parity.margin,
+            "floor": FLOOR,
+        },
         "comparisons": comparisons,
         **({"serial": serial(run, experiment, kept)} if several(experiment) else {}),
     }
@@ -73,34 +72,34 @@ def several(experiment: Experiment) -> bool:
     return any(a.world_size > 1 and a.kind == "train" for a in experiment.arms.values())
 
 
-def other_samples(a: dict[str, Any], b: dict[str, Any]) -> bool:
+def other_samples(a: TrialRecord, b: TrialRecord) -> bool:
     """Whether two trials recorded that they trained on different samples, or in another order."""
-    found = {t["samples_sha256"] for t in (a, b) if t.get("samples_sha256")}
-    return len(found) > 1
+    return len({t.samples_sha256 for t in (a, b) if t.samples_sha256}) > 1
 
 
-def refused(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+def refused(a: TrialRecord, b: TrialRecord) -> dict[str, Any]:
     """There is nothing to compare where the samples are not the same."""
-    evidence = {"samples_sha256": [a["samples_sha256"], b["samples_sha256"]]}
+    evidence = {"samples_sha256": [a.samples_sha256, b.samples_sha256]}
     return {"verdict": "not comparable", "reason": "other_samples", "evidence": evidence}
 
 
 def serial(
-    run: dict[str, Any], experiment: Experiment, read: dict[tuple[str, int], dict[str, Trajectory]]
+    run: RunRecord, experiment: Experiment, read: dict[tuple[str, int], dict[str, Trajectory]]
 ) -> list[dict[str, Any]]:
     """n workers against one: the same backend, the same global batches."""
-    found = []
-    trials = {(t["arm"], t["seed"], t["backend"]): t for t in run["trials"]}
+    judgements = []
+    trials = run.by_key()
+    contrast = Contrast(experiment.arms)
     for (name, seed), mine in read.items():
         arm = experiment.arms[name]
-        alone = single_of(name, experiment.arms)
+        alone = single_of(name, contrast)
         if arm.world_size == 1 or alone is None:
             continue
-        samples = min(arm.samples or run["data"]["train"], run["data"]["train"])
+        samples = min(arm.samples or run.data.train, run.data.train)
         why = inexact(arm, samples)
         others = read.get((alone, seed), {})
         for backend, trajectory in mine.items():
-            pairs = [(trials.get((name, s, backend)), trials.get((alone, s, backend)))
+            pairs = [(trials.get((name, backend, s)), trials.get((alone, backend, s)))
                      for s in (seed, *experiment.seeds)]  # fmt: skip
             (here, there), *over = pairs
             if why is not None:
@@ -113,13 +112,13 @@ def serial(
             else:
                 envelopes = [t.envelope for t in (*mine.values(), *others.values()) if t.envelope]
                 judged = compare(others[backend], trajectory, experiment.parity.margin, envelopes)
-            told_of = {"arm": name, "seed": seed, "backend": backend, "against": alone}
-            found.append({**told_of, **judged})
-    return found
+            pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
+            judgements.append({**pair, **judged})
+    return judgements
 
 
 def write(folder: Path, parity: dict[str, Any]) -> None:
-    write_json(folder / "parity.json", parity)
+    PARITY.write(folder, PARITY.made(parity))
 
 
 def sort(backends: list[str]) -> list[str]:
@@ -128,7 +127,7 @@ def sort(backends: list[str]) -> list[str]:
 
 
 def one(
-    trials: dict[str, Any],
+    trials: dict[str, TrialRecord],
     read: dict[str, Trajectory],
     a: str,
     b: str,
@@ -138,9 +137,9 @@ def one(
 ) -> dict[str, Any]:
     missing = [name for name in (a, b) if name not in read]
     if missing:
-        statuses = {name: trials[name]["status"] for name in missing if name in trials}
+        statuses = {name: trials[name].status for name in missing if name in trials}
         return {"verdict": "not comparable", "reason": "trial_missing", "evidence": statuses}
-    if trials[a]["plan_hash"] != trials[b]["plan_hash"]:
+    if trials[a].plan_hash != trials[b].plan_hash:
         return {"verdict": "not comparable", "reason": "other_plan", "evidence": {}}
     if other_samples(trials[a], trials[b]):
         return refused(trials[a], trials[b])
@@ -153,7 +152,7 @@ def one(
 LEGITIMATE = ("chaotic", "free_order")
 
 
-def settle_by_seeds(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -> None:
+def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, TrialRecord]) -> None:
     """Trajectories too chaotic to compare, or left to chance, may still reach the same result over
     several seeds.
 
@@ -165,7 +164,7 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -
         mine = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] in LEGITIMATE]
         if any(c["verdict"] == "different" for c in all_seeds):
             continue
-        told = over_seeds([(trials[arm, c["seed"], a], trials[arm, c["seed"], b]) for c in mine])
+        told = over_seeds([(trials[arm, a, c["seed"]], trials[arm, b, c["seed"]]) for c in mine])
         for c in mine:
             if c["reason"] in LEGITIMATE and told:
                 c["evidence"].update(told)
@@ -175,14 +174,19 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: dict[Any, Any]) -
                     c["reason"] = "not_equivalent_over_seeds"
 
 
-def over_seeds(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+def over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
     """The equivalence test of the test accuracies of pairs of trials, one pair for each seed;
     empty with fewer than three seeds."""
-    found = [(a["test_accuracy"], b["test_accuracy"]) for a, b in pairs
-             if a["status"] == b["status"] == "ok"]  # fmt: skip
-    if len(found) < ENOUGH:
+    accuracies = [
+        (a.test_accuracy, b.test_accuracy)
+        for a, b in pairs
+        if a.test_accuracy is not None
+        and b.test_accuracy is not None
+        and a.status == b.status == "ok"
+    ]
+    if len(accuracies) < ENOUGH:
         return {}
-    return {"equivalence": equivalent([a for a, _ in found], [b for _, b in found])}
+    return {"equivalence": equivalent([a for a, _ in accuracies], [b for _, b in accuracies])}
 
 
 def worst(parity: dict[str, Any]) -> str:

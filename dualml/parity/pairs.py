@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.errors import UserError
 from dualml.parity.distance import distance, distances
-from dualml.parity.envelope import Envelope, believed
-from dualml.parity.trajectory import PHASES, Trajectory
+from dualml.parity.envelope import believed
+from dualml.store.envelope import Envelope
+from dualml.store.trajectory import PHASES, Trajectory
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
 FLOOR = 2.0**-23
@@ -51,6 +53,7 @@ def compare(
     Returns:
         The comparison as written to ``parity.json`` (without arm, seed and names).
     """
+    check_shapes(a, b)
     drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
     drawn = believed(drawn, output_layer(a))
     points = list(measure(a, b, drawn))
@@ -92,6 +95,14 @@ def compare(
             "weights": max(distance(w, b.weights[name]) for name, w in a.weights.items()),
         },
     }
+
+
+def check_shapes(a: Trajectory, b: Trajectory) -> None:
+    """Raises `UserError` for a tensor that has another shape in the other trace."""
+    for key in a.tensors.keys() & b.tensors.keys():
+        one, other = a.tensors[key].shape, b.tensors[key].shape
+        if one != other:
+            raise UserError(f"trace: {key} has shape {one} on {a.backend}, {other} on {b.backend}")
 
 
 def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Point]:

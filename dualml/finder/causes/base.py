@@ -48,7 +48,7 @@ class Guess:
     """What would be if.
 
     Attributes:
-        cause: its name in ``causes.toml``.
+        cause: its name in ``words/LANG/causes.toml``.
         predict: ``predict(step, rank)`` → tensors of the phase that the cause changes.
         detail: numbers that were tried or fitted, for the report.
         free: how many of them were fitted: of two guesses that explain as much, the one with fewer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dualml.parity.models.words import ENTRIES, HINTS, Language, text
+from dualml.parity.models.words import ENTRIES, Language, hints, text
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Comparison:
                            right=f"{e[b]:.7g}") for e in first.elements)  # fmt: skip
             said.append(text(lang, "first.elements", elements=text(lang, "semicolon").join(listed)))
         if key := self.hint(first):
-            said.append(text(lang, "first.hint", hint=HINTS[key][lang]))
+            said.append(text(lang, "first.hint", hint=text(lang, f"hint.{key}")))
             if key in ENTRIES:
                 said.append(text(lang, "first.entry", entry=ENTRIES[key]))
         return said
@@ -165,4 +165,5 @@ class Comparison:
         if first.phase == "state":
             keys.append("state:" + first.tensor.partition("/")[0])
         keys.append(first.phase)
-        return next((key for key in keys if key in HINTS), "")
+        known = hints()
+        return next((key for key in keys if key in known), "")

@@ -99,7 +99,7 @@ def compare(
     sides = {
         side: {
             "label": info.name,
-            "package": info.factory.partition(".")[0],
+            "package": info.package,
             "model": model,
             "loss": kind,
             "optimizer": update,

@@ -1,0 +1,54 @@
+"""How strictly files are read, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dualml.errors import nearest
+
+LONGEST = 80  # characters of a wrong value that a message repeats
+
+
+class Strict(BaseModel):
+    """No unknown keys, no silent conversions between text and numbers, nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], problem: Mapping[str, Any] | None = None
+) -> str:
+    """The first problem (or this one) in a line: the key, what is wrong, what was received."""
+    first = problem or error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        *parents, last = (str(part) for part in first["loc"])
+        return f"unknown key {where}{nearest(last, known_keys(model, parents))}"
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    received = first.get("input")
+    told = "received" in message or repr(received) in message or isinstance(received, dict)
+    shown = "" if told else f"; received {shortened(repr(received))}"
+    return f"{where}: {message}{shown}" if where else f"{message}{shown}"
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+def known_keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:
+    """Keys the schema has under ``parents``."""
+    here: Any = model
+    for part in parents:
+        field = getattr(here, "model_fields", {}).get(part)
+        if field is None:
+            continue  # the name of an arm
+        here = field.annotation
+        for inner in getattr(here, "__args__", ()):
+            if hasattr(inner, "model_fields"):
+                here = inner
+    return list(getattr(here, "model_fields", {}))
