@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dualml.backend import BackendInfo
-
-if TYPE_CHECKING:
-    from dualml.launch.adopted import Adopted
+from dualml.backend import Adopted, BackendInfo
 
 
 def info() -> BackendInfo:

@@ -90,7 +90,7 @@ class FlatAssign(nn.Cell):
 
 
 class MindSporePieces:
-    """See `dualml.aggregation.pieces.Pieces`."""
+    """See `dualml.backend.pieces.Pieces`."""
 
     def __init__(self, training: MindSporeTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout
@@ -124,7 +124,7 @@ class MindSporePieces:
             sums = [sum(self.sizes[n] for n in names) for names in self.layout]
             return None, [ms.Tensor(np.zeros(n, np.float32)) for n in sums]
         losses, total = [], []
-        for part, share in chunks(batch, self.training.chunk):
+        for part, share in chunks(batch, self.training.recipe.chunk):
             scale, given = self.factor(share * factor), self.training.tensors(part)
             loss, flat = self._gradient(scale, *given)
             losses.append((loss, share))

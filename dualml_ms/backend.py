@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar
 
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Arrays
+from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
-from dualml.errors import Unsupported
-from dualml.model.spec import ModelSpec
-from dualml.optim import Rule, Schedule
-from dualml.split.horizontal import Segment
-from dualml.split.plan import SplitPlan
+from dualml.split.remote import RemoteCalls
 from dualml_ms.environment import environment, resolve_device
 from dualml_ms.split import MindSporeStage
 from dualml_ms.training import MindSporeTraining
 
 
-class MindSporeBackend:
+class MindSporeBackend(Backend, Grouping, Staging):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -33,6 +29,10 @@ class MindSporeBackend:
 
     name = "mindspore"
     dtype = "float32"
+    lacks: ClassVar = {
+        RemoteCalls: "MindSpore ignores Primitive.place on a CPU and has no remote procedure "
+        'calls; engine = "messages" runs the same split'
+    }
 
     def __init__(self, device: str = "auto", threads: int = 0) -> None:
         self.device, self.threads = resolve_device(device), threads
@@ -44,42 +44,13 @@ class MindSporeBackend:
     def environment(self) -> dict[str, str]:
         return environment(self.device, self.threads)
 
-    def training(
-        self,
-        spec: ModelSpec,
-        weights: Arrays,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        *,
-        updates: int,
-        chunk: int = 256,
-        seed: int = 0,
-    ) -> MindSporeTraining:
-        return MindSporeTraining(spec, weights, rule, schedule, loss, x, y, updates, chunk, seed)
+    def training(self, recipe: Recipe) -> MindSporeTraining:
+        return MindSporeTraining(recipe)
 
     def stage(
-        self,
-        segments: Sequence[Segment],
-        *,
-        first: bool,
-        last: bool,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        updates: int,
+        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> MindSporeStage:
-        return MindSporeStage(segments, first, last, rule, schedule, loss, x, y, updates)
-
-    def rpc(self, plan: SplitPlan, comm: Communicator, **options: Any) -> NoReturn:
-        raise Unsupported(
-            "MindSpore ignores Primitive.place on a CPU and has no remote procedure calls; "
-            'engine = "messages" runs the same split'
-        )
+        return MindSporeStage(segments, recipe, first=first, last=last)
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(

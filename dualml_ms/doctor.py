@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 from dualml import machine
-from dualml.doctor.finding import Finding, install, release, version_finding
+from dualml.doctor.finding import Finding, finding, release, version_finding
 from dualml_ms.isa import CAP, VARIABLE, choice
+
+WORDS = "dualml_ms.words"
+#: Choices of an instruction set after which nothing is left to do.
+KNOWN = ("user", "measured_cap", "measured_default", "not_needed")
 
 
 def examine() -> Iterator[Finding]:
@@ -20,20 +24,15 @@ def examine() -> Iterator[Finding]:
     yield version_finding("mindspore", version("mindspore"), "mindspore")
     numpy = version("numpy")
     if release(numpy) >= (2,):
-        yield Finding(
-            "numpy",
-            "problem",
-            f"{numpy}: MindSpore needs NumPy 1 and breaks silently with NumPy 2",
-            f"{numpy}：MindSpore 需要 NumPy 1，与 NumPy 2 一起会悄悄出错",
-            **install("'numpy<2'"),
-        )
+        remedy = "pip install 'numpy<2'"
+        yield finding("numpy", "problem", "numpy_2", remedy, package=WORDS, numpy=numpy)
         raise RuntimeError(f"NumPy {numpy} is too new for MindSpore")
-    yield Finding("numpy", "ok", f"{numpy} fits", f"{numpy} 匹配")
+    yield finding("numpy", "ok", "numpy", package=WORDS, numpy=numpy)
     importlib.import_module("mindspore")  # here, where a failure is a finding
     yield from _devices()
     yield _convolutions()
     n = os.environ.get("OMP_NUM_THREADS", "?")
-    yield Finding("threads", "ok", f"{n} per worker", f"每个进程 {n}")
+    yield finding("threads", "ok", "threads", package=WORDS, n=n)
 
 
 def _compute() -> None:
@@ -53,13 +52,15 @@ def _devices() -> Iterator[Finding]:
 
     device = resolve_device("auto")
     _compute()
-    yield Finding(f"device {device.lower()}", "ok", "computes", "可以计算")
+    yield finding(f"device {device.lower()}", "ok", "computes", package=WORDS)
     if device == "CPU" and machine.nvidia()[0]:
         try:
             resolve_device("gpu")
         except Unsupported as error:
-            told, _, remedy = str(error).partition("; ")
-            yield Finding("device gpu", "warn", told, f"有 GPU，但用不了：{told}", remedy, remedy)
+            problem, _, remedy = str(error).partition("; ")
+            yield finding(
+                "device gpu", "warn", "unusable_gpu", remedy, package=WORDS, problem=problem
+            )
 
 
 def _convolutions() -> Finding:
@@ -69,25 +70,12 @@ def _convolutions() -> Finding:
     if chosen.default and chosen.capped:
         before, after = chosen.default["convolution_ms"], chosen.capped["convolution_ms"]
         numbers = f"{before:.1f} → {after:.1f} ms"
-    told = {
-        "user": (f"{VARIABLE}={chosen.isa}, set by you", f"{VARIABLE}={chosen.isa}，由用户设置"),
-        "measured_cap": (
-            f"trap avoided with {VARIABLE}={chosen.isa}: LeNet's convolutions {numbers}",
-            f"已用 {VARIABLE}={chosen.isa} 避开陷阱：LeNet 卷积 {numbers}",
-        ),
-        "measured_default": (
-            f"no trap here: LeNet's convolutions without and with {CAP}: {numbers}",
-            f"本机没有陷阱：LeNet 卷积默认与 {CAP}：{numbers}",
-        ),
-        "not_needed": (chosen.reason, "该 CPU 没有 AVX-512，无需测量"),
-    }
-    if chosen.code in told:
-        return Finding("convolutions", "ok", *told[chosen.code])
-    return Finding(
+    known = chosen.code in KNOWN
+    return finding(
         "convolutions",
-        "warn",
-        f"not known whether they are slow on this CPU: {chosen.reason}",
-        f"无法判断卷积在该 CPU 上是否缓慢：{chosen.reason}",
-        f"export {VARIABLE}=AVX2 if MindSpore trains slowly",
-        f"若 MindSpore 训练缓慢，请 export {VARIABLE}=AVX2",
-    )
+        "ok" if known else "warn",
+        f"isa_{chosen.code if known else 'unknown'}",
+        "" if known else "isa_unknown",
+        package=WORDS, variable=VARIABLE, isa=chosen.isa, cap=CAP, numbers=numbers,
+        reason=chosen.reason,
+    )  # fmt: skip

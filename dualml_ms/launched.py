@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from dualml.launch.adopted import Adopted
+from dualml.backend import Adopted
 
 #: The scheduler, by which ranks find one another; ``msrun`` starts the ranks' own command for it.
 #: Ends with whoever holds the other end of its standard input, however that ended. Two processes:

@@ -82,7 +82,7 @@ class Update(nn.Cell):
 
 
 class MindSporeNative(MindSporePieces):
-    """`nn.DistributedGradReducer`; see `dualml.aggregation.pieces.Summing`.
+    """`nn.DistributedGradReducer`; see `dualml.backend.pieces.Summing`.
 
     It reduces every parameter by itself, so every parameter is a bucket here; the gradients, and
     they alone, are handed out in the shapes of the parameters. A rank with several chunks adds up
@@ -95,7 +95,7 @@ class MindSporeNative(MindSporePieces):
     detail = "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"
 
     def __init__(self, training: MindSporeTraining, comm: Communicator) -> None:
-        if getattr(comm, "group", None) is None:
+        if comm.group is None:
             raise Unsupported(f"{self.detail} needs a group; this rank is alone")
         super().__init__(training, [[name] for name in training.parameters])
         self.comm = comm
@@ -112,7 +112,7 @@ class MindSporeNative(MindSporePieces):
         if not len(batch):
             self._sum(np.zeros(1, np.int64), 0.0, [])
             return None, list(self.sums)
-        *before, (last, share) = chunks(batch, self.training.chunk)
+        *before, (last, share) = chunks(batch, self.training.recipe.chunk)
         losses, total = [], []
         for part, portion in before:
             scale, given = self.factor(portion * factor), self.training.tensors(part)

@@ -38,6 +38,8 @@ class PartitionSampler(RankOrder, ds.Sampler):
     An epoch that is set takes effect when the next iterator is made.
     """
 
+    epoch: int | None = None
+
     def __init__(
         self, rule: Partition, samples: Samples, ranks: int, rank: int, seed: int = 0
     ) -> None:
@@ -51,7 +53,7 @@ class PartitionSampler(RankOrder, ds.Sampler):
         Raises:
             UserError: the rank has none; MindSpore's pipelines cannot be empty.
         """
-        if not hasattr(self, "epoch"):
+        if self.epoch is None:
             return 1
         if not len(self):
             raise UserError(

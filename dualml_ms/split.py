@@ -13,12 +13,9 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from numpy.typing import NDArray
 
-from dualml.backend import Arrays
+from dualml.backend import Array, Arrays, Recipe, Segment
 from dualml.model.spec import Dropout
-from dualml.optim import Rule, Schedule
-from dualml.split.horizontal import Segment
 from dualml_ms.model import LOSSES
 from dualml_ms.model.network import Part
 from dualml_ms.optim import load_state, optimizer, state
@@ -35,12 +32,11 @@ from dualml_ms.split_cells import (
     Zero,
 )
 
-Array = NDArray[Any]
 Values = tuple[ms.Tensor, ...]
 
 
 class MindSporeStage:
-    """See `dualml.split.stage.Stage`.
+    """See `dualml.backend.stage.Stage`.
 
     Args:
         segments: the layers of this rank, stage by stage.
@@ -49,16 +45,7 @@ class MindSporeStage:
     """
 
     def __init__(
-        self,
-        segments: Sequence[Segment],
-        first: bool,
-        last: bool,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        updates: int,
+        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> None:
         self.first, self.end = first, len(segments) - 1
         drops = [sum(isinstance(layer, Dropout) for _, layer in s.layers) for s in segments]
@@ -76,7 +63,7 @@ class MindSporeStage:
         self.back: list[Any] = [
             Backward(*one) for one in zip(self.parts, sums, wanted, strict=True)
         ]
-        criterion = LOSSES[loss]()
+        criterion = LOSSES[recipe.loss]()
         self.points = Score(criterion)
         if last:
             mean = Loss(self.parts[-1], criterion)
@@ -86,17 +73,15 @@ class MindSporeStage:
         self.layers = [len(segment.layers) for segment in segments]
         self.optimizer: Any = None
         if self.parameters:
-            self._updates(rule, schedule, updates)
-        self.x, self.y = self._tokens(x), y.astype(np.int32)
+            self._updates(recipe)
+        self.x, self.y = self._tokens(recipe.x), recipe.y.astype(np.int32)
         self.kept: dict[tuple[int, int], Any] = {}
         self.shares: dict[float, ms.Tensor] = {}
         self.measuring = False
 
-    def _updates(self, rule: Rule, schedule: Schedule, updates: int) -> None:
-        constant = schedule.kind == "constant" and not schedule.warmup
-        rates = [rule.lr * factor for factor in schedule.factors(updates)]
-        parameters = list(self.parameters.values())
-        self.optimizer = optimizer(rule, parameters, rule.lr if constant else rates)
+    def _updates(self, recipe: Recipe) -> None:
+        rates = recipe.rule.lr if recipe.constant else recipe.rates()
+        self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         sums = ms.ParameterTuple(self.sums.values())
         self.apply, self.clear = Update(self.optimizer, sums), Zero(sums)
         self.joined, self.divided = Joined(sums), Divided(sums)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import ClassVar
 
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.backend import (
+    Array,
+    Arrays,
+    Divisible,
+    Layout,
+    NativeParallel,
+    Observable,
+    Overlapping,
+    Recipe,
+    Replicable,
+    Trace,
+    Training,
+    batch_digest,
+    chunks,
+)
 from dualml.communicator import Communicator
-from dualml.errors import Unsupported
 from dualml.model.dropout import masks
-from dualml.model.spec import ModelSpec
-from dualml.optim import Rule, Schedule
 from dualml_ms.aggregation import MindSporePieces
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Activations
@@ -102,34 +113,27 @@ class Score(nn.Cell):
         return self.loss(logits, y), ops.argmax(logits, -1)
 
 
-class MindSporeTraining:
+class MindSporeTraining(Training, Observable, Divisible, NativeParallel):
     """See `dualml.backend.Training`."""
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        weights: Arrays,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        updates: int,
-        chunk: int,
-        seed: int = 0,
-    ) -> None:
-        self.chunk, self.spec, self.seed, self.now = chunk, spec, seed, 0
-        self.network = Network(spec)
-        self.network.load(weights)
+    lacks: ClassVar = {
+        # Measured: of a graph with an all-reduce for each gradient, a rank whose peer came late
+        # computed the earlier layers only when it had come, whatever the settings of the runtime.
+        Overlapping: "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce "
+        "in the backward pass holds up what comes after it",
+        Replicable: "MindSpore has no training by replicas in one process",
+    }
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.now = recipe, 0
+        self.network = Network(recipe.spec)
+        self.network.load(recipe.weights)
         self.network.set_train()
         self.parameters = self.network.canonical()
         tuple_ = ms.ParameterTuple(self.parameters.values())
-        rates = [rule.lr * factor for factor in schedule.factors(updates)]
-        constant = schedule.kind == "constant" and not schedule.warmup
-        self.optimizer = optimizer(
-            rule, list(self.parameters.values()), rule.lr if constant else rates
-        )
-        criterion = LOSSES[loss]()
+        rates = recipe.rule.lr if recipe.constant else recipe.rates()
+        self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
+        criterion = LOSSES[recipe.loss]()
         mean = self.mean = LossCell(self.network, criterion)
         self.whole = WholeStep(mean, self.optimizer)
         self.gradient = Gradient(mean, tuple_)
@@ -137,7 +141,7 @@ class MindSporeTraining:
         self.score = Score(self.network, criterion)
         self._accumulators = lambda: self._make_accumulators(mean, tuple_)
         self.accumulate: Accumulate | None = None
-        self.x, self.y = self.inputs(x), y.astype(np.int32)
+        self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
 
     def _make_accumulators(self, mean: LossCell, parameters: ms.ParameterTuple) -> None:
         """Made at the first batch above the chunk size: they cost a copy of the parameters."""
@@ -149,18 +153,18 @@ class MindSporeTraining:
 
     def inputs(self, x: Array) -> Array:
         """Tokens as the int32 that MindSpore looks up; images as they are."""
-        return x.astype(np.int32) if self.spec.tokens else x
+        return x.astype(np.int32) if self.recipe.spec.tokens else x
 
     def tensors(self, batch: Array) -> list[ms.Tensor]:
         """Samples, labels, and what else the network takes for them in the next update.
 
         from_numpy shares memory with the fresh arrays: no second copy.
         """
-        drawn = masks(self.spec, self.seed, self.now + 1, batch).values()
+        drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, batch).values()
         return [ms.Tensor.from_numpy(a) for a in (self.x[batch], self.y[batch], *drawn)]
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
-        if len(batch) <= self.chunk:
+        if len(batch) <= self.recipe.chunk:
             losses = [(self.whole(*self.tensors(batch)), 1.0)]
         else:
             losses = self._in_chunks(batch)
@@ -171,7 +175,7 @@ class MindSporeTraining:
         if self.accumulate is None:
             self._accumulators()
         losses = []
-        for part, share in chunks(batch, self.chunk):
+        for part, share in chunks(batch, self.recipe.chunk):
             loss = self.accumulate(ms.Tensor(share, ms.float32), *self.tensors(part))
             losses.append((loss, share))
         self.apply()
@@ -179,7 +183,7 @@ class MindSporeTraining:
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, gradients = 0.0, {}
-        for part, share in chunks(batch, self.chunk):
+        for part, share in chunks(batch, self.recipe.chunk):
             value, found = self.gradient(*self.tensors(part))
             loss += share * float(value.asnumpy())
             for name, g in zip(self.parameters, found, strict=True):
@@ -196,22 +200,11 @@ class MindSporeTraining:
         x, y, *_ = self.tensors(batch)
         return x.asnumpy(), y.asnumpy()
 
-    def pieces(self, layout: Sequence[Sequence[str]]) -> MindSporePieces:
+    def pieces(self, layout: Layout) -> MindSporePieces:
         return MindSporePieces(self, layout)
-
-    def overlapping(self, layout: Sequence[Sequence[str]], comm: Communicator) -> NoReturn:
-        # Measured: of a graph with an all-reduce for each gradient, a rank whose peer came late
-        # computed the earlier layers only when it had come, whatever the settings of the runtime.
-        raise Unsupported(
-            "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce in the "
-            "backward pass holds up what comes after it"
-        )
 
     def native(self, comm: Communicator) -> MindSporeNative:
         return MindSporeNative(self, comm)
-
-    def replicas(self) -> NoReturn:
-        raise Unsupported("MindSpore has no training by replicas in one process")
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         self.network.set_train(False)
@@ -226,7 +219,7 @@ class MindSporeTraining:
     def state(self) -> dict[str, Arrays]:
         return state(self.optimizer, list(self.parameters))
 
-    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
         load_state(self.optimizer, state, step, list(self.parameters))
         self.now = step

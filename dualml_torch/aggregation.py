@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 class TorchPieces:
-    """See `dualml.aggregation.pieces.Pieces`."""
+    """See `dualml.backend.pieces.Pieces`."""
 
     def __init__(self, training: TorchTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout
@@ -51,7 +51,7 @@ class TorchPieces:
             parameter.grad = None
         losses = [
             (self.training.backward(part, share * factor), share)
-            for part, share in chunks(batch, self.training.chunk)
+            for part, share in chunks(batch, self.training.recipe.chunk)
         ]
         return losses or None
 

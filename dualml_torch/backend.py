@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml.backend import Array, Arrays
+from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.errors import Unsupported
-from dualml.model.spec import ModelSpec
-from dualml.optim import Rule, Schedule
-from dualml.split.horizontal import Segment
 from dualml.split.plan import SplitPlan
+from dualml.split.remote import RemoteCalls, SplitModel
 from dualml_torch.environment import environment, resolve_device
 from dualml_torch.split import TorchStage
 from dualml_torch.training import TorchTraining
 
 
-class TorchBackend:
+class TorchBackend(Backend, Grouping, Staging, RemoteCalls):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -48,52 +46,15 @@ class TorchBackend:
     def environment(self) -> dict[str, str]:
         return environment(str(self.device), torch.get_num_threads())
 
-    def training(
-        self,
-        spec: ModelSpec,
-        weights: Arrays,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        *,
-        updates: int,
-        chunk: int = 256,
-        seed: int = 0,
-    ) -> TorchTraining:
-        return TorchTraining(
-            spec, weights, rule, schedule, loss, x, y, self.device, updates, chunk, seed
-        )
+    def training(self, recipe: Recipe) -> TorchTraining:
+        return TorchTraining(recipe, self.device)
 
     def stage(
-        self,
-        segments: Sequence[Segment],
-        *,
-        first: bool,
-        last: bool,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        updates: int,
+        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> TorchStage:
-        return TorchStage(segments, first, rule, schedule, loss, x, y, self.device, updates)
+        return TorchStage(segments, recipe, self.device, first=first)
 
-    def rpc(
-        self,
-        plan: SplitPlan,
-        comm: Communicator,
-        *,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        updates: int,
-        seed: int = 0,
-    ) -> Any:
+    def rpc(self, plan: SplitPlan, comm: Communicator, recipe: Recipe) -> SplitModel:
         import torch.distributed.rpc
 
         if not torch.distributed.rpc.is_available():
@@ -103,7 +64,7 @@ class TorchBackend:
             )
         from dualml_torch.rpc import RpcTraining  # seconds, which only these trials spend
 
-        return RpcTraining(self, plan, comm, rule, schedule, loss, x, y, updates, seed)
+        return RpcTraining(self, plan, comm, recipe)
 
     def read(self, losses: Sequence[Any]) -> Array:
         if not losses:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from dualml import machine
-from dualml.doctor.finding import Finding, version_finding
+from dualml.doctor.finding import Finding, finding, version_finding
+
+WORDS = "dualml_torch.words"
 
 
 def examine() -> Iterator[Finding]:
@@ -17,11 +19,11 @@ def examine() -> Iterator[Finding]:
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     yield version_finding("torch", torch.__version__, "torch", build)
     _compute("cpu")
-    yield Finding("device cpu", "ok", "computes", "可以计算")
+    yield finding("device cpu", "ok", "computes", package=WORDS)
     yield from _gpus()
     yield _torchvision(torch.__version__)
     n = torch.get_num_threads()
-    yield Finding("threads", "ok", f"{n} per worker", f"每个进程 {n}")
+    yield finding("threads", "ok", "threads", package=WORDS, n=n)
 
 
 def _compute(device: str) -> None:
@@ -42,9 +44,9 @@ def _gpus() -> Iterator[Finding]:
 
     if not torch.cuda.is_available():
         if machine.nvidia()[0]:  # a GPU that torch cannot use
-            told, _, remedy = why_no_cuda().partition("; ")
-            yield Finding(
-                "device cuda", "warn", told, f"有 GPU，但 PyTorch 用不了：{told}", remedy, remedy
+            problem, _, remedy = why_no_cuda().partition("; ")
+            yield finding(
+                "device cuda", "warn", "unusable_gpu", remedy, package=WORDS, problem=problem
             )
         return
     for index in range(torch.cuda.device_count()):
@@ -53,44 +55,27 @@ def _gpus() -> Iterator[Finding]:
             _compute(f"cuda:{index}")
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[0]
-            yield Finding(
-                item,
-                "warn",
-                f"{name} does not compute: {reason}",
-                f"{name} 无法计算：{reason}",
-                "install a torch build for this GPU (pytorch.org, Get Started), or --device cpu",
-                "安装适合该 GPU 的 torch（pytorch.org，Get Started），或使用 --device cpu",
+            yield finding(
+                item, "warn", "gpu_fails", "gpu_fails", package=WORDS, name=name, reason=reason
             )
         else:
-            yield Finding(item, "ok", f"{name} computes", f"{name} 可以计算")
+            yield finding(item, "ok", "gpu_computes", package=WORDS, name=name)
 
 
 def _torchvision(torch_version: str) -> Finding:
     """torchvision carries compiled operators: a build for another torch fails on import."""
     try:
-        found = version("torchvision")
+        installed = version("torchvision")
     except PackageNotFoundError:
-        return Finding(
-            "torchvision",
-            "warn",
-            "not installed; dualml trains without it",
-            "未安装；dualml 训练不需要它",
-            "pip install 'dualml[torch]'",
-            "pip install 'dualml[torch]'",
-        )
+        remedy = "pip install 'dualml[torch]'"
+        return finding("torchvision", "warn", "no_torchvision", remedy, package=WORDS)
     try:
         importlib.import_module("torchvision")
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        kind = "CPU" if "+cpu" in torch_version else "same CUDA"
-        return Finding(
-            "torchvision",
-            "warn",
-            f"{found} is not built for torch {torch_version}: {reason}; dualml trains without it",
-            f"{found} 不是为 torch {torch_version} 编译的：{reason}；dualml 训练不需要它",
-            f"install torch and torchvision from one index, the {kind} one (pytorch.org, "
-            "Get Started)",
-            "从同一个索引安装 torch 与 torchvision"
-            f"（{'CPU' if kind == 'CPU' else '相同 CUDA'} 版，见 pytorch.org，Get Started）",
-        )
-    return Finding("torchvision", "ok", f"{found} fits", f"{found} 匹配")
+        kind = "cpu" if "+cpu" in torch_version else "cuda"
+        return finding(
+            "torchvision", "warn", "torchvision_unfit", f"one_index_{kind}", package=WORDS,
+            version=installed, torch=torch_version, reason=reason,
+        )  # fmt: skip
+    return finding("torchvision", "ok", "torchvision", package=WORDS, version=installed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dualml.launch.adopted import Adopted
+from dualml.backend import Adopted
 
 
 def adopted() -> Adopted | None:

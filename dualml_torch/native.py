@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TorchNative(TorchPieces):
-    """`DistributedDataParallel` around the network; see `dualml.aggregation.pieces.Summing`.
+    """`DistributedDataParallel` around the network; see `dualml.backend.pieces.Summing`.
 
     Its gradients are used where it leaves them: every parameter is a bucket here, whatever buckets
     it sends. All ranks make it at the same time: it compares their models first.
@@ -33,14 +33,13 @@ class TorchNative(TorchPieces):
     detail = "torch.nn.parallel.DistributedDataParallel"
 
     def __init__(self, training: TorchTraining, comm: Communicator) -> None:
-        group = getattr(comm, "group", None)
-        if group is None:
+        if comm.group is None:
             raise Unsupported(f"{self.detail} needs a process group; this rank is alone")
         super().__init__(training, [[name] for name in training.parameters])
         self.size = comm.size
         self.parallel = DistributedDataParallel(
             training.network,
-            process_group=group,
+            process_group=comm.group,
             broadcast_buffers=False,
             gradient_as_bucket_view=True,
         )
@@ -53,7 +52,7 @@ class TorchNative(TorchPieces):
             parameter.grad = None
         losses = None
         if len(batch):
-            losses, parts = [], chunks(batch, self.training.chunk)
+            losses, parts = [], chunks(batch, self.training.recipe.chunk)
             for number, (part, share) in enumerate(parts, start=1):
                 last = number == len(parts)
                 with nullcontext() if last else self.parallel.no_sync():

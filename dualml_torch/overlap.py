@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TorchOverlap(TorchPieces):
-    """See `dualml.aggregation.pieces.Summing`.
+    """See `dualml.backend.pieces.Summing`.
 
     A bucket is sent as soon as its gradients are final: in the last chunk of the batch. The last
     bucket, whose gradients are there first, is the first to be sent, and none before those behind
@@ -47,7 +47,7 @@ class TorchOverlap(TorchPieces):
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
         self.settle(self.buckets)  # what nobody asked for still reads and writes the buckets
         # A hook comes once in every chunk.
-        times = len(chunks(batch, self.training.chunk))
+        times = len(chunks(batch, self.training.recipe.chunk))
         self.missing = [times * len(names) for names in self.layout] if times else []
         self.due = len(self.layout)
         try:

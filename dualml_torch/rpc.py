@@ -26,17 +26,17 @@ import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 
-from dualml.backend import Array, Arrays, Backend, Trace, batch_digest
+from dualml.aggregation.slow import Slow
+from dualml.backend import Array, Arrays, Backend, Recipe, Trace, batch_digest
 from dualml.communicator.parts import parts_of
-from dualml.errors import Unsupported
-from dualml.optim import Rule, Schedule
 from dualml.split.gather import share
 from dualml.split.plan import SplitPlan
+from dualml.split.remote import SplitModel
 from dualml.split.timeline import Timeline
 from dualml_torch import rpc_served as served
 from dualml_torch.communicator import TorchCommunicator
 from dualml_torch.model import LOSSES
-from dualml_torch.optim import OPTIMIZERS
+from dualml_torch.optim import implementation
 from dualml_torch.rpc_agent import DistributedOptimizer, name_of, start, told
 
 Lazy = list[tuple[torch.Tensor, float]]
@@ -46,55 +46,43 @@ PATIENCE = 0.01
 
 
 @dataclass
-class Seen:
-    """What a trial asks of who executes a split; here only the driver sees anything."""
+class Calls:
+    """See `dualml.split.remote.Execution`; only the driver's timeline has anything in it."""
 
     plan: SplitPlan
+    seed: int
     timeline: Timeline = field(default_factory=Timeline)
-    slow: Any = None
+    slow: Slow | None = None
     live: int = 0
     held: int = 0
-    measuring: bool = False
 
 
-class RpcTraining:
-    """See `dualml.backend.Training`. Every rank calls the same methods in the same order."""
+class RpcTraining(SplitModel):
+    """See `dualml.split.remote.SplitModel`. Every rank calls the same methods in the same order."""
 
-    detail = "torch.distributed.rpc, TensorPipe"
+    calls = "torch.distributed.rpc, TensorPipe"
 
     def __init__(
-        self,
-        backend: Backend,
-        plan: SplitPlan,
-        comm: TorchCommunicator,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        updates: int,
-        seed: int,
+        self, backend: Backend, plan: SplitPlan, comm: TorchCommunicator, recipe: Recipe
     ) -> None:
-        self.backend, self.plan, self.comm, self.x, self.y = backend, plan, comm, x, y
-        self.rule, self.schedule, self.updates = rule, schedule, updates
-        self.loss, self.shapes, self.now = LOSSES[loss], plan.spec.parameters(), 0
-        self.executor = self.stage = Seen(plan)
+        self.backend, self.plan, self.comm, self.recipe = backend, plan, comm, recipe
+        self.x, self.y, rule = recipe.x, recipe.y, recipe.rule
+        self.loss, self.shapes, self.now = LOSSES[recipe.loss], plan.spec.parameters(), 0
+        self.executor = Calls(plan, seed=recipe.seed)
         self.slowest, self.meets = 0.0, False
-        if type(rule) not in OPTIMIZERS:
-            raise Unsupported(f"the torch backend does not implement the update rule {rule.name!r}")
+        kind = implementation(rule)
         start(comm)
         self.drives = comm.rank == plan.driver
         if not self.drives:
             return
-        self.inputs, self.labels = torch.from_numpy(x), torch.from_numpy(y)
+        self.inputs, self.labels = torch.from_numpy(self.x), torch.from_numpy(self.y)
         with told(comm, "making the stages"):
             self.stages = [
-                rpc.remote(name_of(rank), served.SubNetwork, args=(plan.spec, names, seed))
+                rpc.remote(name_of(rank), served.SubNetwork, args=(plan.spec, names, recipe.seed))
                 for rank, names in zip(plan.place, plan.stages, strict=True)
             ]
             held = [self.call(stage, "parameters")() for stage in self.stages]
             every = {name: p for part in held for name, p in part.items()}
-            kind = OPTIMIZERS[type(rule)]
             self.optimizer = DistributedOptimizer(kind, [*every.values()], **asdict(rule))
         self.names = [list(part) for part in held]
         self.optimizers = [  # of each rank, and the names of its parameters in its order
@@ -164,9 +152,8 @@ class RpcTraining:
 
     def update(self, context: int, step: int) -> None:
         with self.executor.timeline.during("update"), told(self.comm, "updating"):
-            if self.schedule.kind != "constant" or self.schedule.warmup:
-                rate = self.rule.lr * self.schedule.factor(step, self.updates)
-                self.each_optimizer(served.set_rate, rate)
+            if not self.recipe.constant:
+                self.each_optimizer(served.set_rate, self.recipe.rate(step))
             self.optimizer.step(context)
 
     def read(self, lazy: Sequence[Lazy]) -> Array:
@@ -175,6 +162,12 @@ class RpcTraining:
         *found, slowest = self.broadcast(np.array([*losses, self.slowest]))
         self.meets = slowest > PATIENCE * self.comm.place.timeout
         return np.array(found)
+
+    def each_loss(self, lazy: Lazy) -> None:
+        """Only the driver could tell them."""
+
+    def count_kept(self, on: bool) -> None:
+        """What the calls keep is not seen from here."""
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         losses, gradients = Lazy(), Arrays()
@@ -224,7 +217,7 @@ class RpcTraining:
         slots = dict.fromkeys(key.split("/", 1)[0] for key in flat)
         return {slot: {name: flat[f"{slot}/{name}"] for name in self.shapes} for slot in slots}
 
-    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.now = step
         if self.drives:
             for stage, names in zip(self.stages, self.names, strict=True):

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Array, Arrays
-from dualml.optim import Rule, Schedule
-from dualml.split.horizontal import Segment
+from dualml.backend import Array, Arrays, Recipe, Segment
 from dualml_torch.model import LOSSES
 from dualml_torch.model.network import Part
 from dualml_torch.optim import load_state, optimizer, state
@@ -18,7 +16,7 @@ Values = tuple[torch.Tensor, ...]
 
 
 class TorchStage:
-    """See `dualml.split.stage.Stage`.
+    """See `dualml.backend.stage.Stage`.
 
     Args:
         segments: the layers of this rank, stage by stage.
@@ -26,23 +24,16 @@ class TorchStage:
     """
 
     def __init__(
-        self,
-        segments: Sequence[Segment],
-        first: bool,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        device: torch.device,
-        updates: int,
+        self, segments: Sequence[Segment], recipe: Recipe, device: torch.device, *, first: bool
     ) -> None:
-        self.device, self.first, self.updates = device, first, updates
-        self.rule, self.schedule, self.criterion = rule, schedule, LOSSES[loss]
+        self.recipe, self.device, self.first = recipe, device, first
+        self.criterion = LOSSES[recipe.loss]
         self.parts = [Part(segment.layers).to(device) for segment in segments]
         self.parameters = {n: p for part in self.parts for n, p in part.named_parameters()}
-        self.optimizer = optimizer(rule, self.parameters.values()) if self.parameters else None
-        self.x, self.y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+        parameters = list(self.parameters.values())
+        self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
+        self.x = torch.from_numpy(recipe.x).to(device)
+        self.y = torch.from_numpy(recipe.y).to(device)
         self.kept: dict[tuple[int, int], tuple[Values, Values]] = {}
         self.measuring, self.bytes = False, dict[tuple[int, int], dict[int, int]]()
 
@@ -191,9 +182,9 @@ class TorchStage:
         for parameter in self.parameters.values():
             if parameter.grad is None:  # of a rank without samples
                 parameter.grad = torch.zeros_like(parameter)
-        if self.schedule.kind != "constant" or self.schedule.warmup:
+        if not self.recipe.constant:
             for group in self.optimizer.param_groups:
-                group["lr"] = self.rule.lr * self.schedule.factor(step, self.updates)
+                group["lr"] = self.recipe.rate(step)
         self.optimizer.step()
 
     def weights(self) -> Arrays:

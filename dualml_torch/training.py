@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
-from dualml.backend import Array, Arrays, Trace, batch_digest, chunks
+from dualml.backend import (
+    Array,
+    Arrays,
+    Divisible,
+    Layout,
+    NativeParallel,
+    Observable,
+    Overlapping,
+    Recipe,
+    Replicable,
+    Trace,
+    Training,
+    batch_digest,
+    chunks,
+)
 from dualml.communicator import Communicator
 from dualml.model.dropout import masks
-from dualml.model.spec import ModelSpec
-from dualml.optim import Rule, Schedule
 from dualml_torch.aggregation import TorchPieces
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.native import TorchNative, replicas
@@ -18,47 +30,33 @@ from dualml_torch.optim import load_state, optimizer, state
 from dualml_torch.overlap import TorchOverlap
 
 
-class TorchTraining:
+class TorchTraining(Training, Observable, Divisible, Overlapping, NativeParallel, Replicable):
     """See `dualml.backend.Training`."""
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        weights: Arrays,
-        rule: Rule,
-        schedule: Schedule,
-        loss: str,
-        x: Array,
-        y: Array,
-        device: torch.device,
-        updates: int,
-        chunk: int,
-        seed: int = 0,
-    ) -> None:
-        self.device, self.updates, self.chunk = device, updates, chunk
-        self.spec, self.seed, self.now = spec, seed, 0
-        self.network = Network(spec).to(device)
-        self.network.load(weights)
+    def __init__(self, recipe: Recipe, device: torch.device) -> None:
+        self.recipe, self.device, self.now = recipe, device, 0
+        self.network = Network(recipe.spec).to(device)
+        self.network.load(recipe.weights)
         self.network.train()
         self.parameters = self.network.canonical()
-        self.loss = LOSSES[loss]
-        self.rule, self.schedule = rule, schedule
-        self.optimizer = optimizer(rule, list(self.parameters.values()))
-        self.x, self.y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+        self.loss = LOSSES[recipe.loss]
+        self.optimizer = optimizer(recipe.rule, list(self.parameters.values()))
+        self.x = torch.from_numpy(recipe.x).to(device)
+        self.y = torch.from_numpy(recipe.y).to(device)
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         self.optimizer.zero_grad()
         losses = []
-        for part, share in chunks(batch, self.chunk):
+        for part, share in chunks(batch, self.recipe.chunk):
             losses.append((self.backward(part, share), share))
         self.update(step)
         return losses
 
     def update(self, step: int) -> None:
         """Update ``step`` with the gradients that are there."""
-        if self.schedule.kind != "constant" or self.schedule.warmup:
+        if not self.recipe.constant:
             for group in self.optimizer.param_groups:
-                group["lr"] = self.rule.lr * self.schedule.factor(step, self.updates)
+                group["lr"] = self.recipe.rate(step)
         self.optimizer.step()
         self.now = step
 
@@ -72,13 +70,15 @@ class TorchTraining:
     def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """What the network takes for these samples in the next update, and their labels."""
         index = torch.from_numpy(part).to(self.device)
-        drawn = masks(self.spec, self.seed, self.now + 1, part).values()
+        drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part).values()
         given = (torch.from_numpy(mask).to(self.device) for mask in drawn)
         return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         self.optimizer.zero_grad()
-        losses = [(self.backward(part, share), share) for part, share in chunks(batch, self.chunk)]
+        losses = [
+            (self.backward(part, share), share) for part, share in chunks(batch, self.recipe.chunk)
+        ]
         # A parameter that the loss does not reach has no gradient here, and zeros in MindSpore.
         gradients = {
             name: numpy(torch.zeros_like(p) if p.grad is None else p.grad)
@@ -97,10 +97,10 @@ class TorchTraining:
         (x, *_), y = self.tensors(batch)
         return numpy(x), numpy(y)
 
-    def pieces(self, layout: Sequence[Sequence[str]]) -> TorchPieces:
+    def pieces(self, layout: Layout) -> TorchPieces:
         return TorchPieces(self, layout)
 
-    def overlapping(self, layout: Sequence[Sequence[str]], comm: Communicator) -> TorchOverlap:
+    def overlapping(self, layout: Layout, comm: Communicator) -> TorchOverlap:
         return TorchOverlap(self, layout, comm)
 
     def native(self, comm: Communicator) -> TorchNative:
@@ -123,7 +123,7 @@ class TorchTraining:
     def state(self) -> dict[str, Arrays]:
         return state(self.optimizer, list(self.parameters))
 
-    def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
         load_state(self.optimizer, state, step, list(self.parameters))
         self.now = step

@@ -11,14 +11,12 @@ from dualml.optim import Rule
 from dualml_ms.optim.adagrad import Adagrad
 from dualml_ms.optim.adam import Adam
 from dualml_ms.optim.adamw import AdamW
-from dualml_ms.optim.base import RuleOptimizer
+from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 from dualml_ms.optim.gd import GD
 from dualml_ms.optim.rates import Rate
 from dualml_ms.optim.rmsprop import RMSprop
 from dualml_ms.optim.sgd import SGD
 from dualml_ms.optim.state import load_state, state
-
-OPTIMIZERS = {cls.rule_type: cls for cls in (GD, SGD, Adam, AdamW, RMSprop, Adagrad)}
 
 __all__ = [
     "GD",
@@ -29,10 +27,22 @@ __all__ = [
     "AdamW",
     "RMSprop",
     "RuleOptimizer",
+    "implementation",
     "load_state",
     "optimizer",
     "state",
 ]
+
+
+def implementation(rule: Rule) -> type[RuleOptimizer]:
+    """The optimizer of a rule.
+
+    Raises:
+        Unsupported: this backend has none.
+    """
+    if rule.name not in OPTIMIZERS or OPTIMIZERS[rule.name].rule_type is not type(rule):
+        raise Unsupported(f"the mindspore backend does not implement the update rule {rule.name!r}")
+    return OPTIMIZERS[rule.name]
 
 
 def optimizer(
@@ -44,8 +54,6 @@ def optimizer(
         learning_rate: one value per step or a schedule, in place of the rule's own ``lr``.
 
     Raises:
-        Unsupported: this backend has no implementation of the rule.
+        Unsupported: this backend has none.
     """
-    if type(rule) not in OPTIMIZERS:
-        raise Unsupported(f"the mindspore backend does not implement the update rule {rule.name!r}")
-    return OPTIMIZERS[type(rule)](parameters, learning_rate, **asdict(rule))
+    return implementation(rule)(parameters, learning_rate, **asdict(rule))

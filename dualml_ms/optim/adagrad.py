@@ -8,9 +8,10 @@ import mindspore as ms
 from mindspore import ops
 
 from dualml import optim as rules
-from dualml_ms.optim.base import RuleOptimizer
+from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 
+@OPTIMIZERS.register("adagrad")
 class Adagrad(RuleOptimizer):
     """G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
 

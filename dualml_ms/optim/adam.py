@@ -10,9 +10,10 @@ import numpy as np
 from mindspore import ops
 
 from dualml import optim as rules
-from dualml_ms.optim.base import RuleOptimizer
+from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 
+@OPTIMIZERS.register("adam")
 class Adam(RuleOptimizer):
     """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε'); `dualml.optim.Adam`.
 

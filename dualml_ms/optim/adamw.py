@@ -6,8 +6,10 @@ from mindspore import ops
 
 from dualml import optim as rules
 from dualml_ms.optim.adam import Adam
+from dualml_ms.optim.base import OPTIMIZERS
 
 
+@OPTIMIZERS.register("adamw")
 class AdamW(Adam):
     """θ ← (1 − ηλ)·θ, then Adam with the gradient untouched; see `dualml.optim.AdamW`."""
 

@@ -15,6 +15,7 @@ from mindspore import nn, ops
 
 from dualml.errors import UserError
 from dualml.optim import Rule, rule_from
+from dualml.registry import Registry
 from dualml_ms.optim.rates import Rate, same_kind
 
 
@@ -114,3 +115,6 @@ def _check_groups(name: str, parameters: list[Any], decays: bool) -> None:
             )
         if decay and not decays:
             raise UserError(f"{name}: the rule has no weight decay; received weight_decay={decay}")
+
+
+OPTIMIZERS: Registry[type[RuleOptimizer]] = Registry("optimizer", "dualml_ms.optim")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from mindspore import ops
 
 from dualml import optim as rules
-from dualml_ms.optim.base import RuleOptimizer
+from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 
+@OPTIMIZERS.register("gd")
 class GD(RuleOptimizer):
     """θ ← θ − η·g; see `dualml.optim.GD`: what makes it GD is the batch, the whole training set."""
 

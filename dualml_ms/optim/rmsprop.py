@@ -7,9 +7,10 @@ from typing import Any
 from mindspore import ops
 
 from dualml import optim as rules
-from dualml_ms.optim.base import RuleOptimizer
+from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 
+@OPTIMIZERS.register("rmsprop")
 class RMSprop(RuleOptimizer):
     """v ← αv + (1−α)g²;  θ ← θ − η·g/(√v + ε), centered or with momentum; `dualml.optim.RMSprop`.
 

@@ -8,9 +8,10 @@ import mindspore as ms
 from mindspore import ops
 
 from dualml import optim as rules
-from dualml_ms.optim.base import RuleOptimizer
+from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 
+@OPTIMIZERS.register("sgd")
 class SGD(RuleOptimizer):
     """g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b); `dualml.optim.SGD`.
 

@@ -11,13 +11,11 @@ from dualml.optim import Rule
 from dualml_torch.optim.adagrad import Adagrad
 from dualml_torch.optim.adam import Adam
 from dualml_torch.optim.adamw import AdamW
-from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
 from dualml_torch.optim.gd import GD
 from dualml_torch.optim.rmsprop import RMSprop
 from dualml_torch.optim.sgd import SGD
 from dualml_torch.optim.state import load_state, state
-
-OPTIMIZERS = {cls.rule_type: cls for cls in (GD, SGD, Adam, AdamW, RMSprop, Adagrad)}
 
 __all__ = [
     "GD",
@@ -28,18 +26,28 @@ __all__ = [
     "AdamW",
     "RMSprop",
     "RuleOptimizer",
+    "implementation",
     "load_state",
     "optimizer",
     "state",
 ]
 
 
+def implementation(rule: Rule) -> type[RuleOptimizer]:
+    """The optimizer of a rule.
+
+    Raises:
+        Unsupported: this backend has none.
+    """
+    if rule.name not in OPTIMIZERS or OPTIMIZERS[rule.name].rule_type is not type(rule):
+        raise Unsupported(f"the torch backend does not implement the update rule {rule.name!r}")
+    return OPTIMIZERS[rule.name]
+
+
 def optimizer(rule: Rule, parameters: Iterable[Any], *, compiled: bool = False) -> RuleOptimizer:
     """The optimizer that implements ``rule`` over ``parameters``.
 
     Raises:
-        Unsupported: this backend has no implementation of the rule.
+        Unsupported: this backend has none.
     """
-    if type(rule) not in OPTIMIZERS:
-        raise Unsupported(f"the torch backend does not implement the update rule {rule.name!r}")
-    return OPTIMIZERS[type(rule)](parameters, compiled=compiled, **asdict(rule))
+    return implementation(rule)(parameters, compiled=compiled, **asdict(rule))

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from dualml import optim as rules
-from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
 from dualml_torch.optim.foreach import Group, List, Number, Room, add_ratio, plus, root, shift
 
 
+@OPTIMIZERS.register("adagrad")
 class Adagrad(RuleOptimizer):
     """G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
 

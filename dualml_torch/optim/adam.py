@@ -8,7 +8,7 @@ from math import sqrt
 import torch
 
 from dualml import optim as rules
-from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
 from dualml_torch.optim.foreach import (
     Group,
     List,
@@ -22,6 +22,7 @@ from dualml_torch.optim.foreach import (
 )
 
 
+@OPTIMIZERS.register("adam")
 class Adam(RuleOptimizer):
     """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε'); `dualml.optim.Adam`.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dualml import optim as rules
 from dualml_torch.optim.adam import Adam
+from dualml_torch.optim.base import OPTIMIZERS
 from dualml_torch.optim.foreach import List, Number, Room, scale
 
 
+@OPTIMIZERS.register("adamw")
 class AdamW(Adam):
     """θ ← (1 − ηλ)·θ, then Adam with the gradient untouched; see `dualml.optim.AdamW`."""
 

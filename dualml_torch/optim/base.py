@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dualml.errors import UserError
 from dualml.optim import Rule, rule_from
+from dualml.registry import Registry
 from dualml_torch.optim.compiled import Cache, run_compiled
 from dualml_torch.optim.foreach import Group, List, Number, Room
 
@@ -152,3 +153,6 @@ class RuleOptimizer(torch.optim.Optimizer):
         ``room(p)`` is scratch of their shapes, or None: allocate.
         """
         raise NotImplementedError
+
+
+OPTIMIZERS: Registry[type[RuleOptimizer]] = Registry("optimizer", "dualml_torch.optim")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dualml import optim as rules
-from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
 from dualml_torch.optim.foreach import Group, List, Number, Room, add
 
 
+@OPTIMIZERS.register("gd")
 class GD(RuleOptimizer):
     """θ ← θ − η·g; see `dualml.optim.GD`: what makes it GD is the batch, the whole training set."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from dualml import optim as rules
-from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
 from dualml_torch.optim.foreach import (
     Group,
     List,
@@ -22,6 +22,7 @@ from dualml_torch.optim.foreach import (
 )
 
 
+@OPTIMIZERS.register("rmsprop")
 class RMSprop(RuleOptimizer):
     """v ← αv + (1−α)g²;  θ ← θ − η·g/(√v + ε), centered or with momentum; `dualml.optim.RMSprop`.
 

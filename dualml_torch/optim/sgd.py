@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dualml import optim as rules
-from dualml_torch.optim.base import RuleOptimizer
+from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
 from dualml_torch.optim.foreach import Group, List, Number, Room, add, plus, scale
 
 
+@OPTIMIZERS.register("sgd")
 class SGD(RuleOptimizer):
     """g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b); `dualml.optim.SGD`.
 

@@ -1,0 +1,93 @@
+"""See `dualml.backend.conformance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dualml.backend.conformance import End, Gradient, Mode, Params
+from dualml.optim import Rule
+
+MODES = {"graph": Mode(), "pynative": Mode()}
+COMPILES = True
+
+
+class Optimizers:
+    """All in one cell: in graph mode they are compiled together, once for all that they run."""
+
+    def __init__(
+        self,
+        rules: Mapping[str, Rule],
+        shapes: Mapping[str, tuple[int, ...]],
+        mode: str,
+        rates: Mapping[str, Sequence[float]] | None,
+    ) -> None:
+        import mindspore as ms
+        from mindspore import nn, ops
+
+        from dualml_ms.optim import optimizer
+
+        class Together(nn.Cell):
+            def __init__(self, optimizers: Sequence[nn.Optimizer], each: int) -> None:
+                super().__init__(auto_prefix=False)
+                self.optimizers, self.each = nn.CellList(optimizers), each
+
+            def construct(self, *gradients):
+                done = True
+                for i in range(len(self.optimizers)):
+                    own = gradients[i * self.each : (i + 1) * self.each]
+                    done = ops.depend(done, self.optimizers[i](own))
+                return done
+
+        self.mode = ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE
+        ms.set_context(mode=self.mode)
+        self.own = {
+            name: {
+                n: ms.Parameter(ms.Tensor(np.zeros(shape), ms.float32), name=f"{name}.{n}")
+                for n, shape in shapes.items()
+            }
+            for name in rules
+        }
+        self.optimizers = {
+            name: optimizer(rule, list(self.own[name].values()), rates and rates[name])
+            for name, rule in rules.items()
+        }
+        self.together = Together(list(self.optimizers.values()), len(shapes))
+
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
+        import mindspore as ms
+
+        from dualml_ms.optim import load_state, state
+
+        ms.set_context(mode=self.mode)
+        names = list(start)
+        for name, opt in self.optimizers.items():
+            for n, p in self.own[name].items():
+                p.set_data(ms.Tensor(start[n], ms.float32))
+            load_state(opt, {}, 0, names)
+        for step in range(1, steps + 1):
+            gradients: list[ms.Tensor] = []
+            for own in self.own.values():
+                now = {n: p.asnumpy().astype(np.float64) for n, p in own.items()}
+                gradients += [ms.Tensor(g, ms.float32) for g in gradient(now, step).values()]
+            self.together(*gradients)
+        return {
+            name: End({n: p.asnumpy().copy() for n, p in self.own[name].items()}, state(opt, names))
+            for name, opt in self.optimizers.items()
+        }
+
+
+def optimizers(
+    rules: Mapping[str, Rule],
+    shapes: Mapping[str, tuple[int, ...]],
+    mode: str,
+    rates: Mapping[str, Sequence[float]] | None = None,
+) -> Optimizers:
+    return Optimizers(rules, shapes, mode, rates)
+
+
+def settings() -> dict[str, str]:
+    import mindspore as ms
+
+    return {"parallel mode": str(ms.get_auto_parallel_context("parallel_mode"))}

@@ -1,0 +1,64 @@
+"""See `dualml.backend.conformance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dualml.backend.conformance import End, Gradient, Mode, Params
+from dualml.optim import Rule
+
+MODES = {
+    "float32": Mode("float32"),
+    "float64": Mode("float64"),
+    "compiled": Mode("float32", costly=True),  # Inductor compiles each rule by itself
+}
+COMPILES = False
+
+
+class Optimizers:
+    """Eager or compiled, one after the other."""
+
+    def __init__(
+        self, rules: Mapping[str, Rule], mode: str, rates: Mapping[str, Sequence[float]] | None
+    ) -> None:
+        self.rules, self.mode, self.rates = rules, mode, rates
+
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
+        return {name: self.one(name, start, gradient, steps) for name in self.rules}
+
+    def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+        import torch
+
+        from dualml_torch.optim import optimizer, state
+
+        kind = getattr(torch, MODES[self.mode].dtype)
+        own = {n: torch.nn.Parameter(torch.tensor(a, dtype=kind)) for n, a in start.items()}
+        opt = optimizer(self.rules[name], own.values(), compiled=self.mode == "compiled")
+        for step in range(1, steps + 1):
+            now = {n: p.detach().numpy().astype(np.float64) for n, p in own.items()}
+            for n, g in gradient(now, step).items():
+                own[n].grad = torch.tensor(g, dtype=kind)
+            if self.rates is not None:
+                opt.param_groups[0]["lr"] = self.rates[name][step - 1]
+            opt.step()
+        return End({n: p.detach().numpy() for n, p in own.items()}, state(opt, list(own)))
+
+
+def optimizers(
+    rules: Mapping[str, Rule],
+    shapes: Mapping[str, tuple[int, ...]],
+    mode: str,
+    rates: Mapping[str, Sequence[float]] | None = None,
+) -> Optimizers:
+    return Optimizers(rules, mode, rates)
+
+
+def settings() -> dict[str, str]:
+    import torch
+
+    return {
+        "default dtype": str(torch.get_default_dtype()),
+        "gradients": str(torch.is_grad_enabled()),
+    }
