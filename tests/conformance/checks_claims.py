@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from contributions import Wrong, reduced, values
+from conformance.contributions import Wrong, reduced, values
 
 from dualml.aggregation import STRATEGIES
 from dualml.communicator import DTYPES, Communicator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from contributions import Wrong, given, reduced, values
+from conformance.contributions import Wrong, given, reduced, values
 
 from dualml.communicator import Communicator
 from dualml.communicator.parts import parts_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from contributions import SHAPES, Wrong, altered, given, ops_of, reduced, values
+from conformance.contributions import SHAPES, Wrong, altered, given, ops_of, reduced, values
 
 from dualml.communicator import Communicator
 from dualml.communicator.parts import parts_of

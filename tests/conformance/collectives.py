@@ -12,10 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import checks_claims
-import checks_groups
-import checks_primitives
-from checks_claims import disagreements
+from conformance import checks_claims, checks_groups, checks_primitives
+from conformance.checks_claims import disagreements
 
 from dualml.aggregation import STRATEGIES
 from dualml.communicator import DTYPES, Communicator

@@ -9,14 +9,15 @@ import hashlib
 from typing import Any
 
 import numpy as np
+from conformance.backends import adapter_of, create
 
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.native import Summed
 from dualml.aggregation.parallel import DataParallel
-from dualml.backend import backends
-from dualml.experiment.aggregation import Aggregation
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import Backend, Divisible, NativeParallel, Overlapping, Recipe, Training
 from dualml.model import initial_weights, model
-from dualml.optim import Schedule, rule_from
+from dualml.optim import rule_from
 from dualml.seeds import generator
 
 SAMPLES, CHUNK = 40, 4
@@ -37,15 +38,12 @@ BUCKETS = layout(SPEC.parameters(), 135_000)
 RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.1, "momentum": 0.9}), initial_weights(SPEC, 0)
 
 
-def training(backend: str) -> Any:
+def recipe() -> Recipe:
     """A small model on random data."""
     draw = generator(0, "conformance", "native")
     x = draw.normal(size=(SAMPLES, *SPEC.input_shape)).astype(np.float32)
     y = draw.integers(0, 10, SAMPLES)
-    made = backends()[backend].create("cpu", 1)
-    return made.training(
-        SPEC, WEIGHTS, RULE, Schedule(), "cross_entropy", x, y, updates=3, chunk=CHUNK
-    )
+    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, updates=3, chunk=CHUNK)
 
 
 def samples(case: str, rank: int) -> Any:
@@ -60,9 +58,13 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     Args:
         argument: ``kind`` is ``native`` or ``overlapping``.
     """
-    made = training(comm.backend)
-    plain, native = made.pieces(BUCKETS), argument["kind"] == "native"
-    summing = made.native(comm) if native else made.overlapping(BUCKETS, comm)
+    backend, own_settings = create(comm.backend), adapter_of(comm.backend).settings
+    training, before = backend.training(recipe()), own_settings()
+    plain, native = training.ability(Divisible).pieces(BUCKETS), argument["kind"] == "native"
+    if native:
+        summing = training.ability(NativeParallel).native(comm)
+    else:
+        summing = training.ability(Overlapping).overlapping(BUCKETS, comm)
     first, factor = summing.parameters(), 0.3 + 0.4 * comm.rank
 
     def total(case: str) -> dict[str, Any]:
@@ -80,8 +82,8 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         errors[f"{case}, plain afterwards"] = again
 
     settings = Aggregation(strategy="native") if native else Aggregation(overlap=True)
-    own = train(comm, made, Summed, summing, settings)
-    theirs = train(comm, made, DataParallel, plain, Aggregation())
+    own = train(comm, backend, training, Summed, summing, settings)
+    theirs = train(comm, backend, training, DataParallel, plain, Aggregation())
     summing.assign(first)
     return {
         "detail": own.pop("detail"),
@@ -92,27 +94,22 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         "traced": distance(own["trace"], theirs["trace"]),
         "trained": distance(own["weights"], theirs["weights"]),
         "moved": distance(own["weights"], WEIGHTS),
-        "assigned": distance(made.weights(), WEIGHTS),
-        "mode": mode(comm.backend),
+        "assigned": distance(training.weights(), WEIGHTS),
+        "settings": [dict(before), dict(own_settings())],
     }
 
 
-def mode(backend: str) -> str:
-    """What else of this process would be compiled for."""
-    if backend != "mindspore":
-        return ""
-    import mindspore
-
-    return str(mindspore.get_auto_parallel_context("parallel_mode"))
-
-
 def train(
-    comm: Any, made: Any, kind: type[DataParallel], pieces: Any, settings: Aggregation
+    comm: Any,
+    backend: Backend,
+    training: Training,
+    kind: type[DataParallel],
+    pieces: Any,
+    settings: Aggregation,
 ) -> dict[str, Any]:
     """Three updates."""
-    parallel = kind(backends()[comm.backend].create("cpu", 1), made, pieces, comm, settings)
-    zero = {name: w.astype(np.float64) for name, w in WEIGHTS.items()}
-    parallel.load(WEIGHTS, RULE.init(zero), 0)
+    parallel = kind(backend, training, pieces, comm, settings)
+    parallel.load(WEIGHTS, recipe().state(), 0)
     batches = [[samples(case, r) for r in range(comm.size)] for case in UPDATES]
     trace = parallel.trace(batches[0], np.arange(2))
     lazy = [parallel.step(batch, step) for step, batch in enumerate(batches, start=1)]

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from conformance.backends import create
 
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.scheme import scheme
-from dualml.backend import backends
-from dualml.experiment.aggregation import Aggregation
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import Divisible, Recipe
 from dualml.model import initial_weights, model
-from dualml.optim import Schedule, rule_from
+from dualml.optim import rule_from
 from dualml.reference.model import Model
 from dualml.seeds import generator
 
@@ -38,19 +39,18 @@ def batches(sizes: list[int]) -> list[np.ndarray]:
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     """Every case of ``argument``: its losses, final weights, and who was served when."""
-    backend = backends()[comm.backend].create("cpu", 1)
-    x, y = data()
+    backend, (x, y) = create(comm.backend), data()
     found = []
     rule, weights = rule_from({"name": "sgd", "lr": LR}), initial_weights(SPEC, 0)
     training = backend.training(
-        SPEC, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS * comm.size
+        Recipe(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=STEPS * comm.size)
     )
     made: dict[int, Any] = {}  # once for all cases: MindSpore compiles every new cell
     for case in argument["cases"]:
         settings = Aggregation(**case["aggregation"])
         limit = settings.bucket_bytes
         if limit not in made:
-            made[limit] = training.pieces(layout(SPEC.parameters(), limit))
+            made[limit] = training.ability(Divisible).pieces(layout(SPEC.parameters(), limit))
         pieces = made[limit]
         parallel = scheme(settings)(backend, training, pieces, comm, settings)
         parallel.load(weights, rule.init(start()), 0)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from conformance.backends import create
 
-from dualml.backend import backends
+from dualml.backend import Recipe
 from dualml.experiment.split import Split
 from dualml.model import initial_weights, model
 from dualml.model.spec import (
@@ -30,12 +31,9 @@ from dualml.model.spec import (
     Rows,
     Tanh,
 )
-from dualml.optim import Schedule, rule_from
+from dualml.optim import rule_from
 from dualml.reference.backend import NumpyTraining
-from dualml.reference.model import Model
 from dualml.seeds import generator
-from dualml.split.executor import Executor
-from dualml.split.horizontal import Segment
 from dualml.split.plan import SplitPlan
 from dualml.split.training import SplitTraining
 
@@ -127,30 +125,20 @@ def batches(case: dict[str, Any]) -> list[np.ndarray]:
     return [draw.permutation(SAMPLES)[:size] for size in case["sizes"]]
 
 
-def start(spec: ModelSpec) -> Arrays:
-    return {name: w.astype(np.float64) for name, w in initial_weights(spec, 1).items()}
+def recipe_of(case: dict[str, Any]) -> Recipe:
+    spec, (x, y) = spec_of(case), data(spec_of(case))
+    return Recipe(
+        spec=spec, weights=initial_weights(spec, 1), rule=rule_from(OPTIMIZERS[case["optimizer"]]),
+        loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
+    )  # fmt: skip
 
 
 def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
     """This rank's part of the model."""
-    spec, (x, y) = spec_of(case), data(spec_of(case))
-    views = plan.views(comm.rank)[0]
-    stage = backend.stage(
-        [item for view in views for item in view.items if isinstance(item, Segment)],
-        first=views[0].stage == 0,
-        last=views[-1].stage == len(plan.stages) - 1,
-        rule=rule_from(OPTIMIZERS[case["optimizer"]]),
-        schedule=Schedule(),
-        loss=case["loss"],
-        x=x,
-        y=y,
-        updates=len(case["sizes"]),
-    )
-    executor = Executor(plan, comm, stage)
-    executor.seed = SEED
-    training = SplitTraining(backend, plan, comm, stage, x, y, executor)
-    whole = start(spec)
-    training.load(initial_weights(spec, 1), rule_from(OPTIMIZERS[case["optimizer"]]).init(whole), 0)
+    recipe = recipe_of(case)
+    training = SplitTraining(backend, plan, comm, recipe)
+    training.executor.seed = SEED
+    training.load(recipe.weights, recipe.state(), 0)
     return training
 
 
@@ -174,7 +162,7 @@ def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     """Every case: arrays in ``folder``, and of each case what is no array."""
-    backend = backends()[comm.backend].create("cpu", 1)
+    backend = create(comm.backend)
     told = []
     for number, case in enumerate(argument["cases"]):
         plan = Split(**case["split"]).plan(spec_of(case), comm.size)
@@ -189,9 +177,4 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 
 def expected(case: dict[str, Any]) -> Arrays:
     """The whole model, trained by the referee."""
-    spec, rule = spec_of(case), rule_from(OPTIMIZERS[case["optimizer"]])
-    whole = Model(spec, initial_weights(spec, 1))
-    x, y = data(spec)
-    updates = len(case["sizes"])
-    training = NumpyTraining(whole, rule, Schedule(), case["loss"], x, y, updates, 256, SEED)
-    return found_by(training, case, np.array)
+    return found_by(NumpyTraining(recipe_of(case)), case, np.array)

@@ -5,53 +5,41 @@ Each group of processes is started once and runs every check of `collectives.py`
 
 from __future__ import annotations
 
-import os
 import tomllib
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import collectives
 import numpy as np
 import pytest
-from collectives import CHECKS
-from conformance.backends import require
-from contributions import Wrong, reduced, values
+from conformance import collectives
+from conformance.backends import HERE, REFEREE, judged, on_ranks
+from conformance.collectives import CHECKS
+from conformance.contributions import Wrong, reduced, values
 
 from dualml.backend import backends
-from dualml.launch.ranks import run_ranks
 
-HERE = Path(__file__).resolve().parent
 SIZES = (2, 3, 4)
-BACKENDS = [name for name, info in backends().items() if info.ranks != "none"]
+BACKENDS = [name for name in judged() if backends()[name].ranks != "none"]
 
 
 def gaps() -> dict[tuple[str, str], str]:
     """(backend, check) → why it cannot be; strict, so a gap that closed is noticed."""
     path = HERE.parent / "known_gaps.toml"
-    told = tomllib.loads(path.read_text("utf-8")).get("gap", []) if path.exists() else []
-    return {(gap["backend"], gap["check"]): gap["reason"] for gap in told}
+    known = tomllib.loads(path.read_text("utf-8")).get("gap", []) if path.exists() else []
+    return {(gap["backend"], gap["check"]): gap["reason"] for gap in known}
 
 
 @cache
 def outcome(backend: str, size: int, function: str, check: bool = False) -> Any:
     """What each rank returned, or what kept the group from working."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *([before] if before else [])])
+    target = f"conformance.collectives:{function}"
     try:
-        return run_ranks(
-            backend, size, f"collectives:{function}", timeout=20, limit=240, check=check
-        )
+        return on_ranks(backend, size, target, timeout=20, limit=240, check=check)
     except Exception as error:
         return error
-    finally:
-        os.environ.pop("PYTHONPATH")
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
 
 
 def ran(backend: str, size: int, function: str, check: bool = False) -> list[dict[str, str]]:
-    require(backends()[backend].framework)
     found = outcome(backend, size, function, check)
     if isinstance(found, Exception):
         pytest.fail(f"{backend} on {size} ranks: {found}")
@@ -112,6 +100,8 @@ def test_ranks_that_wait_are_told_who_is_missing(backend: str) -> None:
             assert "missing: rank 1 of 3" in told["absence"]
 
 
+RUN_ALL = "conformance.collectives:run_all"
+
 # The checks can fail: the comparison notices what is off, and a rank that errs is told apart.
 
 
@@ -140,7 +130,7 @@ def test_a_failed_check_is_reported_and_the_rest_goes_on(monkeypatch: pytest.Mon
         assert comm.rank != 1, "rank 1 errs"
 
     monkeypatch.setitem(collectives.CHECKS, "arithmetic", err)
-    first, second = run_ranks("numpy", 2, "collectives:run_all", ["arithmetic", "barrier"])
+    first, second = on_ranks(REFEREE.name, 2, RUN_ALL, ["arithmetic", "barrier"])
     assert first == {"arithmetic": "", "barrier": ""}
     assert second["arithmetic"].startswith("rank 1 errs")
     assert second["barrier"] == ""
@@ -152,11 +142,11 @@ def test_the_rest_is_not_run_in_a_broken_group(monkeypatch: pytest.MonkeyPatch) 
             raise RuntimeError("gone")
 
     monkeypatch.setitem(collectives.CHECKS, "arithmetic", leave)
-    for told in run_ranks("numpy", 2, "collectives:run_all", ["arithmetic", "barrier"], timeout=5):
+    for told in on_ranks(REFEREE.name, 2, RUN_ALL, ["arithmetic", "barrier"], timeout=5):
         assert told["barrier"] == "not run: the group did not survive arithmetic"
 
 
 def test_known_gaps_name_checks_that_exist() -> None:
     for backend, check in gaps():
-        assert backend in BACKENDS
+        assert backend in backends()
         assert check in CHECKS

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance.backends import REFEREE, ability
 from conformance.layer_cases import BATCH, CASES, SEED, samples, weights
 
-from dualml.backend import Backend
+from dualml.backend import Backend, Divisible, Recipe, Segment, Staging
 from dualml.model import ModelSpec, initial_weights, model
 from dualml.model.base import Layer
-from dualml.optim import SGD, Schedule
+from dualml.optim import SGD
 from dualml.parity.distance import distance
-from dualml.reference.backend import NumpyBackend
 from dualml.reference.model import backward, forward
 
 #: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³ is
@@ -25,11 +25,10 @@ OUTPUT, GRADIENT = 2e-6, 6e-6
 UPDATED = 1e-5
 
 
-def make(backend: Backend, spec: ModelSpec, start: dict[str, Any], **options: Any) -> Any:
-    x, y = options.pop("data", None) or samples(spec)
-    rule = SGD(lr=0.1, momentum=0.9)
-    options = {"updates": 20, "seed": SEED, **options}
-    return backend.training(spec, start, rule, Schedule(), "cross_entropy", x, y, **options)
+def recipe(spec: ModelSpec, start: dict[str, Any], data: Any = None, **options: Any) -> Recipe:
+    x, y = data or samples(spec)
+    rule, options = SGD(lr=0.1, momentum=0.9), {"updates": 20, "seed": SEED, **options}
+    return Recipe(spec=spec, weights=start, rule=rule, x=x, y=y, **options)
 
 
 def close(found: dict[str, Any], wanted: dict[str, Any], bound: float) -> None:
@@ -39,13 +38,9 @@ def close(found: dict[str, Any], wanted: dict[str, Any], bound: float) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_output_and_gradient_of_a_layer(backend: Backend, name: str) -> None:
-    spec = CASES[name]
-    everything = np.arange(BATCH)
-    ours, referee = (
-        make(b, spec, weights(spec)).trace(everything, everything)
-        for b in (backend, NumpyBackend())
-    )
+def test_output_and_gradient_of_a_layer(rival: Backend, name: str) -> None:
+    own, everything = recipe(CASES[name], weights(CASES[name])), np.arange(BATCH)
+    ours, referee = (b.training(own).trace(everything, everything) for b in (rival, REFEREE))
     assert ours.data == referee.data
     assert ours.loss == pytest.approx(referee.loss, rel=OUTPUT)
     close(ours.activations, referee.activations, OUTPUT)
@@ -68,12 +63,11 @@ def zoo(name: str) -> tuple[ModelSpec, tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.fixture(scope="module", params=["vit", "rnn_lm", "rnn_lm_dropout"])
-def pair(request: pytest.FixtureRequest, backend: Backend) -> tuple[Any, Any]:
+def pair(request: pytest.FixtureRequest, rival: Backend) -> tuple[Any, Any]:
     """The same model and data on the backend and on the referee, in chunks of 16 samples."""
     spec, data = zoo(request.param)
-    start = dict(initial_weights(spec, 0))
-    ours, referee = (make(b, spec, start, data=data, chunk=16) for b in (backend, NumpyBackend()))
-    return ours, referee
+    own = recipe(spec, initial_weights(spec, 0), data, chunk=16)
+    return rival.training(own), REFEREE.training(own)
 
 
 def again(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
@@ -86,13 +80,13 @@ def again(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
     return pair
 
 
-def test_five_updates_follow_the_referee(backend: Backend, pair: tuple[Any, Any]) -> None:
+def test_five_updates_follow_the_referee(rival: Backend, pair: tuple[Any, Any]) -> None:
     """Whole batches and cut ones: of 16 samples and of 20."""
     ours, referee = again(pair)
     batches = [INDEX[: 16 if step % 2 else 20] for step in range(1, 6)]
     lazy = [ours.step(batch, step) for step, batch in enumerate(batches, start=1)]
     wanted = [referee.step(batch, step) for step, batch in enumerate(batches, start=1)]
-    np.testing.assert_allclose(backend.read(lazy), wanted, rtol=UPDATED)
+    np.testing.assert_allclose(rival.read(lazy), wanted, rtol=UPDATED)
     close(ours.weights(), referee.weights(), UPDATED)
     loss, predicted = ours.evaluate(referee.x, referee.y)
     wanted_loss, wanted_class = referee.evaluate(referee.x, referee.y)
@@ -113,7 +107,7 @@ def test_a_gradient_has_the_masks_of_the_next_update(pair: tuple[Any, Any]) -> N
     again(pair, step=6)
     assert (ours.trace(INDEX[:20], probe).loss == a.loss) is not bool(dropouts)
     again(pair, step=5)
-    pieces = ours.pieces([list(referee.model.weights)])
+    pieces = ability(ours, Divisible).pieces([list(referee.model.weights)])
     total: dict[str, Any] = {}
     for part in (INDEX[:3], INDEX[3:20]):
         _, flat = pieces.gradient(part, len(part) / 20)
@@ -137,58 +131,28 @@ def test_evaluation_drops_nothing(pair: tuple[Any, Any]) -> None:
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def run_part(
-    backend: Backend,
-    layers: Any,
-    start: dict[str, np.ndarray],
-    values: tuple[np.ndarray, ...],
-    flows: tuple[np.ndarray, ...],
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The stack after the layers, and the gradient of the one before them."""
-    if backend.name == "torch":
-        import torch
-
-        from dualml_torch.model import Part
-
-        part = Part(layers)
-        part.load(start)
-        inputs = [torch.from_numpy(v).requires_grad_() for v in values]
-        outputs = part(tuple(inputs))
-        torch.autograd.backward(outputs, [torch.from_numpy(f) for f in flows])
-        return [o.detach().numpy() for o in outputs], [i.grad.numpy() for i in inputs]
-    if backend.name == "mindspore":
-        import mindspore as ms
-
-        from dualml_ms.model import Part
-
-        part = Part(layers, depth=len(values))
-        part.load(start)
-        given = [ms.Tensor(v) for v in values]
-        outputs = part(*given)
-        back = ms.ops.GradOperation(get_all=True, sens_param=True)(part)
-        found = back(*given, tuple(ms.Tensor(f) for f in flows))
-        return [o.asnumpy() for o in outputs], [g.asnumpy() for g in found]
-    outputs, tape = forward(layers, start, values)
-    return list(outputs), list(backward(tape, start, flows)[0])
-
-
-def test_parts_take_and_give_stacks(backend: Backend) -> None:
+def test_parts_take_and_give_stacks(rival: Backend) -> None:
     """The branches' model cut where one, two, one and no branch is open."""
     spec, start = CASES["branches"], weights(CASES["branches"])
-    draw = np.random.default_rng(0)
-    depths = [0, *spec.depth().values()]
+    draw, depths = np.random.default_rng(0), [0, *spec.depth().values()]
     before = (draw.normal(size=(BATCH, 4)).astype(np.float32),)
     for first, last in pairwise((0, 2, 4, 6, 9)):
         layers = spec.layers[first:last]
         assert len(before) == 1 + depths[first]
         wanted, tape = forward(layers, start, [v.astype(np.float64) for v in before])
         flows = tuple(draw.normal(size=w.shape).astype(np.float32) for w in wanted)
-        gradients, _ = backward(tape, start, flows)
-        found = run_part(backend, layers, start, before, flows)
-        for mine, theirs in zip(found, (wanted, gradients), strict=True):
-            assert len(mine) == len(theirs)
-            for a, b in zip(mine, theirs, strict=True):
-                assert distance(a, b) <= OUTPUT
+        gradients, own = backward(tape, start, flows)
+        stage = ability(rival, Staging).stage(
+            [Segment(layers, len(before), {})], recipe(spec, start), first=False, last=False
+        )
+        stage.load({name: start[name] for name in own}, {"momentum_buffer": own}, 0)
+        outputs = stage.forward(0, 0, tuple(stage.inputs(v) for v in before))
+        inputs = stage.backward(0, 0, tuple(stage.inputs(f) for f in flows))
+        for found, want in ((outputs, wanted), (inputs, gradients)):
+            assert len(found) == len(want)
+            for ours, theirs in zip(found, want, strict=True):
+                assert distance(np.asarray(ours), theirs) <= OUTPUT
+        close(stage.gradients(), own, GRADIENT)
         before = tuple(w.astype(np.float32) for w in wanted)
 
 
@@ -197,7 +161,6 @@ def test_an_unknown_layer_is_refused(backend: Backend) -> None:
         """Of a later version."""
 
     spec = ModelSpec("new", (4,), (("l", Unknown()),))
+    data = np.zeros((2, 4), np.float32), np.zeros(2, np.int64)
     with pytest.raises((NotImplementedError, KeyError), match="Unknown"):
-        make(backend, spec, {}, data=(np.zeros((2, 4), np.float32), np.zeros(2, np.int64))).trace(
-            np.arange(2), np.arange(2)
-        )
+        backend.training(recipe(spec, {}, data)).trace(np.arange(2), np.arange(2))

@@ -1,142 +1,99 @@
-"""Every update rule, on every backend, against the float64 recurrence: weights and state."""
+"""Every update rule, in every mode of every backend, against the float64 recurrence: weights and
+state."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
-from backends import (
-    Gradient,
-    Params,
-    Run,
+from conformance.backends import adapter_of, judged, require
+from conformance.rules import (
+    CANCELS,
+    EXACT,
+    FEW,
+    SCHEDULED,
+    SITUATIONS,
+    START,
+    VARIANTS,
     assert_same,
-    run_mindspore,
-    run_numpy,
-    run_torch,
+    noise,
+    rates_of,
+    recurrence,
+    tolerance,
 )
 
-from dualml.optim import GD, RULES, SGD, Adagrad, Adam, AdamW, RMSprop, Rule, Schedule
+from dualml.backend import backends
+from dualml.backend.conformance import End, Optimizers
+from dualml.optim import RULES, Rule
 
-# Values that tell variants apart: eps 1e-3, not 1e-8; betas whose bias correction matters.
-VARIANTS: dict[str, Rule] = {
-    "gd": GD(lr=0.05),
-    "sgd": SGD(lr=0.05),
-    "sgd-decay": SGD(lr=0.05, weight_decay=0.1),
-    "sgd-momentum": SGD(lr=0.05, momentum=0.8),
-    "sgd-dampening": SGD(lr=0.05, momentum=0.8, dampening=0.4, weight_decay=0.1),
-    "sgd-nesterov": SGD(lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.1),
-    "adam": Adam(lr=0.01),
-    "adam-eps": Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-3),
-    "adam-hat": Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-3, eps_form="hat"),
-    "adam-biased": Adam(lr=0.01, eps=1e-3, bias_correction=False),
-    "adam-decay": Adam(lr=0.01, eps=1e-3, weight_decay=0.1),
-    "adam-no-averages": Adam(lr=0.01, betas=(0.0, 0.0), eps=1e-3),
-    "adamw": AdamW(lr=0.01, eps=1e-3, weight_decay=0.1),
-    "adamw-biased": AdamW(lr=0.01, betas=(0.8, 0.95), eps=1e-3, bias_correction=False),
-    "adamw-hat": AdamW(lr=0.01, eps=1e-3, eps_form="hat", weight_decay=0.1),
-    "rmsprop": RMSprop(lr=0.01, alpha=0.9, eps=1e-3),
-    "rmsprop-momentum": RMSprop(lr=0.01, alpha=0.9, eps=1e-3, momentum=0.8),
-    "rmsprop-centered": RMSprop(lr=0.01, alpha=0.9, eps=1e-3, centered=True, weight_decay=0.1),
-    "rmsprop-all": RMSprop(lr=0.01, alpha=0.9, eps=1e-3, centered=True, momentum=0.8),
-    "adagrad": Adagrad(lr=0.05, eps=1e-3),
-    "adagrad-all": Adagrad(
-        lr=0.05, eps=1e-3, lr_decay=0.1, initial_accumulator=0.1, weight_decay=0.1
-    ),
-}
-STEPS = 30
-# float32 rounding: 30 steps of a few operations at 6e-8 each, which add up to at most 30·4·6e-8 =
-# 7e-6 and, being of both signs, to a few 1e-7 in practice. Centered RMSprop cancels under the root.
-FLOAT32, CANCELS, FLOAT64 = 2e-6, 2e-5, 1e-12
-
-START: Params = {
-    "conv.weight": np.random.default_rng(1).normal(size=(4, 2, 3, 3)),
-    "bn.gamma": np.random.default_rng(2).normal(size=(17,)),
-    "bn.beta": np.random.default_rng(3).normal(size=(1,)),
-}
-START = {n: a.astype(np.float32).astype(np.float64) for n, a in START.items()}
+SHAPES = {name: p.shape for name, p in START.items()}
+MODES = [(name, mode) for name in judged() for mode in adapter_of(name).MODES]
 
 
-def noise(params: Params, step: int) -> Params:
-    """Random gradients that do not depend on the parameters; some tiny, where epsilon decides."""
-    rng = np.random.default_rng(100 + step)
-    scale = {"conv.weight": 1.0, "bn.gamma": 1e-3, "bn.beta": 0.3}
-    return {
-        n: (scale[n] * rng.normal(size=p.shape)).astype(np.float32).astype(np.float64)
-        for n, p in params.items()
-    }
+def mode_of(name: str, mode: str) -> Any:
+    return adapter_of(name).MODES[mode]
 
 
-def bowl(params: Params, step: int) -> Params:
-    """Gradient of ½ Σ cᵢθᵢ² with curvatures c from 0.1 to 3: errors feed back."""
-    return {n: np.linspace(0.1, 3.0, p.size).reshape(p.shape) * p for n, p in params.items()}
+def rules_of(name: str, mode: str) -> dict[str, Rule]:
+    chosen = FEW if mode_of(name, mode).costly else VARIANTS
+    return {rule: VARIANTS[rule] for rule in chosen}
 
 
-GRADIENTS: dict[str, Gradient] = {"noise": noise, "bowl": bowl}
+@cache
+def optimizers(name: str, mode: str, scheduled: bool) -> Optimizers:
+    """All rules at once, made once: a framework that compiles them does so together."""
+    require(backends()[name].framework)
+    rules = rules_of(name, mode)
+    if not scheduled:
+        return adapter_of(name).optimizers(rules, SHAPES, mode)
+    rules = {rule: VARIANTS[rule] for rule in SCHEDULED}
+    steps = steps_of(name, mode, "noise")
+    rates = {rule: rates_of(VARIANTS[rule], steps) for rule in rules}
+    return adapter_of(name).optimizers(rules, SHAPES, mode, rates)
 
 
-def tolerance(rule: Rule) -> float:
-    return CANCELS if getattr(rule, "centered", False) else FLOAT32
+def steps_of(name: str, mode: str, situation: str) -> int:
+    return min(SITUATIONS[situation].steps, mode_of(name, mode).steps)
 
 
-@pytest.fixture(params=GRADIENTS)
-def gradient(request: pytest.FixtureRequest) -> Gradient:
-    return GRADIENTS[request.param]
+@cache
+def ends(name: str, mode: str, situation: str, scheduled: bool = False) -> dict[str, End]:
+    s = SITUATIONS[situation]
+    own = optimizers(name, mode, scheduled)
+    return own.run(s.start, s.gradient, steps_of(name, mode, situation))
 
 
-@pytest.fixture(params=VARIANTS)
-def rule(request: pytest.FixtureRequest) -> Rule:
-    return VARIANTS[request.param]
+def bounds(name: str, mode: str, situation: str) -> tuple[float, float]:
+    return EXACT if mode_of(name, mode).dtype == "float64" else SITUATIONS[situation].tolerance
 
 
-def test_torch_float32(rule: Rule, gradient: Gradient) -> None:
-    expected = run_numpy(rule, START, gradient, STEPS)
-    assert_same(run_torch(rule, START, gradient, STEPS), expected, tolerance(rule))
+CASES = [
+    (name, mode, situation, rule)
+    for name, mode in MODES
+    for situation in (["noise"] if mode_of(name, mode).costly else SITUATIONS)
+    for rule in rules_of(name, mode)
+]
 
 
-def test_torch_float64(rule: Rule, gradient: Gradient) -> None:
-    expected = run_numpy(rule, START, gradient, STEPS)
-    found = run_torch(rule, START, gradient, STEPS, dtype="float64")
-    assert_same(found, expected, 1e-10 if getattr(rule, "centered", False) else FLOAT64)
+@pytest.mark.parametrize(("name", "mode", "situation", "rule"), CASES)
+def test_a_rule_follows_its_recurrence(name: str, mode: str, situation: str, rule: str) -> None:
+    s, steps = SITUATIONS[situation], steps_of(name, mode, situation)
+    expected = recurrence(VARIANTS[rule], s.start, s.gradient, steps)
+    bound = tolerance(VARIANTS[rule], bounds(name, mode, situation))
+    assert_same(ends(name, mode, situation)[rule], expected, bound)
 
 
-@pytest.mark.parametrize("graph", [True, False], ids=["graph", "pynative"])
-def test_mindspore(rule: Rule, gradient: Gradient, graph: bool) -> None:
-    expected = run_numpy(rule, START, gradient, STEPS)
-    assert_same(run_mindspore(rule, START, gradient, STEPS, graph=graph), expected, tolerance(rule))
-
-
-@pytest.mark.parametrize("backend", ["torch", "mindspore"])
-def test_first_updates_from_zero(rule: Rule, backend: str) -> None:
-    """From zero the parameters *are* the updates: every digit of them counts, and the bias
-    corrections, where 1 − βᵗ cancels, are at their worst. Of one sign, updates do not cancel."""
-
-    def positive(params: Params, step: int) -> Params:
-        return {n: np.abs(g) for n, g in noise(params, step).items()}
-
-    zero = {n: np.zeros_like(p) for n, p in START.items()}
-    expected = run_numpy(rule, zero, positive, 2)
-    found = {"torch": run_torch, "mindspore": run_mindspore}[backend](rule, zero, positive, 2)
-    assert_same(found, expected, 1e-5 if getattr(rule, "centered", False) else 5e-7)
-
-
-@pytest.mark.parametrize("name", ["sgd-nesterov", "adam-decay", "adamw", "rmsprop-all"])
-def test_torch_compiled(name: str) -> None:
-    rule = VARIANTS[name]
-    expected = run_numpy(rule, START, noise, STEPS)
-    assert_same(run_torch(rule, START, noise, STEPS, compiled=True), expected, tolerance(rule))
-
-
-@pytest.mark.parametrize("backend", ["torch", "mindspore"])
-@pytest.mark.parametrize("name", ["sgd-dampening", "adamw", "adagrad-all"])
-def test_schedule(backend: str, name: str) -> None:
-    """Rates that change from step to step, down to 0 at the end of the cosine."""
-    rule = VARIANTS[name]
-    factors = Schedule(kind="cosine", total=STEPS - 1, warmup=5).factors(STEPS)
-    rates = [rule.lr * factor for factor in factors]
-    run = {"torch": run_torch, "mindspore": run_mindspore}[backend]
-    expected = run_numpy(rule, START, noise, STEPS, rates)
-    assert_same(run(rule, START, noise, STEPS, rates), expected, FLOAT32)
+@pytest.mark.parametrize("rule", SCHEDULED)
+@pytest.mark.parametrize(("name", "mode"), [case for case in MODES if not mode_of(*case).costly])
+def test_a_rule_follows_rates_that_change(name: str, mode: str, rule: str) -> None:
+    steps = steps_of(name, mode, "noise")
+    rates = rates_of(VARIANTS[rule], steps)
+    expected = recurrence(VARIANTS[rule], START, noise, steps, rates)
+    bound = tolerance(VARIANTS[rule], bounds(name, mode, "noise"))
+    assert_same(ends(name, mode, "noise", scheduled=True)[rule], expected, bound)
 
 
 # The table itself and the comparison are tested too: a table that misses a field, or a helper
@@ -153,16 +110,15 @@ def test_every_rule_and_field_is_in_the_table() -> None:
                 assert values - {field.default}, f"{kind.name}.{field.name} is never varied"
 
 
-def test_every_variant_is_distinguishable() -> None:
+@pytest.mark.parametrize("steps", sorted({steps_of(*case, "noise") for case in MODES} | {30}))
+def test_every_variant_is_distinguishable(steps: int) -> None:
     """Variants end further apart than the tolerance, or comparing them would show nothing."""
-    ends = {name: run_numpy(rule, START, noise, STEPS) for name, rule in VARIANTS.items()}
+    ends = {name: recurrence(rule, START, noise, steps) for name, rule in VARIANTS.items()}
     for a in VARIANTS:
         for b in VARIANTS:
             if a < b and {a, b} != {"gd", "sgd"}:
-                gap = max(
-                    np.abs(ends[a].params[n] - ends[b].params[n]).max() / np.abs(START[n]).max()
-                    for n in START
-                )
+                one, other = ends[a].parameters, ends[b].parameters
+                gap = max(np.abs(one[n] - other[n]).max() / np.abs(START[n]).max() for n in START)
                 assert gap > 10 * CANCELS, (a, b, gap)
 
 
@@ -173,19 +129,19 @@ def test_every_variant_is_distinguishable() -> None:
 )
 def test_the_comparison_sees_a_changed_hyperparameter(change: dict) -> None:
     rule = VARIANTS["adam-eps"]
-    expected = run_numpy(rule, START, noise, STEPS)
+    expected = recurrence(rule, START, noise, 30)
     with pytest.raises(AssertionError):
-        assert_same(run_numpy(replace(rule, **change), START, noise, STEPS), expected, CANCELS)
+        assert_same(recurrence(replace(rule, **change), START, noise, 30), expected, CANCELS)
 
 
 def test_the_comparison_sees_a_flipped_sign_in_weights_and_in_state() -> None:
-    end = run_numpy(VARIANTS["adam-eps"], START, noise, STEPS)
+    end = recurrence(VARIANTS["adam-eps"], START, noise, 30)
     assert_same(end, end, 0.0)
-    flipped = {n: -a for n, a in end.params.items()}
+    flipped = {n: -a for n, a in end.parameters.items()}
     with pytest.raises(AssertionError):
-        assert_same(Run(flipped, end.state), end, CANCELS)
+        assert_same(End(flipped, end.state), end, CANCELS)
     state = {**end.state, "exp_avg": {n: -a for n, a in end.state["exp_avg"].items()}}
     with pytest.raises(AssertionError):
-        assert_same(Run(end.params, state), end, CANCELS)
+        assert_same(End(end.parameters, state), end, CANCELS)
     with pytest.raises(AssertionError):
-        assert_same(Run(end.params, {"exp_avg": end.state["exp_avg"]}), end, CANCELS)
+        assert_same(End(end.parameters, {"exp_avg": end.state["exp_avg"]}), end, CANCELS)

@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance.backends import REFEREE
 
-from dualml.backend import Backend
+from dualml.backend import Backend, Recipe
 from dualml.data import Dataset
 from dualml.experiment.freeze import freeze
+from dualml.experiment.samples import Samples
 from dualml.experiment.schema import Arm, Data, Experiment
 from dualml.model import ZOO, initial_weights, model
 from dualml.optim import GD, SGD, Adam, Rule, Schedule
 from dualml.parity.distance import distance
-from dualml.reference.backend import NumpyBackend
-from dualml.runner.evaluate import evaluate
-from dualml.runner.trial import Samples, Trial
+from dualml.worker.evaluate import evaluate
+from dualml.worker.trial import Trial
 
 X = np.random.default_rng(0).normal(size=(300, 1, 28, 28)).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 10, 300)
@@ -37,15 +38,17 @@ def make(
 ) -> Any:
     spec = model(name)
     return backend.training(
-        spec,
-        dict(initial_weights(spec, 0)),
-        rule or SGD(lr=0.05),
-        schedule or Schedule(),
-        loss,
-        X,
-        Y,
-        updates=updates,
-        chunk=chunk,
+        Recipe(
+            spec=spec,
+            weights=initial_weights(spec, 0),
+            rule=rule or SGD(lr=0.05),
+            schedule=schedule or Schedule(),
+            loss=loss,
+            x=X,
+            y=Y,
+            updates=updates,
+            chunk=chunk,
+        )
     )
 
 
@@ -68,8 +71,8 @@ def test_close_fails_when_a_tensor_is_off() -> None:
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
 @pytest.mark.parametrize("name", ZOO)
-def test_trace_agrees_with_the_referee(backend: Backend, name: str, loss: str) -> None:
-    ours, referee = (make(name, b, loss=loss) for b in (backend, NumpyBackend()))
+def test_trace_agrees_with_the_referee(rival: Backend, name: str, loss: str) -> None:
+    ours, referee = (make(name, b, loss=loss) for b in (rival, REFEREE))
     a, b = (t.trace(batch(1), batch(1)[:8]) for t in (ours, referee))
     assert a.data == b.data
     assert a.loss == pytest.approx(b.loss, rel=FLOAT32)
@@ -94,14 +97,14 @@ def test_looking_changes_nothing(backend: Backend) -> None:
 @pytest.mark.parametrize(
     "rule", [SGD(lr=0.05, momentum=0.9), Adam(lr=1e-3, eps=1e-3)], ids=lambda r: r.name
 )
-def test_twenty_steps_follow_the_referee(backend: Backend, rule: Rule, schedule: Schedule) -> None:
+def test_twenty_steps_follow_the_referee(rival: Backend, rule: Rule, schedule: Schedule) -> None:
     """On the smooth MLP: at the kinks of ReLU and pooling one rounding can become a large step."""
     ours, referee = (
-        make("mlp", b, rule=rule, schedule=schedule, updates=20) for b in (backend, NumpyBackend())
+        make("mlp", b, rule=rule, schedule=schedule, updates=20) for b in (rival, REFEREE)
     )
     lazy = [ours.step(batch(step), step) for step in range(1, 21)]
     want = [referee.step(batch(step), step) for step in range(1, 21)]
-    np.testing.assert_allclose(backend.read(lazy), want, rtol=2e-5)
+    np.testing.assert_allclose(rival.read(lazy), want, rtol=2e-5)
     close(ours.weights(), referee.weights(), 2e-5)
     for slot, named in referee.state().items():
         close(ours.state()[slot], named, 2e-4)
@@ -117,16 +120,16 @@ def test_chunks_accumulate_to_the_full_gradient(backend: Backend) -> None:
     close(whole.weights(), cut.weights(), FLOAT32)
 
 
-def test_small_and_large_batches_may_alternate(backend: Backend) -> None:
-    ours, referee = (make("softmax", b, chunk=50) for b in (backend, NumpyBackend()))
+def test_small_and_large_batches_may_alternate(rival: Backend) -> None:
+    ours, referee = (make("softmax", b, chunk=50) for b in (rival, REFEREE))
     for step, size in enumerate((20, 120, 50, 51, 20), start=1):
-        a = backend.read([ours.step(batch(step, size), step)])[0]
+        a = rival.read([ours.step(batch(step, size), step)])[0]
         assert a == pytest.approx(referee.step(batch(step, size), step), rel=1e-5)
     close(ours.weights(), referee.weights(), 1e-5)
 
 
 def test_evaluation_counts_every_sample_once(backend: Backend) -> None:
-    ours, referee = (make("lenet", b) for b in (backend, NumpyBackend()))
+    ours, referee = (make("lenet", b) for b in (backend, REFEREE))
     big_x, big_y = np.tile(X, (5, 1, 1, 1))[:1234], np.tile(Y, 5)[:1234]
     a, b = (evaluate(t, big_x, big_y, np.arange(1234), 10) for t in (ours, referee))
     assert a.loss == pytest.approx(b.loss, rel=FLOAT32)

@@ -1,0 +1,134 @@
+"""What ranks are made of, in one process: a model in segments and an update in pieces, on every
+backend against the referee."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance.backends import REFEREE, ability
+from conformance.layer_cases import BATCH, SEED, case, drawn, samples, weights
+
+from dualml.backend import Backend, Divisible, Recipe, Segment, Staging
+from dualml.model.spec import Branch, Dropout, Linear, Merge, Tanh
+from dualml.optim import SGD, Schedule
+from dualml.parity.distance import distance
+
+SPEC = case(
+    (4,), Linear(4, 6), Tanh(), Branch(), Linear(6, 6), Dropout(0.3), Merge(), Linear(6, 3)
+)  # fmt: skip
+#: Where segments begin: with one tensor on the stack, with two, and with one again.
+CUTS = (0, 3, 5, 7)
+#: Samples of two micro-batches.
+MICRO = (np.array([0, 3, 4]), np.array([1, 5, 2]))
+RULE = SGD(lr=0.1, momentum=0.9)
+SCHEDULE = Schedule(kind="step", every=1, gamma=0.5)
+UPDATES = 3
+#: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³).
+FLOAT32 = 4e-6
+
+
+def recipe(chunk: int = 256) -> Recipe:
+    x, y = samples(SPEC)
+    return Recipe(
+        spec=SPEC, weights=weights(SPEC), rule=RULE, schedule=SCHEDULE, x=x, y=y, updates=UPDATES,
+        chunk=chunk, seed=SEED,
+    )  # fmt: skip
+
+
+def stage_of(backend: Backend) -> Any:
+    depths = [0, *SPEC.depth().values()]
+    segments = [Segment(SPEC.layers[a:b], 1 + depths[a], {}) for a, b in pairwise(CUTS)]
+    stage = ability(backend, Staging).stage(segments, recipe(), first=True, last=True)
+    stage.load(weights(SPEC), recipe().state(), 0)
+    return stage
+
+
+def training_of(backend: Backend, chunk: int = 256) -> Any:
+    return backend.training(recipe(chunk))
+
+
+def far(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, float]:
+    """What is off, and how far."""
+    assert list(found) == list(wanted)
+    gaps = {name: distance(np.asarray(found[name]), wanted[name]) for name in wanted}
+    return {name: gap for name, gap in gaps.items() if gap > FLOAT32}
+
+
+def pass_through(stage: Any) -> list[tuple[Any, float]]:
+    """Both micro-batches forward, then both backward, as a pipeline does; losses and shares."""
+    stage.zero()
+    losses = []
+    for micro, part in enumerate(MICRO):
+        values = stage.forward(0, micro, (stage.samples(part),))
+        values = stage.forward(1, micro, values, drawn(SPEC, part))
+        losses.append(stage.loss(micro, values, stage.labels(part)))
+    shares = [len(part) / BATCH for part in MICRO]
+    for micro, share in enumerate(shares):
+        lazy, flow = stage.loss_backward(micro, share)
+        losses[micro] = lazy if losses[micro] is None else losses[micro]
+        flow = stage.backward(1, micro, flow)
+        assert stage.backward(0, micro, flow) is None
+    return list(zip(losses, shares, strict=True))
+
+
+def test_segments_are_the_whole_model(backend: Backend) -> None:
+    """Gradients over two micro-batches, what the optimizer makes of them, and evaluation."""
+    stage, referee = stage_of(backend), training_of(REFEREE)
+    batch = np.concatenate(MICRO)
+    for step in (1, 2):
+        referee.now = 0  # the masks of the first update
+        loss, gradients = referee.gradient(batch)
+        lazy = pass_through(stage)
+        assert backend.read([stage.lazy(lazy)])[0] == pytest.approx(loss, rel=FLOAT32)
+        assert far(stage.gradients(), gradients) == {}
+        stage.update(step)
+        referee.update(gradients, step)
+        assert far(stage.weights(), referee.weights()) == {}
+        assert far(stage.state()["momentum_buffer"], referee.state()["momentum_buffer"]) == {}
+    before, flat = stage.gradients(), stage.flat()  # what the ranks of one stage add up
+    stage.assign_flat(flat + flat)
+    assert far(stage.gradients(), {name: 2 * g for name, g in before.items()}) == {}
+    x, y = samples(SPEC)
+    values, seen = (stage.inputs(x),), []
+    for segment in range(3):
+        values, outputs = stage.infer(segment, values)
+        seen += outputs
+    assert len(seen) == len(SPEC.layers)
+    wanted_loss, wanted = referee.evaluate(x, y)
+    loss, predicted = stage.score(values[-1], stage.targets(y))
+    assert loss == pytest.approx(wanted_loss, rel=FLOAT32)
+    assert np.array_equal(predicted, wanted)
+
+
+@pytest.mark.parametrize("chunk", [256, 4])
+def test_an_update_in_pieces_is_the_update(backend: Backend, chunk: int) -> None:
+    """In two buckets, also where batches are cut."""
+    names = list(SPEC.parameters())
+    layout = [names[:3], names[3:]]
+    ours, referee = training_of(backend, chunk), training_of(REFEREE)
+    pieces = ability(ours, Divisible).pieces(layout)
+    batch = np.array([5, 1, 0, 2, 4, 3])
+    wanted_loss, wanted = referee.gradient(batch)
+    loss, gradients = pieces.gradient(batch, 0.25)
+    assert backend.read([loss])[0] == pytest.approx(wanted_loss, rel=FLOAT32)
+    named = pieces.named(gradients)
+    assert far(named, {name: 0.25 * g for name, g in wanted.items()}) == {}
+    pieces.update(gradients, 1)
+    referee.update({name: 0.25 * g for name, g in wanted.items()}, 1)
+    assert far(ours.weights(), referee.weights()) == {}
+    flat = pieces.parameters()
+    assert far(pieces.named(flat), referee.weights()) == {}
+    pieces.assign([part + part for part in flat])
+    assert far(ours.weights(), {name: 2 * w for name, w in referee.weights().items()}) == {}
+    nothing, zeros = pieces.gradient(np.zeros(0, np.int64), 1.0)
+    assert nothing is None
+    assert all(not g.any() for g in pieces.named(zeros).values())
+
+
+def test_the_comparison_can_fail() -> None:
+    w = weights(SPEC)
+    assert far(w, w) == {}
+    assert list(far({**w, "l0.bias": w["l0.bias"] * (1 + 1e-4)}, w)) == ["l0.bias"]

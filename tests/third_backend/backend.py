@@ -1,0 +1,51 @@
+"""The backend: NumPy in single precision on the CPU."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import Backend, Grouping, Recipe, Segment, Staging
+from dualml.communicator import Communicator, Place
+from third_backend.communicator import connect
+from third_backend.stage import SingleStage
+from third_backend.training import SingleTraining
+
+
+class SingleBackend(Backend, Grouping, Staging):
+    """See `dualml.backend.Backend`."""
+
+    name = "single"
+    dtype = "float32"
+
+    def __init__(self, device: str = "auto", threads: int = 0) -> None:
+        self.threads = threads
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "device": "cpu",
+            "threads": str(self.threads),
+            "dtype": self.dtype,
+        }
+
+    def training(self, recipe: Recipe) -> SingleTraining:
+        return SingleTraining(recipe)
+
+    def stage(
+        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+    ) -> SingleStage:
+        return SingleStage(segments, recipe, first=first)
+
+    def connect(self, place: Place) -> Communicator:
+        return connect(place)
+
+    def read(self, losses: Sequence[Any]) -> np.ndarray:
+        return np.array(losses, np.float64)
+
+    def synchronize(self) -> None:
+        """NumPy computes at once."""

@@ -1,0 +1,150 @@
+"""Ranks that are processes of one machine and talk over sockets."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualml.communicator import Communicator, How, Place
+from dualml.communicator.board import exchange_notes
+from dualml.errors import CommunicationError
+
+OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+
+
+class Line:
+    """The connection to another rank; a thread of its own sends, so that nobody waits to send."""
+
+    def __init__(self, peer: int, connection: Connection, timeout: float) -> None:
+        self.peer, self.connection, self.timeout = peer, connection, timeout
+        self.waiting: queue.Queue[bytes | None] = queue.Queue()
+        self.sender = threading.Thread(target=self._send, daemon=True)
+        self.sender.start()
+
+    def _send(self) -> None:
+        while (message := self.waiting.get()) is not None:
+            self.connection.send_bytes(message)
+
+    def receive(self) -> bytes:
+        if not self.connection.poll(self.timeout):
+            raise CommunicationError(f"nothing came from rank {self.peer} in {self.timeout:g} s")
+        try:
+            return self.connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise CommunicationError(f"rank {self.peer} has gone: {error}") from None
+
+    def close(self) -> None:
+        self.waiting.put(None)
+        self.sender.join(self.timeout)
+        self.connection.close()
+
+
+def connect(place: Place) -> SocketCommunicator:
+    """Every rank listens; those with a higher number call those with a lower one."""
+    listener = Listener(None, backlog=place.size)
+    addresses = exchange_notes(
+        place.board, f"listens.{place.key}", place.rank, range(place.size), str(listener.address),
+        place.timeout, "the ranks to listen",
+    )  # fmt: skip
+    lines = {}
+    for peer in range(place.rank):
+        connection = Client(addresses[peer])
+        connection.send(place.rank)
+        lines[peer] = Line(peer, connection, place.timeout)
+    for _ in range(place.rank + 1, place.size):
+        connection = listener.accept()
+        peer = connection.recv()
+        lines[peer] = Line(peer, connection, place.timeout)
+    listener.close()
+    return SocketCommunicator(place, lines)
+
+
+class SocketCommunicator(Communicator):
+    """NumPy arrays between processes; every collective is made of messages."""
+
+    backend: ClassVar[str] = "single"
+
+    def __init__(
+        self, place: Place, lines: Mapping[int, Line], ranks: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(place, ranks)
+        self.lines = lines
+
+    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+        if primitive in ("exchange", "barrier", "subgroup"):
+            return How("native", "sockets between processes")
+        if primitive == "asynchronous":
+            return How("unsupported", "who waits cannot compute meanwhile")
+        return How("composed", "messages over sockets, added up in the order of ranks")
+
+    # --- tensors ----------------------------------------------------------------------------------
+
+    def tensor(self, array: Any) -> Any:
+        return np.array(array)
+
+    def numpy(self, x: Any) -> Any:
+        return np.array(x)
+
+    def dtype(self, x: Any) -> str:
+        return str(x.dtype)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        with np.errstate(over="ignore"):
+            return x.astype(dtype)
+
+    def empty_like(self, x: Any) -> Any:
+        return np.empty(x.shape, x.dtype)
+
+    def copy(self, x: Any) -> Any:
+        return np.array(x, order="C")
+
+    def combine(self, a: Any, b: Any, op: str) -> Any:
+        return OPS[op](a, b)
+
+    def scale(self, x: Any, factor: float) -> Any:
+        return x * x.dtype.type(factor)
+
+    def slice(self, x: Any, start: int, stop: int) -> Any:
+        return x[start:stop]
+
+    def write(self, x: Any, start: int, value: Any, then: str) -> Any:
+        place = slice(start, start + len(value))
+        with np.errstate(over="ignore"):
+            x[place] = x[place] + value if then == "add" else value
+        return x
+
+    def synchronize(self) -> None:
+        """NumPy computes at once."""
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _line(self, peer: int) -> Line:
+        return self.lines[self.ranks[peer]]
+
+    def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
+        for peer, x in send.items():
+            self._line(peer).waiting.put(np.ascontiguousarray(x).tobytes())
+        return {
+            peer: np.frombuffer(self._line(peer).receive(), x.dtype).reshape(x.shape).copy()
+            for peer, x in receive.items()
+        }
+
+    def _native(self, primitive: str, x: Any, **options: Any) -> Any:
+        """The barrier: everybody hears of everybody."""
+        others = [peer for peer in range(self.size) if peer != self.rank]
+        for peer in others:
+            self._line(peer).waiting.put(b"")
+        for peer in others:
+            self._line(peer).receive()
+
+    def _subgroup(self, ranks: Sequence[int]) -> Communicator:
+        return SocketCommunicator(self.place, self.lines, [self.ranks[r] for r in ranks])
+
+    def close(self) -> None:
+        for line in self.lines.values():
+            line.close()

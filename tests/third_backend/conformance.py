@@ -1,0 +1,44 @@
+"""See `dualml.backend.conformance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dualml.backend.conformance import End, Gradient, Mode, Params
+from dualml.optim import Rule
+from third_backend.optim import Optimizer
+
+MODES = {"eager": Mode("float32")}
+COMPILES = False
+
+
+class Optimizers:
+    def __init__(self, rules: Mapping[str, Rule], rates: Mapping[str, Sequence[float]]) -> None:
+        self.rules, self.rates = rules, rates
+
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
+        return {name: self.one(name, start, gradient, steps) for name in self.rules}
+
+    def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+        own = {n: np.array(a, np.float32) for n, a in start.items()}
+        optimizer = Optimizer(self.rules[name], own)
+        for step in range(1, steps + 1):
+            now = gradient({n: a.astype(np.float64) for n, a in own.items()}, step)
+            rate = self.rates[name][step - 1] if self.rates else self.rules[name].lr
+            optimizer.update({n: np.float32(g) for n, g in now.items()}, step, rate)
+        return End(own, optimizer.state())
+
+
+def optimizers(
+    rules: Mapping[str, Rule],
+    shapes: Mapping[str, tuple[int, ...]],
+    mode: str,
+    rates: Mapping[str, Sequence[float]] | None = None,
+) -> Optimizers:
+    return Optimizers(rules, rates or {})
+
+
+def settings() -> dict[str, str]:
+    return {"errors": str(np.geterr())}

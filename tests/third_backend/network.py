@@ -1,0 +1,178 @@
+"""The layers of the neutral spec on `values`, and the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from dualml.model import spec
+from third_backend.values import Array, Value, lift, stack
+
+Own = Mapping[str, Value]
+
+
+@singledispatch
+def apply(layer: Any, x: Any, own: Own) -> Value:
+    raise NotImplementedError(f"single has no layer {type(layer).__name__}")
+
+
+@apply.register
+def _(layer: spec.Linear, x: Value, own: Own) -> Value:
+    return biased(x @ own["weight"].transpose(1, 0), layer.bias, own)
+
+
+def biased(y: Value, there: bool, own: Own) -> Value:
+    return y + own["bias"] if there else y
+
+
+@apply.register
+def _(layer: spec.Conv2d, x: Value, own: Own) -> Value:
+    """A product of matrices for each place of the kernel."""
+    n, k = layer.padding, layer.kernel
+    image = padded(x, n).transpose(0, 2, 3, 1)
+    h, w = image.shape[1] - k + 1, image.shape[2] - k + 1
+    weight, total = own["weight"].transpose(2, 3, 1, 0), lift(0.0)
+    for i in range(k):
+        for j in range(k):
+            total = total + image[:, i : i + h, j : j + w] @ weight[i, j]
+    return biased(total, layer.bias, own).transpose(0, 3, 1, 2)
+
+
+def padded(x: Value, n: int) -> Value:
+    if not n:
+        return x
+    wide = np.pad(x.data, ((0, 0), (0, 0), (n, n), (n, n)))
+    return Value(wide, [(x, lambda g: g[:, :, n:-n, n:-n])])
+
+
+@apply.register
+def _(layer: spec.Bias, x: Value, own: Own) -> Value:
+    return x + (own["bias"].reshape(-1, 1, 1) if len(x.shape) == 4 else own["bias"])
+
+
+@apply.register
+def _(layer: spec.MaxPool2d, x: Value, own: Own) -> Value:
+    k, (b, c, height, width) = layer.kernel, x.shape
+    h, w = height // k, width // k
+    cells = x[:, :, : h * k, : w * k].reshape(b, c, h, k, w, k).transpose(0, 1, 2, 4, 3, 5)
+    flat = cells.reshape(b * c * h * w, k * k)
+    return flat[np.arange(len(flat.data)), flat.data.argmax(axis=1)].reshape(b, c, h, w)
+
+
+@apply.register
+def _(layer: spec.ReLU, x: Value, own: Own) -> Value:
+    return x.relu()
+
+
+@apply.register
+def _(layer: spec.Tanh, x: Value, own: Own) -> Value:
+    return x.tanh()
+
+
+@apply.register
+def _(layer: spec.Flatten, x: Value, own: Own) -> Value:
+    return x.reshape(x.shape[0], -1)
+
+
+@apply.register
+def _(layer: spec.Embedding, tokens: Array, own: Own) -> Value:
+    row = tokens - layer.first
+    there = (row >= 0) & (row < layer.words)
+    return own["weight"][np.where(there, row, 0)] * np.float32(there)[..., None]
+
+
+@apply.register
+def _(layer: spec.LSTM, x: Value, own: Own) -> Value:
+    h = c = Value(np.zeros((x.shape[0], layer.hidden)))
+    into, over = own["weight_ih_l0"].transpose(1, 0), own["weight_hh_l0"].transpose(1, 0)
+    states = []
+    for t in range(x.shape[1]):
+        gates = x[:, t] @ into + own["bias_ih_l0"] + h @ over + own["bias_hh_l0"]
+        i, f, g, o = (gates[:, n * layer.hidden : (n + 1) * layer.hidden] for n in range(4))
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        states.append(h)
+    return stack(states, 1)
+
+
+@apply.register
+def _(layer: spec.LayerNorm, x: Value, own: Own) -> Value:
+    centred = x - x.mean(-1)
+    scale = ((centred * centred).mean(-1) + layer.eps).power(-0.5)
+    return centred * scale * own["weight"] + own["bias"]
+
+
+@apply.register
+def _(layer: spec.Attention, x: Value, own: Own) -> Value:
+    b, length, width = x.shape
+    heads = x.reshape(b, length, 3, layer.heads, -1).transpose(2, 0, 3, 1, 4)
+    q, k, v = (heads[n] for n in range(3))
+    scores = q @ k.transpose(0, 1, 3, 2) * (1 / np.sqrt(q.shape[-1]))
+    if layer.causal:
+        scores = scores + np.triu(np.full((length, length), -1e30, np.float32), 1)
+    shares = softmax(scores)
+    return (shares @ v).transpose(0, 2, 1, 3).reshape(b, length, width // 3)
+
+
+def softmax(x: Value) -> Value:
+    e = (x - x.data.max(axis=-1, keepdims=True)).exp()
+    return e * e.sum(-1).power(-1)
+
+
+@apply.register
+def _(layer: spec.Position, x: Value, own: Own) -> Value:
+    return x + own["weight"]
+
+
+@apply.register
+def _(layer: spec.Rows, x: Value, own: Own) -> Value:
+    return x[:, 0]
+
+
+@apply.register
+def _(layer: spec.MeanPool, x: Value, own: Own) -> Value:
+    return x.mean(1)[:, 0]
+
+
+def forward(
+    layers: Sequence[tuple[str, spec.Layer]],
+    own: Own,
+    values: Sequence[Any],
+    masks: Sequence[Array] = (),
+) -> tuple[list[Any], dict[str, Any]]:
+    """The stack after the layers from the one before them, and the output of every layer.
+
+    Args:
+        masks: of the Dropout layers, in order; without them Dropout is the identity.
+    """
+    *kept, x = values
+    outputs, waiting = {}, iter(masks)
+    for name, layer in layers:
+        if isinstance(layer, spec.Branch):
+            kept.append(x)
+        elif isinstance(layer, spec.Merge):
+            x = kept.pop() + x
+        elif isinstance(layer, spec.Dropout):
+            x = x * next(waiting) if masks else x
+        else:
+            x = apply(layer, x, {leaf: own[f"{name}.{leaf}"] for leaf in layer.parameters()})
+        outputs[name] = x
+    return [*kept, x], outputs
+
+
+def cross_entropy(logits: Value, labels: Array) -> Value:
+    flat = logits.reshape(-1, logits.shape[-1])
+    shifted = flat - flat.data.max(axis=1, keepdims=True)
+    picked = shifted[np.arange(labels.size), labels.ravel()].reshape(-1, 1)
+    return (shifted.exp().sum(1).log() - picked).mean(0).reshape()
+
+
+def mse(logits: Value, labels: Array) -> Value:
+    error = logits - np.eye(logits.shape[-1], dtype=np.float32)[labels]
+    return (error * error).reshape(-1).mean(0).reshape()
+
+
+LOSSES = {"cross_entropy": cross_entropy, "mse": mse}

@@ -1,0 +1,133 @@
+"""A trial's model, optimizer and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import (
+    Divisible,
+    Observable,
+    Recipe,
+    Trace,
+    Training,
+    batch_digest,
+    chunks,
+)
+from dualml.model.dropout import masks
+from third_backend.network import LOSSES, forward
+from third_backend.optim import Optimizer
+from third_backend.values import Array, Value, backward
+
+Arrays = dict[str, Array]
+
+
+def single(named: Mapping[str, Any]) -> Arrays:
+    return {name: np.array(a, np.float32) for name, a in named.items()}
+
+
+class SingleTraining(Training, Observable, Divisible):
+    """See `dualml.backend.Training`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.now, self.own = recipe, 0, single(recipe.weights)
+        self.optimizer, self.loss = Optimizer(recipe.rule, self.own), LOSSES[recipe.loss]
+
+    def inputs(self, x: Array) -> Any:
+        return x if self.recipe.spec.tokens else Value(x)
+
+    def gradient(self, batch: Array) -> tuple[float, Arrays]:
+        """Mean loss and mean gradient, in chunks."""
+        loss, total = 0.0, {name: np.zeros_like(w) for name, w in self.own.items()}
+        for part, share in chunks(batch, self.recipe.chunk):
+            own = {name: Value(w) for name, w in self.own.items()}
+            drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part)
+            x, y = self.given(part)
+            (logits,), _ = forward(
+                self.recipe.spec.layers, own, [self.inputs(x)], [*drawn.values()]
+            )
+            value = self.loss(logits, y)
+            loss += share * float(value.data)
+            found = backward([(value, np.float32(share))], list(own.values()))
+            for name, g in zip(own, found, strict=True):
+                total[name] += g
+        return loss, total
+
+    def step(self, batch: Array, step: int) -> float:
+        loss, gradients = self.gradient(batch)
+        self.update(gradients, step)
+        return loss
+
+    def update(self, gradients: Mapping[str, Array], step: int) -> None:
+        self.optimizer.update(gradients, step, self.recipe.rate(step))
+        self.now = step
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        return Trace(*self.look(batch, probe), *self.gradient(batch))
+
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        _, outputs = self.infer(self.given(probe)[0])
+        return batch_digest(*self.given(batch)), {n: y.data for n, y in outputs.items()}
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        return self.recipe.x[batch], self.recipe.y[batch]
+
+    def infer(self, x: Array) -> tuple[Value, dict[str, Any]]:
+        own = {name: Value(w) for name, w in self.own.items()}
+        (logits,), outputs = forward(self.recipe.spec.layers, own, [self.inputs(x)])
+        return logits, outputs
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        logits, _ = self.infer(x)
+        return float(self.loss(logits, y).data), logits.data.argmax(axis=-1)
+
+    def weights(self) -> Arrays:
+        return {name: w.copy() for name, w in self.own.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return self.optimizer.state()
+
+    def load(self, weights: Mapping[str, Any], state: Mapping[str, Any], step: int) -> None:
+        for name, w in self.own.items():
+            w[...] = weights[name]
+        self.optimizer.load(state, step)
+        self.now = step
+
+    def pieces(self, layout: Sequence[Sequence[str]]) -> SinglePieces:
+        return SinglePieces(self, layout)
+
+
+class SinglePieces:
+    """See `dualml.backend.Pieces`."""
+
+    def __init__(self, training: SingleTraining, layout: Sequence[Sequence[str]]) -> None:
+        self.training, self.layout = training, layout
+
+    def gradient(self, batch: Array, factor: float) -> tuple[float | None, list[Array]]:
+        if not len(batch):
+            return None, [np.zeros_like(bucket) for bucket in self.parameters()]
+        loss, gradients = self.training.gradient(batch)
+        return loss, [np.float32(factor) * bucket for bucket in self.flat(gradients)]
+
+    def update(self, gradients: Sequence[Array], step: int) -> None:
+        self.training.update(self.named(gradients), step)
+
+    def parameters(self) -> list[Array]:
+        return self.flat(self.training.own)
+
+    def assign(self, parameters: Sequence[Array]) -> None:
+        for name, w in self.named(parameters).items():
+            self.training.own[name][...] = w
+
+    def flat(self, named: Mapping[str, Array]) -> list[Array]:
+        return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]
+
+    def named(self, tensors: Sequence[Array]) -> Arrays:
+        found, own = {}, self.training.own
+        for names, tensor in zip(self.layout, tensors, strict=True):
+            ends = np.cumsum([own[n].size for n in names])
+            for name, part in zip(names, np.split(tensor, ends[:-1]), strict=True):
+                found[name] = part.reshape(own[name].shape).copy()
+        return {name: found[name] for name in own}
