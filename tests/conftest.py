@@ -1,13 +1,15 @@
 """What every test session needs: the right frameworks, a cache of its own, the fast convolutions.
 
-``DUALML_REQUIRE`` and ``DUALML_ABSENT`` (comma lists of modules) say what must and must not be
-installed; a session in the wrong environment stops instead of skipping its way to green.
+``DUALML_REQUIRE`` and ``DUALML_ABSENT`` (comma lists of modules, and ``chromium``) say what must
+and must not be installed; a session in the wrong environment stops instead of skipping its way to
+green.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -31,13 +33,38 @@ def named(variable: str) -> list[str]:
     return [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
 
 
+def installed(name: str) -> bool:
+    """A module, or ``chromium`` with its driver."""
+    if name == "chromium":
+        return bool(shutil.which("chromium") and shutil.which("chromedriver"))
+    return importlib.util.find_spec(name) is not None
+
+
 def wrong_frameworks() -> list[str]:
     """What is missing or too much, as sentences."""
-    missing = [name for name in named("DUALML_REQUIRE") if not importlib.util.find_spec(name)]
-    extra = [name for name in named("DUALML_ABSENT") if importlib.util.find_spec(name)]
+    missing = [name for name in named("DUALML_REQUIRE") if not installed(name)]
+    extra = [name for name in named("DUALML_ABSENT") if installed(name)]
     return [f"DUALML_REQUIRE names {name}, which is not installed" for name in missing] + [
         f"DUALML_ABSENT names {name}, which is installed" for name in extra
     ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run also what is marked slow(reason)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked slow, with the reason why that is no loss, runs when it is asked for; what
+    may take longest begins first, so that no process waits for the last file of another."""
+    items.sort(key=lambda item: -getattr(item.get_closest_marker("timeout"), "args", (300,))[0])
+    slow = {item: mark.args for item in items for mark in item.iter_markers("slow")}
+    for item, reason in slow.items():
+        if [type(word) for word in reason] != [str]:
+            raise pytest.UsageError(f"{item.nodeid}: slow needs one argument, the reason")
+    if slow and not config.getoption("--slow"):
+        config.hook.pytest_deselected(items=list(slow))
+        items[:] = [item for item in items if item not in slow]
 
 
 def pytest_configure(config: pytest.Config) -> None:

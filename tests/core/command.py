@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -48,14 +49,30 @@ def dualml(
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    """What a command of this line leaves and says; see `forked`."""
+    with start(*words, cwd=cwd, env=env, stdout=subprocess.PIPE) as process:
+        try:
+            out, err = process.communicate(timeout=120)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def start(
+    *words: object,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    stdout: int = subprocess.DEVNULL,
+) -> subprocess.Popen[str]:
+    """The same, at work."""
+    return Forked(
         [sys.executable, "-m", "dualml", *map(str, words)],
         text=True,
-        timeout=120,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         cwd=cwd or tempfile.gettempdir(),  # not the checkout: what is installed is tested
         env={**os.environ, **(env or {})},
-        check=False,
     )
 
 
@@ -78,14 +95,15 @@ def goes_on_when_interrupted(lab: Path, folder: Path, arm: str, *words: str) -> 
     place = f"trials/{arm}/numpy/seed0"
     asked = ["run", lab, "--backend", "numpy", "--arm", arm, *words, "--no-report", "--out"]
     assert dualml(*asked, whole).returncode == 0
-    process = subprocess.Popen([sys.executable, "-m", "dualml", *map(str, asked), str(broken)])
+    process = start(*asked, broken)
     deadline = time.monotonic() + 100
     while not (broken / place / "rank1.checkpoint.safetensors").exists():
         assert process.poll() is None, "it ended before there was a checkpoint"
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 130
+    process.communicate(timeout=30)
+    assert process.returncode == 130
     assert dualml("run", "--resume", broken, "--no-report").returncode == 0
     name = f"{place}/weights.safetensors"
     assert (broken / name).read_bytes() == (whole / name).read_bytes()

@@ -124,7 +124,7 @@ def make(
         parity=parity,
         change=edit,
     )
-    fake_run._write(folder / "plan" / "plan.json", {"format": 1, "deals": stated})
+    fake_run.write_plan(folder, deals=stated)
     if parity:
         run = json.loads((folder / "run.json").read_text("utf-8"))
         path = folder / "parity.json"

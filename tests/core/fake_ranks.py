@@ -175,7 +175,8 @@ def _trial(folder: Path, trial: dict, settings: dict) -> None:
         trial |= dict.fromkeys(("train_s", "final_loss", "train_accuracy", "test_accuracy"))
         trial |= {"updates": None, "sample_gradients": None, "measurements": len(rows(backend, n))}
         copies = {str(size): size * 1e-10 for size in SIZES}
-        told = {"format": 1, "world_size": n, "rows": rows(backend, n), "copy_s": copies}
+        told = {"format": 1, "backend": backend, "device": "cpu", "world_size": n}
+        told |= {"rows": rows(backend, n), "copy_s": copies}
         fake_run._write(place / "collectives.json", told)
         return
     slow = settings.get("slow") or {}

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dualml.model.zoo import model
+
 TRAIN, TEST = 1200, 400
 REASON = "loss is not finite at update 7 (learning rate 0.5)"
 NOTICE = {
@@ -132,6 +134,15 @@ def make(
         done = [t for t in trials if t["status"] == "ok"]
         _write(folder / "parity.json", _parity(done, arms, different))
     return folder
+
+
+def write_plan(folder: Path, **content: Any) -> None:
+    """A ``plan.json`` for the run in ``folder``."""
+    run = json.loads((folder / "run.json").read_text("utf-8"))
+    plan = {"format": 1, "hash": run["plan_hash"], "parts": run["plan_parts"]}
+    plan |= {"data": run["data"], "model": model(run["experiment"]["model"]).describe()}
+    plan |= {"experiment": run["experiment"], **content}
+    _write(folder / "plan" / "plan.json", plan)
 
 
 def _sha256(text: str) -> str:

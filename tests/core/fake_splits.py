@@ -23,7 +23,8 @@ from dualml.model.spec import Linear
 from dualml.model.zoo import model
 from dualml.split.measured import summary
 from dualml.split.plan import SplitPlan
-from dualml.split.timeline import COLUMNS, KINDS, Timeline, read_timeline
+from dualml.split.timeline import COLUMNS, KINDS, Timeline
+from dualml.store.times import TIMELINE
 
 UPDATES, BATCH = 6, 256
 UPDATE, BETWEEN = 1e-4, 1e-3
@@ -112,15 +113,12 @@ def make(
     path.write_text(json.dumps(told), "utf-8")
     if plan:
         names = dict.fromkeys(s["model"] for s in chosen.values())
-        fake_run._write(
-            folder / "plan" / "plan.json",
-            {
-                "format": 1,
-                "models": {name: model(name).describe() for name in names},
-                "splits": {
-                    name: {"cut": list(made.cut), **made.describe(BATCH)}
-                    for name, made in plans.items()
-                },
+        fake_run.write_plan(
+            folder,
+            models={name: model(name).describe() for name in names},
+            splits={
+                name: {"cut": list(made.cut), **made.describe(BATCH)}
+                for name, made in plans.items()
             },
         )
     return folder
@@ -158,11 +156,11 @@ def _trial(
     for rank, rows in enumerate(events):
         timeline = Timeline()
         timeline.rows = rows
-        timeline.write(place / f"rank{rank}.timeline.npz")
-    told = summary(plan, [read_timeline(place / f"rank{r}.timeline.npz") for r in range(n)])
+        TIMELINE.write(place, rank, timeline.columns())
+    told = summary(plan, TIMELINE.read_all(place, n))
     if not timelines:
         for rank in range(n):
-            (place / f"rank{rank}.timeline.npz").unlink()
+            TIMELINE.path(place, rank).unlink()
     trial["ranks"] = told.pop("ranks")
     trial["split"] = told
     trial["train_s"] = UPDATES * (max(r["step_s"] for r in trial["ranks"]) + BETWEEN)
@@ -186,11 +184,11 @@ def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tup
     size = BATCH // plan.micro_batches // plan.mesh.data
     reduces: dict[tuple[int, str], float] = {}  # (stage, way) → seconds of its collectives
     calls: dict[tuple[int, str], list[int]] = {}
-    for meeting in plan.meetings(BATCH):
-        way = meeting.kind.rpartition(" ")[2]
-        stage = plan.stages_on(meeting.ranks[0])[0]
-        times = meeting.calls // plan.micro_batches
-        calls[stage, way] = [meeting.nbytes // meeting.calls] * times
+    for collective in plan.collectives(BATCH):
+        way = collective.kind.rpartition(" ")[2]
+        stage = plan.stages_on(collective.ranks[0])[0]
+        times = collective.calls // plan.micro_batches
+        calls[stage, way] = [collective.nbytes // collective.calls] * times
         reduces[stage, way] = sum(all_reduce_s(2, b, link) for b in calls[stage, way])
     took = [
         [t * k + reduces.get((s, way), 0.0) for s, t in enumerate(each)]

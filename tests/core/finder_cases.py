@@ -20,19 +20,21 @@ from dualml.data import load as load_data
 from dualml.experiment.deals import Feed
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
+from dualml.experiment.samples import samples_of
 from dualml.experiment.schema import Experiment
 from dualml.finder.find import explain
-from dualml.finder.replay import DRAWS, Replay, States
-from dualml.finder.scene import Scene, Side
+from dualml.finder.scene import Scene
 from dualml.model.spec import LSTM, Attention, Embedding, LayerNorm, Linear, MaxPool2d, ReLU
-from dualml.reference import backend as reference
-from dualml.reference.backend import NumpyBackend, NumpyTraining
+from dualml.reference import training as reference
+from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads
 from dualml.reference.layers import PAIRS
 from dualml.reference.losses import LOSSES
 from dualml.reference.split import NumpyStage
-from dualml.runner.trial import Trial
-from dualml.runner.worker import samples_of
+from dualml.reference.training import NumpyTraining
+from dualml.store.replays import Side, States
+from dualml.worker.replay import DRAWS, Replay
+from dualml.worker.trial import Trial
 
 #: Something planted: changes modules until the patch is undone.
 Fault = Callable[[pytest.MonkeyPatch], None]
@@ -128,9 +130,14 @@ def scene(arm: str, faults: Mapping[str, Fault | None]) -> Scene:
             if fault is not None:
                 fault(patch)
             sides[name] = replace(played(arm, Single, states)[1], backend=name)
+    return scene_of(arm, states, sides)
+
+
+def scene_of(arm: str, states: States, sides: dict[str, Side]) -> Scene:
     text = arm in TEXTS
-    own = samples(text)
-    return Scene(plan(text), arm, 0, own.train_x, own.train_y, states, sides, list(STEPS))
+    own, data = plan(text), samples(text)
+    recipe = own.recipe(own.experiment.arms[arm], 0, data.train_x, data.train_y)
+    return Scene(own, arm, recipe, states, sides, list(STEPS))
 
 
 def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) -> dict[str, Any]:
@@ -153,8 +160,8 @@ def around(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
 
 
 def rule(**fields: Any) -> Fault:
-    def init(right: Any, self: Any, model: Any, rule: Any, *rest: Any) -> None:
-        right(self, model, replace(rule, **fields), *rest)
+    def init(right: Any, self: Any, recipe: Any) -> None:
+        right(self, replace(recipe, rule=replace(recipe.rule, **fields)))
 
     return around(NumpyTraining, "__init__", init)
 
@@ -162,9 +169,9 @@ def rule(**fields: Any) -> Fault:
 def held(change: Callable[[Any, Any], tuple[Any, Any]]) -> Fault:
     """Another training set."""
 
-    def init(right: Any, self: Any, *args: Any) -> None:
-        right(self, *args)
-        self.x, self.y = change(self.x, self.y)
+    def init(right: Any, self: Any, recipe: Any) -> None:
+        x, y = change(recipe.x, recipe.y)
+        right(self, replace(recipe, x=x, y=y))
 
     return around(NumpyTraining, "__init__", init)
 

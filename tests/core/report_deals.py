@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from test_report_analysis import say as say_all
+import page_parts
+from page_parts import say as say_all
 
-from dualml.report.cells import Table
-from dualml.report.model import Run
-from dualml.report.partitions import partition_table
-from dualml.report.sampling import sampling_table
-from dualml.report.skew import skew_table
-from dualml.report.uneven import uneven_table
-from dualml.report.words import Words
+from dualml.report.blocks import Table
+from dualml.store.run import Run
+from dualml.words import Words
 
 EN, ZH = Words("en"), Words("zh")
 #: The chapters.
 MINE = ("partitions", "sampling", "skew")
-TABLES = {
-    "partitions": partition_table,
-    "sampling": sampling_table,
-    "skew": skew_table,
-    "uneven": uneven_table,
+#: Table → its topic.
+TOPICS = {
+    "partitions": "partitions",
+    "sampling": "sampling",
+    "skew": "skew",
+    "uneven": "skew",
 }
 
 
@@ -36,18 +33,16 @@ def say(folder: Path, lang: str = "en") -> dict[str, list[str]]:
 
 
 def table(run: Run, name: str, words: Words = EN) -> Table:
-    found = TABLES[name](run, words)
-    assert found is not None
-    return found
+    return page_parts.evidence_tables(run, TOPICS[name], words)[name]
 
 
-def row(made: Table, *texts: str) -> list[str]:
+def row(table: Table, *texts: str) -> list[str]:
     """Texts of the one row that begins with these."""
-    lines = [[cell.text for cell in line] for line in made.rows]
-    found = [line for line in lines if line[: len(texts)] == list(texts)]
-    assert len(found) == 1, (texts, lines)
-    return found[0]
+    lines = [[cell.text for cell in line] for line in table.cells]
+    matches = [line for line in lines if line[: len(texts)] == list(texts)]
+    assert len(matches) == 1, (texts, lines)
+    return matches[0]
 
 
 def anchors(page: str) -> list[str]:
-    return re.findall(r'id="chapter-([a-z]+)"', page)
+    return [name for name in page_parts.sections(page) if name in MINE]

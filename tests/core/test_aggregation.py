@@ -16,13 +16,15 @@ from dualml.aggregation import STRATEGIES, Ring, Schedule, Transfer, strategy
 from dualml.aggregation.asynchronous import staleness
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.compress import TopK, sum_half
-from dualml.aggregation.exact import inexact, single_of
 from dualml.aggregation.slow import Slow
-from dualml.aggregation.times import Times, read_times, share, split
+from dualml.aggregation.times import Times, share, split
 from dualml.communicator.parts import parts_of, start_of
 from dualml.errors import TrialError, UserError
+from dualml.experiment.contrast import Contrast
+from dualml.experiment.exact import inexact, single_of
 from dualml.experiment.schema import Arm
 from dualml.reference.communicator import run_threads
+from dualml.store.times import TIMES
 
 COUNTED = [name for name, kind in STRATEGIES.items() if kind.counted]
 
@@ -197,9 +199,9 @@ def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial()
 
     from dualml.aggregation.asynchronous import Asynchronous
     from dualml.aggregation.buckets import layout
-    from dualml.backend import backends
-    from dualml.experiment.aggregation import Aggregation
-    from dualml.optim import Schedule, rule_from
+    from dualml.aggregation.settings import Aggregation
+    from dualml.backend import Recipe, backends
+    from dualml.optim import rule_from
 
     asked = Aggregation(strategy="parameter_server_async", arrival="free")
     weights = parallel.initial_weights(parallel.SPEC, 0)
@@ -207,9 +209,9 @@ def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial()
 
     def work(comm):
         backend = backends()["numpy"].create("cpu", 1)
-        training = backend.training(
-            parallel.SPEC, weights, rule, Schedule(), "cross_entropy", *parallel.data(), updates=8
-        )
+        x, y = parallel.data()
+        recipe = Recipe(spec=parallel.SPEC, weights=weights, rule=rule, x=x, y=y, updates=8)
+        training = backend.training(recipe)
         pieces = training.pieces(layout(parallel.SPEC.parameters()))
         slow = Slow(rank=1, latency_s=0.05)
         late = Asynchronous(backend, training, pieces, comm, asked, slow)
@@ -239,8 +241,8 @@ def test_time_is_split_into_computing_waiting_and_transferring(tmp_path: Path) -
     for rank, arrive in enumerate((1.0, 3.0)):
         times = Times()
         times.add(0.0, arrive, 4.0, 4.5)
-        times.write(tmp_path / f"{rank}.npz")
-    ranks = [read_times(tmp_path / f"{rank}.npz") for rank in range(2)]
+        TIMES.write(tmp_path, rank, times.columns())
+    ranks = TIMES.read_all(tmp_path, 2)
     first, second = split(ranks)
     assert first == {
         "compute_s": 1.5,
@@ -262,9 +264,9 @@ def test_time_is_split_into_computing_waiting_and_transferring(tmp_path: Path) -
 
 
 def test_times_that_are_none_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "x.npz").write_bytes(b"no archive")
-    with pytest.raises(UserError, match="no readable times"):
-        read_times(tmp_path / "x.npz")
+    TIMES.path(tmp_path, 0).write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"rank0\.times\.npz: not readable"):
+        TIMES.read(tmp_path, 0)
 
 
 def test_staleness_counts_every_rank() -> None:
@@ -302,17 +304,17 @@ def test_a_mean_is_exact_only_if_the_last_batch_divides_too() -> None:
 
 def test_the_single_worker_of_an_arm_does_the_same() -> None:
     arms = {"other": arm(world_size=1, batch_size=10), "one": arm(world_size=1), "four": arm()}
-    assert single_of("four", arms) == "one"
-    assert single_of("four", {"four": arm(), "other": arms["other"]}) is None
+    assert single_of("four", Contrast(arms)) == "one"
+    assert single_of("four", Contrast({"four": arm(), "other": arms["other"]})) is None
 
 
 def test_every_update_has_masks_of_its_own_also_on_ranks_that_leave_updating_to_a_server() -> None:
     from dualml.aggregation.asynchronous import Asynchronous
     from dualml.aggregation.buckets import layout
-    from dualml.backend import backends
-    from dualml.experiment.aggregation import Aggregation
+    from dualml.aggregation.settings import Aggregation
+    from dualml.backend import Recipe, backends
     from dualml.model import initial_weights, model
-    from dualml.optim import Schedule, rule_from
+    from dualml.optim import rule_from
 
     spec = model("rnn_lm_dropout", words=12, length=6)
     weights = initial_weights(spec, 0)
@@ -323,9 +325,9 @@ def test_every_update_has_masks_of_its_own_also_on_ranks_that_leave_updating_to_
 
     def work(comm):
         backend = backends()["numpy"].create("cpu", 1)
-        given = (x[:, :-1].astype(np.int32), x[:, 1:].astype(np.int32))
+        text, labels = x[:, :-1].astype(np.int32), x[:, 1:].astype(np.int32)
         training = backend.training(
-            spec, weights, rule, Schedule(), "cross_entropy", *given, updates=12
+            Recipe(spec=spec, weights=weights, rule=rule, x=text, y=labels, updates=12)
         )
         pieces = training.pieces(layout(spec.parameters()))
         seen, gradient = [], pieces.gradient

@@ -11,10 +11,11 @@ from command import dualml, strict
 
 from dualml.backend import backends
 from dualml.capabilities import Column, Entry, columns, examine, probe
-from dualml.cli.capabilities import WORDS, cell
+from dualml.cli.capabilities import cell
 from dualml.communicator import DTYPES, PRIMITIVES, How
 from dualml.errors import TrialError, Unsupported, UserError
 from dualml.reference.communicator import ThreadCommunicator
+from dualml.words import phrases
 
 
 def column(**options: Any) -> Column:
@@ -131,10 +132,12 @@ def test_a_backend_that_cannot_start(error: Exception, monkeypatch: pytest.Monke
     found = column()
     assert (found.reason, found.ok) == (str(error), False)
     assert json.dumps(found.describe())
-    assert str(error) in cell(found, "reduce", WORDS["en"], False)
+    assert str(error) in cell(found, "reduce", phrases("en", "capabilities"), False)
     found.asked = False  # a GPU that was only looked for
     assert found.ok
-    assert cell(found, "reduce", WORDS["en"], False).startswith("[yellow]unsupported[/]")
+    assert cell(found, "reduce", phrases("en", "capabilities"), False).startswith(
+        "[yellow]unsupported[/]"
+    )
 
 
 def test_one_rank_has_nobody_to_talk_to() -> None:
@@ -153,9 +156,9 @@ def test_what_differs_is_listed_by_kind() -> None:
     }
     assert mixed.summary("reduce") == native
     assert mixed.differing("reduce") == {"composed": ["int32 prod", "int64"]}
-    text = cell(mixed, "reduce", WORDS["en"], False)
+    text = cell(mixed, "reduce", phrases("en", "capabilities"), False)
     assert text.splitlines()[1] == "[cyan]composed[/]: int32 prod, int64 (c)"
 
 
 def test_both_languages_have_the_same_words() -> None:
-    assert set(WORDS["en"]) == set(WORDS["zh"])
+    assert set(phrases("en", "capabilities")) == set(phrases("zh", "capabilities"))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import ast
 import re
 import string
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dualml import finder
 from dualml.diffs.load import catalogue
+from dualml.finder.paragraph import causes, entries
+from dualml.words import table
 
 FOLDER = Path(finder.__file__).parent
-CAUSES: dict[str, dict[str, Any]] = tomllib.loads((FOLDER / "causes.toml").read_text("utf-8"))
+CAUSES = causes()
 #: Function → which of its arguments is the cause.
 MAKERS = {"Guess": 0, "guess": 0, "chosen": 0, "scaled": 1, "weighted": 1}
 #: Cause and the keys of its detail, None where they do not stand at the same place.
@@ -79,10 +79,8 @@ def test_every_cause_has_its_words_and_no_other() -> None:
 
 @by_cause
 def test_words_are_in_both_languages(cause: str) -> None:
-    told = CAUSES[cause]
-    assert set(told) == {"says", "remedy", "entries"}
     for field in ("says", "remedy"):
-        en, zh = told[field]["en"], told[field]["zh"]
+        en, zh = (table(lang)[f"cause.{cause}.{field}"] for lang in ("en", "zh"))
         assert re.search(r"[\u4e00-\u9fff]", zh), field
         assert not re.search(r"[\u3000-\u9fff\uff00-\uffef]", en), field
         assert placeholders(en) == placeholders(zh), field
@@ -92,13 +90,13 @@ def test_words_are_in_both_languages(cause: str) -> None:
 
 @by_cause
 def test_every_guess_has_the_numbers_that_are_told(cause: str) -> None:
-    told = set(placeholders(CAUSES[cause]["says"]["en"]))
-    assert placeholders(CAUSES[cause]["remedy"]["en"]) == []
+    told = set(placeholders(table("en")[f"cause.{cause}.says"]))
+    assert placeholders(table("en")[f"cause.{cause}.remedy"]) == []
     for name, detail in NAMED:
         if name == cause and detail is not None:
             assert told <= detail, detail
 
 
-@by_cause
-def test_entries_are_in_the_catalogue(cause: str) -> None:
-    assert set(CAUSES[cause]["entries"]) <= set(catalogue())
+def test_entries_are_in_the_catalogue() -> None:
+    assert set(entries()) <= set(CAUSES)
+    assert {name for about in entries().values() for name in about} <= set(catalogue())

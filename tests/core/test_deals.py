@@ -14,10 +14,10 @@ from dualml.errors import UserError
 from dualml.experiment.deals import Course, deal_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
-from dualml.experiment.saved import restore, save
 from dualml.experiment.schema import Experiment
-from dualml.runner.evaluate import evaluate
-from dualml.runner.seen import Seen, combined
+from dualml.store.plan import restore, save
+from dualml.worker.evaluate import evaluate
+from dualml.worker.seen import Seen, combined
 
 SKEW = {"name": "fractions", "fractions": [0.7, 0.2, 0.1]}
 

@@ -16,8 +16,9 @@ from dualml.diffs import code, load
 from dualml.diffs.code import body, helpers, orphans, package_of
 from dualml.diffs.entry import TOPICS, Entry
 from dualml.diffs.load import catalogue
-from dualml.diffs.page import MEASURED, PAGES, page
+from dualml.diffs.page import PAGES, page
 from dualml.errors import UserError
+from dualml.words import phrases
 
 ENTRIES = list(catalogue().values())
 SIDES = ("torch", "mindspore")
@@ -276,8 +277,8 @@ def lasting(text: str, lang: Any) -> list[str]:
     """The lines of a page without what was measured."""
     lines = []
     for line in text.splitlines():
-        if line.startswith(MEASURED[lang]):
-            line = MEASURED[lang]
+        if line.startswith(phrases(lang, "diffs")["page.measured"]):
+            line = phrases(lang, "diffs")["page.measured"]
         elif line.startswith("| ["):
             line = " | ".join(re.split(r"(?<!\\)\|", line)[:4])
         elif "torch " in line and "MindSpore" not in line and "CPU" in line:
@@ -291,7 +292,7 @@ def test_the_page_is_what_the_data_say(lang: Any) -> None:
     text = (DOCS / PAGES[lang]).read_text("utf-8")
     remedy = "the page is old: write it again with `dualml diffs --page docs`"
     assert lasting(text, lang) == lasting(page(ENTRIES, lang, None, {"torch": "2"}), lang), remedy
-    assert text.count(MEASURED[lang]) == len(ENTRIES)
+    assert text.count(phrases(lang, "diffs")["page.measured"]) == len(ENTRIES)
     rows = [re.split(r"(?<!\\)\|", x)[4:6] for x in text.splitlines() if x.startswith("| [")]
     assert all(cell.strip() for row in rows for cell in row), "figures are missing"
 

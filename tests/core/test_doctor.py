@@ -191,11 +191,11 @@ def doctor(*words: str, path: Path, **env: str) -> subprocess.CompletedProcess[s
     """The command with only the fake backend and NumPy registered: no entry point of ours."""
     code = textwrap.dedent("""
         import sys
-        import dualml.backend
-        everything = dualml.backend.entry_points
+        import dualml.backend.info
+        everything = dualml.backend.info.entry_points
         def chosen(group):
             return [e for e in everything(group=group) if e.name in ("numpy", "fake")]
-        dualml.backend.entry_points = chosen
+        dualml.backend.info.entry_points = chosen
         sys.argv = ["dualml", *sys.argv[1:]]
         from dualml.cli import main
         main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -169,12 +170,33 @@ def test_quick_without_a_quick_table(tmp_path: Path) -> None:
         load(str(path), quick=True)
 
 
-@pytest.mark.parametrize("width", ["80", "160"])
-def test_show_tells_arms_apart(width: str) -> None:
-    done = dualml("show", "lab3", env={"COLUMNS": width})
+def test_show_tells_arms_apart_by_what_varies_in_their_group() -> None:
+    done = dualml("show", "lab3", env={"COLUMNS": "160"})
     assert done.returncode == 0, done.stderr
-    told = " ".join(done.stdout.split())
-    for part in ("label_shards", "dirichlet_labels(alpha=0.1", "sgd(lr=0.1)", "120 updates"):
-        assert part in told, part
-    assert "all arms: schedule constant" in told
-    assert "compute=4" in dualml("show", "lab2", env={"COLUMNS": width}).stdout
+    lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert lines["weak-2"] == ["2", "2048"]
+    assert lines["batch-1024-warm-up"] == ["0.32", "1024", "constant(warmup=20)"]
+    assert lines["skew-dirichlet-01"][:3] == ["4", "2", "dirichlet_labels(alpha=0.1)"]
+    heads = [line.split() for line in done.stdout.splitlines() if line.startswith("arm ")]
+    assert ["arm", "optimizer.lr", "samples", "schedule"] in [
+        ["arm", "optimizer.lr", "samples", "schedule"] if "schedule" in h else h for h in heads
+    ]
+    assert "weak (weak scaling): optimizer.lr 0.1, updates 120" in done.stdout
+    assert "optimizer sgd" in done.stdout.splitlines()[1]  # what all of them have
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_folds_settings_and_loses_none(width: int) -> None:
+    for lab in ("lab2", "lab3", "lab4"):
+        done = dualml("show", lab, env={"COLUMNS": str(width)})
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert max(map(len, lines)) <= width
+        for arm in load(lab, arms=["all"]).arms:
+            assert any(line.startswith(arm) for line in lines), arm
+        assert "…" not in done.stdout
+        assert lab != "lab4" or re.search(r"^rpc-3 .* rp?", done.stdout, re.M)
+
+
+def test_show_speaks_chinese() -> None:
+    assert "弱扩展" in dualml("show", "lab3", "--lang", "zh").stdout

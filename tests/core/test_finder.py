@@ -13,8 +13,7 @@ from typing import Any
 import finder_cases as cases
 import numpy as np
 import pytest
-from finder_cases import CASES, STEPS, finding, found
-from safetensors.numpy import save
+from finder_cases import CASES, finding, found
 from test_parity import STEPS as TRACED
 from test_parity import trajectory
 
@@ -23,15 +22,20 @@ from dualml.finder.causes import GUESSES, Guess, Suspect
 from dualml.finder.causes.base import fit, rounded, squares, unexplained
 from dualml.finder.find import ENOUGH, failures, rank
 from dualml.finder.localise import elements, same, width_of
-from dualml.finder.paragraph import causes, paragraph
-from dualml.finder.replay import Replay, flatten, replay, steps_of, unflatten
-from dualml.finder.scene import PHASES, Scene, Side, read_side, read_states
+from dualml.finder.paragraph import paragraph
+from dualml.finder.replays import steps_of
+from dualml.finder.scene import PHASES
 from dualml.model.spec import ReLU
-from dualml.parity.envelope import Envelope
+from dualml.parity.envelope import trusted, widened
 from dualml.parity.pairs import compare
 from dualml.reference.backend import NumpyBackend
-from dualml.runner.guards import check_loaded
-from dualml.runner.trial import Trial
+from dualml.store.envelope import Envelope
+from dualml.store.manifest import TrialRecord
+from dualml.store.replays import Side, flatten, read_side, read_states, unflatten, write_start
+from dualml.words import table
+from dualml.worker.guards import check_loaded
+from dualml.worker.replay import Replay, replay
+from dualml.worker.trial import Trial
 
 #: Cases in which not all ranks are off.
 LONE = {"alone": [1]}
@@ -132,8 +136,8 @@ def test_the_paragraph_says_what_was_found(case: str, lang: str) -> None:
     for word in (CASES[case][0], "torch", str(told["step"])):
         assert word in text
     assert told["tensor"] in text or told["phase"] == "loss"
-    assert causes()[cause]["remedy"][lang] in text
-    assert all(part in text for part in re.split(r"{.*?}", causes()[cause]["says"][lang]))
+    assert table(lang)[f"cause.{cause}.remedy"] in text
+    assert all(part in text for part in re.split(r"{.*?}", table(lang)[f"cause.{cause}.says"]))
     assert not re.search(r"[{}]|nan|inf\b", text)
     if told["world_size"] > 1:
         assert re.search(r"\branks?\b", text)
@@ -168,11 +172,9 @@ OWN = {
 def suspects(arm: str, change: Any) -> list[Suspect]:
     """One for each phase, and each layer, with everything changed on one side."""
     states, right = cases.referee(arm)
-    text = arm in cases.TEXTS
-    own = cases.samples(text)
     ranks = [{key: change(a) for key, a in r.items()} for r in right.ranks]
     sides = {"numpy": right, "torch": Side("torch", ranks, right.widths)}
-    made = Scene(cases.plan(text), arm, 0, own.train_x, own.train_y, states, sides, list(STEPS))
+    made = cases.scene_of(arm, states, sides)
     looks, named = [(2, r) for r in range(len(ranks))], {}
     for key in right.ranks[0]:
         _, phase, tensor = key.split("/", 2)
@@ -300,16 +302,15 @@ def test_a_replay_is_read_back_from_its_files(tmp_path: Path) -> None:
     trial = Trial(cases.plan(False), "softmax", 0, NumpyBackend(), cases.samples(False), tmp_path,
                   lambda **_: None)  # fmt: skip
     start = {1: states[1]}
-    (tmp_path / "start.safetensors").write_bytes(save(flatten(start)))
-    told = {"steps": [1, 3], "leads": True, "out": "numpy"}
+    write_start(tmp_path, start)
     beats: list[None] = []
-    replay(trial, told, tmp_path, lambda: beats.append(None))
+    replay(trial, "numpy", [1, 3], True, tmp_path, lambda: beats.append(None))
     again = read_states(tmp_path)
     assert list(again) == [1, 3]
     assert flatten(again).keys() == flatten({s: states[s] for s in (1, 3)}).keys()
     for key, array in flatten(again).items():
         assert np.array_equal(array, flatten(states)[key]), key
-    found = read_side(tmp_path / "numpy", "numpy", 1)
+    found = read_side(tmp_path, "numpy", 1)
     assert set(found.ranks[0]) == {k for k in side.ranks[0] if not k.startswith("2/")}
     for key, array in found.ranks[0].items():
         assert np.array_equal(array, side.ranks[0][key]), key
@@ -328,14 +329,15 @@ def drawn(*moves: float) -> Envelope:
     """Draws that move the loss, and a gradient, by these shares."""
     envelope, base = Envelope(), np.ones(4)
     for by in moves:
-        envelope.add(np.array([1 + by]), {KEY: base * (1 + by)}, np.ones(1), {KEY: base})
+        capture = {KEY: base * (1 + by)}
+        envelope = widened(envelope, np.array([1 + by]), capture, np.ones(1), {KEY: base})
     return envelope
 
 
 def test_what_only_the_order_of_samples_moves_does_not_count() -> None:
     fault = drawn(1e-6, 2e-2, 3e-2)
     assert fault.tensors[KEY] == pytest.approx(3e-2, rel=0.1)
-    for kept in (fault.trusted("w"), Envelope(fault.describe()).trusted("w")):
+    for kept in (trusted(fault, "w"), trusted(Envelope.restore(fault.describe()), "w")):
         assert kept.tensors[KEY] == pytest.approx(1e-6, rel=1e-3)
         assert kept.loss[0] == pytest.approx(1e-6, rel=1e-3)
 
@@ -343,15 +345,15 @@ def test_what_only_the_order_of_samples_moves_does_not_count() -> None:
 @pytest.mark.parametrize("moves", [(2e-2, 2e-2, 3e-2), (1e-6, 5e-5, 9e-5), (1e-5, 9e-4)])
 def test_what_moved_weights_move_too_counts(moves: tuple[float, ...]) -> None:
     right = drawn(*moves)
-    assert right.trusted("w").tensors == right.tensors
-    assert right.trusted("w").loss.tolist() == right.loss.tolist()
+    assert trusted(right, "w").tensors == right.tensors
+    assert trusted(right, "w").loss.tolist() == right.loss.tolist()
 
 
 def test_envelopes_of_earlier_versions_stay() -> None:
     told = drawn(1e-6, 2e-2).describe()
     del told["plain"]
-    old = Envelope(told)
-    assert old.trusted("w") is old
+    old = Envelope.restore(told)
+    assert trusted(old, "w") is old
     assert "plain" not in old.describe()
 
 
@@ -379,10 +381,13 @@ def test_weights_that_were_not_loaded_end_the_trial() -> None:
 def test_a_trial_that_its_numbers_ended_is_looked_into(
     reason: str, step: int | None, tmp_path: Path
 ) -> None:
-    trials = [{"arm": "a", "seed": 0, "backend": b, "reason": reason} for b in ("x", "y")]
+    trials = {
+        ("a", b, 0): TrialRecord(arm="a", backend=b, seed=0, status="failed", reason=reason)
+        for b in ("x", "y")
+    }
     lines = [json.dumps({"metric": "loss", "step": n, "value": 1.0}) for n in (1, 2)]
     (tmp_path / "rank0.jsonl").write_text("\n".join(lines))
-    folder = SimpleNamespace(run={"trials": trials}, trial_folder=lambda trial: tmp_path)
+    folder = SimpleNamespace(trials=trials, trial_folder=lambda trial: tmp_path)
     lost = {"arm": "a", "seed": 0, "a": "x", "b": "y", "verdict": "not comparable",
             "reason": "trial_missing", "evidence": {"y": "failed"}}  # fmt: skip
     both = {**lost, "evidence": {"x": "failed", "y": "failed"}}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dualml.parity.judge import one, settle_by_seeds, worst
+from dualml.store.manifest import Key, TrialRecord
 
 ENDS = [0.970, 0.972, 0.968, 0.971]
 
@@ -25,12 +26,14 @@ def found(*verdicts: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def trials(off: list[float]) -> dict[Any, Any]:
-    told = {}
+def trials(off: list[float]) -> dict[Key, TrialRecord]:
+    records = {}
     for seed, (end, gap) in enumerate(zip(ENDS, off, strict=True)):
-        told["gd", seed, "torch"] = {"status": "ok", "test_accuracy": end}
-        told["gd", seed, "mindspore"] = {"status": "ok", "test_accuracy": end + gap}
-    return told
+        for backend, accuracy in (("torch", end), ("mindspore", end + gap)):
+            records["gd", backend, seed] = TrialRecord(
+                arm="gd", backend=backend, seed=seed, status="ok", test_accuracy=accuracy
+            )
+    return records
 
 
 CLOSE, FAR = [0.001, -0.001, 0.0005, -0.0005], [0.03, 0.031, 0.029, 0.03]
@@ -78,14 +81,18 @@ def test_what_is_left_to_chance_is_a_matter_of_statistics() -> None:
     assert {c["verdict"] for c in comparisons} == {"statistically equal"}
     missing = trials(CLOSE)
     for seed in (0, 1):
-        missing["gd", seed, "torch"].update(status="failed", test_accuracy=None)
+        lost = {"status": "failed", "test_accuracy": None}
+        missing["gd", "torch", seed] = missing["gd", "torch", seed].model_copy(update=lost)
     comparisons = found(*["not comparable"] * 4)
     settle_by_seeds(comparisons, missing)
     assert {c["verdict"] for c in comparisons} == {"not comparable"}
 
 
 def test_other_samples_are_refused() -> None:
-    mine = {b: {"status": "ok", "plan_hash": "x", "samples_sha256": b} for b in ("torch", "numpy")}
-    told = one(mine, dict.fromkeys(mine), "torch", "numpy", 10.0)  # type: ignore[arg-type]
-    assert (told["verdict"], told["reason"]) == ("not comparable", "other_samples")
-    assert told["evidence"]["samples_sha256"] == ["torch", "numpy"]
+    records = {
+        b: TrialRecord(arm="gd", backend=b, seed=0, status="ok", plan_hash="x", samples_sha256=b)
+        for b in ("torch", "numpy")
+    }
+    verdict = one(records, dict.fromkeys(records), "torch", "numpy", 10.0)  # type: ignore[arg-type]
+    assert (verdict["verdict"], verdict["reason"]) == ("not comparable", "other_samples")
+    assert verdict["evidence"]["samples_sha256"] == ["torch", "numpy"]

@@ -35,7 +35,7 @@ ONLY_MS = {
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
 #: What the first answer of the command line must not wait for.
-HEAVY = ("numpy", "scipy", "pydantic", "matplotlib", "sklearn", "pooch", "jinja2", "requests")
+HEAVY = ("numpy", "scipy", "pydantic", "sklearn", "pooch", "markupsafe", "requests")
 
 
 def imports(source: str) -> set[str]:

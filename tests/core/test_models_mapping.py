@@ -24,8 +24,9 @@ from dualml.parity.models.layers import pair_modules
 from dualml.parity.models.mapping import Tensor, canonical, changed, fit, match
 from dualml.parity.models.subject import INSIDE, load, subject
 from dualml.parity.models.trace import Trace, digest, key, read_trace
-from dualml.parity.models.words import HINTS, TEXT
+from dualml.parity.models.words import ENTRIES, hints
 from dualml.testing import assert_parity
+from dualml.words import phrases
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -516,12 +517,13 @@ def test_a_worker_does_not_compare_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_two_languages_say_the_same() -> None:
-    assert TEXT["en"].keys() == TEXT["zh"].keys()
-    for name, text in TEXT["en"].items():
+    english, chinese = (phrases(lang, "models") for lang in ("en", "zh"))
+    assert english.keys() == chinese.keys()
+    for name, text in english.items():
         fields = {word.partition("}")[0] for word in text.split("{")[1:]}
-        other = {word.partition("}")[0] for word in TEXT["zh"][name].split("{")[1:]}
+        other = {word.partition("}")[0] for word in chinese[name].split("{")[1:]}
         assert {f.partition(":")[0] for f in fields} == {f.partition(":")[0] for f in other}, name
-    assert all(set(hint) == {"en", "zh"} for hint in HINTS.values())
+    assert set(ENTRIES) <= hints()
 
 
 def test_the_package_offers_functions_not_modules() -> None:

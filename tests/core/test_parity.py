@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 
 from dualml.parity.distance import distance, distances
-from dualml.parity.envelope import Envelope, believed, perturb, shuffled
+from dualml.parity.envelope import (
+    believed,
+    perturb,
+    shuffled,
+    suspect_from,
+    trusted,
+    widened,
+)
 from dualml.parity.pairs import FLOOR, compare
 from dualml.parity.statistics import equivalent
-from dualml.parity.trajectory import Trajectory
+from dualml.store.envelope import Envelope
+from dualml.store.trajectory import Trajectory
 
 STEPS = (1, 2, 5, 10)
 WIDTH = 1e-6
@@ -32,7 +40,9 @@ def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Traject
                 key = f"{phase}/{step:08d}/{tensor}"
                 keys.append(key)
                 tensors[key] = off(base.normal(size=(3, 4)))
-    envelope = Envelope({"loss": [WIDTH] * 10, "tensors": dict.fromkeys(keys, WIDTH), "draws": 3})
+    envelope = Envelope.restore(
+        {"loss": [WIDTH] * 10, "tensors": dict.fromkeys(keys, WIDTH), "draws": 3}
+    )
     weights = {name: tensors[f"update/00000010/{name}"] for name in ("fc1.weight", "fc2.weight")}
     return Trajectory(
         backend,
@@ -139,7 +149,7 @@ def test_an_infinite_draw_is_read_back_as_infinite() -> None:
     a, b = trajectory(), trajectory(backend="b")
     told = a.envelope.describe() | {"loss": [1e-6] * 4 + [None] * 6}
     told["tensors"]["update/00000010/fc1.weight"] = None
-    envelope = Envelope(told)
+    envelope = Envelope.restore(told)
     assert envelope.loss[-1] == envelope.tensors["update/00000010/fc1.weight"] == np.inf
     b.losses[6:] *= 3
     found = compare(a, b, 4, [envelope])
@@ -148,7 +158,9 @@ def test_an_infinite_draw_is_read_back_as_infinite() -> None:
 
 def test_a_backends_envelope_serves_every_pair() -> None:
     a, b = trajectory(1, 1e-4), trajectory(2, 1e-4, "b")
-    wide = Envelope({"loss": [1e-3] * 10, "tensors": dict.fromkeys(a.tensors, 1e-3), "draws": 3})
+    wide = Envelope.restore(
+        {"loss": [1e-3] * 10, "tensors": dict.fromkeys(a.tensors, 1e-3), "draws": 3}
+    )
     assert compare(a, b, 4)["verdict"] == "different"
     assert compare(a, b, 4, [wide])["verdict"] == "equal"
 
@@ -164,7 +176,7 @@ def test_the_margin_decides() -> None:
 def test_an_empty_envelope_still_allows_one_rounding() -> None:
     a, b = trajectory(), trajectory(backend="b")
     for t in (a, b):
-        t.envelope.tensors = dict.fromkeys(t.envelope.tensors, 0.0)
+        t.envelope.tensors.update(dict.fromkeys(t.envelope.tensors, 0.0))
     key = "update/00000010/fc1.weight"
     b.tensors[key] = b.tensors[key] * (1 + FLOOR)
     assert compare(a, b, 4)["verdict"] == "equal"
@@ -221,9 +233,8 @@ def test_envelope_keeps_the_largest_distance_of_all_draws() -> None:
     base = {"update/00000001/w": np.ones(4)}
     envelope = Envelope()
     for size in (1e-6, 3e-6, 2e-6):
-        envelope.add(
-            np.array([1 + size]), {"update/00000001/w": np.full(4, 1 + size)}, np.array([1.0]), base
-        )
+        capture = {"update/00000001/w": np.full(4, 1 + size)}
+        envelope = widened(envelope, np.array([1 + size]), capture, np.array([1.0]), base)
     assert envelope.draws == 3
     assert envelope.tensors["update/00000001/w"] == pytest.approx(3e-6, rel=1e-4)
     assert envelope.loss[0] == pytest.approx(3e-6, rel=1e-4)
@@ -257,7 +268,7 @@ def drawn(full: float, plain: float) -> Envelope:
     """An envelope of one tensor and ten losses, as wide as this, and the first draw as wide."""
     narrow = {"loss": [plain] * 10, "tensors": {"gradient/00000002/w.bias": plain}}
     told = {"loss": [full] * 10, "tensors": {"gradient/00000002/w.bias": full}, "draws": 3}
-    return Envelope({**told, "plain": narrow})
+    return Envelope.restore({**told, "plain": narrow})
 
 
 def width(envelopes: list[Envelope]) -> tuple[float, float]:
@@ -292,20 +303,20 @@ def hidden(loss: float, output: float) -> Envelope:
     }
     plain = {"loss": [1e-7] * 4, "tensors": dict.fromkeys(told, 1e-7)}
     losses = [1e-7, 1e-7, loss, 1e-7]
-    return Envelope({"loss": losses, "tensors": told, "draws": 3, "plain": plain})
+    return Envelope.restore({"loss": losses, "tensors": told, "draws": 3, "plain": plain})
 
 
 def test_a_kink_that_one_backend_sits_on_alone_counts() -> None:
     kink = hidden(loss=1e-7, output=1e-7)
-    assert kink.suspect_from("w") is None
-    assert kink.trusted("w") is kink
+    assert suspect_from(kink, "w") is None
+    assert trusted(kink, "w") is kink
 
 
 @pytest.mark.parametrize(("loss", "output"), [(0.2, 1e-7), (1e-7, 0.2)])
 def test_once_order_moves_loss_or_output_nothing_of_it_counts(loss: float, output: float) -> None:
     fault = hidden(loss, output)
-    assert fault.suspect_from("w") == 3
-    kept = fault.trusted("w")
+    assert suspect_from(fault, "w") == 3
+    kept = trusted(fault, "w")
     assert kept.tensors["gradient/00000002/h.bias"] == 0.3
     assert kept.tensors["gradient/00000003/h.bias"] == 1e-7
     assert kept.tensors["gradient/00000003/w.bias"] == 1e-7

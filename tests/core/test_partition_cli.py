@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
-from dualml.cli.partition import CHINESE, WORDS, cells, compact
+from dualml.cli.partition import cells, compact
 from dualml.cli.partition import partition as command
 from dualml.data import load
 from dualml.errors import UserError
 from dualml.partition import PARTITIONS, DirichletLabels, FromFile, RandomSampling, fingerprint
 from dualml.partition.from_file import read
+from dualml.words import LANGUAGES, phrases
 
 Y = load("digits", explicit=True).train_y
 
@@ -98,10 +99,10 @@ def test_json_and_what_stands_in_for_mnist(ask: Any) -> None:
     assert shown.startswith("! using the embedded dataset digits")
 
 
-@pytest.mark.parametrize("lang", WORDS)
+@pytest.mark.parametrize("lang", LANGUAGES)
 def test_what_holds_for_all_ranks_is_said_in_words(lang: str, ask: Any) -> None:
     def says(key: str, text: str, **values: Any) -> bool:
-        return WORDS[lang][key].format(**values) in text
+        return phrases(lang, "partition.shown")[key].format(**values) in text
 
     text = ask("random_sampling", world_size=3, lang=lang)
     told = json.loads(ask("random_sampling", world_size=3, as_json=True))
@@ -118,7 +119,7 @@ def test_what_holds_for_all_ranks_is_said_in_words(lang: str, ask: Any) -> None:
     assert says("keeps", text)
     assert says("empty", text, ranks="1, 3")
     assert re.search(r"^ *1 +0( +·){10} +– +–", text, re.M)
-    assert WORDS[lang].keys() == WORDS["en"].keys()
+    assert phrases(lang, "partition.shown").keys() == phrases("en", "partition.shown").keys()
 
 
 def test_many_ranks_and_narrow_screens(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ def test_numbers_are_shaded_and_short() -> None:
 
 
 def test_the_rules_are_listed_in_both_languages(ask: Any) -> None:
-    assert list(CHINESE) == list(PARTITIONS)
+    assert list(phrases("zh", "partition.rule")) == list(PARTITIONS)
     rows = strict(ask(as_json=True))
     assert [row["name"] for row in rows] == list(PARTITIONS)
     settings = {row["name"]: row["settings"] for row in rows}
@@ -156,7 +157,7 @@ def test_the_rules_are_listed_in_both_languages(ask: Any) -> None:
     english, chinese = ask(), ask(lang="zh")
     for row in rows:
         assert f"{row['name']}\n  {row['what']}\n" in english
-        assert f"{row['name']}\n  {CHINESE[row['name']]}\n" in chinese
+        assert f"{row['name']}\n  {phrases('zh', 'partition.rule')[row['name']]}\n" in chinese
         assert re.match(r"[A-Z].*[.…]$", row["what"])  # the whole first sentence
     assert "settings: alpha (needed), least = 1, tries = 1000, shuffle = true" in english
     assert "参数：alpha（必填）" in chinese
@@ -172,7 +173,6 @@ def test_the_rules_are_listed_in_both_languages(ask: Any) -> None:
         ("dirichlet_sizes", [], {}, "needs alpha"),
         ("contiguous", [], {"world_size": 0}, "0 ranks cannot share 1437 samples"),
         ("contiguous", [], {"world_size": 1438}, "1438 ranks cannot share 1437 samples"),
-        ("contiguous", [], {"lang": "fr"}, "--lang must be en or zh"),
         ("contiguous", [], {"data": "mnst"}, "did you mean 'mnist'"),
         ("contiguous", [], {"data": "mnist"}, "mnist could not be downloaded"),
         ("file", ["path=no.npz"], {}, "there is no partition file no.npz"),

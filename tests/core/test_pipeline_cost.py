@@ -22,10 +22,11 @@ from dualml.cost.split import (
     width_from,
 )
 from dualml.errors import UserError
-from dualml.report.pipelines import grid_figure, timeline_figure
-from dualml.report.words import Words
+from dualml.report.draw import draw
+from dualml.report.splits import gantt
 from dualml.split.order import needs
 from dualml.split.schedules import SCHEDULES, bubble, build
+from dualml.words import Words
 
 LINK = Link(5e-5, 1e-9)
 TIMES = st.floats(0, 1, allow_subnormal=False)
@@ -225,17 +226,19 @@ def test_splits_that_cannot_be(call: object, told: str) -> None:
 def test_the_drawings(lang: str) -> None:
     words = Words(lang)
     grid = build("interleaved", (0, 1) * 2, 4)
-    drawn = grid_figure("grid", grid, words)
-    assert drawn.svg == grid_figure("grid", grid, words).svg
-    assert drawn.svg.count(">3</text>") >= 2 * 4  # of micro-batch 3 in four stages
+    figure = gantt.schedule("grid", grid, words)
+    drawn = draw(figure)
+    assert drawn == draw(gantt.schedule("grid", grid, words))
+    assert drawn.count(">3</text>") >= 2 * 4  # of micro-batch 3 in four stages
     for text in (words("pipeline.kind.F"), words("pipeline.live", n=grid.live(0))):
-        assert f"{text}</text>" in drawn.svg or text in drawn.svg
-    assert words("pipeline.caption.shades") in drawn.caption
+        assert f"{text}</text>" in drawn
+    assert words("pipeline.caption.shades") in figure.caption
     found = simulate_pipeline(grid, 1e-3, 2e-3, 1e-4, 1e-4)
     rows = [(rank, text, kind, 7 + a, 7 + b) for rank, text, kind, a, b in found.rows()]
-    timeline = timeline_figure("time", rows, words)
+    timeline = gantt.timeline("time", {"": rows}, words)
     assert f"{1e3 * found.seconds:.3g}" in timeline.alt
-    assert words("pipeline.kind.send") in timeline.svg
-    assert words("pipeline.kind.reduce") not in timeline.svg
-    empty = timeline_figure("empty", [], words, caption="nothing")
+    assert words("pipeline.kind.send") in draw(timeline)
+    assert words("pipeline.kind.reduce") not in draw(timeline)
+    empty = gantt.timeline("empty", {"": []}, words, caption="nothing")
+    assert draw(empty)
     assert empty.caption == "nothing"

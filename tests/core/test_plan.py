@@ -14,9 +14,10 @@ from dualml.experiment.deals import deal_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.experiment.saved import restore, save
 from dualml.parity.judge import judge
-from dualml.runner.folder import RunFolder
+from dualml.store.folder import RunFolder
+from dualml.store.manifest import Options
+from dualml.store.plan import restore, save
 
 DIGITS = load_data("digits", explicit=True)
 
@@ -99,10 +100,10 @@ def test_seeds_that_an_arm_leaves_out_are_nowhere(tmp_path: Path) -> None:
     assert (pools, orders, dealt) == ([5], [5], [5, 3])
     assert plan.hash != plan_of(*few[1:], seeds=(5, 3, 4)).hash
 
-    folder = RunFolder.create(tmp_path / "run", plan, ["torch", "mindspore"], "en", {})
+    folder = RunFolder.create(tmp_path / "run", plan, ["torch", "mindspore"], "en", Options())
     wanted = [(arm, seed) for arm, seeds in (("gd", (5, 3, 4)), ("sgd", (5,)), ("adam", (5, 3)))
               for seed in seeds]  # fmt: skip
-    trials = [(t["arm"], t["seed"], t["backend"]) for t in folder.run["trials"]]
+    trials = [(arm, seed, backend) for arm, backend, seed in folder.trials]
     assert trials == [(*one, backend) for one in wanted for backend in ("torch", "mindspore")]
     judged = judge(tmp_path / "run")["comparisons"]
     assert [(c["arm"], c["seed"]) for c in judged] == wanted

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import test_third_backend
 from command import dualml
+from third import path_with
 
 from dualml.finder.paragraph import causes
 from dualml.finder.scene import PHASES
@@ -99,10 +100,9 @@ def test_there_are_many_plants_in_every_phase() -> None:
 # --- the command line -----------------------------------------------------------------------------
 
 
-def with_package(package: Path, *words: object, fault: str = "", there: bool = True) -> Any:
-    site = str(package / "site") if there else ""
-    path = os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH", "")]))
-    return dualml(*words, env={"PYTHONPATH": path, "FAULT": fault, "COLUMNS": "1000"})
+def with_package(package: Path, *words: object, there: bool = True) -> Any:
+    path = path_with(package / "site") if there else os.environ.get("PYTHONPATH", "")
+    return dualml(*words, env={"PYTHONPATH": path, "COLUMNS": "1000"})
 
 
 def smaller(package: Path) -> Path:
@@ -115,9 +115,10 @@ def smaller(package: Path) -> Path:
 @pytest.fixture(scope="module")
 def stale(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A run in which the third backend leaves out update 4, which shows at update 5."""
-    place = test_third_backend.package.__wrapped__(tmp_path_factory.mktemp("stale"))
+    faults = [test_third_backend.FAULTS["stale"]]
+    place = test_third_backend.folder_with(tmp_path_factory.mktemp("stale"), faults)
     done = with_package(place, "run", smaller(place), "--backend", "numpy,single",
-                        "--out", place / "out", fault="stale")  # fmt: skip
+                        "--out", place / "out")  # fmt: skip
     return place, done
 
 
@@ -157,7 +158,7 @@ def test_find_looks_again(stale: tuple[Path, Any], copy: Path) -> None:
     done = with_package(stale[0], "find", copy, "--seed", 1)
     assert (done.returncode, done.stdout) == (0, "no difference to explain\n")
     assert not (copy / "findings.json").exists()
-    done = with_package(stale[0], "find", copy, "--json", fault="stale")
+    done = with_package(stale[0], "find", copy, "--json")
     assert done.returncode == 3, done.stderr
     assert json.loads(done.stdout)["findings"] == before["findings"]
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +179,6 @@ LAUNCHED = {
 def test_a_launcher_and_options_that_do_not_fit(
     lab: Path, tmp_path: Path, backend: str, words: list[str], message: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "dualml", "run", str(lab), "--arm", "star", *words],
-        env={**os.environ, **LAUNCHED[backend]}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = dualml("run", lab, "--arm", "star", *words, env=LAUNCHED[backend], cwd=tmp_path)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
     assert message in done.stderr

@@ -11,8 +11,8 @@ import pytest
 from command import goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
-from dualml.aggregation.times import read_times
-from dualml.runner.collectives import loopback_bytes
+from dualml.store.times import TIMES
+from dualml.worker.collectives import loopback_bytes
 
 TOML = """
 name = "ranks"
@@ -133,7 +133,7 @@ def test_where_the_time_went_adds_up(ran: tuple[Path, dict[str, Any]]) -> None:
     assert (
         trial(told, "slow")["communication_share"] > trial(told, "ring-n2")["communication_share"]
     )
-    times = read_times(out / "trials/slow/numpy/seed0/rank1.times.npz")
+    times = TIMES.read(out / "trials/slow/numpy/seed0", 1)
     assert {len(moments) for moments in times.values()} == {trial(told, "slow")["updates"]}
 
 
@@ -180,7 +180,7 @@ def test_asynchronous_updates_in_the_planned_order_repeat(
 def test_an_interrupted_trial_goes_on_as_if_nothing_had_been(
     lab: Path, tmp_path: Path, arm: str
 ) -> None:
-    more = ["--set", f"arms.{arm}.epochs=60", "--set", "evaluation.per_epoch=1"]
+    more = ["--set", f"arms.{arm}.epochs=12", "--set", "evaluation.per_epoch=1"]
     goes_on_when_interrupted(lab, tmp_path, arm, *more)
 
 
@@ -208,7 +208,7 @@ def test_ranks_with_other_initial_weights_are_named() -> None:
     """What rank 0 broadcasts is what every rank must have planned."""
     from dualml.errors import CommunicationError
     from dualml.reference.communicator import run_threads
-    from dualml.runner.worker import agree_on_weights
+    from dualml.worker.main import agree_on_weights
 
     def work(comm: Any, wrong: int) -> None:
         w = np.arange(6, dtype=np.float32) + (comm.rank == wrong)

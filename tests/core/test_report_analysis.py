@@ -9,19 +9,11 @@ from pathlib import Path
 import fake_run
 import numpy as np
 import pytest
+from page_parts import same_in_both_languages, say
 
-from dualml.report.analysis import analyse, headline
-from dualml.report.load import load
-from dualml.report.words import Words
-
-
-def say(folder: Path, lang: str = "en") -> dict[str, list[str]]:
-    """Key → sentences."""
-    out: dict[str, list[str]] = {}
-    for topic in analyse(load([folder]), Words(lang)):
-        for finding in topic.findings:
-            out.setdefault(finding.key.removeprefix("say."), []).append(finding.text)
-    return out
+from dualml.report.headline import headline
+from dualml.store.load import load
+from dualml.words import Words
 
 
 def records(path: Path, change: Callable[[dict], None]) -> None:
@@ -184,13 +176,13 @@ def test_a_rate_that_moves_with_the_batch_size_is_said(tmp_path: Path) -> None:
 
 def test_parity_sentences(tmp_path: Path) -> None:
     said = say(fake_run.make(tmp_path))
-    assert said["verdicts.count"] == ["16 comparisons: 15 equal and 1 different."]
-    assert said["verdicts.diverged"] == [
+    assert said["parity.count"] == ["16 comparisons: 15 equal and 1 different."]
+    assert said["parity.diverged"] == [
         "sgd, seed 1: torch and mindspore are different; first outside the envelope at update 12 "
         "in gradient conv1.weight: distance 4.0×10⁻³, envelope 8.0×10⁻⁷."
     ]
     fake_run.make(tmp_path, different=None)
-    assert "verdicts.diverged" not in say(tmp_path)
+    assert "parity.diverged" not in say(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +207,7 @@ def test_a_comparison_that_could_not_be_made(tmp_path: Path) -> None:
         pair | {"verdict": "not comparable", "reason": "trial_missing", "evidence": {}}
     )
     path.write_text(json.dumps(parity), "utf-8")
-    assert say(tmp_path)["verdicts.incomparable"] == [
+    assert say(tmp_path)["parity.incomparable"] == [
         "gd, seed 1: torch and mindspore are not comparable: a trial is missing or did not succeed."
     ]
     assert "gd is not comparable" in headline(load([tmp_path]), Words("en"))[1]
@@ -237,15 +229,4 @@ def test_caveats_follow_the_run(tmp_path: Path) -> None:
 
 
 def test_both_languages_say_the_same_with_the_same_numbers(tmp_path: Path) -> None:
-    run = load([fake_run.make(tmp_path, arms=fake_run.MAIN | fake_run.SWEEP)])
-    en, zh = (analyse(run, Words(lang)) for lang in ("en", "zh"))
-    for a, b in zip(en, zh, strict=True):
-        assert [f.key for f in a.findings] == [f.key for f in b.findings]
-        for x, y in zip(a.findings, b.findings, strict=True):
-            assert numbers(x.text) == numbers(y.text)
-
-
-def numbers(text: str) -> list[str]:
-    """Numbers in any order; the sentences may be built differently."""
-    kept = "".join(c if c.isdigit() or c in ".,⁻×" else " " for c in text)
-    return sorted(w for part in kept.split() if (w := part.strip(".,")) and w[0].isdigit())
+    same_in_both_languages(load([fake_run.make(tmp_path, arms=fake_run.MAIN | fake_run.SWEEP)]))

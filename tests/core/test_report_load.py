@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import fake_run
@@ -11,7 +12,7 @@ import pytest
 
 from dualml.errors import UserError
 from dualml.report import render
-from dualml.report.load import load
+from dualml.store.load import load
 
 
 def edit(path: Path, **values: object) -> None:
@@ -36,21 +37,40 @@ def test_a_folder_without_run_json(tmp_path: Path) -> None:
         render([tmp_path])
 
 
-@pytest.mark.parametrize("name", ["run.json", "parity.json"])
-@pytest.mark.parametrize(("value", "text"), [(2, "has format 2"), (None, "no format number")])
-def test_other_formats_are_refused(tmp_path: Path, name: str, value: object, text: str) -> None:
-    edit(fake_run.make(tmp_path) / name, format=value)
-    with pytest.raises(UserError, match=text):
+FORMATS = [(2, "written by a newer dualml (format 2"), (None, "format: no version number")]
+
+
+@pytest.mark.parametrize(("value", "text"), FORMATS)
+def test_a_run_of_another_format_is_refused(tmp_path: Path, value: object, text: str) -> None:
+    edit(fake_run.make(tmp_path) / "run.json", format=value)
+    with pytest.raises(UserError, match=rf"run\.json: {re.escape(text)}"):
         render([tmp_path])
 
 
+@pytest.mark.parametrize(("value", "text"), FORMATS)
+def test_of_verdicts_of_another_format_the_page_tells(
+    tmp_path: Path, value: object, text: str
+) -> None:
+    edit(fake_run.make(tmp_path) / "parity.json", format=value)
+    run = load([tmp_path])
+    assert run.comparisons is None
+    assert [line for line in run.unreadable if line.startswith(f"parity.json: {text}")]
+    assert f"cannot be read: parity.json: {text}" in render([tmp_path])[0].read_text("utf-8")
+
+
 def test_a_broken_record_names_its_line(tmp_path: Path) -> None:
-    path = fake_run.make(tmp_path) / "trials/sgd/torch/seed0/rank0.jsonl"
+    path = fake_run.make(tmp_path, failed=None) / "trials/sgd/torch/seed0/rank0.jsonl"
     lines = path.read_text("utf-8").splitlines()
     lines[4] = '{"metric": '
     path.write_text("\n".join(lines), "utf-8")
-    with pytest.raises(UserError, match="line 5"):
-        load([tmp_path])
+    run = load([tmp_path])
+    (broken,) = (trial for trial in run.trials if not trial.ok)
+    assert (broken.arm, broken.backend, broken.seed) == ("sgd", "torch", 0)
+    assert (broken.status, broken.curves) == ("unreadable", {})
+    assert "trials/sgd/torch/seed0/rank0.jsonl, line 5: not JSON" in broken.reason
+    assert run.unreadable == [broken.reason]
+    page = render([tmp_path])[0].read_text("utf-8")
+    assert page.count("rank0.jsonl, line 5") >= 2  # a notice, and the table of trials
 
 
 def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:

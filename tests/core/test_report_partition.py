@@ -8,18 +8,18 @@ from pathlib import Path
 import fake_deals
 import numpy as np
 import pytest
+from page_parts import evidence_figures
 from report_deals import EN, ZH, row, say, table
 
 from dualml.partition import RandomSampling
-from dualml.report.deals import deal_of, deals, told
+from dualml.report.deals import deal_of, deals, settings_text
+from dualml.report.draw import draw
 from dualml.report.gaps import gap, signed
-from dualml.report.load import load
-from dualml.report.model import Run
-from dualml.report.partitions import partition_figures
-from dualml.report.sampling import contests, expected
-from dualml.report.sampling_figures import sampling_figures
-from dualml.report.skew import apart
-from dualml.report.words import LANGUAGES, Words
+from dualml.report.topics.sampling import contests, expected
+from dualml.report.topics.skew import apart
+from dualml.store.load import load
+from dualml.store.run import Run
+from dualml.words import LANGUAGES, Words
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_arms_that_deal_alike_share_a_deal(run: Run) -> None:
     assert sorted(found["bootstrap"].stated) == [0, 1, 2]
     assert run.deals("part", 1) == run.deals("skew-none", 1)
     assert run.deals("part", 0) != run.deals("part", 1)
-    assert told({"name": "label_shards", "shuffle": False, "shards": 2}) == (
+    assert settings_text({"name": "label_shards", "shuffle": False, "shards": 2}) == (
         "label_shards shuffle=False shards=2"
     )
 
@@ -87,7 +87,7 @@ def test_partitions_in_numbers(run: Run) -> None:
     plain = row(made, "random_partition")
     assert plain[1:7] == ["2", "600", "100.0", "0", "0", "0"]
     assert plain[-1] == "✓ yes"
-    half = next(line for line in made.rows if "[" not in line[0].text and "(0, 1, 2, 3, 4)" in
+    half = next(line for line in made.cells if "[" not in line[0].text and "(0, 1, 2, 3, 4)" in
                 line[0].text)  # fmt: skip
     assert [c.text for c in half[2:9]] == ["600", "100.0", "0", "0", "0", "0.500", "0.311"]
     assert half[7].note == "≤ 0.500"
@@ -107,7 +107,7 @@ def test_partitions_in_numbers(run: Run) -> None:
 def test_other_samples_are_seen(tmp_path: Path) -> None:
     folder = fake_deals.make(tmp_path, arms=["part", "part-one"], others=("part", "mindspore"))
     run = load([folder])
-    last = table(run, "partitions").rows[0][-1]
+    last = next(table(run, "partitions").cells)[-1]
     assert (last.text, last.note) == ("≠ no", "3 of 6")
     assert row(table(run, "partitions", ZH), "random_partition")[-1] == "≠ 否"
     assert say(folder)["serial.open"][0] == (
@@ -123,9 +123,9 @@ def test_ranks_without_samples_are_named(tmp_path: Path, words: Words) -> None:
     settings = {"empty": fake_deals.arm("label_classes", "main", 3, **none)}
     run = load([fake_deals.make(tmp_path, arms=["empty"], seeds=[0], settings=settings)])
     told = {"en": "ranks 1 and 2: no samples", "zh": "进程 1 和 2 没有样本"}[words.lang]
-    assert table(run, "partitions", words).rows[0][2].note == told
-    figure = next(partition_figures(run, words))
-    assert figure.svg.count(words("value.no_samples")) == 2
+    assert next(table(run, "partitions", words).cells)[2].note == told
+    (figure,) = evidence_figures(run, "partitions", words)
+    assert draw(figure).count(f">{words('value.no_samples')}<") == 2
     assert figure.alt.endswith(told)
 
 
@@ -136,9 +136,9 @@ def test_a_map_of_many_ranks_and_labels(tmp_path: Path) -> None:
     }
     run = load([fake_deals.make(tmp_path, arms=list(settings), backends=["torch"], seeds=[0],
                                 settings=settings)])  # fmt: skip
-    found = list(partition_figures(run, EN))
+    found = evidence_figures(run, "partitions", EN)
     assert [f.name for f in found] == ["partitions"]
-    texts = re.findall(r">([^<>]+)</text>", found[0].svg)
+    texts = re.findall(r">([^<>]+)</text>", draw(found[0]))
     assert texts.count("rank") == 1
     assert texts.count("label") == 2
     # Cells of ten ranks hold numbers, those of forty do not.
@@ -214,7 +214,6 @@ def test_sampling_in_sentences(said: dict[str, list[str]], folder: Path) -> None
     )
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 def test_too_few_seeds_for_an_interval(tmp_path: Path, seeds: list[int]) -> None:
     folder = fake_deals.make(tmp_path, arms=["part", "kept"], backends=["torch"], seeds=seeds)
@@ -229,4 +228,4 @@ def test_too_few_seeds_for_an_interval(tmp_path: Path, seeds: list[int]) -> None
     line = row(table(run, "sampling"), "kept", "torch")
     assert line[-1] == "– too few seeds"
     assert "±" not in "".join(line)
-    assert [f.name for f in sampling_figures(run, EN)] == ["sampling"]
+    assert [f.name for f in evidence_figures(run, "sampling", EN)] == ["sampling"]

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import fake_ranks
 import pytest
+from page_parts import page, row, sections, tables
 from test_report_page import Page, rows
 
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.report import machine, ranks, render
-from dualml.report.cells import Table
-from dualml.report.chapters import chapters
-from dualml.report.collectives import measured, size_of
+from dualml.report.blocks import Card, Prose, Section, Table, walk
+from dualml.report.figure import Bar, Figure, Line
 from dualml.report.fits import fitted
-from dualml.report.load import load
-from dualml.report.schedules import schedules
-from dualml.report.strategies import CLOSED, cards, counts, source
-from dualml.report.words import LANGUAGES, Words
+from dualml.report.measured import at_once, measured
+from dualml.report.topics import combination, strategies
+from dualml.report.topics.schedules import schedules
+from dualml.store.load import load
+from dualml.words import LANGUAGES, Words
+from dualml.words.numbers import nbytes
 
+B = TypeVar("B")
 EN = Words("en")
 
 
@@ -28,23 +32,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fake_ranks.make(tmp_path_factory.mktemp("ranks"))
 
 
-@cache
-def tables(folder: Path) -> list[Table]:
-    return [t for c in chapters(load([folder]), EN) for t in c.tables]
-
-
 def table(folder: Path, name: str) -> Table:
-    found = [t for t in tables(folder) if t.name == name]
-    assert found, name
-    return found[0]
+    return tables(page(folder))[name]
 
 
-def row(made: Table, *texts: str) -> list[str]:
+def blocks(folder: Path, kind: type[B]) -> list[B]:
+    return [block for block in walk(page(folder).blocks) if isinstance(block, kind)]
+
+
+def cells(made: Table, *texts: str) -> list[str]:
     """Texts of the one row that holds all of these."""
-    lines = [[cell.text for cell in line] for line in made.rows]
-    found = [line for line in lines if set(texts) <= set(line)]
-    assert len(found) == 1, (texts, lines)
-    return found[0]
+    return list(row(made, *texts).values())
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -53,12 +51,9 @@ def row(made: Table, *texts: str) -> list[str]:
 def test_arms_are_held_against_the_right_ones(folder: Path) -> None:
     run = load([folder])
     assert run.main_arms() == ["single", "all-reduce-n2", "ring-n2"]
-    assert ranks.base_of(run, "slow-ring") in ("ring-n2", "base-ring")
-    assert ranks.like(run, "sum", "aggregation.reduce", reduce="weighted") == "all-reduce-n2"
-    assert ranks.like(run, "local-4", "aggregation.every", every=1) == "parameters"
-    assert ranks.like(run, "sum-lr-over-n", "aggregation.reduce", reduce="weighted") is None
+    assert run.contrast.without_slow_node("slow-ring") in ("ring-n2", "base-ring")
     assert ranks.handicap(run, "slow-ring") == "compute"
-    assert ranks.told_slow(run, "slow-late", EN) == "rank 1: computing × 4, from update 51 on"
+    assert ranks.handicap_text(run, "slow-late", EN) == "rank 1: computing × 4, from update 51 on"
     assert machine.crowded(run) == [("torch", 4, 2, 2), ("mindspore", 4, 2, 2)]
     assert machine.vector_bytes(run) == 4 * 51_902
 
@@ -69,21 +64,37 @@ def test_a_base_of_another_length_is_better_than_none(tmp_path: Path) -> None:
 
     arms = ["single", "base-ring", "slow-ring"]
     run = load([fake_ranks.make(tmp_path, arms=arms, change=longer)])
-    assert ranks.base_of(run, "slow-ring") == "base-ring"
+    assert run.contrast.without_slow_node("slow-ring") == "base-ring"
+
+
+def test_arms_that_combine_otherwise_have_their_plain_arm(folder: Path) -> None:
+    rules = {arm: (rule, other) for arm, rule, other in combination.held(load([folder]))}
+    assert rules == {
+        "sum": ("sum", "all-reduce-n2"),
+        "sum-lr-over-n": ("sum", "all-reduce-n2"),
+        "parameters": ("parameters", "all-reduce-n2"),
+        "local-4": ("local", "parameters"),
+        "async": ("asynchronous", "all-reduce-n2"),
+        "async-free": ("asynchronous", "all-reduce-n2"),
+        "fp16": ("compress", "all-reduce-n2"),
+        "top": ("compress", "all-reduce-n2"),
+        "one-by-one": ("one_by_one", "all-reduce-n2"),
+    }
 
 
 def test_measurements_and_fits(folder: Path) -> None:
     run = load([folder])
-    found = measured(run)
-    assert [(m.backend, m.n) for m in found] == [
+    every = measured(run)
+    assert [(m.backend, m.n) for m in every] == [
         ("torch", 2), ("torch", 4), ("mindspore", 2), ("mindspore", 4),
     ]  # fmt: skip
-    for m in found:
-        assert "neighbour" not in m.exact()
-        for (strategy, nbytes), line in m.rows.items():
-            told = fitted(run, m.backend, m.n, strategy, nbytes)
-            assert told == pytest.approx(line["seconds"], rel=1e-6)
-    assert [size_of(b) for b in (1000, 1024, 1.5 * 2**20, 2**30)] == [
+    assert [m.n for m in at_once(run, every)] == [2, 2]  # on two cores
+    for m in every:
+        assert "neighbour" not in m.competing(1024)
+        for (strategy, size), line in m.rows.items():
+            seconds = fitted(run, m.backend, m.n, strategy, size)
+            assert seconds == pytest.approx(line["seconds"], rel=1e-6)
+    assert [nbytes(b) for b in (1000, 1024, 1.5 * 2**20, 2**30)] == [
         "1,000 B", "1 KiB", "1.5 MiB", "1 GiB",
     ]  # fmt: skip
 
@@ -91,55 +102,89 @@ def test_measurements_and_fits(folder: Path) -> None:
 # --- tables ---------------------------------------------------------------------------------------
 
 
+def test_the_first_table_answers(folder: Path) -> None:
+    """Short and long vectors on each framework, the fastest first, and what a slow node costs."""
+    made = table(folder, "fastest")
+    assert [c.label for c in made.columns] == [
+        "strategy", "torch, 1 KiB", "torch, 1 MiB", "mindspore, 1 KiB", "mindspore, 1 MiB",
+        "torch, one slow node", "mindspore, one slow node",
+    ]  # fmt: skip
+    rows = [[cell.text for cell in line] for line in made.cells]
+    assert sorted(float(r[2]) for r in rows) == [float(r[2]) for r in rows]
+    assert set(fake_ranks.STRATEGIES) - {"neighbour"} == {r[0] for r in rows}
+    ring = next(line for line in made.cells if line[0].text == "ring")
+    assert [(c.text, c.note) for c in ring[5:]] == [("2.8", "rank 1: computing × 4")] * 2
+    assert [c.tone for c in next(iter(made.cells))[1:5]] == ["good"] * 4
+    summary = page(folder).blocks[0]
+    assert isinstance(summary, Section)
+    assert made in list(walk(summary.blocks))
+
+
 def test_times_with_quartiles(folder: Path) -> None:
     made = table(folder, "collectives")
     assert len(made.rows) == 2 * 2 * 5
-    line = next(r for r in made.rows if [c.text for c in r][:3] == ["ring", "torch", "4"])
+    line = next(r for r in made.cells if [c.text for c in r][:3] == ["ring", "torch", "4"])
     # 6 messages of 0.1 ms and 1.5 S of 1 ns/B
     assert line[3].text == "0.602"
     assert line[4].text == "2.17"
     assert line[4].note == "2.15 – 2.19"
-    best = next(r for r in made.rows if [c.text for c in r][:3] == ["all_reduce", "torch", "4"])
+    best = next(r for r in made.cells if [c.text for c in r][:3] == ["all_reduce", "torch", "4"])
     assert [c.tone for c in best[3:]] == ["good", "good"]
 
 
 def test_bytes_counted_closed_and_on_the_wire(folder: Path) -> None:
     made = table(folder, "traffic")
-    assert row(made, "tree", "torch", "4") == [
+    assert cells(made, "tree", "torch", "4") == [
         "tree", "torch", "4", "2", "2", "2,097,152", "2,097,152", "6,291,456", "6,291,456", "1",
     ]  # fmt: skip
-    native = row(made, "all_reduce", "mindspore", "4")
+    native = cells(made, "all_reduce", "mindspore", "4")
     assert native[3] == native[5] == "inside"
     assert native[-1] == "2"
 
 
 def test_fits_and_checks(folder: Path) -> None:
-    line = row(table(folder, "fits"), "mindspore", "4", "point to point")
+    line = cells(table(folder, "fits"), "mindspore", "4", "point to point")
     assert line[3:6] == ["300", "3", "0.333"]
-    checked = row(table(folder, "checks"), "torch", "ring")
+    checked = cells(table(folder, "checks"), "torch", "ring")
     assert checked[1:3] == ["4", "2"]
     assert checked[-2:] == ["1.5", "1.5 – 1.5"]
 
 
 def test_training_slowdown_and_staleness(folder: Path) -> None:
     made = table(folder, "training")
-    assert row(made, "ring-n2", "mindspore")[2:6] == ["2", "ring", "45", "40.0"]
-    assert row(made, "ring-n2", "torch")[-1] == "✓ equal"
-    assert row(made, "sum", "torch")[-1] == "another rule"
-    assert not [r for r in made.rows if r[0].text == "slow-ring"]
-    slow = row(table(folder, "slowdown"), "slow-ring", "mindspore")
+    assert cells(made, "ring-n2", "mindspore")[2:6] == ["2", "ring", "45", "40.0"]
+    assert cells(made, "ring-n2", "torch")[-1] == "✓ equal"
+    assert cells(made, "sum", "torch")[-1] == "another rule"
+    assert not [r for r in made.cells if r[0].text == "slow-ring"]
+    steps = [[cell.text for cell in line] for line in table(folder, "steps").cells]
+    assert steps == [
+        ["all_reduce", "10", "40.0", "30", "40.0"],
+        ["ring", "15", "40.0", "45", "40.0"],
+    ]
+    slow = cells(table(folder, "slowdown"), "slow-ring", "mindspore")
     assert slow[3:] == ["30", "84", "2.8", "3.5", "2.8", "67.9"]
-    stale = row(table(folder, "staleness"), "async", "torch")
+    stale = cells(table(folder, "staleness"), "async", "torch")
     assert stale[3:] == ["1", "3", "0.5 · 1.5"]
+
+
+def test_other_rules_beside_the_plain_one(folder: Path) -> None:
+    made = table(folder, "combination")
+    assert len(made.rows) == 9 * 2
+    line = next(r for r in made.cells if [r[0].text, r[1].text] == ["one-by-one", "torch"])
+    assert [c.text for c in line[2:4]] == ["all-reduce-n2", "bucket_bytes"]
+    assert (line[-1].text, line[-1].note) == ("30", "10")
+    differs = {r[0].text: r[3].text for r in made.cells}
+    assert differs["sum-lr-over-n"] == "lr, reduce"
+    assert differs["local-4"] == "every"
 
 
 def test_settings_say_what_the_ranks_do(folder: Path, tmp_path: Path) -> None:
     page = render([folder], tmp_path)[0].read_text("utf-8")
-    told = {re.findall(r">([^<>]+)<", line)[0]: line for line in rows(page, "aggregation")}
-    assert len(told) == 14
-    assert "one by one" in told["one-by-one"]
-    assert "topk 1 %" in told["top"]
-    assert ">free<" in told["async-free"]
+    lines = {re.findall(r">([^<>]+)<", line)[0]: line for line in rows(page, "aggregation")}
+    assert len(lines) == 14
+    assert "one by one" in lines["one-by-one"]
+    assert "topk 1 %" in lines["top"]
+    assert ">free<" in lines["async-free"]
     how = rows(page, "how")
     reduce = next(line for line in how if ">reduce<" in line)
     assert 'class="tone good">native' in reduce
@@ -155,18 +200,22 @@ def test_settings_say_what_the_ranks_do(folder: Path, tmp_path: Path) -> None:
 
 
 def test_every_strategy_has_its_card(folder: Path) -> None:
-    made = {c.name: c for c in cards(load([folder]), EN)}
+    run = load([folder])
+    made = {b.title: b for b in strategies.evidence(run, EN) if isinstance(b, Card)}
     assert set(made) == {*fake_ranks.STRATEGIES, fake_ranks.ASYNC}
-    assert "Patarasuk & Yuan 2009" in made["ring"].source
-    assert made["tree"].counts[1] == (
+    texts = {name: [b.text for b in c.blocks if isinstance(b, Prose)] for name, c in made.items()}
+    assert any("Patarasuk & Yuan 2009" in text for text in texts["ring"])
+    assert (
         "n = 4: 4 steps; the busiest rank sends 2 messages and 2 S, all ranks together 6 S."
+    ) in texts["tree"]
+    assert strategies.counts("ring", 4, EN).startswith(
+        "n = 4: 6 steps; the busiest rank sends 6 messages and"
     )
-    assert counts("ring", 4, EN).startswith("n = 4: 6 steps; the busiest rank sends 6 messages and")
-    for name, formulas in CLOSED.items():
-        assert len(formulas) == 3
+    for name in (*STRATEGIES, ASYNCHRONOUS):
+        assert len(strategies.formulas(name)) == 3
         assert EN(f"strategy.{name}")
         if name not in ("all_reduce", "all_gather", "reduce_broadcast"):
-            assert source(name), name
+            assert strategies.source(name), name
 
 
 def test_schedules_are_drawn_once(folder: Path) -> None:
@@ -178,6 +227,57 @@ def test_schedules_are_drawn_once(folder: Path) -> None:
     assert made["schedule-reduce-broadcast"].width < made["schedule-all-reduce"].width
 
 
+def test_curves_of_strategies_and_of_other_rules(folder: Path) -> None:
+    """Arms that differ in the strategy alone are called by it, others by their own names."""
+    made = {f.name: f for f in blocks(folder, Figure)}
+    owners = {
+        name: {mark.owner for panel in made[name].panels if panel for mark in panel.marks}
+        for name in ("ranks-strategies", "ranks-reduce")
+    }
+    assert {o.series for o in owners["ranks-strategies"]} == {"", "all_reduce", "ring"}
+    assert {o.arm for o in owners["ranks-strategies"]} == {"", "single"}
+    assert {o.arm for o in owners["ranks-reduce"]} == {"single", "sum", "sum-lr-over-n"}
+    assert {o.backend for o in owners["ranks-reduce"]} == {"torch", "mindspore"}
+
+
+def test_slow_ranks_beside_healthy_ones(folder: Path) -> None:
+    """Panels of one handicap share their scale; the slow rank is marked."""
+    made = {f.name: f for f in blocks(folder, Figure)}
+    panels = [panel for panel in made["bottleneck-torch"].panels if panel]
+    assert [panel.title for panel in panels] == ["slow-ring", "slow-late"]
+    assert len({panel.x.high for panel in panels}) == 1
+    assert all(list(panel.y.names) == ["0", "1 ◂"] for panel in panels)
+    bars = {m.owner.series for m in panels[0].marks if isinstance(m, Bar)}
+    assert bars == {f"{p}_s{s}" for p in ("compute", "wait", "transfer") for s in ("", "-without")}
+    (panel,) = made["slowdown"].panels
+    assert panel is not None
+    points = {(m.owner.backend, m.owner.series): list(m.x) for m in panel.marks
+              if isinstance(m, Line) and not m.joined}  # fmt: skip
+    assert points["torch", ""][0] == pytest.approx(2.8)
+    assert points["torch", "predicted"][0] == pytest.approx(3.5)
+
+
+def test_a_strategy_of_others_has_a_name_and_a_colour(tmp_path: Path) -> None:
+    """Of a newer version, or registered by somebody else: it is measured, trained and drawn."""
+
+    def rename(run: dict) -> None:
+        arms = run["experiment"]["arms"]
+        arms["ring-n2"] = {**arms["ring-n2"], "aggregation": {"strategy": "gossip"}}
+
+    folder = fake_ranks.make(tmp_path, change=rename)
+    for path in folder.glob("trials/micro-*/*/seed0/collectives.json"):
+        path.write_text(path.read_text("utf-8").replace('"ring"', '"gossip"'), "utf-8")
+    html = render([folder])[0].read_text("utf-8")
+    assert "gossip" in html
+    made = {f.name: f for f in blocks(folder, Figure)}
+    keys = {key.name: key for key in made["collectives"].keys if key.of == "series"}
+    assert keys["gossip"].color
+    assert keys["gossip"].marker
+    assert keys["gossip"].color not in {k.color for n, k in keys.items() if n != "gossip"}
+    assert "gossip" in {line[0].text for line in table(folder, "collectives").cells}
+    assert row(table(folder, "training"), "ring-n2", "torch")["strategy"] == "gossip"
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_whole_page(folder: Path, tmp_path: Path, lang: str) -> None:
     paths = render([folder], tmp_path, lang)
@@ -186,15 +286,15 @@ def test_the_whole_page(folder: Path, tmp_path: Path, lang: str) -> None:
     ids = [value for _, key, value in page.attributes if key == "id"]
     assert len(ids) == len(set(ids))
     names = [i.removeprefix("figure-") for i in ids if i.startswith("figure-")]
-    for name in ("collectives", "predictions", "communication", "bottleneck-torch", "slowdown",
-                 "serial-distance", "ranks-strategies", "ranks-reduce"):  # fmt: skip
+    for name in ("fastest", "collectives", "predictions", "communication", "bottleneck-torch",
+                 "slowdown", "serial-distance", "ranks-strategies", "ranks-reduce"):  # fmt: skip
         assert name in names
     for name in names:
         assert f"](figures/{name}.svg)" in markdown
         assert (tmp_path / f"figures/{name}.svg").is_file()
-    assert [i for i in ids if i.startswith("chapter-")] == [
-        f"chapter-{c}" for c in ("collectives", "training", "bottleneck", "staleness")
-    ]
+    topics = ("collectives", "traffic", "native", "predictions", "training", "combination",
+              "bottleneck", "staleness")  # fmt: skip
+    assert [name for name in sections(text) if name in topics] == list(topics)
     for file in ("aggregation/ring.py", "aggregation/parallel.py", "dualml_torch/communicator.py"):
         assert file in text
         assert file in markdown

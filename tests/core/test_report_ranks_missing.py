@@ -7,11 +7,11 @@ from pathlib import Path
 
 import fake_ranks
 import pytest
-from test_report_analysis import say
+from page_parts import say
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.report.load import load
+from dualml.store.load import load
 
 SUBSETS = [
     ["micro-n2"],
@@ -51,7 +51,7 @@ def test_everything_failed(tmp_path: Path, status: str) -> None:
     folder = fake_ranks.make(tmp_path, change=fail, costs=False, parity=False)
     text = render([folder])[0].read_text("utf-8")
     assert len(rows(text, "failures")) == 34
-    assert "chapter-bottleneck" not in text
+    assert '<section id="bottleneck"' not in text
 
 
 def test_ranks_whose_times_are_lost(tmp_path: Path) -> None:

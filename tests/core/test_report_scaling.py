@@ -7,15 +7,14 @@ from pathlib import Path
 
 import fake_nodes
 import pytest
+from page_parts import evidence_figures, say
 from report_nodes import notes, page_of, row, run_of, table
-from test_report_analysis import say
 from test_report_page import Page
 
 from dualml.report import families, render, scaling
 from dualml.report.families import STRONG, WEAK, Room
-from dualml.report.load import load
-from dualml.report.scaling_figures import scaling_figures
-from dualml.report.words import LANGUAGES, Words
+from dualml.store.load import load
+from dualml.words import LANGUAGES, Words
 
 #: What the arms with four ranks on two cores would have: S = 2.71 and 2.93, E = 67.75 and 73.25 %.
 NEVER = ("2.71", "2.93", "67.8", "73.2", "73.3", "67.7")
@@ -178,16 +177,16 @@ def test_ranks_that_take_turns_have_no_speedup(folder: Path, pages: tuple[str, s
             assert p.speedup is p.efficiency is p.predicted is p.communicating is None
     made = table(folder, "speed-up", words)
     for arm in ("nodes-n4", "weak-4"):
-        line = next(r for r in made.rows if r[0].text == arm)
+        line = next(r for r in made.cells if r[0].text == arm)
         assert [c.text for c in line[4:]] == ["–"] * 4
         assert line[4].note == words("scaling.no_measurement", values=(
             "4 ranks on 2 cores" if lang == "en" else "4 个进程共用 2 个核心"
         ))  # fmt: skip
-    title = words("page.chapter.scaling")
-    page = re.search(r'<h3 id="chapter-scaling">.*?<h3 ', html, re.S)
-    text = re.search(rf"### {re.escape(title)}\n.*?\n### ", markdown, re.S)
-    topic = re.search(rf"<h3>{words('topic.scaling')}</h3>.*?<h3>", html, re.S)
-    for part in (page, text, topic):
+    title = words("topic.scaling")
+    page = re.search(r'<section id="scaling">.*?</section>', html, re.S)
+    top = re.search(r'<section id="summary">.*?</section>', html, re.S)
+    text = re.search(rf"## {re.escape(title)}\n.*?\n## ", markdown, re.S)
+    for part in (page, text):
         assert part is not None
         told = re.sub("<[^>]*>", " ", part[0]) + " ".join(
             re.findall('aria-label="([^"]*)', part[0])
@@ -195,8 +194,8 @@ def test_ranks_that_take_turns_have_no_speedup(folder: Path, pages: tuple[str, s
         assert "nodes-n4" in told
         for number in NEVER:
             assert not re.search(rf"(?<![\d.,]){re.escape(number)}", told), number
-    assert page is not None
-    drawn = re.findall(r'aria-label="([^"]*)".*?<figcaption>(.*?)</figcaption>', page[0], re.S)
+    assert top is not None
+    drawn = re.findall(r'aria-label="([^"]*)".*?<figcaption>(.*?)</figcaption>', top[0], re.S)
     assert ["nodes-n4" in text for text in drawn[0]] == [False, True]
 
 
@@ -205,7 +204,7 @@ def test_unknown_cores_are_no_cores(tmp_path: Path, lang: str) -> None:
     words, arms = Words(lang), list(fake_nodes.SCALING)
     folder = fake_nodes.make(tmp_path / "run", arms=arms, cores=None)
     run = run_of(folder)
-    assert [f.name for f in scaling_figures(run, words)] == ["update-parts"]
+    assert [f.name for f in evidence_figures(run, "scaling", words)] == ["update-parts"]
     assert words("scaling.unknown") in scaling.notices(run, words)[0]
     assert all(p.speedup is None for p in scaling.all_points(run_of(folder)))
     assert len(say(folder, lang)["scaling.unknown"]) == 1

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import fake_deals
 import pytest
-from report_deals import EN, MINE, TABLES, ZH, anchors, say, table, unbroken
-from test_report_analysis import numbers
+from page_parts import numbers, page, sentences
+from report_deals import EN, MINE, TOPICS, ZH, anchors, say, table, unbroken
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.report.analysis import analyse
-from dualml.report.load import load
-from dualml.report.model import Run
-from dualml.report.rank_code import rank_code
-from dualml.report.skew import emd, skewed
+from dualml.report.blocks import Code, Section, walk
+from dualml.report.topics import rank_code
+from dualml.report.topics.skew import emd, places, skewed
 from dualml.report.uneven import uneven
-from dualml.report.words import LANGUAGES, Words
+from dualml.store.load import load
+from dualml.store.run import Run
+from dualml.words import LANGUAGES, Words
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,12 @@ def test_skew_in_numbers(run: Run) -> None:
     assert [emd(run, a) for a in ("skew-half", "skew-partly")] == pytest.approx([0.5, 0.4])
     assert skewed(run)[:3] == ["skew-none", "skew-noise", "skew-partly"]
     assert set(skewed(run)) == {name for name in fake_deals.ARMS if name.startswith("skew")}
-    line = next(r for r in table(run, "skew").rows if r[0].text == "skew-half-16")
+    line = next(r for r in table(run, "skew").cells if r[0].text == "skew-half-16")
     assert [unbroken(cell.text) for cell in line[2:]] == [
         "parameters, every 16", "torch", "0.500", "51.00 ± 2.48", "21.0", "0.4", "4",
     ]  # fmt: skip
     assert line[6].note == "class 7"
-    gradients = next(r for r in table(run, "skew", ZH).rows if r[0].text == "skew-half-gradients")
+    gradients = next(r for r in table(run, "skew", ZH).cells if r[0].text == "skew-half-gradients")
     assert [cell.text for cell in gradients[2:]] == [
         "梯度", "torch", "0.500", "90.00 ± 0.00", "80.0", "–", "–",
     ]  # fmt: skip
@@ -94,7 +94,7 @@ def test_epochs_that_end_earlier(run: Run, said: dict[str, list[str]], folder: P
         "Every one of 1,200 samples is seen exactly once."
     )
     assert "1,200 个样本都恰好见到一次" in say(folder, "zh")["skew.uneven"][0]
-    told = [unbroken(c.text) for c in table(run, "uneven").rows[0]]
+    told = [unbroken(c.text) for c in next(table(run, "uneven").cells)]
     assert told == ["fractions (0.75, 0.25)", "900 · 300", "2 × 6", "150 · 50", "150", "50", "6",
                     "✓ 1,200 of 1,200"]  # fmt: skip
 
@@ -118,9 +118,7 @@ def test_backends_that_differ_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_whole_page(tmp_path: Path, lang: str, request: pytest.FixtureRequest) -> None:
-    if lang != "en":
-        request.getfixturevalue("undrawn")
+def test_the_whole_page(tmp_path: Path, lang: str) -> None:
     arms = ["part", "part-one", "sample", "skew-none", "skew-half", "skew-half-gradients",
             "fractions"]  # fmt: skip
     folder = fake_deals.make(tmp_path, arms=arms, parity=False)
@@ -132,7 +130,7 @@ def test_the_whole_page(tmp_path: Path, lang: str, request: pytest.FixtureReques
         assert f"](figures/{name}.svg)" in markdown
     assert 'id="figure-ranks-sampling"' not in text  # its curves are in the chapter
     assert 'id="figure-ranks-skew"' in text
-    for name in TABLES:
+    for name in TOPICS:
         assert rows(text, name)
     for file in ("partition/random_partition.py", "partition/label_classes.py",
                  "aggregation/local_sgd.py"):  # fmt: skip
@@ -140,21 +138,26 @@ def test_the_whole_page(tmp_path: Path, lang: str, request: pytest.FixtureReques
     assert Words(lang)("group.sampling") in text
 
 
-def test_both_languages_say_the_same(run: Run) -> None:
-    for a, b in zip(analyse(run, EN), analyse(run, ZH), strict=True):
-        assert [f.key for f in a.findings] == [f.key for f in b.findings]
-        for x, y in zip(a.findings, b.findings, strict=True):
-            assert sorted(numbers(x.text)) == sorted(numbers(y.text)), (x.text, y.text)
+def test_both_languages_say_the_same(folder: Path) -> None:
+    en, zh = (sentences(page(folder, lang)) for lang in LANGUAGES)
+    assert list(en) == list(zh)
+    for key, texts in en.items():
+        for x, y in zip(texts, zh[key], strict=True):
+            assert sorted(numbers(x)) == sorted(numbers(y)), (x, y)
+
+
+def test_places_share_ties() -> None:
+    assert places([3.0, 1.0, 3.0, 2.0]).tolist() == [3.5, 1.0, 3.5, 2.0]
 
 
 def test_code_of_the_rules(run: Run, tmp_path: Path) -> None:
-    found = {e.title: e for e in rank_code(run, EN)}
-    dealing = found["Dealing the samples to the ranks"].listings
-    assert [x.framework for x in dealing] == ["random_partition", "random_sampling",
-                                              "label_classes"]  # fmt: skip
+    listings = {b.title: [x for x in walk([b]) if isinstance(x, Code)]
+                for b in rank_code.evidence(run, EN) if isinstance(b, Section)}  # fmt: skip
+    dealing = listings["Dealing the samples to the ranks"]
+    assert [x.who for x in dealing] == ["random_partition", "random_sampling", "label_classes"]
     assert "draw.permutation(n)" in dealing[0].text
-    assert "def average" in found["Averaging the parameters of the ranks"].listings[0].text
+    assert "def average" in listings["Averaging the parameters of the ranks"][0].text
     alone = fake_deals.make(tmp_path, arms=["part"], backends=["torch"], seeds=[0])
     assert "Averaging the parameters of the ranks" not in [
-        e.title for e in rank_code(load([alone]), EN)
+        b.title for b in rank_code.evidence(load([alone]), EN) if isinstance(b, Section)
     ]

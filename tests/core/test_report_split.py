@@ -7,13 +7,18 @@ from pathlib import Path
 
 import fake_splits
 import pytest
-from report_splits import document
+from page_parts import page, sections, tables
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.report.words import LANGUAGES, Words
+from dualml.report.blocks import Card, Code, Figure, Fold, Notice, Section, Verdict, walk
+from dualml.report.draw import draw
+from dualml.words import LANGUAGES, Words
 
-CHAPTERS = ["splits", "timelines", "bubble", "held", "links", "cuts", "slow_link", "pays"]
+CHAPTERS = [
+    *("splits", "split_times", "timelines", "bubble", "held", "links", "cuts", "slow_link"),
+    "pays",
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,60 +30,57 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_has_every_chapter(folder: Path, tmp_path: Path, lang: str) -> None:
     html, markdown = (p.read_text("utf-8") for p in render([folder], tmp_path, lang)[:2])
     Page(html)
-    assert re.findall('id="chapter-([^"]+)"', html) == CHAPTERS
+    assert [name for name in sections(html) if name in CHAPTERS] == CHAPTERS
     for name in re.findall(r'<table id="table-([^"]+)"', html):
         assert rows(html, name), name
     words = Words(lang)
-    for heading in ("splitting", "plans", "orders", "serial_split"):
-        assert words(f"page.{heading}") in html
-        assert words(f"page.{heading}") in markdown
+    for heading in ("splitting", "plans", "orders", "split_serial"):
+        assert words(f"topic.{heading}") in html
+        assert words(f"topic.{heading}") in markdown
     for figure in re.findall(r'<figure id="figure-([^"]+)"', html):
         assert (tmp_path / "figures" / f"{figure}.svg").is_file()
 
 
 def test_nothing_is_said_of_aggregation(folder: Path) -> None:
-    made = document(folder)
-    assert not made.combining
-    assert not made.strategies
-    assert not made.schedules
-    assert made.vector == ""
-    assert "aggregation" not in {t.name for t in made.settings}
-    assert made.serial_title == "Split against whole"
-    topics = {t.name for t in made.topics}
-    assert {"split_serial", "splits", "pipeline", "slow_link", "pays"} <= topics
-    assert not topics & {"training", "bottleneck", "scaling", "modes", "serial"}
-    assert "Split model = whole model: 33 of 33 equal." in made.headline
+    made = page(folder)
+    anchors = {block.name for block in walk(made.blocks) if isinstance(block, Section | Fold)}
+    assert {"split_serial", "splits", "bubble", "slow_link", "pays"} <= anchors
+    assert not anchors & {"combining", "strategies", "schedules"}
+    assert not anchors & {"training", "bottleneck", "scaling", "modes", "serial"}
+    assert "aggregation" not in tables(made)
+    verdict = next(block for block in walk(made.blocks) if isinstance(block, Verdict))
+    assert "Split model = whole model: 33 of 33 equal." in verdict.text
 
 
 def test_principle_and_code(folder: Path) -> None:
-    made = document(folder)
-    assert [c.name for c in made.splitting] == [
+    folds = {b.name: b for b in walk(page(folder).blocks) if isinstance(b, Fold)}
+    assert [c.title for c in folds["splitting"].blocks if isinstance(c, Card)] == [
         *("by layer", "inside the layers", "a mesh of both, or with replicas"),
         *("remote procedure calls", "Schedule: naive", "Schedule: GPipe", "Schedule: 1F1B"),
         "Schedule: interleaved 1F1B",
     ]
-    assert [f.name for f in made.plans] == [
+    plans = [f for f in folds["plans"].blocks if isinstance(f, Figure)]
+    assert [f.name for f in plans] == [
         *("plan-naive", "plan-inter", "plan-inside", "plan-mesh", "plan-rpc")
     ]
-    assert "512 KiB, 4 messages" in made.plans[0].svg
-    assert "all-reduce forward: 1.5 MiB in 3 calls" in made.plans[2].svg
-    assert "The same plan: gpipe, one-1" in made.plans[0].caption
-    assert [f.name for f in made.orders] == [
+    assert "512 KiB, 4 messages" in draw(plans[0])
+    assert "all-reduce forward: 1.5 MiB in 3 calls" in draw(plans[2])
+    assert "The same plan: gpipe, one-1" in plans[0].caption
+    assert [f.name for f in folds["orders"].blocks if isinstance(f, Figure)] == [
         *("grid-naive", "grid-gpipe", "grid-one-4", "grid-inter")
     ]
-    code = {part.title: part.listings for part in made.code}
+    code = {s.title: list(walk(s.blocks)) for s in walk(folds["split_code"].blocks)
+            if isinstance(s, Section)}  # fmt: skip
     both = code["Forward and backward of a segment in each framework"]
-    assert [x.framework for x in both] == ["torch", "mindspore"]
-    assert all(
-        x.text for t, listings in code.items() for x in listings if t[0].isupper()
-    )  # every excerpt is found
+    assert [x.who for x in both if isinstance(x, Code)] == ["torch", "mindspore"]
+    assert not any(isinstance(x, Notice) for listings in code.values() for x in listings)
 
 
-ALWAYS = ["splits", "timelines", "held", "links"]
+ALWAYS = ["split_times", "timelines", "held", "links"]
 SUBSETS = {
-    "deep,inside": [*ALWAYS, "pays"],
+    "deep,inside": ["splits", *ALWAYS, "pays"],
     "inside": ALWAYS,
-    "deep,one-4": [*ALWAYS, "bubble", "pays"],
+    "deep,one-4": ["splits", *ALWAYS, "bubble", "pays"],
     "one-1,one-8": [*ALWAYS, "bubble"],
     "cut-2,one-4": [*ALWAYS, "bubble", "cuts"],
     "slow-inside": ALWAYS,
@@ -93,7 +95,7 @@ def test_a_chapter_needs_its_arms(tmp_path: Path, chosen: str) -> None:
     folder = fake_splits.make(tmp_path, arms=chosen.split(","), backends=["torch"])
     text = render([folder])[0].read_text("utf-8")
     Page(text)
-    found = [c for c in re.findall('id="chapter-([^"]+)"', text) if c in CHAPTERS]
+    found = [c for c in sections(text) if c in CHAPTERS]
     assert found == [c for c in CHAPTERS if c in SUBSETS[chosen]]
     figures = re.findall('<figure id="figure-([^"]+)"', text)
     assert ("bubble" in figures) == (chosen == "one-1,one-8")

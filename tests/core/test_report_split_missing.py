@@ -7,11 +7,11 @@ from pathlib import Path
 
 import fake_splits
 import pytest
-from test_report_analysis import say
+from page_parts import say
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.report.load import load
+from dualml.store.load import load
 
 SOME = ["deep", "one-1", "one-4", "inside", "slow-inside", "mesh", "rpc"]
 
@@ -34,8 +34,8 @@ def test_files_that_are_not_there(tmp_path: Path, plan: bool, timelines: bool, l
     )
     text = page(folder, lang)
     assert ("figure-plan-inside" in text) == plan
-    assert ('id="chapter-timelines"' in text) == timelines
-    assert 'id="chapter-splits"' in text
+    assert ('<section id="timelines"' in text) == timelines
+    assert '<section id="split_times"' in text
     said = say(folder, lang)
     assert ("pays.no_messages" in said) == plan  # without a plan no model is known
 
@@ -58,8 +58,8 @@ def test_trials_that_did_not_succeed(tmp_path: Path) -> None:
 
     folder = fake_splits.make(tmp_path, arms=SOME, change=fail)
     text = page(folder)
-    assert 'id="chapter-splits"' in text
-    assert 'id="chapter-slow_link"' not in text
+    assert '<section id="split_times"' in text
+    assert '<section id="slow_link"' not in text
 
 
 def test_nothing_succeeded(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_nothing_succeeded(tmp_path: Path) -> None:
             trial |= {"status": "interrupted", "reason": "not started"} | dict.fromkeys(keys)
 
     text = page(fake_splits.make(tmp_path, arms=SOME, change=fail))
-    assert "chapter-bubble" not in text
+    assert '<section id="bubble"' not in text
     assert "figure-plan-inside" in text  # the plan was made all the same
 
 

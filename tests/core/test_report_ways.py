@@ -8,18 +8,16 @@ from pathlib import Path
 import fake_nodes
 import fake_ranks
 import pytest
-from report_nodes import EN, TABLES, notes, page_of, row, run_of, table
-from test_report_analysis import numbers, say
+from page_parts import evidence, evidence_figures, evidence_tables, numbers, page, say, sentences
+from report_nodes import EN, TOPICS, notes, page_of, row, run_of, table
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.report.analysis import analyse
-from dualml.report.batch import OTHER, SAME, SCALED, WARM, batch_cards, batches
-from dualml.report.batch_figures import batch_figures
-from dualml.report.load import load
-from dualml.report.modes import pairs, signed
-from dualml.report.scaling_figures import scaling_figures
-from dualml.report.words import LANGUAGES, Words
+from dualml.report.blocks import Card, Prose
+from dualml.report.topics.batch import OTHER, SAME, SCALED, WARM, batches
+from dualml.report.topics.modes import pairs, signed
+from dualml.store.load import load
+from dualml.words import LANGUAGES
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +56,7 @@ def test_ways_are_held_against_the_plain_one(folder: Path) -> None:
     assert notes(made, "native", "torch")[2] == "DistributedDataParallel"
     assert notes(made, "overlap", "torch")[2] == "buckets of 64 KiB"
     lost = table(folder, "modes-missing")
-    assert [c.text for c in lost.rows[0]] == [
+    assert [c.text for c in next(lost.cells)] == [
         "replicas", "torch, mindspore", "one process, several devices", "unsupported",
         fake_nodes.WHY,
     ]  # fmt: skip
@@ -89,11 +87,13 @@ def test_batches(folder: Path) -> None:
         ("batch-48", SAME), ("batch-48-scaled", SCALED), ("batch-240", SAME),
         ("batch-240-warm-up", WARM),
     ]  # fmt: skip
-    assert found.of(OTHER) == []
+    assert OTHER not in found.by_kind()
     line = row(folder, "batch", "batch-240-warm-up", "torch")
     assert line[2:7] == ["240", "1", "in proportion, ×\u00a020", "5", "15"]
     assert row(folder, "batch", "batch-48", "mindspore")[4] == "same"
-    assert batch_cards(run_of(folder), EN)[0].arms == ["batch-48-scaled", "batch-240-warm-up"]
+    (card,) = (b for b in evidence(run_of(folder), "batch", EN) if isinstance(b, Card))
+    texts = [b.text for b in card.blocks if isinstance(b, Prose)]
+    assert "Arms: batch-48-scaled, batch-240-warm-up" in texts
 
 
 def test_sentences_of_batches(said: dict[str, list[str]], tmp_path: Path) -> None:
@@ -118,12 +118,10 @@ def test_sentences_of_batches(said: dict[str, list[str]], tmp_path: Path) -> Non
 
 
 def test_both_languages_say_the_same(folder: Path) -> None:
-    run = run_of(folder)
-    en, zh = (analyse(run, Words(lang)) for lang in LANGUAGES)
-    for a, b in zip(en, zh, strict=True):
-        assert [f.key for f in a.findings] == [f.key for f in b.findings]
-        for x, y in zip(a.findings, b.findings, strict=True):
-            assert numbers(x.text) == numbers(y.text), x.text
+    en, zh = (sentences(page(folder, lang)) for lang in LANGUAGES)
+    assert list(en) == list(zh)
+    for key, texts in en.items():
+        assert [numbers(x) for x in texts] == [numbers(y) for y in zh[key]], texts
 
 
 def test_the_page(pages: tuple[str, str, str]) -> None:
@@ -143,9 +141,9 @@ def test_the_page(pages: tuple[str, str, str]) -> None:
 
 def test_other_runs_have_none_of_it(tmp_path: Path) -> None:
     run = load([fake_ranks.make(tmp_path, costs=False)])
-    assert all(make(run, EN) is None for make in TABLES.values())
-    for figures in (scaling_figures, batch_figures):
-        assert list(figures(run, EN)) == []
+    for topic in {*TOPICS.values()}:
+        assert evidence_tables(run, topic, EN) == {}
+        assert evidence_figures(run, topic, EN) == []
     assert not [k for k in say(tmp_path) if k.startswith(("scaling", "modes", "batch"))]
 
 

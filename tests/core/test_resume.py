@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TOML, dualml, lab, run, strict
+from command import TOML, dualml, lab, run, start, strict
 
 from dualml.files import remove
 
@@ -51,24 +50,8 @@ def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> 
     ]
     _, whole = run(lab, tmp_path / "whole", *words)
     out = tmp_path / "cut"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "dualml",
-            "run",
-            str(lab),
-            "--backend",
-            "numpy",
-            "--out",
-            str(out),
-            "--no-report",
-            *words,
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
-    )
+    process = start("run", lab, "--backend", "numpy", "--out", out, "--no-report", *words,
+                    env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
     place = out / "trials" / "sgd" / "numpy" / "seed0"
     wait_for_checkpoint(place, process)
     process.send_signal(signal.SIGINT)
@@ -115,8 +98,9 @@ def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("change", "message"), [
     ({"format": 99}, "newer dualml"),
     ({"plan_hash": "0" * 64}, "cannot be resumed"),
-    ({"format": None}, "not a run folder"),
-    ({"trials": None, "data": 3}, "run.json is damaged: data, trials"),
+    ({"format": None}, "run.json: format: no version number"),
+    ({"data": 3}, "run.json: data: "),
+    ({"trials": None}, "run.json: trials: "),
 ])  # fmt: skip
 def test_a_foreign_or_newer_folder_is_not_resumed(
     out: Path, change: dict[str, Any], message: str
@@ -160,17 +144,15 @@ def test_a_plan_cut_short_is_one_line(out: Path, name: str, kept: int) -> None:
     (out / "plan" / name).write_bytes((out / "plan" / name).read_bytes()[:kept])
     done = dualml("run", "--resume", out)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
-    assert "not a readable plan" in done.stderr
+    assert name in done.stderr
 
 
 def interrupted(lab: Path, out: Path) -> Path:
     """A run of ``lab`` that was ended after a checkpoint; the folder of its trial."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dualml", "run", str(lab), "--backend", "numpy", "--out", str(out),
-         "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=12000",
-         "--set", "data.test=1", "--set", "evaluation.train_samples=1"],
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "DUALML_CHECKPOINT_S": "0.2"},
-    )  # fmt: skip
+    process = start("run", lab, "--backend", "numpy", "--out", out,
+                    "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=6000",
+                    "--set", "data.test=1", "--set", "evaluation.train_samples=1",
+                    env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
     place = out / "trials" / "sgd" / "numpy" / "seed0"
     wait_for_checkpoint(place, process)
     busy = dualml("run", "--resume", out, "--no-report")
@@ -188,10 +170,11 @@ def test_what_fails_from_outside_keeps_the_checkpoint(lab: Path, tmp_path: Path)
     told = json.loads((out / "run.json").read_text())
     told["trials"][0].update(status="failed", reason="rank 0 was ended by SIGKILL")
     (out / "run.json").write_text(json.dumps(told))
+    # A process of its own: what is interrupted here may still be importing.
     again = subprocess.Popen(
-        [sys.executable, "-m", "dualml", "run", "--resume", str(out), "--no-report"],
-        stderr=subprocess.DEVNULL,
-    )
+        [sys.executable, "-m", "dualml", "run", "--resume", out, "--no-report"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     log = place / "job.json"
     before = log.stat().st_mtime_ns
     deadline = time.monotonic() + 60
@@ -199,7 +182,8 @@ def test_what_fails_from_outside_keeps_the_checkpoint(lab: Path, tmp_path: Path)
         assert time.monotonic() < deadline
         time.sleep(0.01)
     again.send_signal(signal.SIGINT)
-    assert again.wait(timeout=30) == 130
+    again.communicate(timeout=30)
+    assert again.returncode == 130
     assert len((place / "checkpoint.safetensors").read_bytes()) >= len(kept)
 
 
@@ -210,7 +194,7 @@ def test_a_damaged_checkpoint_begins_again(lab: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "not a readable checkpoint" in (place / "rank0.log").read_text()
     steps = [r["step"] for r in records(tmp_path / "o") if r["metric"] == "loss"]
-    assert steps == list(range(1, 12001))
+    assert steps == list(range(1, 6001))
 
 
 @pytest.mark.parametrize("damage", [

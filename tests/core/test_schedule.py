@@ -121,6 +121,13 @@ def test_eager_is_a_round_ahead() -> None:
             assert grid.live(rank) == warm == live_bound("eager-1f1b", range(p), m, rank)
 
 
+def test_the_warm_up_of_interleaved_ranks_is_megatrons() -> None:
+    """2 (p − r − 1) + (v − 1) p forward passes, and one more before the first backward pass."""
+    programs = build("interleaved", (0, 1, 2, 3) * 2, 8).programs()
+    first = [[action.kind for action in program].index("B") for program in programs]
+    assert first == [6 + 4 + 1, 4 + 4 + 1, 2 + 4 + 1, 0 + 4 + 1]
+
+
 def test_a_stage_that_comes_back_to_its_rank() -> None:
     """The parameter server's shape: rank 0 has the ends, rank 1 the middle."""
     for name, live in (("naive", [2, 1]), ("gpipe", [8, 4]), ("1f1b", [3, 2])):

@@ -103,8 +103,7 @@ def test_one_clear_line_from_the_outside() -> None:
         ({"schedule": True, "ranks": "65"}, "one n up to 64"),
         ({"schedule": True, "ranks": "2,4"}, "received 2, 4"),
         ({"every": 0}, "every k ≥ 1"),
-        ({"lang": "fr"}, "--lang must be en or zh"),
-        ({"fit": Path("none.json")}, "none.json: not a file of fits"),
+        ({"fit": Path("none.json")}, "none.json is missing"),
     ],
     ids=str,
 )

@@ -14,15 +14,16 @@ from dualml.data import load as load_data
 from dualml.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
-from dualml.experiment.saved import restore, save
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import Split
 from dualml.model import model
 from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads
-from dualml.split.measured import read_ranks, summary
+from dualml.split.measured import summary
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.timeline import KINDS
+from dualml.store.plan import restore, save
+from dualml.store.times import TIMELINE
 
 DIGITS = load_data("digits", explicit=True)
 WHOLE = 51_902  # parameters of LeNet
@@ -37,11 +38,11 @@ def links(plan: SplitPlan, batch: int) -> dict[tuple[int, int], tuple[int, int]]
     return found
 
 
-def meetings(plan: SplitPlan, batch: int) -> dict[tuple[tuple[int, ...], str], tuple[int, int]]:
-    return {(m.ranks, m.kind): (m.calls, m.nbytes) for m in plan.meetings(batch)}
+def collectives(plan: SplitPlan, batch: int) -> dict[tuple[tuple[int, ...], str], tuple[int, int]]:
+    return {(m.ranks, m.kind): (m.calls, m.nbytes) for m in plan.collectives(batch)}
 
 
-@pytest.mark.parametrize(("options", "batch", "between", "met"), [
+@pytest.mark.parametrize(("options", "batch", "between", "added"), [
     # Flatten: 400 numbers of a sample, of 4 bytes; micro-batches of 3, 3, 2 and 2 samples.
     ({"cut": ["fc1"], "micro_batches": 4}, 10,
      {(0, 1): (4, 16000), (1, 0): (4, 16000)}, {}),
@@ -60,11 +61,11 @@ def meetings(plan: SplitPlan, batch: int) -> dict[tuple[tuple[int, ...], str], t
      {((0, 1), "all_gather forward"): (1, 2400), ((0, 1), "all_reduce backward"): (1, 16000)}),
 ])  # fmt: skip
 def test_bytes_by_hand_of_two_ranks(
-    options: dict[str, Any], batch: int, between: dict[Any, Any], met: dict[Any, Any]
+    options: dict[str, Any], batch: int, between: dict[Any, Any], added: dict[Any, Any]
 ) -> None:
     plan = split_plan(model("lenet"), 2, **options)
     assert links(plan, batch) == between
-    assert meetings(plan, batch) == met
+    assert collectives(plan, batch) == added
 
 
 def test_bytes_by_hand_of_more_ranks() -> None:
@@ -73,7 +74,7 @@ def test_bytes_by_hand_of_more_ranks() -> None:
     assert links(both, 9) == {
         (0, 1): (2, 8000), (1, 0): (2, 8000), (2, 3): (2, 6400), (3, 2): (2, 6400),
     }  # fmt: skip
-    assert meetings(both, 9) == {
+    assert collectives(both, 9) == {
         ((0, 2), "all_reduce gradients"): (1, 4 * (156 + 2416)),
         ((1, 3), "all_reduce gradients"): (1, 4 * (48120 + 1210)),
     }
@@ -84,7 +85,7 @@ def test_bytes_by_hand_of_more_ranks() -> None:
         (0, 1): (2, 3 * 4 * (1176 + 120)), (1, 0): (2, 3 * 4 * (1176 + 120)),
         (0, 2): (2, 2 * 4 * (1176 + 120)), (2, 0): (2, 2 * 4 * (1176 + 120)),
     }  # fmt: skip
-    assert meetings(trainers, 5) == {
+    assert collectives(trainers, 5) == {
         ((1, 2), "all_reduce gradients"): (1, 4 * (2416 + 48120)),
     }
 
@@ -123,10 +124,10 @@ def test_bytes_that_crossed_are_those_of_the_plan(
                 comm.traffic.bytes_sent - before[1],
             )
         assert same is None or comm.rank in same.ranks
-        training.executor.timeline.write(tmp_path / f"rank{comm.rank}.timeline.npz")
+        TIMELINE.write(tmp_path, comm.rank, training.executor.timeline.columns())
 
     run_threads(ranks, work, 20)
-    told = read_ranks(tmp_path, ranks)
+    told = TIMELINE.read_all(tmp_path, ranks)
     sent = {
         (link["source"], link["target"]): (link["messages"], link["bytes"] / 2)
         for link in summary(plan, told)["links"]
@@ -136,7 +137,7 @@ def test_bytes_that_crossed_are_those_of_the_plan(
         for rank in range(ranks):
             mine = [m for (source, _), m in sent.items() if source == rank]
             assert traffic[rank] == (sum(m for m, _ in mine), 2 * sum(n for _, n in mine))
-    for (group, kind), (calls, nbytes) in meetings(plan, batch).items():
+    for (group, kind), (calls, nbytes) in collectives(plan, batch).items():
         for rank in group:
             events = told[rank]
             here = events["step"] == 2
@@ -145,7 +146,7 @@ def test_bytes_that_crossed_are_those_of_the_plan(
             else:
                 here &= events["kind"] == KINDS.index("collective")
                 here &= events["backward"] == (kind.endswith("backward"))
-                alike = [m for (g, k), m in meetings(plan, batch).items()
+                alike = [m for (g, k), m in collectives(plan, batch).items()
                          if g == group and k.split()[-1] == kind.split()[-1]]  # fmt: skip
                 calls, nbytes = (sum(m[i] for m in alike) for i in (0, 1))
             assert (here.sum(), events["bytes"][here].sum() / 2) == (calls, nbytes), kind

@@ -13,7 +13,7 @@ from dualml.errors import UserError
 from dualml.model import model
 from dualml.model.spec import Branch, Merge, ModelSpec, Tanh
 from dualml.split import vertical
-from dualml.split.horizontal import Joint, styles_of
+from dualml.split.horizontal import ConjugatePair, styles_of
 from dualml.split.plan import SplitPlan, split_plan
 
 # --- where to cut -------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ def test_trainers_share_the_micro_batches() -> None:
 # --- inside layers ------------------------------------------------------------------------------
 
 
-def joints(plan: SplitPlan) -> list[str]:
-    return [i.kind for v in plan.views(0)[0] for i in v.items if isinstance(i, Joint)]
+def pairs(plan: SplitPlan) -> list[str]:
+    return [i.kind for v in plan.views(0)[0] for i in v.items if isinstance(i, ConjugatePair)]
 
 
 @pytest.mark.parametrize(("name", "styles", "kinds"), [
@@ -142,14 +142,14 @@ def test_pairs_are_found_and_meet_once_each_way(
 ) -> None:
     plan = split_plan(model(name), 2, tensor=2)
     assert {n: s for n, s in plan.styles.items() if s != "whole"} == styles
-    assert joints(plan) == kinds
+    assert pairs(plan) == kinds
 
 
 def test_pairs_stay_inside_a_stage() -> None:
     plan = split_plan(model("lenet"), 4, tensor=2, cut=["conv2"])
     found = {n: s for n, s in plan.styles.items() if s != "whole"}
     assert found == {"conv1": "column", "conv2": "column", "fc1": "row"}
-    assert joints(plan) == ["gather"]
+    assert pairs(plan) == ["gather"]
 
 
 @pytest.mark.parametrize(("name", "parts", "layers", "words"), [

@@ -12,10 +12,11 @@ import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
-from dualml.experiment.saved import restore
 from dualml.model import model
 from dualml.split.schedules import live_bound
-from dualml.split.timeline import COLUMNS, KINDS, read_timeline
+from dualml.split.timeline import COLUMNS, KINDS
+from dualml.store.plan import restore
+from dualml.store.times import TIMELINE
 
 HEAD = """
 name = "splits"
@@ -129,8 +130,7 @@ def test_what_the_ranks_hold(out: Path, arm: str) -> None:
 def test_timelines(out: Path, arm: str) -> None:
     plan = restore(out / "plan").splits[arm]
     for rank in range(plan.world_size):
-        place = out / f"trials/{arm}/numpy/seed0/rank{rank}.timeline.npz"
-        events = read_timeline(place)
+        events = TIMELINE.read(out / f"trials/{arm}/numpy/seed0", rank)
         assert set(events) == set(COLUMNS)
         assert (events["end"] >= events["begin"]).all()
         assert set(events["step"]) == set(range(1, 9))
@@ -160,7 +160,7 @@ def test_a_cut_by_measured_times_is_the_cut_of_the_run(out: Path) -> None:
 def test_an_interrupted_split_goes_on_as_if_nothing_had_been(
     lab: Path, tmp_path: Path, arm: str
 ) -> None:
-    more = ["--set", f"arms.{arm}.updates=80", "--set", "evaluation.per_epoch=1",
+    more = ["--set", f"arms.{arm}.updates=20", "--set", "evaluation.per_epoch=1",
             "--set", "evaluation.train_samples=2", "--set", "data.test=2"]  # fmt: skip
     goes_on_when_interrupted(lab, tmp_path, arm, *more)
 
@@ -170,11 +170,11 @@ def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -
     from typing import cast
 
     from dualml.aggregation.slow import Slow
+    from dualml.backend.stage import Stage
     from dualml.communicator import Communicator
     from dualml.reference.communicator import run_threads
     from dualml.split.plan import split_plan
     from dualml.split.rank import Rank
-    from dualml.split.stage import Stage
 
     plan = split_plan(model("mlp"), 4, tensor=2, data=2)
 
@@ -193,4 +193,4 @@ def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -
 
     for rank, (summed, gathered) in enumerate(run_threads(4, work)):
         late = rank > 1  # the slow one, and the one that shares its layers
-        assert (summed >= 0.1) == (gathered >= 0.05) == late, (rank, summed, gathered)
+        assert (summed > 0.08) == (gathered > 0.04) == late, (rank, summed, gathered)

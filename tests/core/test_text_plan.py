@@ -13,8 +13,8 @@ from dualml.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.experiment.saved import restore, save
-from dualml.runner.worker import samples_of
+from dualml.experiment.samples import samples_of
+from dualml.store.plan import restore, save
 
 #: Parts of the plan of lab1 --quick --data digits before there were texts.
 EXPERIMENT = "f91875e38eb03d7be7d62f1c6c8d3109c19344a79a0ec06ae733bb5c3bd5741e"

@@ -15,7 +15,7 @@ from test_text_plan import TOML
 from dualml.backend import Training
 from dualml.data import TEXTS
 from dualml.report import render
-from dualml.runner.evaluate import POSITIONS_AT_ONCE, evaluate, perplexity
+from dualml.worker.evaluate import POSITIONS_AT_ONCE, evaluate, perplexity
 
 
 @pytest.fixture

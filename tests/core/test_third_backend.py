@@ -1,62 +1,18 @@
-"""A third framework is one new package: found by its entry point, run, and compared.
+"""A third framework is one new package: found by its entry point, run, compared, explained.
 
-The package here computes with the referee's code and keeps its numbers in float32; planted faults
-show that the verdict sees them and names the right phase.
+Mistakes planted into a copy of it show that the verdict sees them and names the right phase.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-MODULE = """
-from dataclasses import replace
-import os
-import numpy as np
-from dualml.backend import BackendInfo
-from dualml.reference.backend import NumpyBackend, NumpyTraining
-from dualml.reference.model import Model
-
-FAULT = os.environ.get("FAULT", "")
-
-def single(arrays):
-    return {k: np.asarray(v, np.float32).astype(np.float64) for k, v in arrays.items()}
-
-class Training(NumpyTraining):
-    def __init__(self, model, rule, *rest):
-        if FAULT == "epsilon":
-            rule = replace(rule, eps_form="hat")
-        super().__init__(model, rule, *rest)
-        if FAULT == "labels":
-            self.y = np.roll(self.y, 1)
-    def gradient(self, batch):
-        loss, grads = super().gradient(batch)
-        if FAULT == "sum":
-            grads = {k: g * len(batch) for k, g in grads.items()}
-        return float(np.float32(loss)), single(grads)
-    def step(self, batch, step):
-        if FAULT == "stale" and step == 4:
-            return self.gradient(batch)[0]
-        loss = super().step(batch, step)
-        self.model.weights = single(self.model.weights)
-        self._state = {slot: single(named) for slot, named in self._state.items()}
-        return loss
-
-class Backend(NumpyBackend):
-    name, dtype = "single", "float32"
-    def training(self, spec, weights, rule, schedule, loss, x, y, *, updates, chunk=256):
-        return Training(Model(spec, weights), rule, schedule, loss, x, y, updates, chunk)
-
-def info():
-    return BackendInfo(name="single", framework="numpy", install="pip install single",
-                       factory="single_backend:Backend")
-"""
+from command import dualml
+from third import Edit, install, path_with
 
 TOML = """
 name = "third"
@@ -69,71 +25,102 @@ optimizer = { name = "adam", lr = 0.001, eps = 0.001 }
 batch_size = 20
 updates = 20
 """
+#: Two ranks that share a batch.
+RANKS = """
+name = "ranks"
+model = "softmax"
+title = { en = "Ranks" }
+data = { name = "digits", train = 40, test = 10 }
+[arms.two]
+optimizer = { name = "sgd", lr = 0.1 }
+batch_size = 20
+updates = 2
+world_size = 2
+"""
+#: Mistake → where, and what it looks like.
+FAULTS: dict[str, Edit] = {
+    "epsilon": ("optim.py", 'if r.eps_form == "outside"', 'if r.eps_form == "hat"'),
+    "labels": ("training.py", "self.recipe.y[batch]", "np.roll(self.recipe.y, 1)[batch]"),
+    "sum": ("training.py", "(value, np.float32(share))", "(value, np.float32(len(part)))"),
+    "stale": (
+        "training.py",
+        "        self.update(gradients, step)\n",
+        "        if step != 4:\n            self.update(gradients, step)\n",
+    ),
+}
+#: A backend with nothing but what every one needs.
+MINIMAL: list[Edit] = [
+    ("backend.py", "SingleBackend(Backend, Grouping, Staging)", "SingleBackend(Backend, Grouping)"),
+    ("training.py", "SingleTraining(Training, Observable, Divisible)", "SingleTraining(Training)"),
+]
+
+
+def folder_with(folder: Path, edits: Sequence[Edit] = ()) -> Path:
+    """The backend in ``site``, and an experiment."""
+    install(folder, edits)
+    (folder / "third.toml").write_text(TOML)
+    return folder
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The backend's package as pip would have installed it."""
-    site = tmp_path / "site"
-    meta = site / "single_backend-1.0.dist-info"
-    meta.mkdir(parents=True)
-    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: single-backend\nVersion: 1.0\n")
-    (meta / "entry_points.txt").write_text("[dualml.backends]\nsingle = single_backend:info\n")
-    (site / "single_backend.py").write_text(MODULE)
-    (tmp_path / "third.toml").write_text(TOML)
-    return tmp_path
+    return folder_with(tmp_path)
 
 
-def run(package: Path, fault: str) -> tuple[int, dict[str, Any]]:
-    path = os.pathsep.join([str(package / "site"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "dualml",
-            "run",
-            str(package / "third.toml"),
-            "--backend",
-            "single,numpy",
-            "--out",
-            str(package / "out"),
-            "--no-report",
-            "--no-find",
-            "--json",
-        ],
-        env={**os.environ, "PYTHONPATH": path, "FAULT": fault},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def run(package: Path, lab: str = "third.toml") -> tuple[int, dict[str, Any]]:
+    done = dualml(
+        "run", package / lab, "--backend", "single,numpy", "--out", package / "out",
+        "--no-report", "--no-find", "--json", env={"PYTHONPATH": path_with(package / "site")},
+    )  # fmt: skip
     assert done.stdout, done.stderr
-    told = json.loads(done.stdout)
-    assert [t["status"] for t in told["trials"]] == ["ok", "ok"], told["trials"]
-    (comparison,) = told["parity"]
-    return done.returncode, comparison
+    return done.returncode, json.loads(done.stdout)
+
+
+def compared(package: Path) -> tuple[int, dict[str, Any]]:
+    code, summary = run(package)
+    assert [t["status"] for t in summary["trials"]] == ["ok", "ok"], summary["trials"]
+    (comparison,) = summary["parity"]
+    return code, comparison
 
 
 def test_a_correct_backend_is_equal(package: Path) -> None:
-    code, found = run(package, "")
-    assert (code, found["verdict"]) == (0, "equal")
-    assert found["phases"]["update"]["max"] > 0, "float32 must differ from float64 somewhere"
+    code, comparison = compared(package)
+    assert (code, comparison["verdict"]) == (0, "equal")
+    assert comparison["phases"]["update"]["max"] > 0, "float32 must differ from float64 somewhere"
 
 
-@pytest.mark.parametrize(("fault", "step", "phase"), [
-    ("epsilon", 1, "update"),
-    ("labels", 1, "data"),
-    ("sum", 1, "gradient"),
-    ("stale", 5, "loss"),
+@pytest.mark.parametrize(("fault", "seen"), [
+    ("epsilon", {(1, "update")}),
+    ("labels", {(1, "data")}),
+    ("sum", {(1, "gradient")}),
+    ("stale", {(5, "loss"), (5, "forward")}),
 ])  # fmt: skip
 def test_a_planted_fault_is_different_and_its_phase_named(
-    package: Path, fault: str, step: int, phase: str
+    tmp_path: Path, fault: str, seen: set[tuple[int, str]]
 ) -> None:
-    code, found = run(package, fault)
-    assert (code, found["verdict"]) == (3, "different")
-    first = found["first_divergence"]
-    assert (
-        (first["step"], first["phase"]) in {(step, phase), (5, "forward")}
-        if fault == "stale"
-        else ((first["step"], first["phase"]) == (step, phase))
-    )
+    code, comparison = compared(folder_with(tmp_path, [FAULTS[fault]]))
+    assert (code, comparison["verdict"]) == (3, "different")
+    first = comparison["first_divergence"]
+    assert (first["step"], first["phase"]) in seen
+
+
+def test_the_minimum_is_enough_for_one_rank(tmp_path: Path) -> None:
+    code, comparison = compared(folder_with(tmp_path, MINIMAL))
+    assert (code, comparison["verdict"]) == (0, "equal")
+
+
+@pytest.mark.parametrize(("more", "reason"), [
+    ("", "this backend cannot take an update apart, which ranks that share a batch need"),
+    ("aggregation = { overlap = true }", "this backend cannot send gradients while others are"),
+    ("aggregation = { strategy = 'native' }", "this backend cannot train in parallel by itself"),
+    ("split = { cut = ['fc'] }", "this backend cannot train a part of a model"),
+])  # fmt: skip
+def test_what_it_leaves_out_is_unsupported_for_a_reason(
+    tmp_path: Path, more: str, reason: str
+) -> None:
+    package = folder_with(tmp_path, MINIMAL)
+    (package / "ranks.toml").write_text(f"{RANKS}{more}\n")
+    _, summary = run(package, "ranks.toml")
+    (trial,) = (t for t in summary["trials"] if t["backend"] == "single")
+    assert trial["status"] == "unsupported"
+    assert reason in trial["reason"]

@@ -224,14 +224,14 @@ def no_cluster() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ("file:///tmp/x", "no rendezvous by file"),
+        ("file://{folder}/meet", "no rendezvous by file"),
         ("tcp://localhost", "host:port"),
         ("env://", "msrun"),
     ],
 )
-def test_a_rendezvous_that_cannot_be_is_refused(where: str, words: str) -> None:
+def test_a_rendezvous_that_cannot_be_is_refused(tmp_path: Path, where: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        join(Place(0, 2, MemoryBoard(), where, 1.0))
+        join(Place(0, 2, MemoryBoard(), where.format(folder=tmp_path), 1.0))
 
 
 def test_another_device_is_refused() -> None:

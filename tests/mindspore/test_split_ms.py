@@ -14,13 +14,12 @@ pytest.importorskip("mindspore")
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import backends
+from dualml.backend import Recipe, Segment, Staging, backends
 from dualml.communicator import Communicator
 from dualml.errors import CommunicationError
 from dualml.launch.ranks import run_ranks
-from dualml.model.spec import Linear, Tanh
-from dualml.optim import Schedule, rule_from
-from dualml.split.horizontal import Segment
+from dualml.model.spec import Linear, ModelSpec, Tanh
+from dualml.optim import SGD
 
 HERE = Path(__file__).resolve().parent
 
@@ -91,11 +90,12 @@ def test_bytes_kept_of_a_linear_and_a_tanh() -> None:
     """What each of the layers took: 7 and 5 numbers of a sample."""
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
-    stage = backends()["mindspore"].create("cpu", 1).stage(
-        [Segment(layers, 1, {})], first=True, last=False,
-        rule=rule_from({"name": "sgd", "lr": 0.1}), schedule=Schedule(), loss="cross_entropy",
-        x=x, y=np.zeros(20, np.int64), updates=1,
-    )  # fmt: skip
+    spec = ModelSpec("two layers", (7,), layers)
+    recipe = Recipe(
+        spec=spec, weights={}, rule=SGD(lr=0.1), x=x, y=np.zeros(20, np.int64), updates=1
+    )
+    backend = backends()["mindspore"].create("cpu", 1)
+    stage = backend.ability(Staging).stage([Segment(layers, 1, {})], recipe, first=True, last=False)
     stage.zero()
     stage.measuring = True
     held = [stage.held()]

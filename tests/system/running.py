@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ class Run:
                 words = process.cmdline()
             except psutil.Error:
                 continue
-            name = "dualml.runner.worker"
+            name = "dualml.worker.main"
             if name in words and words[words.index(name) + 1] == str(number):
                 return process
         return None
@@ -121,7 +123,7 @@ class Run:
 
 
 def dualml(*words: object) -> list[str]:
-    return [sys.executable, "-m", "dualml", *map(str, words)]
+    return [sys.executable, "-P", "-m", "dualml", *map(str, words)]
 
 
 def trials(out: Path) -> dict[str, dict[str, Any]]:
@@ -137,3 +139,23 @@ def losses(out: Path, arm: str, backend: str) -> list[float]:
     lines = (out / "trials" / arm / backend / "seed0/rank0.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     return [r["value"] for r in records if r["metric"] == "loss"]
+
+
+class _Links(HTMLParser):
+    """What a page refers to, by the attribute that does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "data")]
+
+
+def loaded_from_elsewhere(page: str) -> list[str]:
+    """What a browser would fetch for this page: nothing, if all that it needs is inside it."""
+    parser = _Links()
+    parser.feed(page)
+    inside = ("#", "data:")
+    imports = re.findall(r"@import[^;]*|url\((?!#|data:|['\"]data:)[^)]*\)|\bfetch\([^)]*\)", page)
+    return [link for link in parser.links if not link.startswith(inside)] + imports

@@ -26,7 +26,7 @@ SMALL = ["--data", "digits", "--set", "data.train=256", "--set", "data.test=100"
 
 def dualml(*words: object, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dualml", *map(str, words)],
+        [sys.executable, "-P", "-m", "dualml", *map(str, words)],
         text=True,
         capture_output=True,
         timeout=timeout,
@@ -119,7 +119,7 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
 ) -> None:
     require(name)
     process = subprocess.Popen(
-        [sys.executable, "-m", "dualml", "run", "lab1", "--backend", name, "--arm", "sgd",
+        [sys.executable, "-P", "-m", "dualml", "run", "lab1", "--backend", name, "--arm", "sgd",
          "--no-report", "--out", str(tmp_path / "o"), *SMALL, "--set", "arms.sgd.epochs=2000",
          "--set", "limits.silence=15"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -145,7 +145,7 @@ def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
     assert whole.returncode == 0, whole.stderr
     cut = tmp_path / "cut"
     process = subprocess.Popen(
-        [sys.executable, "-m", "dualml", *words, "--out", str(cut)],
+        [sys.executable, "-P", "-m", "dualml", *words, "--out", str(cut)],
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,

@@ -45,7 +45,7 @@ def judged(port: str, **options: Any) -> Comparison:
 
 def dualml(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dualml", *map(str, words)],
+        [sys.executable, "-P", "-m", "dualml", *map(str, words)],
         text=True,
         capture_output=True,
         timeout=120,

@@ -119,11 +119,11 @@ def size_of(path: Path) -> int:
 PLANTED = """
 import os, sys
 words = sys.orig_argv
-if "dualml.runner.worker" in words:
+if "dualml.worker.main" in words:
     import dataclasses, time
-    import dualml.experiment.saved as saved
-    from dualml.runner.trial import Trial
-    at = words.index("dualml.runner.worker")
+    import dualml.store.plan as saved
+    from dualml.worker.trial import Trial
+    at = words.index("dualml.worker.main")
     rank, begun = words[at + 1], words[at + 2].split(os.sep)[-3]
     faults = dict(word.split("=") for word in os.environ["DUALML_TEST_FAULTS"].split(","))
     write_losses, restore = Trial.write_losses, saved.restore

@@ -13,7 +13,7 @@ import psutil
 import torch
 import torch.distributed.rpc as rpc
 
-from dualml.backend import backends
+from dualml.backend import Recipe, backends
 from dualml.experiment.split import Split
 from dualml.model import initial_weights, model
 from dualml.model.zoo import rnn_lm_dropout
@@ -62,17 +62,18 @@ def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def options(case: dict[str, Any], spec: Any) -> dict[str, Any]:
+def recipe_of(case: dict[str, Any], spec: Any) -> Recipe:
     x, y = data(spec)
-    rule = rule_from(RULES[case["rule"]])
-    more = {"rule": rule, "schedule": FALLING, "loss": "cross_entropy", "x": x, "y": y}
-    return {**more, "updates": STEPS + 1, "seed": 5}
+    return Recipe(
+        spec=spec, weights=initial_weights(spec, 0), rule=rule_from(RULES[case["rule"]]),
+        schedule=FALLING, x=x, y=y, updates=STEPS + 1, seed=5,
+    )  # fmt: skip
 
 
 def made(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
     backend, spec = backends()[comm.backend].create("cpu", 1), spec_of(case["model"])
     plan = Split(**case["split"]).plan(spec, comm.size)
-    return plan, backend.rpc(plan, comm, **options(case, spec))
+    return plan, backend.rpc(plan, comm, recipe_of(case, spec))
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
@@ -106,9 +107,7 @@ def listening() -> list[str]:
 def whole(case: dict[str, Any]) -> dict[str, Any]:
     """The same on one rank, in this process."""
     backend, spec = backends()["torch"].create("cpu", 1), spec_of(case["model"])
-    more = options(case, spec)
-    first = (more.pop(name) for name in ("rule", "schedule", "loss", "x", "y"))
-    training = backend.training(spec, initial_weights(spec, 0), *first, **more)
+    training = backend.training(recipe_of(case, spec))
     return watched(training, case | {"read": backend.read})
 
 

@@ -20,13 +20,12 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from dualml.backend import backends  # noqa: E402
+from dualml.backend import Recipe, Segment, Staging, backends  # noqa: E402
 from dualml.communicator import Communicator  # noqa: E402
 from dualml.errors import CommunicationError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
-from dualml.model.spec import Linear, Tanh  # noqa: E402
-from dualml.optim import Schedule, rule_from  # noqa: E402
-from dualml.split.horizontal import Segment  # noqa: E402
+from dualml.model.spec import Linear, ModelSpec, Tanh  # noqa: E402
+from dualml.optim import SGD  # noqa: E402
 from dualml_torch.cluster import leave  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -140,11 +139,14 @@ def test_bytes_kept_of_a_linear_and_a_tanh(first: bool) -> None:
     follows; the weight itself is a parameter, and counted elsewhere."""
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
-    stage = backends()["torch"].create("cpu", 1).stage(
-        [Segment(layers, 1, {})], first=first, last=False,
-        rule=rule_from({"name": "sgd", "lr": 0.1}), schedule=Schedule(), loss="cross_entropy",
-        x=x, y=np.zeros(20, np.int64), updates=1,
-    )  # fmt: skip
+    spec = ModelSpec("two layers", (7,), layers)
+    recipe = Recipe(
+        spec=spec, weights={}, rule=SGD(lr=0.1), x=x, y=np.zeros(20, np.int64), updates=1
+    )
+    backend = backends()["torch"].create("cpu", 1)
+    stage = backend.ability(Staging).stage(
+        [Segment(layers, 1, {})], recipe, first=first, last=False
+    )
     stage.zero()
     stage.measuring = True
     held = [stage.held()]
@@ -167,9 +169,9 @@ def test_bytes_kept_of_a_linear_and_a_tanh(first: bool) -> None:
 PLANTED = """
 import os, signal, sys
 words = sys.orig_argv
-if "dualml.runner.worker" in words:
+if "dualml.worker.main" in words:
     from dualml.split.executor import Executor
-    at = words.index("dualml.runner.worker")
+    at = words.index("dualml.worker.main")
     rank, arm = int(words[at + 1]), words[at + 2].split(os.sep)[-3]
     fate = dict(word.split("=") for word in os.environ["DUALML_TEST_FATES"].split(","))
     act, done = Executor.act, []

@@ -1,0 +1,104 @@
+"""``python -m dualml…`` without its start: forked from this process, which has imported it all.
+
+A small run starts three processes, and each of them would import for a second before it does
+anything. What is forked is a process like any other: signals, exit code, environment, files, a
+session of its own; so are the workers that it starts. Where the start is the point (what is
+imported, variables that are read before it), start a real one with `subprocess`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pkgutil
+import runpy
+import signal
+import subprocess
+import sys
+import traceback
+from functools import cache
+from typing import Any
+
+import dualml
+
+
+@cache
+def warm() -> None:
+    """Import all of dualml, once for all that will be forked."""
+    for module in pkgutil.walk_packages(dualml.__path__, "dualml."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+class Forked(subprocess.Popen):  # type: ignore[type-arg]
+    """`subprocess.Popen` for ``[sys.executable, "-m", "dualml…", …]``; all else starts as ever."""
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        words = list(map(os.fspath, args))
+        if words[:2] != [sys.executable, "-m"] or words[2].partition(".")[0] != "dualml":
+            super()._execute_child(args, *rest)  # type: ignore[misc]
+            return
+        (_, preexec, _, _, cwd, env, _, _, _, stdin, _, _, stdout, _, stderr, _, _, _, _, _,
+         new_session, _) = rest  # fmt: skip
+        warm()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # An interrupt now would be lost in what Python calls before and after it forks.
+        kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                become(words, (stdin, stdout, stderr), cwd, env, preexec, new_session)
+            finally:
+                os._exit(1)
+        self._child_created = True
+        self._close_pipe_fds(*rest[9:15])
+        signal.pthread_sigmask(signal.SIG_SETMASK, kept)
+
+
+def become(
+    words: list[str],
+    streams: tuple[int, int, int],
+    cwd: Any,
+    env: dict[str, str] | None,
+    preexec: Any,
+    new_session: bool,
+) -> None:
+    """Be the process ``words`` would have started, from its first line to its exit code."""
+    gc.freeze()  # nothing of the parent's is closed here when it is collected
+    for number, file in enumerate(streams):
+        if file >= 0:
+            os.dup2(file, number)
+    os.closerange(3, 4096)
+    for sign in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(sign, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if new_session:
+        os.setsid()
+    if cwd is not None:
+        os.chdir(cwd)
+    if preexec is not None:
+        preexec()
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding, "backslashreplace", closefd=False)  # noqa: SIM115
+    sys.argv = words[2:]
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    subprocess.Popen = Forked  # type: ignore[misc]  # the workers, too
+    code: Any = 0
+    try:
+        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

@@ -1,0 +1,71 @@
+"""What the referee can do beyond the minimum, and how a missing ability is explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conformance import native
+
+from dualml.backend import (
+    Ability,
+    Able,
+    Divisible,
+    Grouping,
+    NativeParallel,
+    Observable,
+    Overlapping,
+    Replicable,
+    Staging,
+)
+from dualml.errors import Unsupported
+from dualml.reference.backend import NumpyBackend
+from dualml.split.remote import RemoteCalls
+
+
+@pytest.mark.parametrize("kind", [Observable, Divisible, Overlapping])
+def test_the_referee_has(kind: type[Ability]) -> None:
+    training = NumpyBackend().training(native.recipe())
+    assert training.ability(kind) is training
+
+
+def test_the_referee_has_stages() -> None:
+    backend = NumpyBackend()
+    assert backend.ability(Staging) is backend
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(NativeParallel, "no data parallel training of its own"), (Replicable, "one device")],
+)
+def test_what_the_referee_lacks(kind: type[Ability], reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        NumpyBackend().training(native.recipe()).ability(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(RemoteCalls, "no remote procedure calls"), (Grouping, "cannot join ranks that are proc")],
+)
+def test_what_its_backend_lacks(kind: type[Ability], reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        NumpyBackend().ability(kind)
+
+
+class Looks(Able):
+    """Has the method, and has declared nothing."""
+
+    def replicas(self) -> None:
+        raise AssertionError
+
+
+class Declares(Looks, Replicable):
+    def replicas(self) -> None:
+        """As it should be."""
+
+
+def test_an_ability_is_declared_and_not_recognised_by_its_methods() -> None:
+    able: Any = Declares()
+    assert able.ability(Replicable) is able
+    with pytest.raises(Unsupported, match=r"^this backend cannot split a batch over the GPUs"):
+        Looks().ability(Replicable)

@@ -1,0 +1,61 @@
+"""Tables in the terminal: whole, folded where they must be, never markup."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from dualml.report.blocks import Cell, Column, Table
+from dualml.report.page import terminal
+
+TABLE = Table(
+    "arms",
+    "Arms [b]of[/b] a run",
+    [Column("arm", "arm"), Column("optimizer.lr", "optimizer.lr", "1", "number"),
+     Column("slow", "slow")],
+    [["a-very-long-name-of-an-arm", "0.1", Cell("rank=1, bandwidth_bytes_per_s=2e+07", "bad")],
+     ["b", "12", Cell("[/]", note="beneath")]],
+)  # fmt: skip
+
+
+def printed(table: Table, width: int, **console: object) -> list[str]:
+    out = Console(width=width, **console)
+    with out.capture() as captured:
+        terminal.show(table, out)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [46, 80, 160])
+def test_nothing_is_lost_at_any_width(width: int) -> None:
+    lines = printed(TABLE, width)
+    assert max(map(len, lines)) <= width
+    assert lines[0] == "Arms [b]of[/b] a run"
+    assert any(line.startswith("a-very-long-name-of-an-arm ") for line in lines)
+    start = next(line for line in lines if "rank=1" in line).index("rank=1")
+    column = "".join(line[start:].strip() for line in lines[1:])
+    assert "rank=1,bandwidth_bytes_per_s=2e+07[/]beneath" in column.replace(" ", "")
+
+
+def test_numbers_stand_right_and_parts_of_a_key_beneath_each_other() -> None:
+    lines = printed(TABLE, 160)
+    head = next(k for k, line in enumerate(lines) if "optimizer." in line)
+    assert "lr" in lines[head + 1]
+    end = lines[head + 1].index("lr") + 2
+    assert [line[:end].split()[-1] for line in lines[head + 3 :][:2]] == ["0.1", "12"]
+
+
+def test_tones_are_colours() -> None:
+    lines = printed(TABLE, 160, force_terminal=True, color_system="standard")
+    assert any("\x1b[31mrank=1" in line for line in lines)
+
+
+def test_it_waits_for_nothing_heavy() -> None:
+    code = (
+        "import sys, dualml.report.page.terminal\n"
+        "bad = {'numpy', 'markupsafe', 'pydantic', 'rich'} & set(sys.modules)\n"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,145 @@
+"""The conformance suite on a backend that it has never heard of: right, wrong, and minimal."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_third_backend import MINIMAL
+from third import Edit, install, path_with
+
+from dualml.machine import thread_variables
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def suite(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The suite, or some of its tests, on this backend alone."""
+    own = {"PYTHONPATH": path_with(site), "DUALML_CONFORMANCE": "single"}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *words],
+        cwd=ROOT,
+        env={**os.environ, **thread_variables(1), **own},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def in_files(words: str) -> list[str]:
+    """``"optim layers -k tanh"`` → files of the suite and options."""
+    files, _, chosen = words.partition(" -k ")
+    paths = [f"tests/conformance/test_{name}.py" for name in files.split()]
+    return [*paths, *(["-k", chosen] if chosen else [])]
+
+
+@pytest.mark.timeout(900)
+def test_a_right_backend_passes_all_of_it(tmp_path: Path) -> None:
+    """Skipped is what it says that it has not."""
+    done = suite(install(tmp_path), "tests/conformance", "--timeout=600")
+    assert done.returncode == 0, done.stdout[-3000:]
+    skipped = set(re.findall(r"^SKIPPED \[\d+\] \S+: (.*)$", done.stdout, re.M))
+    assert skipped == {
+        "this backend cannot train in parallel by itself",
+        "this backend cannot send gradients while others are computed",
+    }
+
+
+def test_a_minimal_backend_passes_what_it_says_that_it_has(tmp_path: Path) -> None:
+    done = suite(install(tmp_path, MINIMAL), *in_files("layers native -k not vit"))
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "this backend cannot train a part of a model" in done.stdout
+    assert "this backend cannot take an update apart" in done.stdout
+
+
+#: Mistake → where, and the tests that must see it.
+WRONG: dict[str, tuple[Edit, str]] = {
+    "a flipped sign in a rule": (
+        (
+            "optim.py",
+            "g = g + r.momentum * b if r.nesterov",
+            "g = g - r.momentum * b if r.nesterov",
+        ),
+        "optim -k nesterov",
+    ),
+    "a rate that ignores its schedule": (
+        ("training.py", "self.recipe.rate(step)", "self.recipe.rule.lr"),
+        "training -k twenty and cosine and sgd",
+    ),
+    "a flipped sign in a layer's backward pass": (
+        ("values.py", "self.map(y, 1 - y * y)", "self.map(y, 1 + y * y)"),
+        "layers -k output and sequence",
+    ),
+    "a bias added up over the wrong axes": (
+        ("values.py", "axis=tuple(range(extra))", "axis=tuple(range(1, extra + 1))"),
+        "layers -k output and sequence",
+    ),
+    "a sum for the mean of a loss": (
+        ("network.py", "- picked).mean(0)", "- picked).sum(0)"),
+        "layers -k output and position",
+    ),
+    "the masks of the update before": (
+        ("training.py", "self.now + 1", "self.now"),
+        "layers -k masks",
+    ),
+    "a shifted batch": (
+        ("training.py", "self.recipe.x[batch]", "self.recipe.x[batch - 1]"),
+        "training -k trace and softmax",
+    ),
+    "chunks that count alike": (
+        ("training.py", "np.float32(share))]", "np.float32(0.25))]"),
+        "training -k chunks",
+    ),
+    "stale state after a checkpoint": (
+        ("optim.py", "start = state if step else", "start = state if step < 0 else"),
+        "training -k checkpoint and sgd",
+    ),
+    "weights that are no copies": (
+        ("training.py", "{name: w.copy() for name, w in self.own", "{n: w for n, w in self.own"),
+        "training -k copies",
+    ),
+    "a look that changes something": (
+        ("training.py", "*self.gradient(batch))", "self.step(batch, self.now + 1), {})"),
+        "training -k looking",
+    ),
+    "a mean for a sum of ranks": (
+        ("communicator.py", "return OPS[op](a, b)", "return OPS[op](a, b) / (1 + (op == 'sum'))"),
+        "communicator -k 2-all_reduce-float32",
+    ),
+    "ranks in the wrong order": (
+        (
+            "communicator.py",
+            "[self.ranks[r] for r in ranks]",
+            "[self.ranks[r] for r in ranks[::-1]]",
+        ),
+        "communicator -k 3-subgroup",
+    ),
+    "messages that overtake one another": (
+        ("communicator.py", "] = queue.Queue()", "] = queue.LifoQueue()"),
+        "communicator -k 2-order_of_messages",
+    ),
+    "a collective that is said to be there and is not": (
+        ("communicator.py", 'How("composed", "', 'How("native", "'),
+        "communicator -k 2-broadcast-float32",
+    ),
+    "a gradient without its rank's share": (
+        ("training.py", "np.float32(factor) * bucket", "bucket"),
+        "parallel -k 2 and mean",
+    ),
+    "micro-batches that replace one another": (
+        ("stage.py", "self.sums[name] += g", "self.sums[name] = g"),
+        "split -k whole_one and gpipe",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_backend_fails(tmp_path: Path, mistake: str) -> None:
+    edit, words = WRONG[mistake]
+    done = suite(install(tmp_path, [edit]), "-x", *in_files(words))
+    assert done.returncode == 1, done.stdout[-3000:]  # tests failed: not an error of another kind

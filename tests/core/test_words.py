@@ -1,0 +1,47 @@
+"""The two languages: equal keys, equal values inside the sentences, each in its own script."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import string
+
+import pytest
+
+from dualml.words import both, phrases, table
+
+PACKAGES = [
+    name
+    for name in ("dualml.words", "dualml_torch.words", "dualml_ms.words")
+    if importlib.util.find_spec(name.partition(".")[0])
+]
+CHINESE = re.compile(r"[\u4e00-\u9fff\uff00-\uffef\u3000-\u303f]")
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_languages_have_the_same_keys_and_values(package: str) -> None:
+    english, chinese = (table(lang, package=package) for lang in ("en", "zh"))
+    assert english.keys() == chinese.keys()
+    for key, text in english.items():
+        assert not CHINESE.search(text), key
+    differ = {k for k, text in english.items() if fields(text) != fields(chinese[k])}
+    assert differ <= {
+        "notice.text",
+        "notice.images",
+        "doctor.says.isa_not_needed",
+    }  # no English inside Chinese
+
+
+def test_a_section_is_looked_up_by_the_rest_of_its_keys() -> None:
+    assert phrases("en", "notice")["offline"] == table("en")["notice.offline"]
+    assert phrases("zh", "nothing of that name") == {}
+
+
+def test_both_languages_at_once() -> None:
+    texts = both("notice.not_set", name="emotion")
+    assert texts["en"] == "emotion cannot be downloaded, and DUALML_DATA is not set"
+    assert CHINESE.search(texts["zh"])

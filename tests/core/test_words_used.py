@@ -1,0 +1,136 @@
+"""Every text is used somewhere, and every text that is asked for exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from dualml.report.topics import REFERENCE, topics
+from dualml.words import table
+
+ROOT = Path(__file__).resolve().parents[2] / "dualml"
+#: Sections whose keys are looked up by a prefix that is handed on.
+HANDED_ON = (
+    "figure.then",
+    "part_of_update",
+    "scaling.part",
+    "scaling.short",
+    "batch.series",
+    "help",
+    "causes",
+)
+FORMS = re.compile(r"\.(one|other)$")
+
+
+class Source:
+    """The literals of a file, its f-strings as patterns, and the topic of its sentences."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.tree = path, ast.parse(path.read_text("utf-8"))
+        inside = {part for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr)
+                  for part in f.values}  # fmt: skip
+        self.literals = {
+            n.value
+            for n in ast.walk(self.tree)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and n not in inside
+        }
+        self.patterns = {pattern(f) for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr)}
+        self.topics = {
+            call.args[1].value
+            for call in calls(self.tree)
+            if name(call) == "Notes" and len(call.args) > 1
+            and isinstance(call.args[1], ast.Constant)
+        }  # fmt: skip
+
+
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (n for n in ast.walk(tree) if isinstance(n, ast.Call))
+
+
+def name(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def pattern(f: ast.JoinedStr) -> str:
+    """``topic.{name}`` → a regular expression for the keys it can become."""
+    part = r"[\w-]+"
+    return "".join(re.escape(v.value) if isinstance(v, ast.Constant) else part for v in f.values)
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    return tuple(Source(path) for path in sorted(ROOT.rglob("*.py")))
+
+
+def used() -> tuple[set[str], list[str]]:
+    """Keys that are named, and patterns of those that are put together."""
+    keys: set[str] = set()
+    patterns: set[str] = set()
+    for source in sources():
+        keys |= source.literals
+        for text in source.literals:
+            column, _, unit = text.strip("`").partition(":")
+            keys |= {f"column.{column}", f"unit.{unit}", f"count.{text}"}
+            keys |= {f"say.{topic}.{text}" for topic in source.topics}
+        patterns |= {p for p in source.patterns if re.match(r"[a-z_]{2,}\\\.", p)}
+        for call in calls(source.tree):
+            if name(call) == "phrases" and isinstance(call.args[-1], ast.Constant):
+                patterns.add(re.escape(call.args[-1].value) + r"\..+")
+            if name(call) in ("say", "warn") and isinstance(call.args[0], ast.JoinedStr):
+                key = pattern(call.args[0])
+                patterns |= {rf"say\.{topic}\.{key}" for topic in source.topics}
+    patterns -= {r"topic\.[\w-]+", r"intro\.[\w-]+"}  # of any topic: those there are
+    keys |= {f"{text}.{topic.name}" for topic in topics() for text in ("topic", "intro")}
+    keys |= {f"intro.{part}" for part in REFERENCE}
+    return keys, [*patterns, *(re.escape(section) + r"\..+" for section in HANDED_ON)]
+
+
+def test_every_text_is_used() -> None:
+    keys, patterns = used()
+    whole = re.compile("|".join(f"(?:{p})" for p in patterns))
+    idle = [
+        key
+        for key in table("en")
+        if not any(k in keys or whole.fullmatch(k) for k in (key, FORMS.sub("", key)))
+    ]
+    assert not idle, "\n".join(idle)
+
+
+def test_every_text_that_is_asked_for_exists() -> None:
+    texts = table("en")
+    missing = [
+        (source.path.name, key)
+        for source in sources()
+        for key in asked(source)
+        if not (key in texts or f"{key}.one" in texts)
+    ]
+    assert missing == []
+
+
+def asked(source: Source) -> Iterator[str]:
+    """Keys that stand whole in calls."""
+    for call in calls(source.tree):
+        first = call.args[0] if call.args else None
+        if name(call) == "columns":
+            specs = [a.value for a in ast.walk(call) if isinstance(a, ast.Constant)]
+            yield from (f"column.{s.strip('`').partition(':')[0]}" for s in specs if s)
+        if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
+            continue
+        if name(call) in ("words", "plural") and "." in first.value:
+            yield first.value
+        elif name(call) == "count" and len(call.args) == 2 and "words" in ast.unparse(call.func):
+            yield f"count.{first.value}"
+        elif name(call) in ("say", "warn") and len(source.topics) == 1:
+            (topic,) = source.topics
+            yield f"say.{topic}.{first.value}"
+
+
+def test_the_search_notices() -> None:
+    keys, patterns = used()
+    assert "page.footer" in keys
+    assert any(re.fullmatch(p, "verdict.anything") for p in patterns)
+    assert not any(re.fullmatch(p, "nothing.of_the_kind") for p in patterns)
+    assert "say.speed.ratio" in {k for s in sources() for k in asked(s)}

@@ -1,0 +1,59 @@
+"""What the MindSpore backend can do beyond the minimum, and what it says of the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mindspore")
+
+from conformance import native
+
+from dualml.backend import (
+    Divisible,
+    Grouping,
+    NativeParallel,
+    Observable,
+    Overlapping,
+    Replicable,
+    Staging,
+    backends,
+)
+from dualml.errors import Unsupported
+from dualml.split.remote import RemoteCalls
+
+
+def backend() -> Any:
+    return backends()["mindspore"].create("cpu", 1)
+
+
+@pytest.mark.parametrize("kind", [Observable, Divisible, NativeParallel])
+def test_a_training_has(kind: Any) -> None:
+    training = backend().training(native.recipe())
+    assert training.ability(kind) is training
+
+
+@pytest.mark.parametrize("kind", [Grouping, Staging])
+def test_the_backend_has(kind: Any) -> None:
+    assert isinstance(backend().ability(kind), kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(Overlapping, "one by one on a CPU"), (Replicable, "no training by replicas")],
+)
+def test_what_a_training_lacks(kind: Any, reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        backend().training(native.recipe()).ability(kind)
+
+
+def test_it_cannot_call_stages_and_says_what_runs_instead() -> None:
+    with pytest.raises(Unsupported, match='no remote procedure calls; engine = "messages" runs'):
+        backend().ability(RemoteCalls)
+
+
+def test_the_records_name_what_sends() -> None:
+    from dualml_ms.native import MindSporeNative
+
+    assert MindSporeNative.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"

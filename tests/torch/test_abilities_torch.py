@@ -1,0 +1,53 @@
+"""What the PyTorch backend can do beyond the minimum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conformance import native  # noqa: E402
+
+from dualml.backend import (  # noqa: E402
+    Divisible,
+    Grouping,
+    NativeParallel,
+    Observable,
+    Overlapping,
+    Replicable,
+    Staging,
+    backends,
+)
+from dualml.errors import Unsupported  # noqa: E402
+from dualml.split.remote import RemoteCalls  # noqa: E402
+
+
+def backend() -> Any:
+    return backends()["torch"].create("cpu", 1)
+
+
+@pytest.mark.parametrize("kind", [Observable, Divisible, Overlapping, NativeParallel, Replicable])
+def test_a_training_has(kind: Any) -> None:
+    training = backend().training(native.recipe())
+    assert training.ability(kind) is training
+
+
+@pytest.mark.parametrize("kind", [Grouping, Staging, RemoteCalls])
+def test_the_backend_has(kind: Any) -> None:
+    assert isinstance(backend().ability(kind), kind)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="there are GPUs")
+def test_replicas_need_several_gpus() -> None:
+    with pytest.raises(Unsupported, match="needs two GPUs; there are"):
+        backend().training(native.recipe()).replicas()
+
+
+def test_the_records_name_what_sends() -> None:
+    from dualml_torch.native import TorchNative
+    from dualml_torch.overlap import TorchOverlap
+
+    assert TorchNative.detail == "torch.nn.parallel.DistributedDataParallel"
+    assert "gradient hooks" in TorchOverlap.detail
