@@ -10,8 +10,9 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
 OUT ?= runs/$(firstword $(filter lab% rnn_ps,$(MAKECMDGOALS)) lab1)-$(shell date +%Y%m%d-%H%M%S)
 OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
+TOX = $(VENV)/bin/python .ci/tox.py
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps test test-fast lint types bench clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps test test-all test-fast faults golden lint types bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -26,16 +27,25 @@ lab1 lab2 lab3 lab4 rnn_ps:
 	if [ -f '$(OUT)/report.html' ]; then echo "report: $(OUT)/report.html"; fi; exit $$code
 
 test: $(VENV)/.tox  ## the whole test matrix (tox), each framework alone and both together
-	@$(VENV)/bin/tox run $(ARGS)
+	@$(TOX) run $(ARGS)
+
+test-all: $(VENV)/.tox  ## the same, with what takes long and proves little beyond it
+	@$(TOX) run $(ARGS) -- --slow
 
 test-fast: $(VENV)/.all  ## the core's tests only, in the development environment
-	@$(VENV)/bin/pytest -x tests/core $(ARGS)
+	@$(VENV)/bin/pytest -x -n 2 --dist loadfile --no-loadscope-reorder tests/core $(ARGS)
+
+faults: $(VENV)/.all  ## plant faults in core and backends, one at a time; every one must be caught
+	@$(VENV)/bin/python -m tests.faults $(ARGS)
+
+golden: $(VENV)/.all  ## small runs of every lab, held against what was recorded of them
+	@$(VENV)/bin/python -m tests.golden check $(ARGS)
 
 lint: $(VENV)/.tox  ## ruff: rules and format
-	@$(VENV)/bin/tox run -e lint
+	@$(TOX) run -e lint
 
 types: $(VENV)/.tox  ## mypy, strict, on the core
-	@$(VENV)/bin/tox run -e types
+	@$(TOX) run -e types
 
 bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="--quick")
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
@@ -59,5 +69,5 @@ $(VENV)/.all: pyproject.toml | $(VENV)/bin/python
 	@touch '$@'
 
 $(VENV)/.tox: | $(VENV)/bin/python
-	@$(PIP) 'tox>=4.20'
+	@$(PIP) 'tox>=4.20' tox-uv || $(PIP) 'tox>=4.20'
 	@touch '$@'
