@@ -15,14 +15,11 @@ import os
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from ourparallel import LR, Order, OurParallel, samples
+from ourparallel import Order, OurParallel, lenet, samples
 from ranks import on_ranks, paced, slowest
 from timing import Row, Times, row, take_turns
 
 from dualml.backend import backends
-from dualml.model import initial_weights, model
-from dualml.optim import Schedule, rule_from
 
 SIZE, EACH, STEPS = 2, 256, 16
 #: Smallest efficiency that is good.
@@ -35,14 +32,9 @@ class Alone:
     def __init__(self, comm: Any, x: Any, y: Any) -> None:
         self.rank = comm.rank
         self.backend = backends()[comm.backend].create("cpu", 1)
-        spec, rule = model("lenet"), rule_from({"name": "sgd", "lr": LR})
-        weights = initial_weights(spec, 0)
-        self.training = self.backend.training(
-            spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS
-        )
-        self.training.load(
-            weights, rule.init({name: w.astype(np.float64) for name, w in weights.items()}), 0
-        )
+        recipe = lenet(x, y)
+        self.training = self.backend.training(recipe)
+        self.training.load(recipe.weights, recipe.state(), 0)
         self.next, self.step = Order(len(y), EACH), 0
 
     def __call__(self) -> None:

@@ -9,12 +9,12 @@ from workload import dataset
 
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.scheme import scheme
-from dualml.backend import backends
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import Divisible, Overlapping, Recipe, backends
 from dualml.data import normalised
-from dualml.experiment.aggregation import Aggregation
 from dualml.model import initial_weights, model
-from dualml.optim import Schedule, rule_from
-from dualml.runner.ranks import TOGETHER
+from dualml.optim import SGD
+from dualml.worker.ranks import TOGETHER
 
 BATCH, LR = 64, 0.05
 #: Updates of a round: the losses of so many are read together, in a trial as in the other loops.
@@ -25,6 +25,14 @@ def samples() -> tuple[Any, Any]:
     """Normalised training images and labels."""
     data = dataset()
     return normalised(data.train_x, data.mean, data.std), data.train_y
+
+
+def lenet(x: Any, y: Any) -> Recipe:
+    """LeNet and SGD."""
+    spec = model("lenet")
+    return Recipe(
+        spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x, y=y, updates=STEPS
+    )
 
 
 class Order:
@@ -54,17 +62,15 @@ class OurParallel:
         overlap: bool = False,
     ) -> None:
         backend = backends()[comm.backend].create("cpu", 1)
-        spec, rule = model("lenet"), rule_from({"name": "sgd", "lr": LR})
-        weights = initial_weights(spec, 0)
-        training = backend.training(
-            spec, weights, rule, Schedule(), "cross_entropy", x, y, updates=STEPS
-        )
-        buckets, settings = layout(spec.parameters()), Aggregation(overlap=overlap)
-        pieces = training.overlapping(buckets, comm) if overlap else training.pieces(buckets)
+        recipe = lenet(x, y)
+        training = backend.training(recipe)
+        buckets, settings = layout(recipe.spec.parameters()), Aggregation(overlap=overlap)
+        if overlap:
+            pieces = training.ability(Overlapping).overlapping(buckets, comm)
+        else:
+            pieces = training.ability(Divisible).pieces(buckets)
         self.parallel = scheme(settings)(backend, training, pieces, comm, settings)
-        self.parallel.load(
-            weights, rule.init({name: w.astype(np.float64) for name, w in weights.items()}), 0
-        )
+        self.parallel.load(recipe.weights, recipe.state(), 0)
         self.next, self.step, self.updates = Order(len(y), batch), 0, updates
 
     def __call__(self) -> None:

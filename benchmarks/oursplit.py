@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,15 @@ from ourparallel import Order, samples
 from ranks import paced
 from timing import Times, take_turns
 
-from dualml.backend import backends
+from dualml.backend import Recipe, backends
 from dualml.model import initial_weights, model
 from dualml.model.spec import Linear, MeanPool, ModelSpec, Rows, Tanh
-from dualml.optim import Schedule, rule_from
-from dualml.split.executor import Executor
-from dualml.split.horizontal import Segment
+from dualml.optim import SGD
 from dualml.split.plan import SplitPlan, split_plan
+from dualml.split.remote import RemoteCalls
 from dualml.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4
-RULE = rule_from({"name": "sgd", "lr": LR})
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
 
 
@@ -38,17 +37,21 @@ def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
     return ModelSpec("even", (1, 28, 28), tuple(layers))
 
 
+def recipe_of(spec: ModelSpec, x: Any, y: Any, updates: int) -> Recipe:
+    """SGD from the same weights."""
+    weights = initial_weights(spec, 0)
+    return Recipe(spec=spec, weights=weights, rule=SGD(lr=LR), x=x, y=y, updates=updates)
+
+
 class Updates:
     """Updates of a split model, whose losses are read together."""
 
     training: Any
 
-    def begin(self, spec: ModelSpec, samples: int, batch: int, updates: int) -> None:
+    def begin(self, recipe: Recipe, batch: int) -> None:
         """From the same weights whoever trains them."""
-        weights = initial_weights(spec, 0)
-        fresh = RULE.init({n: w.astype(np.float64) for n, w in weights.items()})
-        self.training.load(dict(weights), fresh, 0)
-        self.next, self.step, self.updates = Order(samples, batch), 0, updates
+        self.training.load(recipe.weights, recipe.state(), 0)
+        self.next, self.step, self.updates = Order(len(recipe.y), batch), 0, recipe.updates
 
     def __call__(self) -> None:
         lazy = []
@@ -77,29 +80,23 @@ class OurSplit(Updates):
     ) -> None:
         backend = backends()[comm.backend].create("cpu", 1)
         spec = model(name) if isinstance(name, str) else name
-        plan = split_plan(spec, comm.size, **split)
-        views = plan.views(comm.rank)[0]
-        segments = [item for view in views for item in view.items if isinstance(item, Segment)]
-        stage = backend.stage(
-            segments, first=views[0].stage == 0, last=views[-1].stage == len(plan.stages) - 1,
-            rule=RULE, schedule=Schedule(), loss="cross_entropy", x=x, y=y, updates=updates,
-        )  # fmt: skip
-        self.executor = Executor(plan, comm, stage)
-        self.training = SplitTraining(backend, plan, comm, stage, x, y, self.executor)
-        self.begin(spec, len(y), batch, updates)
+        plan, recipe = split_plan(spec, comm.size, **split), recipe_of(spec, x, y, updates)
+        self.training = SplitTraining(backend, plan, comm, recipe)
+        self.executor = self.training.executor
+        self.begin(recipe, batch)
 
 
 class OurRpc(Updates):
     """The same two stages, called by the framework's remote procedure calls."""
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
-        spec = model(name)
-        plan = split_plan(spec, comm.size, engine="rpc", place=[0, 1])
-        self.training = backends()[comm.backend].create("cpu", 1).rpc(
-            plan, comm, rule=RULE, schedule=Schedule(), loss="cross_entropy", x=x, y=y,
-            updates=updates,
-        )  # fmt: skip
-        self.begin(spec, len(y), batch, updates)
+        backend, recipe = (
+            backends()[comm.backend].create("cpu", 1),
+            recipe_of(model(name), x, y, updates),
+        )
+        plan = split_plan(recipe.spec, comm.size, engine="rpc", place=[0, 1])
+        self.training = backend.ability(RemoteCalls).rpc(plan, comm, recipe)
+        self.begin(recipe, batch)
 
 
 class OurWhole:
@@ -107,13 +104,9 @@ class OurWhole:
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
         self.rank, self.backend = comm.rank, backends()[comm.backend].create("cpu", 1)
-        spec = model(name)
-        weights = initial_weights(spec, 0)
-        self.training = self.backend.training(
-            spec, weights, RULE, Schedule(), "cross_entropy", x, y, updates=updates, chunk=batch
-        )
-        fresh = RULE.init({n: w.astype(np.float64) for n, w in weights.items()})
-        self.training.load(dict(weights), fresh, 0)
+        recipe = replace(recipe_of(model(name), x, y, updates), chunk=batch)
+        self.training = self.backend.training(recipe)
+        self.training.load(recipe.weights, recipe.state(), 0)
         self.next, self.step, self.updates = Order(len(y), batch), 0, updates
 
     def __call__(self) -> None:
@@ -137,8 +130,8 @@ class Transfers:
                     for _ in range(link.messages)]  # fmt: skip
         self.into = [(link.source, self.floats(link.nbytes // link.messages)) for link in came
                      for _ in range(link.messages)]  # fmt: skip
-        self.met = [self.floats(m.nbytes // m.calls) for m in plan.meetings(batch)
-                    for _ in range(m.calls)]  # fmt: skip
+        self.collectives = [self.floats(c.nbytes // c.calls) for c in plan.collectives(batch)
+                    for _ in range(c.calls)]  # fmt: skip
 
     def floats(self, nbytes: int) -> Any:
         return self.comm.tensor(np.zeros(nbytes // 4, np.float32))
@@ -149,7 +142,7 @@ class Transfers:
                 asked = self.comm.irecv(buffer, source)
                 self.comm.isend(x, target).wait()
                 asked.wait()
-            for x in self.met:
+            for x in self.collectives:
                 self.comm.all_reduce(x, inplace=True)
 
 

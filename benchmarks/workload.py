@@ -13,9 +13,10 @@ from dualml.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load as load_experiment
 from dualml.experiment.plan import Plan
-from dualml.runner.guards import check_losses
-from dualml.runner.records import Records
-from dualml.runner.trial import Samples, Trial
+from dualml.experiment.samples import Samples
+from dualml.store.records import Records
+from dualml.worker.guards import check_losses
+from dualml.worker.trial import Trial
 
 ARMS = ("sgd", "adam")
 TRAIN, TEST = 60_000, 10_000
@@ -63,7 +64,7 @@ class OurLoop:
         self.trial = Trial(plan, arm, 0, backend, samples, folder, lambda **event: None)
         self.trial.warm_up()
         self.rule = self.trial.rule
-        self.records = Records(folder / "rank0.jsonl")
+        self.records = Records(folder)
         self.steps, self.done = steps, 0
 
     def __call__(self) -> float:

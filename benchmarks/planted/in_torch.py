@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from dualml.model import spec
+from dualml.optim import Schedule
 from dualml_torch import split, training
 from dualml_torch.model import LOSSES, modules, network
 from dualml_torch.optim import adam, base, rmsprop
@@ -75,10 +77,10 @@ def set_rate(name: str) -> None:
     right = Training.update
 
     def update(self: Any, step: int) -> None:
-        kept, self.schedule = self.schedule, type(self.schedule)()
+        kept, self.recipe = self.recipe, replace(self.recipe, schedule=Schedule())
         default_rate(self)
         right(self, step)
-        self.schedule = kept
+        self.recipe = kept
 
     Training.update = update
 

@@ -72,10 +72,11 @@ def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dic
     Args:
         files: contents of the ``envelope.json`` of every backend of one arm and seed.
     """
-    from dualml.parity.envelope import Envelope, believed
+    from dualml.parity.envelope import believed
     from dualml.parity.pairs import FLOOR, reach, widest, widest_loss
+    from dualml.store.envelope import Envelope
 
-    drawn = believed([Envelope(told) for told in files], OUTPUT)
+    drawn = believed([Envelope.restore(told) for told in files], OUTPUT)
     horizon = min(len(envelope.loss) for envelope in drawn)
     width_at, loss = widest(drawn, horizon), widest_loss(drawn, horizon)
     named: dict[tuple[str, int], list[str]] = {}

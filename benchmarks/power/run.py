@@ -100,8 +100,8 @@ def change_jobs(run: Path, seeds: Sequence[int]) -> Iterator[Record]:
 
 def ranks(run: Path, folder: Path) -> list[Record]:
     """Four ranks in every order of summation against one, of the same framework."""
-    from dualml.experiment.saved import restore
-    from dualml.parity.trajectory import read_trajectory
+    from dualml.store.plan import restore
+    from dualml.store.trajectory import read_trajectory
 
     out = folder / "ranks"
     words = [sys.executable, "-m", "dualml", "run", str(rank_experiment(folder))]
@@ -112,13 +112,13 @@ def ranks(run: Path, folder: Path) -> list[Record]:
     if done.returncode not in (0, 3):
         raise SystemExit(f"ranks: {done.stderr[-3000:]}")
     plan, rows = restore(out / "plan"), []
-    names = list(plan.spec_of(plan.experiment.arms["adam-ring"]).parameters())
+    shapes = plan.spec_of(plan.experiment.arms["adam-ring"]).parameters()
     for backend in FRAMEWORKS:
         for name in plan.experiment.arms:
             for seed in range(RANK_SEEDS):
                 arm, strategy = name.split("-")
                 base, drawn = usual_and_envelopes(run, arm, backend, seed, RANK_UPDATES)
-                there = read_trajectory(usual_folder(out, name, backend, seed), backend, names)
+                there = read_trajectory(usual_folder(out, name, backend, seed), backend, shapes)
                 told = compared(base, shortened(there, None, RANK_UPDATES), drawn)
                 rows.append({"backend": backend, "group": "ranks", "change": f"4 ranks, {strategy}",
                              "arm": arm, "seed": seed, **told})  # fmt: skip
@@ -141,9 +141,10 @@ def pairs(run: Path, seeds: Sequence[int]) -> list[Record]:
 def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
     """For each arm: margin × envelope of every phase, and the error of the step size that shows at
     update 1: threshold × ‖θ‖ / ‖step‖ of the most sensitive tensor; medians over the seeds."""
-    from dualml.experiment.saved import restore
-    from dualml.parity.envelope import Envelope, believed
+    from dualml.parity.envelope import believed
     from dualml.parity.pairs import FLOOR, widest
+    from dualml.store.envelope import Envelope
+    from dualml.store.plan import restore
 
     plan, found = restore(run / "plan"), {}
     for arm in RULES:
@@ -151,7 +152,8 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
         for seed in seeds:
             files = [envelope_file(run, arm, backend, seed) for backend in FRAMEWORKS]
             tables.append(thresholds(files))
-            width_at = widest(believed([Envelope(told) for told in files], OUTPUT), UPDATES)
+            drawn = believed([Envelope.restore(told) for told in files], OUTPUT)
+            width_at = widest(drawn, UPDATES)
             begin = plan.initial(seed, plan.experiment.arms[arm])
             end = usual(run, arm, "torch", seed, 1).tensors
             rates.append(min(
@@ -172,7 +174,7 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
 def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
     """The figures so far, more each time."""
     from dualml.machine import cpu_model
-    from dualml.runner.execute import Request, prepare
+    from dualml.session.execute import Request, prepare
 
     run, numbers = folder / "run", list(range(seeds))
     few = numbers[:CHANGE_SEEDS]

@@ -17,12 +17,12 @@ def usual_folder(run: Path, arm: str, backend: str, seed: int) -> Path:
 
 def usual(run: Path, arm: str, backend: str, seed: int, horizon: int = UPDATES) -> Any:
     """The usual trial, read back as if its horizon had been this one."""
-    from dualml.experiment.saved import restore
-    from dualml.parity.trajectory import read_trajectory
+    from dualml.store.plan import restore
+    from dualml.store.trajectory import read_trajectory
 
     plan = restore(run / "plan")
-    names = list(plan.spec_of(plan.experiment.arms[arm]).parameters())
-    found = read_trajectory(usual_folder(run, arm, backend, seed), backend, names)
+    shapes = plan.spec_of(plan.experiment.arms[arm]).parameters()
+    found = read_trajectory(usual_folder(run, arm, backend, seed), backend, shapes)
     return shortened(found, envelope_file(run, arm, backend, seed), horizon)
 
 
@@ -41,7 +41,7 @@ def envelope_file(run: Path, arm: str, backend: str, seed: int) -> Record:
 
 
 def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
-    from dualml.parity.envelope import Envelope
+    from dualml.store.envelope import Envelope
 
     kept = {k: v for k, v in trajectory.tensors.items() if int(k.split("/")[1]) <= horizon}
     return replace(
@@ -49,20 +49,16 @@ def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
         losses=trajectory.losses[:horizon],
         tensors=kept,
         data={step: digest for step, digest in trajectory.data.items() if step <= horizon},
-        envelope=None if drawn is None else Envelope(cut(drawn, horizon)),
+        envelope=None if drawn is None else Envelope.restore(cut(drawn, horizon)),
     )
 
 
 def compared(a: Any, b: Any, envelopes: list[Any]) -> Record:
     """The verdict on two trajectories; ``all_draws``: were every draw believed."""
-    from dualml.parity.envelope import Envelope
     from dualml.parity.pairs import compare
 
     found = compare(a, b, MARGIN, envelopes)
-    bare = [
-        Envelope({key: drawn.describe()[key] for key in ("draws", "loss", "tensors")})
-        for drawn in envelopes
-    ]
+    bare = [replace(drawn, plain_loss=None, plain_tensors={}) for drawn in envelopes]
     naive = compare(a, b, MARGIN, bare)
     phases = found.get("phases", {})
     worst = max(phases, key=lambda phase: phases[phase]["ratio"], default=None)

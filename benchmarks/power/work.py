@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +16,10 @@ from power.trials import compared, usual, usual_and_envelopes, usual_folder
 def work(job: Record) -> list[Record]:
     """All tasks of a job; rows."""
     from dualml.backend import backends
-    from dualml.experiment.saved import restore
-    from dualml.runner.ranks import Workshop
-    from dualml.runner.worker import Runner
+    from dualml.store.plan import restore
+    from dualml.store.trial import JOB, Job
+    from dualml.worker.main import Runner
+    from dualml.worker.models import ModelCache
 
     if not job.get("mkldnn", True):
         import torch
@@ -33,16 +33,20 @@ def work(job: Record) -> list[Record]:
         for arm, seed in job["trials"]:
             folder = usual_folder(run, arm, job["backend"], seed)
             folder.mkdir(parents=True)
-            told = {"arm": arm, "seed": seed, "checkpoint_every": 1e9}
-            (folder / "job.json").write_text(json.dumps(told), "utf-8")
+            asked = Job(
+                arm=arm, backend=job["backend"], seed=seed, device="cpu", threads=job["threads"],
+                cores=0, rendezvous="auto", key="0", check=False, plan_hash=plan.hash,
+                checkpoint_every=1e9,
+            )  # fmt: skip
+            JOB.write(folder, asked)
             runner.trial(folder, backend, None)
         return []
-    from dualml.runner.trial import Trial
-    from dualml.runner.worker import samples_of
+    from dualml.experiment.samples import samples_of
+    from dualml.worker.trial import Trial
 
-    samples, workshop, rows = samples_of(plan), Workshop(), []
+    samples, models, rows = samples_of(plan), ModelCache(), []
     for arm, seed in job["trials"]:
-        trial = Trial(plan, arm, seed, backend, samples, run, Quiet(), 1e9, None, workshop)
+        trial = Trial(plan, arm, seed, backend, samples, run, Quiet(), 1e9, None, models)
         with_plants = job["task"] == "planted"
         rows += planted(run, trial, job["sizes"]) if with_plants else [changed(run, trial, job)]
     return rows
@@ -69,8 +73,8 @@ class Follower:
 
     def to(self, last: int) -> Any:
         """The trajectory up to this update."""
-        from dualml.parity.trajectory import Trajectory
-        from dualml.runner.capture import after, before
+        from dualml.store.trajectory import Trajectory
+        from dualml.worker.capture import after, before
 
         trial, training, lazy = self.trial, self.trial.training, []
         for step in range(self.step + 1, last + 1):
