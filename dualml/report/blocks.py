@@ -58,12 +58,14 @@ Cells: TypeAlias = list[Cell | str]
 
 @dataclass(frozen=True)
 class Column:
-    """``key`` names the column in data; ``show`` says how its cells are set."""
+    """``key`` names the column in data; ``show`` says how its cells are set; ``measure`` names the
+    unit, the same in all languages."""
 
     key: str
     label: str
     unit: str = ""
     show: Show = "text"
+    measure: str = ""
 
 
 @dataclass(frozen=True)

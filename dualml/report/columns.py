@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dualml.report.blocks import Cell, Column, Show, Table, Tone
 from dualml.store.run import Comparison, Trial
 from dualml.words import Words, numbers
 
-Line: TypeAlias = Sequence[Cell | str]
+if TYPE_CHECKING:
+    from dualml.report.spread import Spread
+
+#: A row: texts as they are; numbers and means of seeds as the unit of their column asks, None as a
+#: dash.
+Line: TypeAlias = "Sequence[Cell | Spread | str | float | None]"
 
 STATUS_TONES: dict[str, Tone] = {
     "ok": "good",
@@ -27,32 +32,55 @@ VERDICT_TONES: dict[str, Tone] = {
 SIGNS: dict[Tone, str] = {"good": "✓", "near": "≈", "bad": "≠", "muted": "–", "": ""}
 
 
+def percent(x: Any) -> str:
+    """Without its sign, for columns that have it in their head."""
+    return numbers.percent(x).removesuffix(" %")
+
+
+#: How a column of a unit shows its numbers; of others as quantities. Times are in seconds.
+UNITS: Mapping[str, Callable[[Any], str]] = {
+    "percent": percent,
+    "relative": numbers.factor,
+    "milliseconds": numbers.ms,
+    "bytes": numbers.nbytes,
+}
+
+
 def table(
     words: Words, name: str, specs: Iterable[str | Column], rows: Iterable[Line], **values: Any
 ) -> Iterator[Table]:
     """With the caption ``table.NAME``; none without rows."""
-    lines = list(rows)
+    heads = columns(words, *specs)
+    lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
-        yield Table(name, words(f"table.{name}", **values), columns(words, *specs), lines)
+        yield Table(name, words(f"table.{name}", **values), heads, lines)
+
+
+def _cell(value: Cell | Spread | str | float | None, head: Column) -> Cell | str:
+    if isinstance(value, Cell | str):
+        return value
+    text = UNITS.get(head.measure, numbers.quantity)
+    return text(value) if value is None or isinstance(value, int | float) else value.cell(text)
 
 
 def columns(words: Words, *specs: str | Column) -> list[Column]:
     """```"`arm`"``` is a column of code, ``"seed:"`` of numbers, ``"train_s:seconds"`` of numbers
     with the unit ``unit.seconds``; labels are ``column.KEY``."""
-    made = []
+    heads = []
     for spec in specs:
         if isinstance(spec, Column):
-            made.append(spec)
+            heads.append(spec)
             continue
         key, colon, unit = spec.strip("`").partition(":")
         show: Show = "number" if colon else "code" if spec.startswith("`") else "text"
-        made.append(Column(key, words(f"column.{key}"), words.either(f"unit.{unit}", unit), show))
-    return made
+        label = words(f"column.{key}")
+        heads.append(Column(key, label, words.either(f"unit.{unit}", unit), show, unit))
+    return heads
 
 
 def number(words: Words, key: str, label: str, unit: str) -> Column:
     """A column of numbers whose label is made of names."""
-    return Column(key, label, words(f"unit.{unit}"), "number")
+    return Column(key, label, words(f"unit.{unit}"), "number", unit)
 
 
 def best(text: str, is_best: bool) -> Cell:
@@ -71,8 +99,3 @@ def verdict(c: Comparison, words: Words, *, why: bool = True) -> Cell:
     text = words.either(f"verdict.{c.verdict.replace(' ', '_')}", c.verdict)
     note = words.either(f"reason.{c.reason}", c.reason) if why else ""
     return Cell(f"{SIGNS[tone]} {text}", tone, note)
-
-
-def percent(x: Any) -> str:
-    """Without its sign, for columns that have it in their head."""
-    return numbers.percent(x).removesuffix(" %")

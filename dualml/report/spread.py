@@ -26,6 +26,10 @@ class Spread:
         low, high = (None if v is None else v * factor for v in (self.low, self.high))
         return Spread(self.mean * factor, low, high, self.seeds)
 
+    def cell(self, text: Callable[[float], str] = numbers.quantity) -> Cell:
+        """The mean, beneath it the interval."""
+        return Cell(text(self.mean), note=interval(self, text))
+
 
 def spread(values: Iterable[float | None]) -> Spread | None:
     """None where no value is known."""
@@ -66,7 +70,4 @@ def cell(
     s: Spread | None, scale: float = 1.0, text: Callable[[float], str] = numbers.quantity
 ) -> Cell:
     """The mean, beneath it the interval."""
-    if s is None:
-        return Cell(numbers.NONE)
-    scaled = s.scaled(scale)
-    return Cell(text(scaled.mean), note=interval(scaled, text))
+    return Cell(numbers.NONE) if s is None else s.scaled(scale).cell(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 import tomllib
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -15,8 +16,10 @@ from dualml.words import numbers
 LANGUAGES = ("en", "zh")
 
 
-class Words:
-    """Looks a text up by its dotted key and fills in the values.
+class Words(string.Formatter):
+    """Looks a text up by its dotted key and fills in the values, each written as the text says:
+    ``{p.step:ms}`` by a function of `dualml.words.numbers`, ``{n:count.update}`` with its noun,
+    ``{arms:join}`` as a list in prose.
 
     Args:
         lang: ``en`` or ``zh``.
@@ -38,7 +41,15 @@ class Words:
     def __call__(self, key: str, **values: Any) -> str:
         """The text of ``key``, an unknown key is an error of ours and raises `KeyError`."""
         text = self.table[key]
-        return text.format(**values) if values else text
+        return self.vformat(text, (), values) if values else text
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if spec == "join":
+            return self.join(list(value))
+        if spec.startswith("count."):
+            return self.count(spec.removeprefix("count."), value)
+        show = numbers.BY_NAME.get(spec)
+        return show(value) if show else str(super().format_field(value, spec))
 
     def either(self, key: str, default: str) -> str:
         """The text of ``key`` or, for names this version does not know, ``default``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 NONE = "–"
@@ -76,3 +77,10 @@ def mean(values: list[float | None]) -> float | None:
     """Mean of the numbers among ``values``; None when there is none."""
     kept = [v for v in values if v is not None and known(v)]
     return sum(kept) / len(kept) if kept else None
+
+
+#: As texts (`Words`) name them: ``{seconds:ms}``.
+BY_NAME: Mapping[str, Callable[[Any], str]] = {
+    show.__name__: show
+    for show in (quantity, ms, percent, loss, scientific, factor, nbytes, points)
+}

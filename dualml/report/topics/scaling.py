@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dualml.parity.statistics import ENOUGH
 from dualml.report import families, keys, ranks
 from dualml.report.blocks import Block, Card, Cell, Formula, Item, Notice, Prose, Table
-from dualml.report.columns import columns, percent
+from dualml.report.columns import Line as Row
+from dualml.report.columns import table
 from dualml.report.families import STRONG, WEAK, Family
 from dualml.report.figure import Axis, Bar, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.notes import Notes
@@ -23,7 +24,7 @@ from dualml.report.scaling import (
     places,
     reason,
 )
-from dualml.report.spread import cell, interval
+from dualml.report.spread import interval
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -60,7 +61,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from _speedup_table(points, words)
     if any(p.parts for p in shown):
         yield _parts_figure(run, words, shown)
-    yield _times_table(points, words)
+    yield from _times_table(points, words)
 
 
 def _cards(run: Run, words: Words) -> Iterator[Card]:
@@ -87,58 +88,43 @@ def _cards(run: Run, words: Words) -> Iterator[Card]:
 def _speedup_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
     """Speed-up, efficiency and what was to be expected; a dash and why where nothing of it was
     measured."""
-    spec = (
-        *("`arm`", "backend", "scaling", "ranks:count", "speedup:relative", "efficiency:percent"),
-        *("law:relative", "law_communicating:relative"),
-    )
     every = [p.family for p in points]
-    rows: list[list[Cell | str]] = [
+    head = ("`arm`", "backend", "scaling", "ranks:count", "speedup:relative", "efficiency:percent",
+            "law:relative", "law_communicating:relative")  # fmt: skip
+    rows: list[Row] = [
         [
             p.arm,
             p.backend,
             name(p.family, every, words, "scaling.short"),
-            str(p.n),
-            Cell(numbers.NONE, note=reason(p, words))
-            if p.why_not
-            else cell(p.speedup, text=numbers.factor),
-            cell(p.efficiency, text=percent),
-            numbers.factor(p.predicted),
-            numbers.factor(p.communicating),
+            p.n,
+            Cell(numbers.NONE, note=reason(p, words)) if p.why_not else p.speedup,
+            p.efficiency,
+            p.predicted,
+            p.communicating,
         ]
         for p in points
         if p.n > 1
     ]
-    if rows:
-        yield Table("speed-up", words("table.speedup"), columns(words, *spec), rows)
+    yield from table(words, "speed-up", head, rows)
 
 
-def _times_table(points: Sequence[Point], words: Words) -> Table:
+def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
     """Times, throughput and the share of communication; nothing here is a speed-up."""
-    spec = (
-        *("`arm`", "backend", "scaling", "ranks:count", "batch_rank:samples", "cores_used:count"),
-        *("step:milliseconds", "epoch:seconds", "throughput:samples_per_s"),
-        *("per_core:samples_per_s", "waiting:percent", "transferring:percent"),
-    )
+    head = ("`arm`", "backend", "scaling", "ranks:count", "batch_rank:samples", "cores_used:count",
+            "step:milliseconds", "epoch:seconds", "throughput:samples_per_s",
+            "per_core:samples_per_s", "waiting:percent", "transferring:percent")  # fmt: skip
     rows = [_times(p, [q.family for q in points], words) for p in points]
-    return Table("scaling", words("table.scaling"), columns(words, *spec), rows)
+    yield from table(words, "scaling", head, rows)
 
 
-def _times(p: Point, every: Sequence[Family], words: Words) -> list[Cell | str]:
+def _times(p: Point, every: Sequence[Family], words: Words) -> Row:
     whole = sum(p.parts.values())
     shares = [p.parts[part] / whole if whole else None for part in ("wait", "transfer") if p.parts]
     unknown = Cell(numbers.NONE, note=words("scaling.cores_unknown"))
+    family = name(p.family, every, words, "scaling.short")
     return [
-        p.arm,
-        p.backend,
-        name(p.family, every, words, "scaling.short"),
-        str(p.n),
-        numbers.quantity(p.batch),
-        unknown if p.room.used is None else str(p.room.used),
-        cell(p.step, 1e3),
-        cell(p.epoch),
-        cell(p.rate),
-        cell(p.per_core),
-        *(percent(share) for share in (shares or [None, None])),
+        *(p.arm, p.backend, family, p.n, p.batch, p.room.used or unknown),
+        *(p.step, p.epoch, p.rate, p.per_core, *(shares or [None, None])),
     ]
 
 
@@ -313,10 +299,6 @@ def _beside(p: Point, q: Point) -> bool:
     return p.family == q.family and p.backend == q.backend
 
 
-def _ms(seconds: float) -> str:
-    return numbers.quantity(1e3 * seconds)
-
-
 def _speedup(notes: Notes, words: Words, p: Point, one: Point, kind: str) -> None:
     """Faster, slower, or neither: an interval that holds 1 shows no difference."""
     if p.speedup is None or p.efficiency is None:
@@ -330,56 +312,25 @@ def _speedup(notes: Notes, words: Words, p: Point, one: Point, kind: str) -> Non
         key = "weak_alike" if alike else "weak"
     else:
         key = "alike" if alike else "faster" if p.speedup.mean >= base else "slower"
-    notes.say(
-        key,
-        kind=kind,
-        backend=p.backend,
-        n=p.n,
-        one=_ms(one.step.mean),
-        many=_ms(p.step.mean),
-        batch=numbers.quantity(p.batch),
-        speedup=numbers.factor(p.speedup.mean),
-        interval=ends and words("scaling.interval" if several else "scaling.range", values=ends),
-        efficiency=numbers.percent(p.efficiency.mean),
-    )
+    between = ends and words("scaling.interval" if several else "scaling.range", values=ends)
+    notes.say(key, p=p, one=one, kind=kind, interval=between)
 
 
 def _why(notes: Notes, p: Point, one: Point) -> None:
     """What makes an update longer than the n-th part of one rank's."""
     if "update" not in p.parts:
         return
-    gap = p.step.mean - one.step.mean / p.n
-    causes = {
-        "repeated": p.parts["update"] * (1 - 1 / p.n),
-        "wait": p.parts["wait"],
-        "transfer": p.parts["transfer"],
-        "between": p.parts["rest"],
-    }
-    left = gap - sum(causes.values())
-    notes.say(
-        "superlinear" if gap <= 0 else "why" if left >= 0 else "why_less",
-        backend=p.backend,
-        n=p.n,
-        one=_ms(one.step.mean / p.n),
-        gap=_ms(gap),
-        left=_ms(abs(left)),
-        **{cause: _ms(seconds) for cause, seconds in causes.items()},
-    )
+    ideal = one.step.mean / p.n
+    gap = p.step.mean - ideal
+    repeated = p.parts["update"] * (1 - 1 / p.n)
+    left = gap - repeated - sum(p.parts[part] for part in ("wait", "transfer", "rest"))
+    key = "superlinear" if gap <= 0 else "why" if left >= 0 else "why_less"
+    notes.say(key, p=p, one=ideal, gap=gap, repeated=repeated, left=abs(left))
 
 
 def _law(notes: Notes, p: Point) -> None:
     if p.predicted is not None and p.communicating is not None and p.speedup is not None:
-        notes.say(
-            "law",
-            backend=p.backend,
-            n=p.n,
-            update=_ms(p.parts["update"]),
-            sent=_ms(p.parts["wait"] + p.parts["transfer"]),
-            ideal=p.n,
-            law=numbers.factor(p.predicted),
-            communicating=numbers.factor(p.communicating),
-            speedup=numbers.factor(p.speedup.mean),
-        )
+        notes.say("law", p=p, sent=p.parts["wait"] + p.parts["transfer"])
 
 
 def _crowded(notes: Notes, words: Words, points: Sequence[Point]) -> None:
