@@ -19,6 +19,8 @@ WIDTH = 880
 
 Values: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 Kind: TypeAlias = Literal["arm", "backend", "series"]
+#: In the order in which their keys decide.
+KINDS: tuple[Kind, ...] = ("series", "arm", "backend")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Owner:
     series: str = ""
 
     def of(self, kind: Kind) -> str:
-        return {"arm": self.arm, "backend": self.backend, "series": self.series}[kind]
+        return str(getattr(self, kind))
 
 
 NOBODY = Owner()
@@ -113,7 +115,6 @@ class Bar:
     left: float = 0.0
     height: float = 0.66
     text: str = ""
-    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,22 +161,20 @@ class Arrow:
     text: str = ""
     dot: bool = False
     both: bool = False
-    hint: str = ""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Its lines are centred about y; ``dx``, ``dy`` in pixels. Beyond the axes it stays visible."""
+    """Its lines are centred about y; ``dy`` in pixels. Beyond the axes it stays visible."""
 
     x: float
     y: float
     text: str
     owner: Owner = NOBODY
     align: Literal["left", "center", "right"] = "left"
-    look: Literal["", "bold", "italic"] = ""
+    bold: bool = False
     muted: bool = False
     small: bool = False
-    dx: float = 0.0
     dy: float = 0.0
 
 

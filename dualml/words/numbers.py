@@ -47,7 +47,11 @@ def scientific(x: Any, digits: int = 2) -> str:
     if x == 0 or 1e-2 <= abs(x) < 1e3:
         return f"{x:.{digits}g}"
     mantissa, _, exponent = f"{x:.{digits - 1}e}".partition("e")
-    return f"{mantissa}×10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return f"{mantissa}×10{raised(int(exponent))}"
+
+
+def raised(exponent: int) -> str:
+    return str(exponent).translate(_SUPERSCRIPT)
 
 
 def factor(x: Any) -> str:

@@ -17,7 +17,7 @@ from dualml.report.blocks import Fold, walk
 from dualml.report.compose import compose
 from dualml.report.draw import css, draw, script
 from dualml.report.draw.scales import spoken
-from dualml.report.figure import Axis, Bar, Cells, Figure, Key, Line, Owner, Panel
+from dualml.report.figure import Axis, Bar, Box, Cells, Figure, Key, Line, Owner, Panel
 from dualml.store.load import load
 from dualml.words import Words
 
@@ -192,7 +192,8 @@ def test_the_keyboard_switches_and_walks(page: Browser) -> None:
 def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> None:
     """Also under names that could be markup, and what a hidden series leaves behind is silent."""
     evil = "<i>\"'&"
-    bars = [Bar(row, 3 + row, Owner(series=evil), left=1, hint="so;many" * row) for row in (0, 1)]
+    owner = Owner(series=evil)
+    bars = [Bar(0, 3, owner, left=1), Box(1, 0.7, 4, 0.6, owner, hint="so;many")]
     shown = Figure(
         "shapes", "", "shapes",
         [

@@ -73,7 +73,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
     "box": (Box(0, 0, 100, 10, text="3"), Box(0, 0, 1e-9, 1, text="3", tone=1, frame=True)),
     "cells": (Cells([[0, 1], [NAN, 2]], 2, "samples"), Cells(np.zeros((2, 2)), 0, "none", "–")),
     "arrow": (Arrow(0, 0, 1, 1, text="a", dot=True, both=True), Arrow(0, 0, 0, 0)),
-    "text": (Text(0, 0, "two\nlines", look="bold", small=True, align="center"),),
+    "text": (Text(0, 0, "two\nlines", bold=True, small=True, align="center"),),
     "rule": (Rule(1), Rule(1, 2), Rule(1, axis="x", dashed=True), Rule(1, 2, axis="x", faint=True)),
     "none": (),
 }
@@ -164,7 +164,8 @@ def test_names_from_run_folders_are_text(name: str) -> None:
     shown = Figure(
         name, name, name,
         [Panel([Line([1, 2], [1, 2], Owner(name, name, name), low=[0, 0], high=[9, 9]),
-                Bar(0, 1, Owner(series=name), text=name, hint=name), Text(1, 1, name)],
+                Bar(0, 1, Owner(series=name), text=name), Text(1, 1, name),
+                Box(0, 0, 1, 1, hint=name)],
                Axis(name), Axis(name, low=1), title=name)],
         [Key("arm", name, name), Key("series", name)],
     )  # fmt: skip

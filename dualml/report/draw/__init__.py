@@ -6,17 +6,15 @@ pointer; `standalone` makes a file of its own of it.
 
 from __future__ import annotations
 
-import re
 from importlib.resources import files
 
-from dualml.report.draw.axes import axes, head
+from dualml.report.draw.axes import axes
 from dualml.report.draw.layout import place
 from dualml.report.draw.legend import legend
 from dualml.report.draw.marks import ordered, svg
 from dualml.report.draw.palette import css
-from dualml.report.draw.places import Place
 from dualml.report.draw.styles import Styles
-from dualml.report.draw.text import attribute, number
+from dualml.report.draw.text import at, element, move, number
 from dualml.report.figure import Figure
 
 __all__ = ["css", "draw", "script", "standalone"]
@@ -28,22 +26,22 @@ LIBRARY = "vendor/d3-delaunay-6.0.4.min.js"
 
 def draw(figure: Figure) -> str:
     """The figure as an ``<svg>`` element, complete without scripts."""
-    shown = Styles(figure)
-    above, top = legend(figure, shown)
-    placed, height = place(figure, top)
+    styles = Styles(figure)
+    above, top = legend(figure, styles)
+    panels, height = place(figure, styles, top)
     parts = [above]
-    for k, p in enumerate(placed):
-        clip = re.sub(r"[^\w-]", "-", f"clip-{figure.name}-{k}")
-        where = Place(p.x, p.y, p.width, p.panel.height, shown, clip)
-        marks = "".join(svg(mark, where) for mark in ordered(p.panel.marks, shown))
-        parts += [head(p), axes(p, shown), where.area() if clip in marks else "", marks, "</g>"]
-    width = number(figure.width)
-    return (
-        f'<svg class="fig" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
-        f'{number(height)}" width="{width}" height="{number(height)}" role="img" '
-        f'style="--width: {width}px" '
-        f"aria-label={attribute(figure.alt)}>{''.join(parts)}</svg>"
-    )
+    for p in panels:
+        marks = "".join(svg(mark, p) for mark in ordered(p.panel.marks, styles))
+        parts.append(
+            element("g", axes(p), p.area() if p.clip in marks else "", marks, class_="panel",
+                    transform=move(p.left, p.top), data_size=at(p.width, p.height),
+                    data_x=p.panel.x.label, data_y=p.panel.y.label)
+        )  # fmt: skip
+    return element(
+        "svg", *parts, class_="fig", xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {number(figure.width)} {number(height)}", width=figure.width, height=height,
+        role="img", style=f"--width: {number(figure.width)}px", aria_label=figure.alt,
+    )  # fmt: skip
 
 
 def standalone(figure: Figure) -> str:

@@ -3,88 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 from dualml.report.draw import text
-from dualml.report.draw.layout import TICKS, Placed
 from dualml.report.draw.palette import SMALL
-from dualml.report.draw.styles import Styles
-from dualml.report.draw.text import number
+from dualml.report.draw.places import TICKS, Place
+from dualml.report.draw.text import number, path
 
 
-def axes(p: Placed, styles: Styles) -> str:
-    return "".join((*_x(p), *_y(p), *_title(p, styles)))
+def axes(p: Place) -> str:
+    return "".join((*_x(p), *_y(p), *_title(p)))
 
 
-def _x(p: Placed) -> Iterator[str]:
-    axis, height = p.panel.x, p.panel.height
+def _x(p: Place) -> Iterator[str]:
+    axis, end = p.panel.x, number(p.height)
     if axis.hidden:
         return
-    ticks, small = [(p.x(v), name) for v, name in p.x.ticks()], [p.x(v) for v in p.x.small()]
-    if axis.grid and not axis.names:
-        yield _strokes("c-grid", "".join(f"M{number(x)},0V{number(height)}" for x, _ in ticks))
+    ticks = [(p.x(v), name) for v, name in p.x.ticks()]
     if not axis.names:
-        ends = "".join(f"M{number(x)},{number(height)}v4" for x, _ in ticks)
-        ends += "".join(f"M{number(x)},{number(height)}v2.5" for x in small)
-        yield _strokes("c-line", f"M0,{number(height)}H{number(p.width)}{ends}")
+        if axis.grid:
+            yield path("".join(f"M{number(x)},0V{end}" for x, _ in ticks), "c-grid k-axis")
+        ends = "".join(f"M{number(x)},{end}v4" for x, _ in ticks)
+        ends += "".join(f"M{number(p.x(v))},{end}v2.5" for v in p.x.small())
+        yield path(f"M0,{end}H{number(p.width)}{ends}", "c-line k-axis")
     if p.x_ticks:
         edge = -1e9
         for x, name in ticks:  # a label that would touch the last one is left out
             half = text.width(name, SMALL) / 2
             if x - half >= edge + 3:
                 edge = x + half
-                lines = name.count("\n")
-                yield text.label(x, height + 13 + 6 * lines, name, align="center",
-                                 classes="small c-muted", size=SMALL)  # fmt: skip
+                y = p.height + 13 + 6 * name.count("\n")
+                yield text.label(x, y, name, "small c-muted", align="center")
     if axis.label and p.x_label:
-        y = height + p.below() - 9 if p.x_ticks else height + TICKS - 4
+        y = p.height + p.below() - 9 if p.x_ticks else p.height + TICKS - 4
         yield text.label(p.width / 2, y, text.cut(axis.label, p.before() + p.width), align="center")
 
 
-def _y(p: Placed) -> Iterator[str]:
-    axis = p.panel.y
+def _y(p: Place) -> Iterator[str]:
+    axis, end = p.panel.y, number(p.width)
     if not axis.hidden:
         ticks = [(p.y(v), name) for v, name in p.y.ticks()]
-        small = [p.y(v) for v in p.y.small()]
-        if axis.grid and not axis.names:
-            yield _strokes("c-grid", "".join(f"M0,{number(y)}H{number(p.width)}" for y, _ in ticks))
         if not axis.names:
+            if axis.grid:
+                yield path("".join(f"M0,{number(y)}H{end}" for y, _ in ticks), "c-grid k-axis")
             ends = "".join(f"M0,{number(y)}h-4" for y, _ in ticks)
-            ends += "".join(f"M0,{number(y)}h-2.5" for y in small)
-            yield _strokes("c-line", f"M0,0V{number(p.panel.height)}{ends}")
+            ends += "".join(f"M0,{number(p.y(v))}h-2.5" for v in p.y.small())
+            yield path(f"M0,0V{number(p.height)}{ends}", "c-line k-axis")
         if p.y_ticks:
-            color = "c-ink" if axis.names else "c-muted"
+            classes = f"small {'c-ink' if axis.names else 'c-muted'}"
             for y, name in ticks:
-                name = text.cut(name, p.room, SMALL)
-                yield text.label(-7, y, name, align="right", classes=f"small {color}", size=SMALL)
+                yield text.label(-7, y, text.cut(name, p.room, SMALL), classes, align="right")
         if axis.label and p.y_label:
-            at = 9 - p.before()
-            tall = p.panel.height + p.above() + p.below()
-            label = text.cut(axis.label, tall)
-            yield text.label(at, p.panel.height / 2, label, align="center", turned=True)
+            label = text.cut(axis.label, p.height + p.above() + p.below())
+            yield text.label(9 - p.before(), p.height / 2, label, align="center", turned=True)
     for row, beside in enumerate(axis.beside):
-        kept = text.cut(beside, p.room, SMALL)
-        yield text.label(p.width + 8, p.y(row), kept, classes="small c-muted", size=SMALL)
+        yield text.label(p.width + 8, p.y(row), text.cut(beside, p.room, SMALL), "small c-muted")
 
 
-def _title(p: Placed, styles: Styles) -> Iterator[str]:
+def _title(p: Place) -> Iterator[str]:
     if p.panel.title:
-        color = styles.style(p.panel.owner).color
+        color = p.styles.style(p.panel.owner).color
         title = text.cut(p.panel.title, p.width + p.after(), 1.08 * text.LETTER)  # bold is wider
-        yield text.label(0, -12, title, classes=f"bold c-{color}")
-
-
-def _strokes(color: str, d: str) -> str:
-    return f'<path class="{color} k-axis" d="{d}"/>' if d else ""
-
-
-def head(p: Placed) -> str:
-    """The opening tag of a panel, with what the script needs to know of it."""
-    labels = "".join(
-        f' data-{name}="{escape(axis.label)}"'
-        for name, axis in (("x", p.panel.x), ("y", p.panel.y))
-        if axis.label
-    )
-    size = f'data-size="{number(p.width)},{number(p.panel.height)}"'
-    move = f'transform="translate({number(p.left)} {number(p.top)})"'
-    return f'<g class="panel" {move} {size}{labels}>'
+        yield text.label(0, -12, title, f"bold c-{color}")

@@ -2,99 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from dualml.report.draw import markers, text
 from dualml.report.draw.palette import SMALL
-from dualml.report.draw.styles import Styles, marks
-from dualml.report.draw.text import attribute, number
-from dualml.report.figure import NOBODY, Band, Bar, Box, Cells, Figure, Key, Mark, Rule
+from dualml.report.draw.styles import Styles, marks, owner_of
+from dualml.report.draw.text import element, move
+from dualml.report.figure import Band, Bar, Box, Cells, Figure, Key, Mark, Rule
 
 ROW, SWATCH, BETWEEN = 22.0, 26.0, 18.0
 
 
-@dataclass(frozen=True)
-class Entry:
-    key: Key
-    sample: str
-    label: str
-    width: float
-
-
 def legend(figure: Figure, styles: Styles) -> tuple[str, float]:
     """And its height."""
-    entries = list(_entries(figure, styles))
     parts, x, y = [], 0.0, 0.0
-    for entry in entries:
-        if x and x + entry.width > figure.width:
-            x, y = 0.0, y + ROW
-        parts.append(_placed(entry, x, y))
-        x += entry.width + BETWEEN
-    for scale, width in _shades(figure):
+    for inside, width, attributes in (*_entries(figure, styles), *_shades(figure)):
         if x and x + width > figure.width:
             x, y = 0.0, y + ROW
-        parts.append(f'<g transform="translate({number(x)} {number(y)})">{scale}</g>')
+        parts.append(element("g", inside, **attributes, transform=move(x, y)))
         x += width + BETWEEN
-    if not parts:
-        return "", 0.0
-    return f'<g class="legend">{"".join(parts)}</g>', y + ROW + 6
+    return (element("g", *parts, class_="legend"), y + ROW + 6) if parts else ("", 0.0)
 
 
-def _placed(entry: Entry, x: float, y: float) -> str:
-    """The rectangle is where a pointer finds it and the focus is drawn."""
-    area = f'<rect class="hit" pointer-events="all" x="-3" y="1" width="{number(entry.width + 6)}"'
-    label = text.label(SWATCH + 6, 11, entry.label)
-    return (
-        f'<g class="key" data-of="{entry.key.of}" data-name={attribute(entry.key.name)} '
-        f'transform="translate({number(x)} {number(y)})">'
-        f'{area} height="20" rx="3"/>{entry.sample}{label}</g>'
-    )
-
-
-def _entries(figure: Figure, styles: Styles) -> Iterator[Entry]:
-    drawn = list(marks(figure))
-    owners = [getattr(m, "owner", NOBODY) for m in drawn]
+def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[str, str]]]:
+    """The rectangle is where a pointer finds an entry and the focus is drawn."""
+    drawn = [(mark, owner_of(mark)) for mark in marks(figure)]
     for key in styles.keys.values():
-        owned = [m for m, o in zip(drawn, owners, strict=True) if o.of(key.of) == key.name]
-        if not owned or not key.listed:
-            continue
-        sample = _sample(key, owned, styles)
-        label = text.cut(key.label or key.name, figure.width - SWATCH - 12)
-        yield Entry(key, sample, label, SWATCH + 8 + text.width(label))
+        owned = [mark for mark, owner in drawn if owner.of(key.of) == key.name]
+        if owned and key.listed:
+            label = text.cut(key.label or key.name, figure.width - SWATCH - 12)
+            width = SWATCH + 8 + text.width(label)
+            area = element("rect", class_="hit", pointer_events="all", x=-3, y=1, width=width + 6,
+                           height=20, rx=3)  # fmt: skip
+            inside = area + _sample(key, owned, styles) + text.label(SWATCH + 6, 11, label)
+            yield inside, width, {"class_": "key", "data_of": key.of, "data_name": key.name}
 
 
-def _sample(key: Key, owned: list[Mark], styles: Styles) -> str:
+def _sample(key: Key, owned: Sequence[Mark], styles: Styles) -> str:
     """A swatch of areas, a marker, a stroke; of lines whose stroke others decide the colour."""
-    color = key.color or "ink"
-    areas = (Bar, Box, Band)
-    pale = ' fill-opacity=".45"' if key.pale else ""
-    if all(isinstance(m, areas) or (isinstance(m, Rule) and m.to is not None) for m in owned):
+    color = f"c-{key.color or 'ink'}"
+    if all(isinstance(m, Bar | Box | Band) or _is_band(m) for m in owned):
         band = all(isinstance(m, Band | Rule) for m in owned)
-        look = ' fill-opacity=".2"' if band else pale
-        return f'<rect class="swatch c-{color}"{look} x="5" y="5" width="18" height="12" rx="1"/>'
+        look = ".2" if band else ".45" if key.pale else None
+        return element("rect", class_=f"swatch {color}", fill_opacity=look, x=5, y=5, width=18,
+                       height=12, rx=1)  # fmt: skip
     shape = markers.path(key.marker, [(13, 11)], hollow=key.hollow) if key.marker else ""
-    strokes = {styles.style(getattr(m, "owner", NOBODY)).stroke for m in owned}
+    strokes = {styles.style(owner_of(m)).stroke for m in owned}
     stroke = key.stroke or ("" if key.marker else "solid" if strokes == {"solid"} else "patch")
-    line = f'<path class="k-{stroke}" d="M0,11H{SWATCH:g}"/>' if stroke else ""
-    return f'<g class="c-{color}">{line}{shape}</g>'
+    line = text.path(f"M0,11H{SWATCH:g}", f"k-{stroke}") if stroke else ""
+    return element("g", line, shape, class_=color)
 
 
-def _shades(figure: Figure) -> Iterator[tuple[str, float]]:
+def _is_band(mark: Mark) -> bool:
+    return isinstance(mark, Rule) and mark.to is not None
+
+
+def _shades(figure: Figure) -> Iterator[tuple[str, float, dict[str, str]]]:
     """The scale of a matrix, each once."""
-    scales = {(m.label, m.top) for m in marks(figure) if isinstance(m, Cells)}
-    for label, top in sorted(scales):
-        steps = "".join(
-            f'<rect class="c-blue" fill-opacity="{number(0.04 + 0.96 * k / 11)}" '
-            f'x="{14 + 12 * k}" y="5" width="12" height="12" shape-rendering="crispEdges"/>'
-            for k in range(12)
-        )
+    for label, top in sorted({(m.label, m.top) for m in marks(figure) if isinstance(m, Cells)}):
         end = f"{top:,.4g}"
-        width = text.width(end, SMALL)
-        parts = [
-            text.label(0, 11, "0", classes="small c-muted", size=SMALL),
-            steps,
-            text.label(164, 11, end, classes="small c-muted", size=SMALL),
-            text.label(172 + width, 11, label),
-        ]
-        yield "".join(parts), 172 + width + text.width(label)
+        width = 172 + text.width(end, SMALL)
+        steps = [
+            element("rect", class_="c-blue", fill_opacity=0.04 + 0.96 * k / 11, x=14 + 12 * k, y=5,
+                    width=12, height=12, shape_rendering="crispEdges")
+            for k in range(12)
+        ]  # fmt: skip
+        ends = text.label(0, 11, "0", "small c-muted"), text.label(164, 11, end, "small c-muted")
+        parts = (ends[0], *steps, ends[1], text.label(width, 11, label))
+        yield "".join(parts), width + text.width(label), {}

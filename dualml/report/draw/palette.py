@@ -6,6 +6,8 @@ same drawing is right on a white page, on a dark one and on paper.
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 FONTS = (
     "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', 'PingFang SC', 'Microsoft YaHei', "
     "'Noto Sans CJK SC', 'Noto Sans SC', 'DejaVu Sans', sans-serif"
@@ -74,26 +76,9 @@ STROKES: dict[str, tuple[float, str, float]] = {
 }
 
 
-#: Of a figure in a page: its size, and what the script makes use of. It is not made so narrow that
-#: its letters cannot be read; its container scrolls.
-PAGE = (
-    "svg.fig { display: block; width: 100%; height: auto; min-width: min(600px, var(--width)); }",
-    ".fig .off { display: none; } .fig .m text { pointer-events: none; }",
-    ".fig .key[role=button] { cursor: pointer; } .fig .key[aria-pressed=false] { opacity: .4; }",
-    ".fig .key:focus-visible { outline: none; }",
-    ".fig .key:focus-visible .hit { stroke: currentColor; stroke-width: 1.5px; }",
-    "svg.fig:focus-visible { outline: 2px solid currentColor; outline-offset: 3px; }",
-    ".fig .ring { fill: none; stroke: currentColor; stroke-width: 1.5px; pointer-events: none; }",
-    ".fig-tip { position: absolute; z-index: 9; pointer-events: none; max-width: 20rem; "
-    "padding: .35rem .6rem; border-radius: 4px; background: #222; color: #fff; "
-    "font-size: .8rem; line-height: 1.35; }",
-    ".fig-tip > div + div { margin-top: .3rem; }",
-    "@media print { .fig-tip { display: none; } }",
-)
-
-
 def css(*, page: bool = True) -> str:
-    """The rules for figures, in a page or inside a file of their own."""
+    """The rules for figures, inside a file of their own or in a page: with their size there and
+    what the script makes use of."""
     rules = [
         f"svg.fig {{ font: {LETTER:g}px {FONTS}; }}",
         ".fig text { fill: currentColor; } .fig path { fill: none; stroke: currentColor; }",
@@ -102,7 +87,7 @@ def css(*, page: bool = True) -> str:
         ".fig .halo { paint-order: stroke; stroke-width: 4px; stroke-linejoin: round; }",
         ".fig rect { fill: currentColor; } .fig .hit { fill: none; }",
         ".fig .fill { fill: currentColor; stroke: none; } .fig .band { fill-opacity: .12; }",
-        *(PAGE if page else ()),
+        *((files("dualml.report.draw") / "page.css").read_text().splitlines() if page else ()),
     ]
     for name, (width, dashes, alpha) in STROKES.items():
         look = f"stroke-dasharray: {dashes or 'none'}; stroke-opacity: {alpha:g}"

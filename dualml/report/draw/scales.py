@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.report.figure import Axis, Values
+from dualml.words.numbers import raised
 
 LINEAR_PART = 0.3  # of a decade: what symlog gives to values below 1
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Scale:
 
     def many(self, values: Values) -> NDArray[np.float64]:
         """Pixels; NaN for what the scale cannot show."""
-        a, b = (float(v) for v in _warp(np.array([self.low, self.high]), self.kind))
+        a, b = _warp(np.array([self.low, self.high]), self.kind).tolist()
         share = (_warp(np.asarray(values, dtype=float), self.kind) - a) / ((b - a) or 1.0)
         return np.asarray(self.start + (self.end - self.start) * share)
 
@@ -46,31 +46,19 @@ class Scale:
 
     def small(self) -> list[float]:
         """Ticks without labels, between the powers of ten."""
-        few = self.high / self.low < 1e9 if self.kind == "log" else False
-        if not few or self.axis.ticks is not None:
+        if self.kind != "log" or self.high / self.low >= 1e9 or self.axis.ticks is not None:
             return []
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
-        every = [m * 10.0**k for k in powers for m in range(2, 10)]
-        return [v for v in every if self.low <= v <= self.high]
+        return [
+            v for k in powers for m in range(2, 10) if self.low <= (v := m * 10.0**k) <= self.high
+        ]
 
     def say(self, value: float) -> str:
         """A value as the axis names it."""
-        named = self.axis.ticks or list(enumerate(self.axis.names))
-        for at, name in named:
+        for at, name in self.axis.ticks or enumerate(self.axis.names):
             if name and math.isclose(at, value, rel_tol=1e-9, abs_tol=1e-9):
                 return name
         return spoken(value)
-
-
-def spoken(value: float) -> str:
-    """Four digits are what a reader can use."""
-    if not math.isfinite(value):
-        return "–"
-    if value and not 1e-3 <= abs(value) < 1e6:
-        digits, power = f"{value:.2e}".split("e")
-        return f"{float(digits):g} · 10{_raised(int(power))}".replace("-", "−")
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return text.replace("-", "−")
 
 
 def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
@@ -79,21 +67,18 @@ def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
     Args:
         room: share of the axis that texts at the ends of bars take.
     """
-    finite = [v for v in values if math.isfinite(v)]
-    kind = axis.scale
-    positive = [v for v in finite if v > 0]
-    if kind == "auto":
-        wide = positive and max(positive) / min(positive) > axis.wide
-        kind = "log" if wide else "linear"
     if axis.names:
-        return Scale(axis, "linear", *(axis.low or -0.6, axis.high or len(axis.names) - 0.4))
+        return Scale(axis, "linear", axis.low or -0.6, axis.high or len(axis.names) - 0.4)
+    finite = [v for v in values if math.isfinite(v)]
+    positive = [v for v in finite if v > 0]
+    kind: str = axis.scale
+    if kind == "auto":
+        kind = "log" if positive and max(positive) / min(positive) > axis.wide else "linear"
     shown = positive if kind in ("log", "log2") else finite
     low, high = (min(shown), max(shown)) if shown else (1.0, 10.0) if "log" in kind else (0.0, 1.0)
-    if axis.low is not None:
-        low = axis.low
-    if axis.high is not None:
-        high = axis.high
-    a, b = (float(v) for v in _warp(np.array([low, high]), kind))
+    low = low if axis.low is None else axis.low
+    high = high if axis.high is None else axis.high
+    a, b = _warp(np.array([low, high]), kind).tolist()
     air = 0.045 * (b - a) if b > a else max(0.5, 0.05 * abs(a)) if kind == "linear" else 0.5
     if axis.low is None:
         a -= air
@@ -114,12 +99,10 @@ def _warp(values: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
 
 
 def _unwarp(value: float, kind: str) -> float:
-    if kind == "log":
-        return float(10.0**value)
-    if kind == "log2":
-        return float(2.0**value)
+    if kind in ("log", "log2"):
+        return float((2.0 if kind == "log2" else 10.0) ** value)
     if kind == "symlog" and abs(value) >= LINEAR_PART:
-        return float(math.copysign(10 ** (abs(value) - LINEAR_PART), value))
+        return math.copysign(10 ** (abs(value) - LINEAR_PART), value)
     return value / LINEAR_PART if kind == "symlog" else value
 
 
@@ -128,9 +111,7 @@ def ticks(
 ) -> list[tuple[float, str]]:
     """At most about ``most`` round positions from low to high."""
     if kind == "log2":
-        powers = range(math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9) + 1)
-        kept = powers[:: max(1, math.ceil(len(powers) / most))]
-        return [(2.0**k, plain(2.0**k)) for k in kept]
+        return [(2.0**k, plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)]
     if kind == "log":
         return _decades(low, high, most)
     if kind == "symlog":
@@ -139,18 +120,20 @@ def ticks(
     return _even(low, high, most, whole)
 
 
+def _powers(low: float, high: float, most: float) -> range:
+    powers = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
+    return powers[:: max(1, math.ceil(len(powers) / most))]
+
+
 def _decades(low: float, high: float, most: float) -> list[tuple[float, str]]:
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    exponents = range(first, last + 1)
+    exponents = _powers(math.log10(low), math.log10(high), math.inf)
     if len(exponents) > 1:
         kept = exponents[:: max(1, math.ceil(len(exponents) / most))]
         short = kept[0] >= -3 and kept[-1] <= 5
-        return [(10.0**k, power(10.0**k) if short else f"10{_raised(k)}") for k in kept]
-    round_ones = [m * 10.0**k for k in range(first - 1, last + 1) for m in (1, 2, 5)]
-    inside = [v for v in round_ones if low <= v <= high]
-    if len(inside) < 2:
-        return _even(low, high, most, False)
-    return [(v, plain(v)) for v in inside]
+        return [(10.0**k, power(10.0**k) if short else f"10{raised(k)}") for k in kept]
+    powers = range(exponents.start - 1, exponents.stop)
+    inside = [v for k in powers for m in (1, 2, 5) if low <= (v := m * 10.0**k) <= high]
+    return [(v, plain(v)) for v in inside] if len(inside) > 1 else _even(low, high, most, False)
 
 
 def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
@@ -165,29 +148,41 @@ def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float
     digits = next((d for d in range(9) if _whole(step * 10**d)), 9)
     if digits > 6 or max(abs(low), abs(high)) >= 1e7:
         return [(k * step, power(k * step) if k else "0") for k in places]
-    return [(k * step, f"{k * step:,.{digits}f}".replace("-", "−")) for k in places]
-
-
-def _raised(exponent: int) -> str:
-    return str(exponent).translate(_RAISED)
+    return [(k * step, _minus(f"{k * step:,.{digits}f}")) for k in places]
 
 
 def _whole(value: float) -> bool:
     return math.isclose(value, round(value), rel_tol=1e-9)
 
 
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _scientific(value: float, digits: int) -> str:
+    mantissa, exponent = f"{value:.{digits}e}".split("e")
+    ten = f"10{raised(int(exponent))}"
+    return ten if mantissa == "1.0" else _minus(f"{float(mantissa):g} · {ten}")
+
+
+def spoken(value: float) -> str:
+    """Four digits are what a reader can use."""
+    if not math.isfinite(value):
+        return "–"
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return _scientific(value, 2)
+    return _minus(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
+
+
 def plain(value: float) -> str:
     """``0.05``, ``1,000``; with a power where that is too long."""
     if value and not 1e-4 <= abs(value) < 1e6:
         return power(value)
-    text = f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
-    return text.replace("-", "−")
+    return _minus(f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}")
 
 
 def power(value: float) -> str:
     """``10⁻⁷``, and plain numbers where they are short."""
     if value == 0 or 1e-3 <= abs(value) <= 1e5:
-        return f"{value:,.3f}".rstrip("0").rstrip(".").replace("-", "−")
-    digits, exponent = f"{value:.1e}".split("e")
-    raised = f"10{_raised(int(exponent))}"
-    return raised if digits == "1.0" else f"{float(digits):g} · {raised}".replace("-", "−")
+        return _minus(f"{value:,.3f}".rstrip("0").rstrip("."))
+    return _scientific(value, 1)

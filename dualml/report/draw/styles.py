@@ -1,4 +1,4 @@
-"""How each mark of a figure is shown: what its owner's keys decide, and their order in depth."""
+"""How each mark of a figure is shown: what its owner's keys decide."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from dataclasses import dataclass
 
 from dualml.report.draw import markers
 from dualml.report.draw.palette import CYCLE
-from dualml.report.draw.text import attribute
-from dualml.report.figure import NOBODY, Figure, Key, Kind, Mark, Owner, Text
-
-KINDS: tuple[Kind, ...] = ("series", "arm", "backend")
+from dualml.report.figure import KINDS, NOBODY, Figure, Key, Mark, Owner
 
 
 @dataclass(frozen=True)
 class Style:
-    color: str = "ink"
-    stroke: str = "solid"
-    marker: str = ""
-    hollow: bool = False
-    pale: bool = False
+    color: str
+    stroke: str
+    marker: str
+    hollow: bool
+    pale: bool
 
 
 class Styles:
@@ -31,7 +28,7 @@ class Styles:
         free = iter([c for c in CYCLE if c not in colors] + list(CYCLE) * 9)
         shapes = [s for s in markers.CYCLE if s not in {key.marker for key in figure.keys}]
         marked = any(key.marker and key.of == "series" for key in figure.keys)
-        for owner in _owners(figure):
+        for owner in map(owner_of, marks(figure)):
             if any(key.color for key in self._of(owner)):
                 continue
             new = [k for k in KINDS if owner.of(k) and (k, owner.of(k)) not in self.keys]
@@ -40,40 +37,23 @@ class Styles:
                 name = owner.of(kind)
                 self.keys[kind, name] = Key(kind, name, color=next(free), marker=shape)
 
-    def _of(self, owner: Owner) -> Iterator[Key]:
-        for kind in KINDS:
-            key = self.keys.get((kind, owner.of(kind)))
-            if key is not None:
-                yield key
+    def _of(self, owner: Owner) -> list[Key]:
+        places = ((kind, owner.of(kind)) for kind in KINDS)
+        return [self.keys[place] for place in places if place in self.keys]
 
     def style(self, owner: Owner) -> Style:
         """Of the first key that decides each."""
-        keys = list(self._of(owner))
+        keys = self._of(owner)
         color = next((k.color for k in keys if k.color), "ink")
         stroke = next((k.stroke for k in keys if k.stroke), "solid")
         marker = next((k.marker for k in keys if k.marker), "")
         return Style(color, stroke, marker, any(k.hollow for k in keys), any(k.pale for k in keys))
 
 
-def _owners(figure: Figure) -> Iterator[Owner]:
-    for mark in marks(figure):
-        owner = getattr(mark, "owner", NOBODY)
-        if owner != NOBODY:
-            yield owner
+def owner_of(mark: Mark) -> Owner:
+    return getattr(mark, "owner", NOBODY)
 
 
 def marks(figure: Figure) -> Iterator[Mark]:
     for panel in figure.panels:
         yield from panel.marks if panel is not None else ()
-
-
-def tags(owner: Owner) -> str:
-    """Attributes by which the script switches a mark."""
-    return "".join(
-        f" data-{kind}={attribute(owner.of(kind))}"
-        for kind in ("arm", "backend", "series")
-        if owner.of(kind)
-    )
-
-
-__all__ = ["KINDS", "Style", "Styles", "Text", "marks", "tags"]

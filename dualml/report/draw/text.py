@@ -1,4 +1,5 @@
-"""Text in SVG: escaped, and as wide as it will be at most in the fonts that readers have."""
+"""Elements of SVG, and text in them: escaped, and as wide as it will be at most in the fonts that
+readers have."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from dualml.report.draw.palette import LETTER, SMALL
 
 _NARROW, _WIDE = set("iljftrI.,:;|!'()[] ·/\\`"), set("mwMW@%—…")
+_ANCHORS = {"left": "", "center": "middle", "right": "end"}
 
 
 def width(text: str, size: float = LETTER) -> float:
@@ -39,36 +41,53 @@ def number(value: float) -> str:
     return "0" if text == "-0" else text
 
 
-def attribute(text: str) -> str:
-    """Quoted, and on one line."""
-    return quoteattr(text.replace("\n", " "))
+def element(tag: str, *inside: str, **attributes: str | float | None) -> str:
+    """Attributes are quoted, on one line, numbers as coordinates; those that are None or empty are
+    left out. ``class_`` is ``class``, ``data_of`` is ``data-of``."""
+    shown = "".join(
+        f" {name.rstrip('_').replace('_', '-')}={_quoted(value)}"
+        for name, value in attributes.items()
+        if value is not None and value != ""
+    )
+    return f"<{tag}{shown}>{''.join(inside)}</{tag}>" if inside else f"<{tag}{shown}/>"
+
+
+def _quoted(value: str | float) -> str:
+    return quoteattr(value.replace("\n", " ") if isinstance(value, str) else number(value))
+
+
+def at(x: float, y: float) -> str:
+    """A point of a path."""
+    return f"{number(x)},{number(y)}"
+
+
+def move(x: float, y: float) -> str:
+    return f"translate({number(x)} {number(y)})"
+
+
+def path(d: str, classes: str = "") -> str:
+    """Nothing where there is nothing to draw."""
+    return element("path", class_=classes, d=d) if d else ""
 
 
 def label(
     x: float,
     y: float,
     text: str,
+    classes: str = "",
     *,
     align: str = "left",
-    classes: str = "",
-    size: float = LETTER,
+    size: float = 0.0,
     turned: bool = False,
-    more: str = "",
 ) -> str:
-    """Lines of text whose middle is at height ``y``."""
-    anchor = {"left": "", "center": ' text-anchor="middle"', "right": ' text-anchor="end"'}[align]
-    turn = f' transform="rotate(-90 {number(x)} {number(y)})"' if turned else ""
+    """Lines of text whose middle is at height ``y``; ``size`` where the classes do not say it."""
+    turn = f"rotate(-90 {number(x)} {number(y)})" if turned else ""
+    letter = size or (SMALL if "small" in classes else LETTER)
     lines = text.split("\n")
-    first = y + 0.35 * size - 0.6 * size * (len(lines) - 1)
-    head = f'<text x="{number(x)}" y="{number(first)}"{anchor}{turn}{more}'
-    head += f' class="{classes}">' if classes else ">"
-    if len(lines) == 1:
-        return f"{head}{escape(text)}</text>"
-    rows = "".join(
-        f'<tspan x="{number(x)}" dy="{number(1.2 * size if k else 0)}">{escape(line)}</tspan>'
+    first = y + 0.35 * letter - 0.6 * letter * (len(lines) - 1)
+    rows = [escape(text)] if len(lines) == 1 else [
+        element("tspan", escape(line), x=x, dy=1.2 * letter if k else 0)
         for k, line in enumerate(lines)
-    )
-    return f"{head}{rows}</text>"
-
-
-__all__ = ["LETTER", "SMALL", "attribute", "cut", "escape", "label", "number", "width"]
+    ]  # fmt: skip
+    return element("text", *rows, x=x, y=first, text_anchor=_ANCHORS[align], transform=turn,
+                   font_size=size or None, class_=classes)  # fmt: skip

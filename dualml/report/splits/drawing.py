@@ -131,7 +131,7 @@ class Drawing:
     def _box(self, rank: int, texts: Sequence[LayerLine]) -> Iterator[Mark]:
         x, y = self.left(rank), self.top(rank)
         yield Box(x, y, self.wide, self.tallness(rank), frame=True)
-        yield Text(x + 10, y + 16, self._title(rank), look="bold")
+        yield Text(x + 10, y + 16, self._title(rank), bold=True)
         for number, line in enumerate(texts):
             at, right = y + 36 + LINE * number, x + self.wide - 10
             space = self.wide - 28 - width(line.right, SMALL)
