@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import importlib.util
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from dualml.report.blocks import Block, Code, Notice, Row, Section
+from dualml.words import Words
 
 Function = ast.FunctionDef
 
@@ -35,126 +38,118 @@ HOMES = {
 }
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Source of one framework; ``text`` is empty when its package is not here."""
+def section(title: str, codes: Sequence[Code], words: Words) -> Section:
+    """The frameworks beside each other; the reference has a row of its own. Of a package that is
+    not here a notice."""
+    alone: list[Block] = []
+    others: list[Block] = []
+    for code in codes:
+        block = code if code.text else Notice(words("intro.missing_source"))
+        (alone if code.who in ("", "numpy") else others).append(block)
+    return Section("", title, [*alone, *([Row(others)] if others else [])])
 
-    framework: str
-    path: str
-    text: str
 
-
-def listings(rule: str, frameworks: list[str]) -> list[Listing]:
+def listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
     """How each framework writes the recurrence of ``rule``: ``optim/<rule>.py``."""
-    return [_listing(HOMES[f], f, f"optim/{rule}.py", HOMES[f].own) for f in frameworks]
+    return [_listing(f, f"optim/{rule}.py", HOMES[f].own) for f in frameworks]
 
 
-def shared(frameworks: list[str]) -> list[Listing]:
+def shared(frameworks: Sequence[str]) -> list[Code]:
     """How each framework applies a rule to every parameter: the base of all its optimizers."""
-    return [_listing(HOMES[f], f, "optim/base.py", (HOMES[f].shared,)) for f in frameworks]
+    return [_listing(f, "optim/base.py", (HOMES[f].shared,)) for f in frameworks]
 
 
-def excerpt(file: str, names: tuple[str, ...], framework: str = "") -> Listing:
+def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
     """The functions and methods called ``names`` of ``package/path.py``, in their order there; a
     method of one class as ``Class.method``."""
-    package, _, name = file.partition("/")
-    root = _root(package)
-    if root is None or not (root / name).is_file():
-        return Listing(framework, file, "")
-    source = (root / name).read_text(encoding="utf-8")
+    source = _source(file)
     tree = ast.parse(source)
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    known = [("", n) for n in tree.body] + [(c.name, n) for c in classes for n in c.body]
+    known = [("", node) for node in tree.body]
+    known += [(c.name, node) for c in _classes(tree) for node in c.body]
     nodes = [
-        n
-        for outer, n in known
-        if isinstance(n, Function) and {n.name, f"{outer}.{n.name}"} & set(names)
+        node
+        for outer, node in known
+        if isinstance(node, Function) and {node.name, f"{outer}.{node.name}"} & {*names}
     ]
-    parts = [_lines(source, node) for node in sorted(nodes, key=lambda n: n.lineno)]
-    return Listing(framework, file, "\n\n".join(parts))
+    parts = [_lines(source, node) for node in sorted(nodes, key=lambda node: node.lineno)]
+    return Code("\n\n".join(parts), file, who)
 
 
-def _listing(home: Home, framework: str, name: str, wanted: tuple[str, ...] | None) -> Listing:
-    root = _root(home.package)
-    parts: list[str] = []
-    if root is not None:
-        for file, text in _read(root, root / name, wanted):
-            where = f"{home.package}/{file.relative_to(root).as_posix()}"
-            parts.append(text if file == root / name else f"# {where}\n{text}")
-    return Listing(framework, f"{home.package}/{name}", "\n\n".join(parts))
+def _listing(framework: str, name: str, wanted: tuple[str, ...] | None) -> Code:
+    """Empty where the package is not here."""
+    package = HOMES[framework].package
+    own = f"{package}/{name}"
+    parts = [
+        text if file == own else f"# {file}\n{text}" for file, text in _read(package, own, wanted)
+    ]
+    return Code("\n\n".join(parts), own, framework)
 
 
-def _root(package: str) -> Path | None:
-    """The package's folder; finding the spec of a top-level package runs none of its code."""
+def _source(file: str) -> str:
+    """Of ``package/path.py``; finding the spec of a top-level package runs none of its code."""
+    package, _, name = file.partition("/")
     spec = importlib.util.find_spec(package)
-    places = list(spec.submodule_search_locations or []) if spec else []
-    return Path(places[0]) if places else None
+    paths = [Path(root) / name for root in (spec and spec.submodule_search_locations) or ()]
+    return next((path.read_text("utf-8") for path in paths if path.is_file()), "")
 
 
-def _read(root: Path, file: Path, wanted: tuple[str, ...] | None) -> Iterator[tuple[Path, str]]:
+def _classes(tree: ast.Module) -> list[ast.ClassDef]:
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
     """The chosen methods of ``file``, then what a rule inherits from the file of another rule."""
-    if not file.is_file():
-        return
-    source = file.read_text(encoding="utf-8")
+    source = _source(file)
     tree = ast.parse(source)
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    methods = [n for c in classes for n in c.body if isinstance(n, Function)]
+    classes = _classes(tree)
     functions = {n.name: n for n in tree.body if isinstance(n, Function)}
-    chosen = [n for n in methods if _shown(n, wanted)]
+    chosen = [
+        n for c in classes for n in c.body if isinstance(n, Function) and _shown(n.name, wanted)
+    ]
     for node in sorted([*chosen, *_called(chosen, functions)], key=lambda n: n.lineno):
         yield file, _lines(source, node)
-    modules = [m for m in _parents(tree, classes, root.name) if not m.endswith(".base")]
+    bases = {base.id for c in classes for base in c.bases if isinstance(base, ast.Name)}
+    modules = [
+        node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and bases & {alias.name for alias in node.names}
+        and node.module and node.module.startswith(f"{package}.")
+        and not node.module.endswith(".base")
+    ]  # fmt: skip
     if modules and not chosen:  # it only sets what the other rule left open: a few lines
         yield from ((file, _lines(source, c)) for c in classes)
     for module in modules:
-        yield from _read(root, root.joinpath(*module.split(".")[1:]).with_suffix(".py"), wanted)
+        yield from _read(package, f"{module.replace('.', '/')}.py", wanted)
 
 
-def _shown(method: Function, wanted: tuple[str, ...] | None) -> bool:
+def _shown(method: str, wanted: Sequence[str] | None) -> bool:
     if wanted is not None:
-        return method.name in wanted
-    return method.name == "__init__" or not method.name.startswith(("__", *PLUMBING))
-
-
-def _parents(tree: ast.Module, classes: list[ast.ClassDef], package: str) -> list[str]:
-    """Modules of the package from which the base classes come."""
-    bases = {base.id for c in classes for base in c.bases if isinstance(base, ast.Name)}
-    return [
-        str(node.module)
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith(f"{package}.")
-        and bases & {alias.name for alias in node.names}
-    ]
+        return method in wanted
+    return method == "__init__" or not method.startswith(("__", *PLUMBING))
 
 
 def _called(chosen: list[Function], functions: dict[str, Function]) -> list[Function]:
     """Functions of the same file that ``chosen`` use, directly or not."""
-    found: list[Function] = []
+    called: list[Function] = []
     queue = list(chosen)
     while queue:
         for node in ast.walk(queue.pop()):
             used = functions.get(node.id) if isinstance(node, ast.Name) else None
-            if used is not None and used not in found:
-                found.append(used)
+            if used is not None and used not in called:
+                called.append(used)
                 queue.append(used)
-    return found
+    return called
 
 
 def _lines(source: str, node: Function | ast.ClassDef) -> str:
     """The node's own lines with its decorators, moved to the left margin, docstring left out."""
-    lines = source.splitlines()
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    kept = range(first, (node.end_lineno or node.lineno) + 1)
+    lines = dict(enumerate(source.splitlines()[first - 1 : node.end_lineno], first))
     doc = node.body[0]
     if len(node.body) > 1 and ast.get_docstring(node) is not None:
-        inside = range(doc.lineno, (doc.end_lineno or doc.lineno) + 1)
-        return _dedent([lines[n - 1] for n in kept if n not in inside])
-    return _dedent([lines[n - 1] for n in kept])
-
-
-def _dedent(lines: list[str]) -> str:
-    return textwrap.dedent("\n".join(lines)).strip("\n")
+        for number in range(doc.lineno, (doc.end_lineno or doc.lineno) + 1):
+            del lines[number]
+    return textwrap.dedent("\n".join(lines.values())).strip("\n")
 
 
 def highlight(text: str) -> str:

@@ -60,6 +60,8 @@ def compose(run: Run, words: Words) -> Page:
 
 def _parts(run: Run, words: Words) -> Iterator[Part]:
     for topic in topics():
+        if not topic.when(run):
+            continue
         yield Part(
             topic,
             words(f"topic.{topic.name}"),

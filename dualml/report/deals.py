@@ -12,6 +12,7 @@ from dualml.experiment.deals import Course
 from dualml.report import ranks
 from dualml.store.run import Run, key_of
 from dualml.words import numbers
+from dualml.words.numbers import plain
 
 Statement = Mapping[str, Any]
 #: Settings that go without saying where they have these values.
@@ -86,14 +87,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     """``label_shards shards=2``; a setting with the rule's own name needs none."""
     name = str(settings.get("name"))
     kept = {k: v for k, v in settings.items() if k != "name" and USUAL.get(k, ...) != v}
-    named = [_plain(v) if k == name else f"{k}={_plain(v)}" for k, v in kept.items()]
+    named = [plain(v) if k == name else f"{k}={plain(v)}" for k, v in kept.items()]
     return " ".join([name, *named])
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"({', '.join(_plain(v) for v in value)})"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def deals(run: Run) -> list[Deal]:

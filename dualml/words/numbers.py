@@ -77,6 +77,15 @@ def points(x: float) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
+def plain(value: Any) -> str:
+    """A setting as the experiment file writes it."""
+    if isinstance(value, list | tuple):
+        return f"({', '.join(plain(v) for v in value)})"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return NONE if value is None else str(value)
+
+
 def mean(values: list[float | None]) -> float | None:
     """Mean of the numbers among ``values``; None when there is none."""
     kept = [v for v in values if v is not None and known(v)]

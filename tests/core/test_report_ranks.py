@@ -12,12 +12,13 @@ from page_parts import page, row, sections, tables
 from test_report_page import Page, rows
 
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.registry import source_of
 from dualml.report import machine, ranks, render
 from dualml.report.blocks import Card, Prose, Section, Table, walk
 from dualml.report.figure import Bar, Figure, Line
 from dualml.report.fits import fitted
 from dualml.report.measured import at_once, measured
-from dualml.report.topics import combination, strategies
+from dualml.report.topics import combination, principle
 from dualml.report.topics.schedules import schedules
 from dualml.store.load import load
 from dualml.words import LANGUAGES, Words
@@ -201,21 +202,21 @@ def test_settings_say_what_the_ranks_do(folder: Path, tmp_path: Path) -> None:
 
 def test_every_strategy_has_its_card(folder: Path) -> None:
     run = load([folder])
-    made = {b.title: b for b in strategies.evidence(run, EN) if isinstance(b, Card)}
+    made = {b.title: b for b in principle.strategies(run, EN) if isinstance(b, Card)}
     assert set(made) == {*fake_ranks.STRATEGIES, fake_ranks.ASYNC}
     texts = {name: [b.text for b in c.blocks if isinstance(b, Prose)] for name, c in made.items()}
     assert any("Patarasuk & Yuan 2009" in text for text in texts["ring"])
     assert (
         "n = 4: 4 steps; the busiest rank sends 2 messages and 2 S, all ranks together 6 S."
     ) in texts["tree"]
-    assert strategies.counts("ring", 4, EN).startswith(
+    assert principle.counts("ring", 4, EN).startswith(
         "n = 4: 6 steps; the busiest rank sends 6 messages and"
     )
     for name in (*STRATEGIES, ASYNCHRONOUS):
-        assert len(strategies.formulas(name)) == 3
+        assert len(principle.formulas(name)) == 3
         assert EN(f"strategy.{name}")
         if name not in ("all_reduce", "all_gather", "reduce_broadcast"):
-            assert strategies.source(name), name
+            assert source_of(principle.kind(name)), name
 
 
 def test_schedules_are_drawn_once(folder: Path) -> None:

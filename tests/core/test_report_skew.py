@@ -12,7 +12,7 @@ from test_report_page import Page, rows
 
 from dualml.report import render
 from dualml.report.blocks import Code, Section, walk
-from dualml.report.topics import rank_code
+from dualml.report.topics import key_code
 from dualml.report.topics.skew import emd, places, skewed
 from dualml.report.uneven import uneven
 from dualml.store.load import load
@@ -152,12 +152,12 @@ def test_places_share_ties() -> None:
 
 def test_code_of_the_rules(run: Run, tmp_path: Path) -> None:
     listings = {b.title: [x for x in walk([b]) if isinstance(x, Code)]
-                for b in rank_code.evidence(run, EN) if isinstance(b, Section)}  # fmt: skip
+                for b in key_code.rank_code(run, EN) if isinstance(b, Section)}  # fmt: skip
     dealing = listings["Dealing the samples to the ranks"]
     assert [x.who for x in dealing] == ["random_partition", "random_sampling", "label_classes"]
     assert "draw.permutation(n)" in dealing[0].text
     assert "def average" in listings["Averaging the parameters of the ranks"][0].text
     alone = fake_deals.make(tmp_path, arms=["part"], backends=["torch"], seeds=[0])
     assert "Averaging the parameters of the ranks" not in [
-        b.title for b in rank_code.evidence(load([alone]), EN) if isinstance(b, Section)
+        b.title for b in key_code.rank_code(load([alone]), EN) if isinstance(b, Section)
     ]

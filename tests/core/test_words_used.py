@@ -85,6 +85,8 @@ def used() -> tuple[set[str], list[str]]:
     patterns -= {r"topic\.[\w-]+", r"intro\.[\w-]+"}  # of any topic: those there are
     keys |= {f"{text}.{topic.name}" for topic in topics() for text in ("topic", "intro")}
     keys |= {f"intro.{part}" for part in REFERENCE}
+    counted = re.findall(r":(count\.\w+)\}", " ".join(table("en").values()))
+    keys |= {*counted}
     return keys, [*patterns, *(re.escape(section) + r"\..+" for section in HANDED_ON)]
 
 

@@ -1,8 +1,8 @@
 """What a page tells, topic by topic: each file of this folder holds one, whole.
 
 A topic reads a run and gives the blocks that show the evidence and the sentences computed from it.
-A new one is a file with a ``TOPIC`` in it and its words (``words/LANG/NAME.toml``); nothing else
-knows it.
+A new one is a file with a ``TOPIC`` in it (or several, as ``TOPICS``) and its words
+(``words/LANG/NAME.toml``); nothing else knows it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Topic:
         leads: how strongly the topic answers a lab's question when it has evidence: the one that
             leads most gives the first screen its figure (its first one) and table (likewise).
         part: ``results`` for a section of its own; else the reference section it is a fold of.
+        when: whether a run is one the topic is about; of others it says nothing.
     """
 
     name: str
@@ -44,14 +45,14 @@ class Topic:
     findings: Callable[[Run, Words], Iterable[Item]] = lambda run, words: ()
     leads: Callable[[Run], int] = lambda run: 0
     part: Part = "results"
+    when: Callable[[Run], object] = lambda run: True
 
 
 @cache
 def topics() -> tuple[Topic, ...]:
     """Every topic of this folder in reading order."""
-    modules = (
-        importlib.import_module(f"{__name__}.{module.name}")
-        for module in pkgutil.iter_modules(__path__)
-    )
-    every = [module.TOPIC for module in modules if hasattr(module, "TOPIC")]
+    every: list[Topic] = []
+    for found in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{found.name}")
+        every += module.TOPICS if hasattr(module, "TOPICS") else [module.TOPIC]
     return tuple(sorted(every, key=lambda topic: (topic.place, topic.name)))

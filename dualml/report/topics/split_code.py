@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.report.blocks import Block, Section
-from dualml.report.code import Listing, excerpt
+from dualml.report.blocks import Block, Code
+from dualml.report.code import excerpt, section
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import Topic
-from dualml.report.topics.rule_code import side_by_side
 from dualml.store.run import Run
 from dualml.words import Words
 
@@ -29,7 +28,7 @@ BUILDERS = {
 }
 
 
-def listings(run: Run) -> Iterator[tuple[str, Sequence[Listing]]]:
+def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
     """Key of a heading → what stands under it."""
     splits = Splits(run)
     if not splits:
@@ -58,7 +57,7 @@ def listings(run: Run) -> Iterator[tuple[str, Sequence[Listing]]]:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     for key, group in listings(run):
-        yield Section("", words(key), list(side_by_side(group, words)))
+        yield section(words(key), group, words)
 
 
 TOPIC = Topic("split_code", 30, evidence, part="code")

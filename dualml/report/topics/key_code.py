@@ -1,0 +1,99 @@
+"""Key code: the optimizers of the run, and what several ranks are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.aggregation.asynchronous import Asynchronous
+from dualml.optim import RULES
+from dualml.partition import PARTITIONS
+from dualml.report import ranks
+from dualml.report.blocks import Block, Code
+from dualml.report.code import HOMES, excerpt, listings, section, shared
+from dualml.report.deals import SKEWED, dealt, partition, rule
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words
+
+#: Framework → its communicator and what of it is short and instructive.
+COMMUNICATORS = {
+    "torch": ("dualml_torch/communicator.py", ("_exchange", "_all_reduce_now")),
+    "mindspore": ("dualml_ms/communicator.py", ("_exchange", "_all_reduce_native")),
+}
+MOST_LINES = 90  # of a communicator's methods; of longer ones the first alone is shown
+
+
+def rule_code(run: Run, words: Words) -> Iterator[Block]:
+    """Each rule in the reference and in each framework, then what all of them share."""
+    present = {run.framework(b) for b in run.backends}
+    # The reference is always shown: it is the rule as the paper writes it.
+    frameworks = [f for f in HOMES if f == "numpy" or f in present]
+    rules = [run.arms[arm].get("optimizer") or {} for arm in ranks.training(run)]
+    for name in dict.fromkeys(str(given.get("name")) for given in rules):
+        if name in RULES:
+            yield section(name, listings(name, frameworks), words)
+    if rules:
+        yield section(words("page.shared"), shared(frameworks), words)
+
+
+def rank_code(run: Run, words: Words) -> Iterator[Block]:
+    """The strategies used, what carries them out, the communicators."""
+    strategies = [code for name in ranks.strategies(run) for code in _strategy(name)]
+    if not strategies:
+        return
+    parts: dict[str, list[Code]] = {}
+    if ranks.several(run):
+        parts["parallel"] = [excerpt("dualml/aggregation/parallel.py", ("step", "deal"))]
+        parts |= _dealing(run)
+    parts["strategies"] = strategies
+    parts["execute"] = [excerpt("dualml/aggregation/base.py", ("execute",))]
+    present = {run.framework(b) for b in run.backends}
+    parts["communicator"] = [_communicator(f) for f in COMMUNICATORS if f in present]
+    for key, codes in parts.items():
+        if codes:
+            yield section(words(f"code.{key}"), codes, words)
+
+
+def _strategy(name: str) -> Iterator[Code]:
+    """How it adds up; of one made of single messages also who sends what."""
+    if name == ASYNCHRONOUS:
+        yield _own(Asynchronous, ("deliver", "serve", "apply"), name)
+    elif name in STRATEGIES:
+        kind = STRATEGIES[name]
+        yield _own(kind, ("up", "down", "sum", "schedule") if kind.counted else ("sum",), name)
+
+
+def _own(kind: type, names: tuple[str, ...], title: str) -> Code:
+    return excerpt(f"{kind.__module__.replace('.', '/')}.py", names, title)
+
+
+def _communicator(framework: str) -> Code:
+    file, names = COMMUNICATORS[framework]
+    whole = excerpt(file, names, framework)
+    short = len(whole.text.splitlines()) <= MOST_LINES
+    return whole if short else excerpt(file, names[:1], framework)
+
+
+def _dealing(run: Run) -> dict[str, list[Code]]:
+    """Two plain partitions of those used and the shortest that skews; what averages parameters."""
+    arms = dealt(run)
+    methods = {"distributed_sampler": ("deal",), "feature_noise": ("noisy",)}
+    used = [
+        _own(PARTITIONS[name], methods.get(name, ("own",)), name)
+        for name in dict.fromkeys(rule(run, arm) for arm in arms)
+        if name in PARTITIONS
+    ]
+    plain = [code for code in used if code.who not in SKEWED]
+    # Labels rather than features, and the shorter the better.
+    skewing = sorted((code for code in used if code.who in SKEWED),
+                     key=lambda code: (code.who == "feature_noise", len(code.text)))  # fmt: skip
+    averaged = any(run.settings[a].aggregation.every > 1 and partition(run, a) for a in arms)
+    local = excerpt("dualml/aggregation/local_sgd.py", ("weight", "average", "measure"))
+    return {"partition": plain[:2] + skewing[:1], "local": [local] if averaged else []}
+
+
+TOPICS = (
+    Topic("rank_code", 10, rank_code, part="code"),
+    Topic("rule_code", 90, rule_code, part="code"),
+)

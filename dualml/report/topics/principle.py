@@ -1,0 +1,140 @@
+"""The principle: update rules, how ranks become one update, what each strategy sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.aggregation.asynchronous import Asynchronous
+from dualml.errors import UserError
+from dualml.optim import rule_from
+from dualml.registry import source_of
+from dualml.report import machine, ranks
+from dualml.report.blocks import Block, Formula, Prose
+from dualml.report.cards import card
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words
+
+COST = r"T = p \, \alpha + q \, \beta"
+_PART = r"g_{t,r} = \frac{1}{b_r} \sum_{i \in B_{t,r}} \nabla \ell_i ( \theta_{t-1} )"
+_LOCAL = r"\theta_{t,r} = \theta_{t-1,r} - \eta \, g_{t,r}"
+#: How ranks combine what they find: the formulas of one update.
+COMBINE: dict[str, tuple[str, ...]] = {
+    "weighted": (_PART, r"g_t = \sum_{r=0}^{n-1} \frac{b_r}{B} \, g_{t,r}"),
+    "mean": (_PART, r"g_t = \frac{1}{n} \sum_{r=0}^{n-1} g_{t,r}"),
+    "sum": (_PART, r"g_t = \sum_{r=0}^{n-1} g_{t,r}", r"\hat{\eta} = n \, \eta"),
+    "parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \sum_{s=0}^{n-1} \frac{b_s}{B} \theta_{t,s}"),
+    "neighbour": (
+        _LOCAL,
+        r"\theta_{t,r} \leftarrow \frac{1}{3} ( \theta_{t,r-1} + \theta_{t,r} + \theta_{t,r+1} )",
+    ),
+    "asynchronous": (r"\theta_{v+1} = \theta_v - \eta \frac{b_r}{B} g_r ( \theta_{v - \tau} )",),
+    "fp16": (r"g_t = \sum_{r=0}^{n-1} h ( \frac{b_r}{B} \, g_{t,r} )",),
+    "topk": (
+        r"p_{t,r} = \frac{b_r}{B} \, g_{t,r} + e_{t-1,r}",
+        r"e_{t,r} = p_{t,r} - s_{t,r}",
+        r"g_t = \sum_{r=0}^{n-1} s_{t,r}",
+    ),
+}
+
+
+def rules(run: Run, words: Words) -> Iterator[Block]:
+    """One card for each optimizer and set of options that changes its formulas."""
+    used: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for arm in ranks.training(run):
+        optimizer = run.arms[arm].get("optimizer") or {}
+        if optimizer.get("name"):
+            used.setdefault((str(optimizer["name"]), *rule(optimizer)), []).append(arm)
+    for (name, formulas, source), arms in used.items():
+        does = words.either(f"symbols.{_variant(run, name, arms)}", "")
+        if not formulas:
+            does = words("intro.unknown_rule", name=name)
+        most = 12 if ranks.distributed(run) else len(arms)
+        yield card(words, name, formulas, does, arms, source=source, most=most, code=True)
+    if used:
+        yield Prose(words("symbols.all"), small=True)
+
+
+def rule(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Formulas of ``{"name": "adam", "lr": …}`` with its options, and their source; nothing for a
+    rule that is not known here."""
+    try:
+        known = rule_from({"lr": 1.0, **optimizer})
+    except UserError:
+        return (), ""
+    return tuple(known.formulas()), known.source()
+
+
+def _variant(run: Run, name: str, arms: list[str]) -> str:
+    """The rule's name, or that of the variant its options make of it."""
+    if name == "sgd" and not any(run.arms[arm].get("batch_size", 1) for arm in arms):
+        return "gd"
+    uncorrected = run.arms[arms[0]]["optimizer"].get("bias_correction") is False
+    return "adam_uncorrected" if name == "adam" and uncorrected else name
+
+
+def combining(run: Run, words: Words) -> Iterator[Block]:
+    """How what several ranks find becomes one update."""
+    ways = {arm: _way(run, arm) for arm in ranks.several(run)}
+    for way, formulas in COMBINE.items():
+        if arms := [arm for arm in ways if ways[arm] == way]:
+            name, does = words(f"combine.{way}.name"), words(f"combine.{way}.does")
+            yield card(words, name, formulas, does, arms)
+
+
+def _way(run: Run, arm: str) -> str:
+    """The key of `COMBINE`."""
+    s = ranks.aggregation(run, arm)
+    if s.strategy in (ASYNCHRONOUS, "neighbour"):
+        return "asynchronous" if s.strategy == ASYNCHRONOUS else s.strategy
+    if s.compress in COMBINE:
+        return s.compress
+    return "parameters" if s.of == "parameters" else s.reduce
+
+
+def strategies(run: Run, words: Words) -> Iterator[Block]:
+    """One card for each strategy that trained or was measured."""
+    names, several = ranks.strategies(run), ranks.several(run)
+    if names:
+        yield Formula(COST)
+    nbytes = machine.vector_bytes(run)
+    if nbytes is not None and several:
+        yield Prose(words("intro.vector", model=run.experiment.get("model"), n=nbytes), small=True)
+    for name in names:
+        arms = [arm for arm in several if ranks.strategy(run, arm) == name]
+        arms += [arm for arm in run.arms if name in run.settings[arm].strategies]
+        sizes = sorted({ranks.size(run, arm) for arm in arms} - {1})
+        texts = [text for n in sizes if (text := counts(name, n, words))]
+        does, source = words.either(f"strategy.{name}", ""), source_of(kind(name))
+        yield card(words, name, formulas(name), does, arms, counts=texts, source=source, code=True)
+
+
+def kind(name: str) -> Any:
+    return Asynchronous if name == ASYNCHRONOUS else STRATEGIES.get(name)
+
+
+def formulas(name: str) -> tuple[str, ...]:
+    """Messages m and bytes b of the busiest rank, time T of the critical path; of a native
+    collective those of the textbook's. Empty for a strategy that is not known here."""
+    textbook = getattr(kind(name), "textbook", "")
+    return getattr(kind(name), "formulas", ()) or (formulas(textbook) if textbook else ())
+
+
+def counts(name: str, n: int, words: Words) -> str:
+    """What its schedule sends among n ranks, in multiples of S."""
+    if name not in STRATEGIES:
+        return words("strategy_counts.asynchronous", n=n) if name == ASYNCHRONOUS else ""
+    schedule = STRATEGIES[name]().schedule(n)
+    sent = [schedule.sent(rank, schedule.chunks) for rank in range(n)]
+    most, total = (of(chunks for _, chunks in sent) / schedule.chunks for of in (max, sum))
+    return words("strategy_counts.schedule", n=n, steps=len(schedule.steps),
+                 messages=max(sent)[0], bytes=most, total=total)  # fmt: skip
+
+
+TOPICS = (
+    Topic("rules", 10, rules, part="principle"),
+    Topic("combining", 20, combining, part="principle"),
+    Topic("strategies", 30, strategies, part="principle"),
+)

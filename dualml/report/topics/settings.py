@@ -1,0 +1,164 @@
+"""What ran: the experiment with its plan, the arms, their ranks, the environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dualml.aggregation import ASYNCHRONOUS
+from dualml.aggregation.settings import Aggregation
+from dualml.report import ranks
+from dualml.report.blocks import Block, Column
+from dualml.report.columns import Line as Row
+from dualml.report.columns import number, table
+from dualml.report.deals import settings_text
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+
+def experiment(run: Run, words: Words) -> Iterator[Block]:
+    """What was the same on all backends, with the hashes that prove it."""
+    meta = run.meta
+    data = meta.get("data") or {}
+    source = str(data.get("source") or "")
+    values = {
+        "name": meta.get("name"),
+        "model": run.experiment.get("model"),
+        "loss": run.experiment.get("loss"),
+        "data": data.get("name"),
+        "source": words.either(f"data_source.{source}", source),
+        "data_hash": data.get("sha256"),
+        "train": numbers.quantity(data.get("train")),
+        "test": numbers.quantity(data.get("test")),
+        "seeds": ", ".join(map(str, run.seeds)),
+        "quick": words("value.yes" if run.experiment.get("quick") else "value.no"),
+        "created": meta.get("created"),
+        "dualml": meta.get("dualml"),
+        "git": meta.get("git"),
+        "plan": meta.get("plan_hash"),
+        "folder": ", ".join(folder.name for folder in run.folders),
+    }
+    known = {key: value for key, value in values.items() if value}
+    rows = [[words(f"setting.{key}"), _text(value, "; ", ": ")] for key, value in known.items()]
+    yield from table(words, "experiment", ("name", "value"), rows)
+    parts = meta.get("plan_parts") or {}
+    hashes = [[words.either(f"part.{name}", name), str(value)] for name, value in parts.items()]
+    yield from table(words, "plan", ("part", "`hash`"), hashes)
+
+
+def _text(value: Any, comma: str, colon: str) -> str:
+    """Values of JSON as text; nested ones (dataset hashes by file) one after the other."""
+    if isinstance(value, Mapping):
+        return comma.join(f"{k}{colon}{v}" for k, v in value.items())
+    return numbers.NONE if value is None else str(value)
+
+
+def environment(run: Run, words: Words) -> Iterator[Block]:
+    """What was not the same on all backends."""
+    known = {b: run.environment.get(b) or {} for b in run.backends} | run.environment
+    names = dict.fromkeys(key for values in known.values() for key in values)
+    rows = [
+        [words.either(f"environment.{key}", key),
+         *(_text(values.get(key), ", ", "=") for values in known.values())]
+        for key in names
+    ]  # fmt: skip
+    yield from table(words, "environment", ["name", *(Column(b, b) for b in known)], rows)
+
+
+def arms(run: Run, words: Words) -> Iterator[Block]:
+    """The hyperparameters of every arm; where arms differ elsewhere, those with the same share a
+    row."""
+    samples = number(words, "samples", words("setting.train"), "count")
+    head = ("`optimizer`", "lr:1", "batch_size:samples", "epochs:epochs", "updates:count", samples,
+            "`schedule`", "`hyper`")  # fmt: skip
+    settings = {arm: _hyperparameters(run, arm, words) for arm in ranks.training(run)}
+    if ranks.distributed(run):
+        alike: dict[tuple[Any, ...], list[str]] = {}
+        for arm, cells in settings.items():
+            alike.setdefault(tuple(cells), []).append(arm)
+        rows = [[*cells, ", ".join(names)] for cells, names in alike.items()]
+        yield from table(words, "arms", (*head, "`arms`"), rows)
+    else:
+        groups = {arm: str(run.arms[arm].get("group") or "main") for arm in settings}
+        rows = [
+            [arm, words.either(f"group.{groups[arm]}", groups[arm]), *cells]
+            for arm, cells in settings.items()
+        ]
+        yield from table(words, "arms", ("`arm`", "group", *head), rows)
+
+
+def _hyperparameters(run: Run, arm: str, words: Words) -> list[str | float | None]:
+    settings = run.arms[arm]
+    rule = dict(settings.get("optimizer") or {})
+    updates = {numbers.quantity(t.updates) for t in run.select(arm)}
+    size = settings.get("batch_size")
+    return [
+        str(rule.pop("name", numbers.NONE)),
+        numbers.plain(rule.pop("lr", None)),
+        words("value.full") if size == 0 else size,
+        None if settings.get("updates") else settings.get("epochs"),
+        " / ".join(sorted(updates)) or None,
+        settings.get("samples") or words("value.all", n=numbers.quantity(run.train_size)),
+        _schedule(settings.get("schedule") or {}),
+        ", ".join(f"{key}={numbers.plain(value)}" for key, value in rule.items()),
+    ]
+
+
+def _schedule(schedule: Mapping[str, Any]) -> str:
+    """The kind with the fields it uses."""
+    kind = str(schedule.get("kind", "constant"))
+    used = {"step": ("every", "gamma"), "cosine": ("total", "floor")}.get(kind, ())
+    keys = [*used, *(["warmup"] if schedule.get("warmup") else [])]
+    fields = ", ".join(f"{key}={numbers.plain(schedule.get(key))}" for key in keys)
+    return f"{kind} ({fields})" if fields else kind
+
+
+def aggregation(run: Run, words: Words) -> Iterator[Block]:
+    """Arms with several ranks: how each combines, and what was measured alone."""
+    several = {arm: run.settings[arm] for arm in ranks.several(run)}
+    dealt = any(arm.partition for arm in several.values())
+    pinned = any(arm.cores for arm in several.values())
+    rows: list[Row] = [
+        [
+            *(name, arm.world_size),
+            *([arm.cores or None] if pinned else []),
+            *([settings_text(arm.partition) if arm.partition else None] if dealt else []),
+            *_combined(arm.aggregation, words),
+            ranks.handicap_text(run, name, words),
+        ]
+        for name, arm in several.items()
+    ]
+    head = ["`arm`", "ranks:count", *(["cores_each:count"] if pinned else []),
+            *(["`partition`"] if dealt else []), "`strategy`", "of", "reduce", "every:updates",
+            "bucket", "compress", "arrival", "handicap"]  # fmt: skip
+    yield from table(words, "aggregation", head, rows)
+    measured = [
+        [name, arm.world_size, ", ".join(arm.strategies),
+         ", ".join(map(numbers.nbytes, arm.sizes)), arm.seconds]
+        for name, arm in run.settings.items()
+        if arm.kind != "train"
+    ]  # fmt: skip
+    head = ["`arm`", "ranks:count", "`strategies`", "sizes", "budget:seconds"]
+    yield from table(words, "measurements", head, measured)
+
+
+def _combined(s: Aggregation, words: Words) -> Row:
+    packed = {"none": numbers.NONE, "topk": f"topk {100 * s.fraction:g} %"}
+    return [
+        s.strategy,
+        words.either(f"of.{s.of}", s.of),
+        words.either(f"reduce.{s.reduce}", s.reduce),
+        s.every,
+        numbers.nbytes(s.bucket_bytes) if s.bucket_bytes else words("value.one_by_one"),
+        packed.get(s.compress, s.compress),
+        words.either(f"arrival.{s.arrival}", s.arrival) if s.strategy == ASYNCHRONOUS else None,
+    ]
+
+
+TOPICS = (
+    Topic("experiment", 10, experiment, part="settings"),
+    Topic("arms", 20, arms, part="settings"),
+    Topic("aggregation", 40, aggregation, part="settings"),
+    Topic("environment", 90, environment, part="settings"),
+)
