@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
 from dualml.report import ranks
 from dualml.store.run import Run, Trial
+from dualml.words import numbers
+
+K = TypeVar("K")
 
 
 def alone(run: Run) -> bool:
@@ -26,3 +32,16 @@ def epoch_seconds(run: Run, trial: Trial) -> float | None:
     if not trial.train_s or not trial.sample_gradients or not run.train_size:
         return None
     return trial.train_s * run.train_size / trial.sample_gradients
+
+
+def mean(
+    run: Run, arm: str, backend: str | None, of: str | Callable[[Trial], float | None]
+) -> float | None:
+    """Mean over the successful trials of what the trial records as ``of``, or of a function."""
+    trials = run.select(arm, backend)
+    return numbers.mean([getattr(t, of) if isinstance(of, str) else of(t) for t in trials])
+
+
+def known(values: Mapping[K, float | None]) -> dict[K, float]:
+    """Those that have a value."""
+    return {place: value for place, value in values.items() if value is not None}

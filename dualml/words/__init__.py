@@ -19,7 +19,8 @@ LANGUAGES = ("en", "zh")
 class Words(string.Formatter):
     """Looks a text up by its dotted key and fills in the values, each written as the text says:
     ``{p.step:ms}`` by a function of `dualml.words.numbers`, ``{n:count.update}`` with its noun,
-    ``{arms:join}`` as a list in prose.
+    ``{arms:join}`` or ``{items:semicolons}`` as a list in prose, ``{shares:each.percent}`` as one
+    of names with numbers.
 
     Args:
         lang: ``en`` or ``zh``.
@@ -44,10 +45,14 @@ class Words(string.Formatter):
         return self.vformat(text, (), values) if values else text
 
     def format_field(self, value: Any, spec: str) -> str:
-        if spec == "join":
-            return self.join(list(value))
-        if spec.startswith("count."):
-            return self.count(spec.removeprefix("count."), value)
+        if spec in ("join", "semicolons"):
+            return str(getattr(self, spec)(list(value)))
+        kind, _, name = spec.partition(".")
+        if kind == "count":
+            return self.count(name, value)
+        if kind == "each":
+            each = (f"{key} {self.format_field(number, name)}" for key, number in value.items())
+            return self.join(list(each))
         show = numbers.BY_NAME.get(spec)
         return show(value) if show else str(super().format_field(value, spec))
 

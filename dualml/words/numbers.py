@@ -61,6 +61,10 @@ def factor(x: Any) -> str:
     return f"{round(x):,}" if abs(x) >= 100 else f"{x:.3g}"
 
 
+def times(x: Any) -> str:
+    return f"× {factor(x)}"
+
+
 def nbytes(x: Any) -> str:
     """``64 KiB``."""
     if not known(x):
@@ -95,5 +99,5 @@ def mean(values: list[float | None]) -> float | None:
 #: As texts (`Words`) name them: ``{seconds:ms}``.
 BY_NAME: Mapping[str, Callable[[Any], str]] = {
     show.__name__: show
-    for show in (quantity, ms, percent, loss, scientific, factor, nbytes, points)
+    for show in (quantity, ms, percent, loss, scientific, factor, times, nbytes, points, plain)
 }

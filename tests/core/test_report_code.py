@@ -23,10 +23,10 @@ def squeeze(text: str) -> str:
 @pytest.mark.parametrize("framework", ["numpy", "torch", "mindspore"])
 def test_listings_are_the_files_own_lines(rule: str, framework: str) -> None:
     (listing,) = code.listings(rule, [framework])
-    assert listing.text, f"{listing.path} has nothing to show"
+    assert listing.text, f"{listing.caption} has nothing to show"
     ast.parse(listing.text)
     root = Path(__file__).parents[2]
-    source = squeeze((root / listing.path).read_text("utf-8"))
+    source = squeeze((root / listing.caption).read_text("utf-8"))
     for line in listing.text.splitlines():
         assert squeeze(line) in source
 

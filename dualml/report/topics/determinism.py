@@ -2,107 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from dualml.report import curves, ranks
-from dualml.report.blocks import Block, Item
-from dualml.report.measures import alone
+from dualml.report.blocks import Item
+from dualml.report.measures import alone, mean
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 
 
-def gradients_per_update(run: Run, arm: str) -> float | None:
-    trials = run.select(arm)
-    return numbers.mean(
-        [t.sample_gradients / t.updates for t in trials if t.updates and t.sample_gradients]
-    )
-
-
-def length(trial: Trial) -> float | None:
-    """Epochs the trial trained for."""
-    ends = [float(c.epochs[-1]) for c in trial.curves.values() if len(c.epochs)]
-    return max(ends, default=None)
-
-
 def common_epochs(run: Run, arms: Sequence[str]) -> float | None:
-    """Epochs that every arm reached."""
-    ends = [length(t) for arm in arms for t in run.select(arm)]
-    known = [e for e in ends if e is not None]
-    return min(known) if known and len(known) == len(ends) else None
-
-
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """The curves against epochs and updates show it."""
-    yield from ()
+    """Epochs that every trial of every arm trained for; None where one did not record it."""
+    trials = [t for arm in arms for t in run.select(arm)]
+    ends = [
+        max((float(c.epochs[-1]) for c in t.curves.values() if len(c.epochs)), default=None)
+        for t in trials
+    ]
+    return None if None in ends else min((end for end in ends if end is not None), default=None)
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
+    """The curves against epochs and updates show it."""
     notes = Notes(words, "determinism", "figure-main-epochs")
-    if not alone(run):
-        return notes
     arms = [arm for arm in run.main_arms() if run.select(arm)]
-    full = [a for a in arms if all(t.full_batch for t in run.select(a))]
-    noisy = [a for a in arms if a not in full]
-    for gd in full:
-        for other in noisy:
-            _compare(notes, run, gd, other)
+    full = [arm for arm in arms if all(t.full_batch for t in run.select(arm))]
+    noisy = [arm for arm in arms if arm not in full]
+    for gd, other in product(full, noisy):
+        _compare(notes, run, gd, other)
     if not (full and noisy) and not ranks.distributed(run):
         notes.warn("no_full" if not full else "no_noisy")
     return notes
 
 
 def _compare(notes: Notes, run: Run, gd: str, other: str) -> None:
-    words = notes.words
-    all_samples, batch = gradients_per_update(run, gd), gradients_per_update(run, other)
-    if all_samples and batch:
-        notes.say(
-            "gradients",
-            gd=gd,
-            other=other,
-            all_samples=words.count("gradient", all_samples),
-            batch=words.count("gradient", batch),
-            times=numbers.factor(all_samples / batch),
-        )
+    every, batch = (mean(run, arm, None, _gradients) for arm in (gd, other))
+    if every and batch:
+        notes.say("gradients", gd=gd, other=other, every=every, batch=batch, times=every / batch)
     epochs = common_epochs(run, [gd, other])
-    if epochs is None:
+    ends = [_end(run, arm, epochs or 0.0) for arm in (gd, other)]
+    if epochs is None or any(end["accuracy"] is None for end in ends):
         notes.warn("no_epochs", gd=gd, other=other)
-        return
-
-    def mean(at: Callable[[Trial, float], float | None], arm: str) -> float | None:
-        return numbers.mean([at(t, epochs) for t in run.select(arm)])
-
-    if mean(_accuracy, gd) is None or mean(_accuracy, other) is None:
-        notes.warn("no_epochs", gd=gd, other=other)
-        return
-    values: dict[str, str] = {}
-    for name, arm in (("gd", gd), ("other", other)):
-        seconds = mean(_seconds, arm)
-        values |= {
-            name: arm,
-            f"{name}_updates": words.count("update", round(mean(_updates, arm) or 0)),
-            f"{name}_accuracy": numbers.percent(mean(_accuracy, arm)),
-            f"{name}_seconds": words.count("second", seconds if seconds else float("nan")),
-        }
-    notes.say("same_epochs", epochs=words.count("epoch", epochs), **values)
+    else:
+        notes.say("same_epochs", epochs=epochs, gd=ends[0], other=ends[1])
 
 
-def _accuracy(trial: Trial, epochs: float) -> float | None:
-    last = curves.at_epochs(trial, "test_accuracy", epochs)
-    return last[0] if last else None
+def _gradients(t: Trial) -> float | None:
+    """Of single samples, in an update."""
+    return t.sample_gradients / t.updates if t.updates and t.sample_gradients else None
 
 
-def _updates(trial: Trial, epochs: float) -> float | None:
-    last = curves.at_epochs(trial, "test_accuracy", epochs)
-    return last[1] if last else None
+def _end(run: Run, arm: str, epochs: float) -> dict[str, Any]:
+    """At the last evaluation within so many epochs: means over all backends and seeds."""
+    last = [(t, curves.at_epochs(t, "test_accuracy", epochs)) for t in run.select(arm)]
+    hits = [(t, *hit) for t, hit in last if hit is not None]
+    seconds = numbers.mean([float(np.interp(at, *curves.clock(t))) for t, _, at in hits])
+    return {
+        "arm": arm,
+        "accuracy": numbers.mean([accuracy for _, accuracy, _ in hits]),
+        "updates": round(numbers.mean([at for *_, at in hits]) or 0),
+        "seconds": seconds or None,
+    }
 
 
-def _seconds(trial: Trial, epochs: float) -> float | None:
-    update = _updates(trial, epochs)
-    return None if update is None else float(np.interp(update, *curves.clock(trial)))
-
-
-TOPIC = Topic("determinism", 120, evidence, findings, leads=lambda run: 30 if alone(run) else 0)
+TOPIC = Topic("determinism", 120, lambda run, words: (), findings, lambda run: 30, when=alone)

@@ -56,7 +56,7 @@ def _text(value: Any, comma: str, colon: str) -> str:
 
 def environment(run: Run, words: Words) -> Iterator[Block]:
     """What was not the same on all backends."""
-    known = {b: run.environment.get(b) or {} for b in run.backends} | run.environment
+    known = {b: run.environment.get(b) or {} for b in run.backends} | {**run.environment}
     names = dict.fromkeys(key for values in known.values() for key in values)
     rows = [
         [words.either(f"environment.{key}", key),
@@ -133,7 +133,7 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
             *(["`partition`"] if dealt else []), "`strategy`", "of", "reduce", "every:updates",
             "bucket", "compress", "arrival", "handicap"]  # fmt: skip
     yield from table(words, "aggregation", head, rows)
-    measured = [
+    measured: list[Row] = [
         [name, arm.world_size, ", ".join(arm.strategies),
          ", ".join(map(numbers.nbytes, arm.sizes)), arm.seconds]
         for name, arm in run.settings.items()

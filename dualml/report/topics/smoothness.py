@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dualml.report.blocks import Block, Column, Item, Table
-from dualml.report.columns import columns
-from dualml.report.measures import alone
+from dualml.report.blocks import Block, Item
+from dualml.report.columns import number, table
+from dualml.report.measures import alone, known, mean
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
 from dualml.store.run import Run, Trial
@@ -32,46 +32,33 @@ def roughness(trial: Trial) -> float | None:
     return float(np.std(np.diff(half)) / abs(half.mean()))
 
 
-def arm_roughness(run: Run, arm: str, backend: str | None = None) -> float | None:
-    """Mean over the successful trials."""
-    return numbers.mean([roughness(t) for t in run.select(arm, backend)])
-
-
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     """Arms down, backends across."""
-    if alone(run):
-        unit = words("unit.relative")
-        across = [Column(backend, backend, unit, "number") for backend in run.backends]
-        rows = [
-            [arm, *(numbers.scientific(arm_roughness(run, arm, b)) for b in run.backends)]
-            for arm in run.main_arms()
-        ]
-        shown = [*columns(words, "`arm`"), *across]
-        yield Table("smoothness", words("table.smoothness"), shown, rows)
+    rows = [
+        [arm, *(numbers.scientific(mean(run, arm, b, roughness)) for b in run.backends)]
+        for arm in run.main_arms()
+    ]
+    head = (number(words, backend, backend, "relative") for backend in run.backends)
+    yield from table(words, "smoothness", ["`arm`", *head], rows)
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
     notes = Notes(words, "smoothness", "table-smoothness")
-    if not alone(run):
-        return notes
     arms = [arm for arm in run.main_arms() if run.select(arm)]
-    values = {arm: arm_roughness(run, arm) for arm in arms}
-    known = {arm: v for arm, v in values.items() if v is not None}
-    ordered = sorted(known, key=lambda arm: known[arm])
+    rough = known({arm: mean(run, arm, None, roughness) for arm in arms})
+    ordered = sorted(rough, key=lambda arm: rough[arm])
     if len(ordered) > 1:
-        low, high = known[ordered[0]], known[ordered[-1]]
-        times = {"times": numbers.factor(high / low)} if low > 0 else {}
-        key = "contrast" if low > 0 else "zero"
-        notes.say(key, smooth=ordered[0], rough=ordered[-1], **times)
+        low, high = rough[ordered[0]], rough[ordered[-1]]
+        notes.say("contrast" if low > 0 else "zero", smooth=ordered[0], rough=ordered[-1],
+                  times=high / low if low > 0 else None)  # fmt: skip
     if ordered:
-        listed = [f"{arm} {numbers.scientific(known[arm])}" for arm in ordered]
-        notes.say("list", len(listed), values=words.join(listed))
-    short = [arm for arm, v in values.items() if v is None]
+        notes.say("list", len(ordered), values={arm: rough[arm] for arm in ordered})
+    short = [arm for arm in arms if arm not in rough]
     if short:
-        notes.warn("short", len(short), arms=words.join(short))
+        notes.warn("short", len(short), arms=short)
     if not arms:
         notes.warn("nothing")
     return notes
 
 
-TOPIC = Topic("smoothness", 110, evidence, findings, leads=lambda run: 20 if alone(run) else 0)
+TOPIC = Topic("smoothness", 110, evidence, findings, leads=lambda run: 20, when=alone)

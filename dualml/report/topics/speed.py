@@ -7,12 +7,12 @@ from itertools import combinations
 from statistics import median
 
 from dualml.report import ranks
-from dualml.report.blocks import Block, Column, Item, Table
-from dualml.report.columns import columns
-from dualml.report.measures import alone
+from dualml.report.blocks import Block, Item
+from dualml.report.columns import number, table
+from dualml.report.measures import alone, known, mean
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
-from dualml.store.run import Run
+from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 
 
@@ -27,52 +27,42 @@ def ratio(run: Run, arm: str, a: str, b: str) -> float | None:
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     """Seconds of training by arm and backend, mean over the seeds."""
     shown = ranks.frameworks(run)
-    if not alone(run) or len(shown) < 2:
-        return
-    rows = [
-        [arm, *(numbers.quantity(numbers.mean([t.train_s for t in run.select(arm, backend)]))
-                for backend in shown)]
-        for arm in run.main_arms()
-    ]  # fmt: skip
-    across = [Column(backend, backend, words("unit.seconds"), "number") for backend in shown]
-    yield Table("speed", words("table.speed"), [*columns(words, "`arm`"), *across], rows)
+    rows = [[arm, *(mean(run, arm, b, "train_s") for b in shown)] for arm in run.main_arms()]
+    if len(shown) > 1:
+        head = (number(words, backend, backend, "seconds") for backend in shown)
+        yield from table(words, "speed", ["`arm`", *head], rows)
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
     notes = Notes(words, "speed", "table-speed")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     shown = ranks.frameworks(run)
-    if not alone(run):
-        return notes
     if len(shown) < 2:
         if not ranks.distributed(run):
             notes.warn("single")
         return notes
     for a, b in combinations(shown, 2):
-        ratios = {arm: r for arm in arms if (r := ratio(run, arm, a, b)) is not None}
+        ratios = known({arm: ratio(run, arm, a, b) for arm in arms})
         if not ratios:
             notes.warn("no_pair", a=a, b=b)
             continue
         fast, slow = (a, b) if median(ratios.values()) >= 1 else (b, a)
         listed = [
-            words("say.speed.item", arm=arm, times=numbers.factor(r if fast == a else 1 / r))
+            words("say.speed.item", arm=arm, times=r if fast == a else 1 / r)
             for arm, r in ratios.items()
         ]
-        notes.say("ratio", slow=slow, fast=fast, values=words.join(listed))
+        notes.say("ratio", slow=slow, fast=fast, values=listed)
     for backend in shown:
-        outside = numbers.mean(
-            [
-                t.wall_s - t.train_s
-                for arm in arms
-                for t in run.select(arm, backend)
-                if t.wall_s is not None and t.train_s is not None
-            ]
-        )
-        if outside is not None:
-            notes.say("outside", backend=backend, seconds=words.count("second", outside))
+        seconds = numbers.mean([_outside(t) for arm in arms for t in run.select(arm, backend)])
+        if seconds is not None:
+            notes.say("outside", backend=backend, seconds=seconds)
     if len(run.folders) > 1:
         notes.warn("machines", n=len(run.folders))
     return notes
 
 
-TOPIC = Topic("speed", 130, evidence, findings, leads=lambda run: 40 if alone(run) else 0)
+def _outside(t: Trial) -> float | None:
+    return None if t.wall_s is None or t.train_s is None else t.wall_s - t.train_s
+
+
+TOPIC = Topic("speed", 130, evidence, findings, leads=lambda run: 40, when=alone)

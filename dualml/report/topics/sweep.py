@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.draw.palette import CYCLE
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.learning import MOST, learning
-from dualml.report.measures import alone, epoch_seconds, loss_unit, slug
+from dualml.report.measures import alone, epoch_seconds, known, loss_unit, slug
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
-from dualml.store.run import Run, Trial
+from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 
@@ -28,17 +27,21 @@ class Sweep:
     what: str
     arms: Mapping[float, str]
 
+    @property
+    def values(self) -> list[str]:
+        return [f"{value:g}" for value in self.arms]
+
 
 def sweeps(run: Run, group: str) -> list[Sweep]:
     """The sweeps inside a group: arms of an optimizer that differ in batch size (perhaps also in
     rate and epochs, which the sentences tell), or in the rate and nothing else."""
     rules: dict[str, list[str]] = {}
     for arm in run.groups()[group]:
-        rules.setdefault(str(_rule(run, arm).get("name")), []).append(arm)
+        rules.setdefault(_rule(run, arm), []).append(arm)
     out = []
     for optimizer, arms in rules.items():
         for what in ("batch_size", "lr"):  # a larger batch often gets a larger rate
-            values = {v: arm for arm in arms if (v := value(run, arm, what)) is not None}
+            values = {v: arm for arm, v in known(arms, lambda arm: setting(run, arm, what)).items()}
             alike = run.contrast.groups(arms, vary=["optimizer.lr"])
             if len(values) == len(arms) > 1 and (what == "batch_size" or len(alike) == 1):
                 out.append(Sweep(group, optimizer, what, dict(sorted(values.items()))))
@@ -46,32 +49,33 @@ def sweeps(run: Run, group: str) -> list[Sweep]:
     return out
 
 
-def _rule(run: Run, arm: str) -> Mapping[str, Any]:
-    return run.arms[arm].get("optimizer") or {}
+def _rule(run: Run, arm: str) -> str:
+    return str((run.arms[arm].get("optimizer") or {}).get("name"))
 
 
-def value(run: Run, arm: str, what: str) -> float | None:
+def setting(run: Run, arm: str, what: str) -> float | None:
     """``lr``, ``batch_size`` (the full batch as the number of its samples) or ``epochs``."""
     settings = run.arms[arm]
+    number = settings.get(what)
     if what == "lr":
-        number = _rule(run, arm).get("lr")
+        number = (settings.get("optimizer") or {}).get("lr")
     elif what == "batch_size":
-        number = settings.get("batch_size") or settings.get("samples") or run.train_size
-    else:
-        number = settings.get(what)
+        number = number or settings.get("samples") or run.train_size
     return float(number) if numbers.known(number) else None
 
 
-def measure(run: Run, trial: Trial, quantity: str) -> float | None:
-    """``final_loss``, ``test_accuracy`` or ``epoch_seconds`` of a trial."""
+def measured(run: Run, arm: str, backend: str | None, quantity: str) -> list[float]:
+    """``final_loss``, ``test_accuracy`` or ``epoch_seconds`` of every trial that has it."""
+    trials = run.select(arm, backend)
     if quantity == "epoch_seconds":
-        return epoch_seconds(run, trial)
-    number = getattr(trial, quantity)
-    return float(number) if numbers.known(number) else None
+        values = [epoch_seconds(run, t) for t in trials]
+    else:
+        values = [getattr(t, quantity) for t in trials]
+    return [float(v) for v in values if numbers.known(v)]
 
 
-def mean(run: Run, arm: str, quantity: str, backend: str | None = None) -> float | None:
-    return numbers.mean([measure(run, t, quantity) for t in run.select(arm, backend)])
+def mean(run: Run, arm: str, backend: str, quantity: str) -> float | None:
+    return numbers.mean([*measured(run, arm, backend, quantity)])
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -110,46 +114,34 @@ def _figure(run: Run, words: Words, group: str, what: str, shown: Sequence[Sweep
         for quantity in quantities
     ]  # fmt: skip
     seeds = words.plural("figure.seeds", len(run.seeds), n=len(run.seeds))
-    return Figure(
-        f"{slug(group)}-{what.replace('_', '-')}",
-        words.sentences([words(f"figure.sweep.{what}"), seeds]),
-        words(f"alt.sweep.{what}", optimizers=words.join([s.optimizer for s in shown])),
-        panels,
-        [*_keys(run, shown), *keys.backends(run)],
-        columns=len(panels),
-    )
-
-
-def _keys(run: Run, shown: Sequence[Sweep]) -> list[Key]:
-    """An optimizer keeps the colour of its main arm."""
+    # An optimizer keeps the colour of its main arm.
     colors = keys.colors(run)
-    main = {str(_rule(run, arm).get("name")): colors[arm] for arm in run.main_arms()}
+    main = {_rule(run, arm): colors[arm] for arm in run.main_arms()}
     spare = [c for c in CYCLE if c not in main.values()] or CYCLE
-    return [
+    optimizers = [
         Key("series", s.optimizer, color=main.get(s.optimizer, spare[k % len(spare)]))
         for k, s in enumerate(shown)
     ]
+    return Figure(
+        f"{slug(group)}-{what.replace('_', '-')}",
+        words.sentences([words(f"figure.sweep.{what}"), seeds]),
+        words(f"alt.sweep.{what}", optimizers=[s.optimizer for s in shown]),
+        panels, [*optimizers, *keys.backends(run)], columns=len(panels),
+    )  # fmt: skip
 
 
 def _marks(run: Run, sweep: Sweep, quantity: str) -> Iterator[Mark]:
     """Means of the seeds, with bars from the least to the greatest."""
     scale = 100.0 if quantity == "test_accuracy" else 1.0
     for backend in run.backends:
-        points: dict[float, list[float]] = {}
-        for value, arm in sweep.arms.items():
-            measured = [measure(run, t, quantity) for t in run.select(arm, backend)]
-            known = [scale * v for v in measured if v is not None]
-            if known:
-                points[value] = known
-        yield Line(
-            list(points),
-            [fmean(v) for v in points.values()],
-            Owner(backend=backend, series=sweep.optimizer),
-            low=[min(v) for v in points.values()],
-            high=[max(v) for v in points.values()],
-            bars="y",
-            marker="circle",
-        )
+        values = {
+            value: [scale * v for v in measured(run, arm, backend, quantity)]
+            for value, arm in sweep.arms.items()
+        }
+        points = {value: each for value, each in values.items() if each}
+        mid, low, high = ([of(each) for each in points.values()] for of in (fmean, min, max))
+        owner = Owner(backend=backend, series=sweep.optimizer)
+        yield Line([*points], mid, owner, low, high, "y", marker="circle")
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -176,77 +168,47 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     return notes
 
 
-def best_rate(run: Run, s: Sweep, backend: str) -> float | None:
-    """Learning rate with the lowest mean final loss."""
-    losses = {v: mean(run, arm, "final_loss", backend) for v, arm in s.arms.items()}
-    known = {v: loss for v, loss in losses.items() if loss is not None}
-    return min(known, key=lambda v: known[v]) if known else None
-
-
 def _rate(notes: Notes, run: Run, s: Sweep) -> None:
-    words = notes.words
+    """The rate with the lowest mean final loss, of each backend."""
     chosen: dict[float, list[str]] = {}
     for backend in run.backends:
-        best = best_rate(run, s, backend)
-        if best is not None:
-            chosen.setdefault(best, []).append(backend)
-    values = words.join([f"{v:g}" for v in s.arms])
+        losses = known(s.arms, lambda rate: mean(run, s.arms[rate], backend, "final_loss"))
+        if losses:
+            chosen.setdefault(min(losses, key=lambda rate: losses[rate]), []).append(backend)
     for rate, backends in chosen.items():
-        losses = [mean(run, s.arms[rate], "final_loss", b) for b in backends]
-        accuracies = [mean(run, s.arms[rate], "test_accuracy", b) for b in backends]
-        notes.say(
-            "best",
-            optimizer=s.optimizer,
-            rate=f"{rate:g}",
-            values=values,
-            backends=words.join(backends),
-            loss=numbers.loss(numbers.mean(losses)),
-            accuracy=numbers.percent(numbers.mean(accuracies)),
+        loss, accuracy = (
+            numbers.mean([mean(run, s.arms[rate], b, quantity) for b in backends])
+            for quantity in ("final_loss", "test_accuracy")
         )
+        notes.say("best", s=s, rate=rate, backends=backends, loss=loss, accuracy=accuracy)
         if rate in (min(s.arms), max(s.arms)):
-            notes.warn("edge", optimizer=s.optimizer, rate=f"{rate:g}")
+            notes.warn("edge", s=s, rate=rate)
     if len(chosen) > 1:
-        notes.warn("disagree", optimizer=s.optimizer)
-    for tried, arm in s.arms.items():
-        bad = [t for t in run.select(arm, ok=False) if not t.ok]
+        notes.warn("disagree", s=s)
+    for rate, arm in s.arms.items():
+        bad = [t.backend for t in run.select(arm, ok=False) if not t.ok]
         if bad:
-            notes.say(
-                "failed",
-                len(bad),
-                n=len(bad),
-                optimizer=s.optimizer,
-                rate=f"{tried:g}",
-                backends=words.join(sorted({t.backend for t in bad})),
-            )
+            notes.say("failed", len(bad), n=len(bad), s=s, rate=rate, backends=sorted({*bad}))
 
 
 def _size(notes: Notes, run: Run, s: Sweep) -> None:
     """The smallest batch against the largest, per backend."""
-    words = notes.words
-    small, large = min(s.arms), max(s.arms)
+    ends = (min(s.arms), max(s.arms))
     for what, key in (("lr", "rates"), ("epochs", "passes")):
-        values = [f"{v:g}" for arm in s.arms.values() if (v := value(run, arm, what)) is not None]
+        values = [
+            f"{v:g}" for v in known(s.arms.values(), lambda a: setting(run, a, what)).values()
+        ]
         if len(set(values)) > 1:
-            notes.warn(key, optimizer=s.optimizer, values=words.join(values))
+            notes.warn(key, s=s, values=values)
     for backend in run.backends:
         accuracies, seconds = (
-            [mean(run, s.arms[size], quantity, backend) for size in (small, large)]
+            [mean(run, s.arms[size], backend, quantity) for size in ends]
             for quantity in ("test_accuracy", "epoch_seconds")
         )
         if None in (*accuracies, *seconds):
-            notes.warn("size_gap", optimizer=s.optimizer, backend=backend)
-            continue
-        notes.say(
-            "size",
-            optimizer=s.optimizer,
-            backend=backend,
-            small=numbers.quantity(small),
-            large=numbers.quantity(large),
-            small_accuracy=numbers.percent(accuracies[0]),
-            large_accuracy=numbers.percent(accuracies[1]),
-            small_seconds=words.count("second", seconds[0] or 0.0),
-            large_seconds=words.count("second", seconds[1] or 0.0),
-        )
+            notes.warn("size_gap", s=s, backend=backend)
+        else:
+            notes.say("size", s=s, backend=backend, batch=ends, accuracy=accuracies, time=seconds)
 
 
 TOPIC = Topic("sweep", 140, evidence, findings, leads=lambda run: 10 if alone(run) else 0)
