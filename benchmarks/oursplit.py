@@ -16,6 +16,7 @@ from dualml.backend import Recipe, backends
 from dualml.model import initial_weights, model
 from dualml.model.spec import Linear, MeanPool, ModelSpec, Rows, Tanh
 from dualml.optim import SGD
+from dualml.split import traffic
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.remote import RemoteCalls
 from dualml.split.training import SplitTraining
@@ -124,13 +125,14 @@ class Transfers:
     def __init__(self, ours: OurSplit) -> None:
         self.ours, self.comm = ours, ours.executor.comm
         plan, rank, batch = ours.executor.plan, self.comm.rank, ours.next.batch
-        sent = [link for link in plan.links(batch) if link.source == rank]
-        came = [link for link in plan.links(batch) if link.target == rank]
+        links, collectives = traffic.links(plan, batch), traffic.collectives(plan, batch)
+        sent = [link for link in links if link.source == rank]
+        came = [link for link in links if link.target == rank]
         self.out = [(link.target, self.floats(link.nbytes // link.messages)) for link in sent
                     for _ in range(link.messages)]  # fmt: skip
         self.into = [(link.source, self.floats(link.nbytes // link.messages)) for link in came
                      for _ in range(link.messages)]  # fmt: skip
-        self.collectives = [self.floats(c.nbytes // c.calls) for c in plan.collectives(batch)
+        self.collectives = [self.floats(c.nbytes // c.calls) for c in collectives
                     for _ in range(c.calls)]  # fmt: skip
 
     def floats(self, nbytes: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -12,9 +12,7 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.backend import chunks
-
-if TYPE_CHECKING:
-    from dualml_ms.training import LossCell, MindSporeTraining
+from dualml_ms.training import LossCell, MindSporeTraining
 
 Array = NDArray[Any]
 Groups = tuple[tuple[int, ...], ...]

@@ -12,8 +12,8 @@ from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.split.remote import RemoteCalls
 from dualml_ms.environment import environment, resolve_device
+from dualml_ms.parallel import MindSporeParallel
 from dualml_ms.split import MindSporeStage
-from dualml_ms.training import MindSporeTraining
 
 
 class MindSporeBackend(Backend, Grouping, Staging):
@@ -44,8 +44,8 @@ class MindSporeBackend(Backend, Grouping, Staging):
     def environment(self) -> dict[str, str]:
         return environment(self.device, self.threads)
 
-    def training(self, recipe: Recipe) -> MindSporeTraining:
-        return MindSporeTraining(recipe)
+    def training(self, recipe: Recipe) -> MindSporeParallel:
+        return MindSporeParallel(recipe)
 
     def stage(
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 import mindspore as ms
 import numpy as np
@@ -14,9 +13,7 @@ from dualml.backend import chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
 from dualml_ms.aggregation import Array, MindSporePieces
-
-if TYPE_CHECKING:
-    from dualml_ms.training import LossCell, MindSporeTraining
+from dualml_ms.training import LossCell, MindSporeTraining
 
 
 class Scaled(nn.Cell):

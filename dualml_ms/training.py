@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import (
-    Array,
-    Arrays,
-    Divisible,
-    Layout,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    Recipe,
-    Replicable,
-    Trace,
-    Training,
-    batch_digest,
-    chunks,
-)
-from dualml.communicator import Communicator
+from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
 from dualml.model.dropout import masks
-from dualml_ms.aggregation import MindSporePieces
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Activations
-from dualml_ms.native import MindSporeNative
 from dualml_ms.optim import load_state, optimizer, state
 
 
@@ -113,16 +95,8 @@ class Score(nn.Cell):
         return self.loss(logits, y), ops.argmax(logits, -1)
 
 
-class MindSporeTraining(Training, Observable, Divisible, NativeParallel):
+class MindSporeTraining(Training, Observable):
     """See `dualml.backend.Training`."""
-
-    lacks: ClassVar = {
-        # Measured: of a graph with an all-reduce for each gradient, a rank whose peer came late
-        # computed the earlier layers only when it had come, whatever the settings of the runtime.
-        Overlapping: "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce "
-        "in the backward pass holds up what comes after it",
-        Replicable: "MindSpore has no training by replicas in one process",
-    }
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
@@ -199,12 +173,6 @@ class MindSporeTraining(Training, Observable, Divisible, NativeParallel):
     def given(self, batch: Array) -> tuple[Array, Array]:
         x, y, *_ = self.tensors(batch)
         return x.asnumpy(), y.asnumpy()
-
-    def pieces(self, layout: Layout) -> MindSporePieces:
-        return MindSporePieces(self, layout)
-
-    def native(self, comm: Communicator) -> MindSporeNative:
-        return MindSporeNative(self, comm)
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         self.network.set_train(False)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
 from dualml.backend import chunks
-
-if TYPE_CHECKING:
-    from dualml_torch.training import TorchTraining
+from dualml_torch.training import TorchTraining
 
 Array = NDArray[Any]
 

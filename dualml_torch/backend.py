@@ -14,8 +14,8 @@ from dualml.errors import Unsupported
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
 from dualml_torch.environment import environment, resolve_device
+from dualml_torch.parallel import TorchParallel
 from dualml_torch.split import TorchStage
-from dualml_torch.training import TorchTraining
 
 
 class TorchBackend(Backend, Grouping, Staging, RemoteCalls):
@@ -46,8 +46,8 @@ class TorchBackend(Backend, Grouping, Staging, RemoteCalls):
     def environment(self) -> dict[str, str]:
         return environment(str(self.device), torch.get_num_threads())
 
-    def training(self, recipe: Recipe) -> TorchTraining:
-        return TorchTraining(recipe, self.device)
+    def training(self, recipe: Recipe) -> TorchParallel:
+        return TorchParallel(recipe, self.device)
 
     def stage(
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,30 +16,10 @@ from dualml.communicator.board import exchange_notes
 from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml.machine import parse_device
 from dualml_torch.gloo import wait_your_turn
-from dualml_torch.rendezvous import INTERFACE, attempt, first, meet
+from dualml_torch.rendezvous import INTERFACE, Membership, attempt, first, meet
 
 #: Seconds to take leave: enough for ranks that end together, little where one is gone already.
 FAREWELL_S = 5.0
-
-
-@dataclass
-class Membership:
-    """What a rank that joined holds: its device, the engine, and what it has to undo.
-
-    Attributes:
-        engine: ``gloo``, ``nccl``, or ``""`` for a rank that is alone.
-        limit: how long a collective may wait.
-        ends: what ends before the process group does.
-        interface: whether the network interface was chosen here, not by the user.
-    """
-
-    device: torch.device
-    engine: str
-    limit: timedelta
-    interface: bool = False
-    scrap: Path | None = None
-    broken: bool = False
-    ends: list[Callable[[], None]] = field(default_factory=list)
 
 
 def join(place: Place, device: str | torch.device = "cpu") -> Membership:

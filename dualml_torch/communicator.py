@@ -15,8 +15,8 @@ from torch import Tensor
 from dualml.communicator import Communicator, How, Place
 from dualml.communicator.parts import parts_of
 from dualml.errors import CommunicationError
-from dualml_torch.cluster import Membership, join, leave, new_group
-from dualml_torch.rendezvous import first
+from dualml_torch.cluster import join, leave, new_group
+from dualml_torch.rendezvous import Membership, first
 
 DTYPES = {
     torch.float16: "float16",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,7 @@ from dualml.backend import chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
 from dualml_torch.aggregation import Array, TorchPieces
-
-if TYPE_CHECKING:
-    from dualml_torch.training import TorchTraining
+from dualml_torch.training import TorchTraining
 
 
 class TorchNative(TorchPieces):

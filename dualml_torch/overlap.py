@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dualml.backend import chunks
 from dualml.communicator import Communicator
 from dualml_torch.aggregation import Array, TorchPieces
-
-if TYPE_CHECKING:
-    from dualml_torch.training import TorchTraining
+from dualml_torch.training import TorchTraining
 
 
 class TorchOverlap(TorchPieces):

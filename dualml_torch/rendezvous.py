@@ -11,21 +11,41 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import torch
 import torch.distributed as dist
 
 from dualml.communicator import FileBoard, Place
 from dualml.communicator.board import exchange_notes
 from dualml.errors import CommunicationError, UserError
 
-if TYPE_CHECKING:
-    from dualml_torch.cluster import Membership
-
 INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+@dataclass
+class Membership:
+    """What a rank that joined holds: its device, the engine, and what it has to undo.
+
+    Attributes:
+        engine: ``gloo``, ``nccl``, or ``""`` for a rank that is alone.
+        limit: how long a collective may wait.
+        ends: what ends before the process group does.
+        interface: whether the network interface was chosen here, not by the user.
+    """
+
+    device: torch.device
+    engine: str
+    limit: timedelta
+    interface: bool = False
+    scrap: Path | None = None
+    broken: bool = False
+    ends: list[Callable[[], None]] = field(default_factory=list)
 
 
 def first(error: BaseException) -> str:

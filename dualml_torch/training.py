@@ -6,31 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
-from dualml.backend import (
-    Array,
-    Arrays,
-    Divisible,
-    Layout,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    Recipe,
-    Replicable,
-    Trace,
-    Training,
-    batch_digest,
-    chunks,
-)
-from dualml.communicator import Communicator
+from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
 from dualml.model.dropout import masks
-from dualml_torch.aggregation import TorchPieces
 from dualml_torch.model import LOSSES, Network
-from dualml_torch.native import TorchNative, replicas
 from dualml_torch.optim import load_state, optimizer, state
-from dualml_torch.overlap import TorchOverlap
 
 
-class TorchTraining(Training, Observable, Divisible, Overlapping, NativeParallel, Replicable):
+class TorchTraining(Training, Observable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
@@ -96,18 +78,6 @@ class TorchTraining(Training, Observable, Divisible, Overlapping, NativeParallel
     def given(self, batch: Array) -> tuple[Array, Array]:
         (x, *_), y = self.tensors(batch)
         return numpy(x), numpy(y)
-
-    def pieces(self, layout: Layout) -> TorchPieces:
-        return TorchPieces(self, layout)
-
-    def overlapping(self, layout: Layout, comm: Communicator) -> TorchOverlap:
-        return TorchOverlap(self, layout, comm)
-
-    def native(self, comm: Communicator) -> TorchNative:
-        return TorchNative(self, comm)
-
-    def replicas(self) -> None:
-        self.network = replicas(self.network, self.device)
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:

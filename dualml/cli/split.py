@@ -39,6 +39,7 @@ def split(
     from dualml.errors import UserError
     from dualml.experiment.split import Split
     from dualml.model import model
+    from dualml.split.traffic import describe
 
     times: dict[str, float] | None = None
     if arm is not None:
@@ -56,7 +57,7 @@ def split(
         except ValueError as error:
             raise UserError(reason(error)) from None
         plan = settings.plan(spec, ranks, times)
-    described = plan.describe(batch)
+    described = describe(plan, batch)
     if times is not None:
         described["times_s"] = times
     if draw is not None:

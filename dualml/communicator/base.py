@@ -10,6 +10,7 @@ n is the number of ranks; ranks are those of the group, from 0 to n - 1.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -217,6 +218,10 @@ class Communicator(Engine):
         return self._subgroup(chosen) if self.rank in chosen else None
 
     # --- how they are made ------------------------------------------------------------------------
+
+    @abstractmethod
+    def _subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """A communicator of these ranks of the group, this one among them."""
 
     def _under_way(
         self, primitive: str, x: Tensor, then: Callable[[Tensor], Tensor], **options: Any

@@ -9,14 +9,11 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from dualml.communicator.how import How, Tensor
 from dualml.communicator.place import Place
 from dualml.communicator.traffic import Traffic
-
-if TYPE_CHECKING:
-    from dualml.communicator.base import Communicator
 
 
 class Engine(ABC):
@@ -92,10 +89,6 @@ class Engine(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for the device; before every reading of the clock."""
-
-    @abstractmethod
-    def _subgroup(self, ranks: Sequence[int]) -> Communicator:
-        """A communicator of these ranks of the group, this one among them."""
 
     @abstractmethod
     def _exchange(

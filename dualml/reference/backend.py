@@ -12,8 +12,8 @@ import numpy as np
 from dualml import machine
 from dualml.backend import Array, Backend, Recipe, Segment, Staging
 from dualml.errors import UserError
+from dualml.reference.parallel import NumpyParallel
 from dualml.reference.split import NumpyStage
-from dualml.reference.training import NumpyTraining
 from dualml.split.remote import RemoteCalls
 
 VARIABLES = tuple(machine.thread_variables(1))
@@ -50,8 +50,8 @@ class NumpyBackend(Backend, Staging):
             **machine.environment(),
         }
 
-    def training(self, recipe: Recipe) -> NumpyTraining:
-        return NumpyTraining(recipe)
+    def training(self, recipe: Recipe) -> NumpyParallel:
+        return NumpyParallel(recipe)
 
     def stage(
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool

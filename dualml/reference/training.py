@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
-from dualml.backend import (
-    Array,
-    Arrays,
-    Divisible,
-    Layout,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    Recipe,
-    Replicable,
-    Trace,
-    Training,
-    batch_digest,
-    chunks,
-)
-from dualml.communicator import Communicator
+from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
 from dualml.model.dropout import masks
 from dualml.optim.base import Params, State
-from dualml.reference.aggregation import NumpyPieces
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
-from dualml.reference.overlap import NumpyOverlap
 
 
-class NumpyTraining(Training, Observable, Divisible, Overlapping):
+class NumpyTraining(Training, Observable):
     """See `dualml.backend.Training`."""
-
-    lacks: ClassVar = {
-        NativeParallel: "the NumPy reference has no data parallel training of its own",
-        Replicable: "the NumPy reference has one device, and no replicas to split a batch on",
-    }
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
@@ -80,12 +57,6 @@ class NumpyTraining(Training, Observable, Divisible, Overlapping):
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         return self.x[batch], self.y[batch]
-
-    def pieces(self, layout: Layout) -> NumpyPieces:
-        return NumpyPieces(self, layout)
-
-    def overlapping(self, layout: Layout, comm: Communicator) -> NumpyOverlap:
-        return NumpyOverlap(self, layout, comm)
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         logits, _ = self.model.forward(x)

@@ -1,4 +1,4 @@
-"""The split plan: which rank has which layers and slices, and what crosses which link."""
+"""The split plan: which rank has which layers and slices, and what it does in an update."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from dualml.backend import Segment
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
-from dualml.split import calls, traffic, vertical
+from dualml.split import calls, vertical
 from dualml.split.horizontal import Item, Shard, styles_of
 from dualml.split.mesh import Mesh
 from dualml.split.pieces import Piece
 from dualml.split.schedule import Action, Grid
 from dualml.split.schedules import build
-from dualml.split.traffic import Collective, Link
 from dualml.split.validate import validate
 
 
@@ -134,14 +132,6 @@ class SplitPlan:
         last = self.stages[stage][-1]
         return math.prod(self.spec.shapes()[last])
 
-    def links(self, batch: int) -> list[Link]:
-        """Messages between stages in an update of ``batch`` samples."""
-        return traffic.links(self, batch)
-
-    def collectives(self, batch: int) -> list[Collective]:
-        """Collectives in an update of ``batch`` samples."""
-        return traffic.collectives(self, batch)
-
     def micro(self, batch: int) -> list[tuple[int, int, int, int]]:
         """(replica, samples of the replica, micro-batch, samples of it) of an update."""
         return [
@@ -149,33 +139,6 @@ class SplitPlan:
             for data, samples in enumerate(parts_of(batch, self.mesh.data))
             for micro, size in enumerate(parts_of(samples, self.micro_batches))
         ]
-
-    def describe(self, batch: int) -> dict[str, Any]:
-        """JSON form, for people and for the report."""
-        ranks = []
-        for rank in range(self.world_size):
-            views, pieces = self.views(rank)
-            data, pipeline, tensor = self.mesh.coordinates(rank)
-            ranks.append({
-                "rank": rank, "data": data, "pipeline": pipeline, "tensor": tensor,
-                "stages": [view.stage for view in views],
-                "parameters": {name: {"shape": list(p.local), "part": str(p)}
-                               for name, p in pieces.items()},
-                "elements": sum(math.prod(p.local) for p in pieces.values()),
-                "live": self.live(rank),
-            })  # fmt: skip
-        return {
-            "model": self.spec.name, "mesh": {"data": self.mesh.data,
-            "pipeline": self.mesh.pipeline, "tensor": self.mesh.tensor},
-            "stages": self.stages, "place": list(self.place), "trainers": self.trainers,
-            "styles": {n: s for n, s in self.styles.items() if s != "whole"},
-            "schedule": self.schedule, "micro_batches": self.micro_batches,
-            "grid": [[str(a) if a else "" for a in row] for row in self.grid.rows],
-            "batch": batch, "ranks": ranks,
-            **({"engine": "rpc", "driver": self.driver} if self.engine == "rpc" else {}),
-            "links": [vars(link) for link in self.links(batch)],
-            "meetings": [{**vars(c), "ranks": list(c.ranks)} for c in self.collectives(batch)],
-        }  # fmt: skip
 
 
 def split_plan(

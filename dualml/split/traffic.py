@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from dualml.split import calls
 from dualml.split.horizontal import ConjugatePair
-
-if TYPE_CHECKING:
-    from dualml.split.plan import SplitPlan
+from dualml.split.plan import SplitPlan
 
 FLOAT = 4  # bytes of an element between ranks
 
@@ -39,30 +37,49 @@ class Collective:
 
 def links(plan: SplitPlan, batch: int) -> list[Link]:
     """Messages between stages in an update of ``batch`` samples, by pair of ranks."""
-    crossings: dict[tuple[int, int, str], tuple[int, int]] = {}
-    if plan.engine == "rpc":
-        crossings = calls.crossing(plan, batch, FLOAT)
-    for data, _, micro, size in plan.micro(batch) if plan.engine == "messages" else ():
+    messages, sizes = Counter[tuple[int, int, str]](), Counter[tuple[int, int, str]]()
+    crossing = _called if plan.engine == "rpc" else _sent
+    for source, target, what, elements in crossing(plan, batch):
+        if elements and source != target:
+            messages[source, target, what] += 1
+            sizes[source, target, what] += elements * FLOAT
+    return [Link(*key[:2], messages[key], sizes[key], key[2]) for key in sorted(messages)]
+
+
+def _sent(plan: SplitPlan, batch: int) -> Iterator[tuple[int, int, str, int]]:
+    """(source, target, what, elements) of the messages of neighbouring stages."""
+    for data, _, micro, size in plan.micro(batch):
         for stage in range(len(plan.stages) - 1):
-            nbytes = size * plan.boundary(stage) * FLOAT
+            elements = size * plan.boundary(stage)
             for tensor in range(plan.mesh.tensor):
-                a = plan.owner(data, stage, tensor, micro)
-                b = plan.owner(data, stage + 1, tensor, micro)
-                for source, target, what in ((a, b, "activations"), (b, a, "gradients")):
-                    if source != target and size:
-                        count, total = crossings.get((source, target, what), (0, 0))
-                        crossings[source, target, what] = (count + 1, total + nbytes)
-    return [Link(s, t, n, b, what) for (s, t, what), (n, b) in sorted(crossings.items())]
+                below, above = (plan.owner(data, s, tensor, micro) for s in (stage, stage + 1))
+                yield below, above, "activations", elements
+                yield above, below, "gradients", elements
+
+
+def _called(plan: SplitPlan, batch: int) -> Iterator[tuple[int, int, str, int]]:
+    """The same of remote procedure calls.
+
+    The driver has the data and the loss. It calls a stage with an activation and passes what it
+    gets back on to the next stage; gradients go the same way back. So all of them cross its links.
+    """
+    layers, driver = dict(plan.spec.layers), plan.driver
+    learns = [any(layers[n].parameters() for n in names) for names in plan.stages]
+    for _, _, _, size in plan.micro(batch):
+        for stage, there in enumerate(plan.place):
+            into = plan.boundary(stage - 1) if stage else math.prod(plan.spec.input_shape)
+            into, out, below = size * into, size * plan.boundary(stage), any(learns[:stage])
+            yield driver, there, "activations" if stage else "samples", into
+            yield there, driver, "activations", out
+            if below or learns[stage]:
+                yield driver, there, "gradients", out
+            if below:
+                yield there, driver, "gradients", into
 
 
 def collectives(plan: SplitPlan, batch: int) -> list[Collective]:
     """Collectives in an update of ``batch`` samples."""
-    sums: dict[tuple[tuple[int, ...], str], tuple[int, int]] = {}
-
-    def add(ranks: Sequence[int], kind: str, nbytes: int) -> None:
-        count, total = sums.get((tuple(ranks), kind), (0, 0))
-        sums[tuple(ranks), kind] = (count + 1, total + nbytes)
-
+    calls, sizes = Counter[tuple[tuple[int, ...], str]](), Counter[tuple[tuple[int, ...], str]]()
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]
         for view in plan.views(group[0])[0]:
@@ -73,8 +90,37 @@ def collectives(plan: SplitPlan, batch: int) -> list[Collective]:
                         way = "backward" if pair.kind == "copy" else "forward"
                         nbytes = size * math.prod(pair.shape) * FLOAT
                         each = nbytes // plan.mesh.tensor if kind == "all_gather" else nbytes
-                        add(group, f"{kind} {way}", each)
+                        calls[tuple(group), f"{kind} {way}"] += 1
+                        sizes[tuple(group), f"{kind} {way}"] += each
     for group in plan.same_parameters():
         total = sum(math.prod(p.local) for p in plan.views(group[0])[1].values())
-        add(group, "all_reduce gradients", total * FLOAT)
-    return [Collective(ranks, kind, n, b) for (ranks, kind), (n, b) in sums.items()]
+        calls[tuple(group), "all_reduce gradients"] += 1
+        sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
+    return [Collective(*key, calls[key], sizes[key]) for key in calls]
+
+
+def describe(plan: SplitPlan, batch: int) -> dict[str, Any]:
+    """JSON form of a plan and its traffic, for people and for the report."""
+    ranks = []
+    for rank in range(plan.world_size):
+        views, pieces = plan.views(rank)
+        data, pipeline, tensor = plan.mesh.coordinates(rank)
+        ranks.append({
+            "rank": rank, "data": data, "pipeline": pipeline, "tensor": tensor,
+            "stages": [view.stage for view in views],
+            "parameters": {name: {"shape": list(p.local), "part": str(p)}
+                           for name, p in pieces.items()},
+            "elements": sum(math.prod(p.local) for p in pieces.values()),
+            "live": plan.live(rank),
+        })  # fmt: skip
+    return {
+        "model": plan.spec.name, "mesh": vars(plan.mesh),
+        "stages": plan.stages, "place": list(plan.place), "trainers": plan.trainers,
+        "styles": {n: s for n, s in plan.styles.items() if s != "whole"},
+        "schedule": plan.schedule, "micro_batches": plan.micro_batches,
+        "grid": [[str(a) if a else "" for a in row] for row in plan.grid.rows],
+        "batch": batch, "ranks": ranks,
+        **({"engine": "rpc", "driver": plan.driver} if plan.engine == "rpc" else {}),
+        "links": [vars(link) for link in links(plan, batch)],
+        "meetings": [{**vars(c), "ranks": list(c.ranks)} for c in collectives(plan, batch)],
+    }  # fmt: skip

@@ -14,6 +14,7 @@ from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
 from dualml.files import readable, write_bytes
 from dualml.model.spec import ModelSpec
+from dualml.split import traffic
 from dualml.split.plan import SplitPlan
 from dualml.store.jsonfile import JsonFile
 from dualml.store.planned import PlanRecord
@@ -54,7 +55,7 @@ def described(plan: Plan) -> dict[str, Any]:
     """The split plans with their bytes, for readers of ``plan.json``."""
     arms = plan.experiment.arms
     return {
-        name: {"cut": list(split.cut), **split.describe(arms[name].batch_size)}
+        name: {"cut": list(split.cut), **traffic.describe(split, arms[name].batch_size)}
         for name, split in plan.splits.items()
     }
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.parity.envelope import PLAIN, perturb, widened
 from dualml.store.envelope import Envelope, read_envelope, write_envelope
 from dualml.worker.capture import Arrays, after, before
-
-if TYPE_CHECKING:
-    from dualml.worker.trial import Trial
+from dualml.worker.setup import Setup
 
 
-def draw_envelope(trial: Trial) -> None:
-    """Write ``envelope.json`` after each draw; draws that it already holds are not repeated."""
+def draw_envelope(trial: Setup, losses: NDArray[np.float64], trace: Arrays) -> None:
+    """Write ``envelope.json`` after each draw; draws that it already holds are not repeated.
+
+    Args:
+        losses, trace: of the trial as it was trained.
+    """
     envelope = Envelope()
     with contextlib.suppress(UserError):  # draws that cannot be read: anew
         envelope = read_envelope(trial.folder) or envelope
@@ -38,7 +42,6 @@ def draw_envelope(trial: Trial) -> None:
             if step in trial.schedule.trace:
                 capture.update(after(trial.training, step))
             trial.emit(phase="envelope", done=draw * horizon + step, total=draws * horizon)
-        losses = trial.ranks.read(lazy)
-        envelope = widened(envelope, losses, capture, trial.losses, trial.trace)
+        envelope = widened(envelope, trial.ranks.read(lazy), capture, losses, trace)
         if trial.ranks.rank == 0:
             write_envelope(trial.folder, envelope)

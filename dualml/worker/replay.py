@@ -26,7 +26,7 @@ from dualml.store.replays import (
     write_side,
     write_states,
 )
-from dualml.worker.trial import Trial
+from dualml.worker.setup import Setup
 
 DRAWS = 3
 
@@ -39,7 +39,7 @@ class Replay:
         beat: called now and then, as a sign of life.
     """
 
-    def __init__(self, trial: Trial, beat: Callable[[], None]) -> None:
+    def __init__(self, trial: Setup, beat: Callable[[], None]) -> None:
         self.trial, self.beat = trial, beat
 
     def chain(self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int) -> States:
@@ -110,7 +110,7 @@ class Replay:
 
 
 def replay(
-    trial: Trial,
+    trial: Setup,
     backend: str,
     steps: Sequence[int],
     leads: bool,

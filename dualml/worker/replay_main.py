@@ -79,12 +79,12 @@ def work(
 ) -> None:
     """One rank's part of the replay."""
     from dualml.worker.replay import replay
-    from dualml.worker.trial import Trial
+    from dualml.worker.setup import Setup
 
     def beat() -> None:
         emit(phase="replay")
 
-    trial = Trial(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
+    trial = Setup(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
     replay(trial, job.backend, job.steps, job.leads, folder.parent, beat)
 
 

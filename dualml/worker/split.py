@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dualml.aggregation.slow import Slow
-from dualml.backend import Arrays, Backend
+from dualml.backend import Arrays, Backend, Recipe
 from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
 from dualml.experiment.schema import Arm
 from dualml.machine import peak_memory_mb
 from dualml.split.asynchronous import executor_class
+from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
 from dualml.split.training import SplitTraining
 from dualml.store.times import TIMELINE
 from dualml.worker.ranks import Several
 
-if TYPE_CHECKING:
-    from dualml.worker.trial import Trial
-
 #: What every rank reports of its memory, in this order.
 MEMORY = ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
 
 
-def split_training(trial: Trial, comm: Communicator) -> SplitModel:
-    """This rank's part of the trial's model."""
-    plan, arm = trial.plan.splits[trial.arm_name], trial.arm
+def split_training(
+    backend: Backend, plan: SplitPlan, arm: Arm, comm: Communicator, recipe: Recipe
+) -> SplitModel:
+    """This rank's part of a trial's model."""
     if plan.engine == "rpc":
-        return trial.backend.ability(RemoteCalls).rpc(plan, comm, trial.recipe())
+        return backend.ability(RemoteCalls).rpc(plan, comm, recipe)
     assert arm.split is not None
-    executor = executor_class(arm.split.arrival)
-    return SplitTraining(trial.backend, plan, comm, trial.recipe(), executor)
+    return SplitTraining(backend, plan, comm, recipe, executor_class(arm.split.arrival))
 
 
 class SplitRanks(Several):

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.aggregation import REPLICAS, SCHEMES
-from dualml.backend import Backend, Recipe, Replicable, Training
-from dualml.communicator import Communicator
 from dualml.errors import UserError
-from dualml.experiment.deals import deal_key
-from dualml.experiment.plan import Plan
-from dualml.experiment.samples import Samples
 from dualml.store.checkpoint import (
     Progress,
     load_checkpoint,
@@ -26,10 +18,9 @@ from dualml.store.checkpoint import (
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
 from dualml.store.tensors import TRACE, WEIGHTS
-from dualml.worker.capture import PROBE, after, before
+from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
 from dualml.worker.evaluate import perplexity
-from dualml.worker.group import Group
 from dualml.worker.guards import (
     check_final,
     check_finite,
@@ -37,100 +28,28 @@ from dualml.worker.guards import (
     check_losses,
     check_moved,
 )
-from dualml.worker.models import ModelCache
-from dualml.worker.ranks import Alone
 from dualml.worker.seen import Seen
-from dualml.worker.split import SplitRanks, split_training
+from dualml.worker.setup import Setup
 
 Arrays = dict[str, NDArray[Any]]
 LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
-class Trial:
-    """One (arm, backend, seed), as one of its ranks sees it.
+class Trial(Setup):
+    """One (arm, backend, seed), as one of its ranks sees it; arguments as of `Setup`.
 
     Every rank does the same in the same order; rank 0 alone writes what is judged.
-
-    Args:
-        comm: the group of ranks, None where there is only this one.
-        models: those of earlier trials of this process.
-        emit: told of every stretch of work: ``emit(phase=…, done=…, total=…, loss=…)``.
-        checkpoint_every: seconds of training between two checkpoints.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        arm: str,
-        seed: int,
-        backend: Backend,
-        samples: Samples,
-        folder: Path,
-        emit: Callable[..., None],
-        checkpoint_every: float = 10.0,
-        comm: Communicator | None = None,
-        models: ModelCache | None = None,
-    ) -> None:
-        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, backend
-        self.arm = plan.experiment.arms[arm]
-        self.samples, self.folder, self.emit = samples, folder, emit
-        self.checkpoint_every = checkpoint_every
-        self.schedule, self.feed = plan.schedule(self.arm, seed), plan.feed(self.arm, seed)
-        self.initial, self.spec = plan.initial(seed, self.arm), plan.spec_of(self.arm)
-        self.probe = self.feed.batch(1)[:PROBE]
-        self.rule = self.arm.rule
-        self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
+    def __init__(self, *setup: Any, **more: Any) -> None:
+        super().__init__(*setup, **more)
         self.losses = np.zeros(self.schedule.updates)
         self.trace: Arrays = {}
         self.digests: dict[str, str] = {}
         self.looks: dict[str, float] = {}
-        self.by_class: list[float | None] = [None] * samples.classes
+        self.by_class: list[float | None] = [None] * self.samples.classes
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
-        self.ranks = self.assemble(comm, models or ModelCache())
-        self.training = self.ranks.training
-        self.restart(dict(self.initial))
-
-    def assemble(self, comm: Communicator | None, models: ModelCache) -> Alone:
-        """The model, and how the ranks work on it together."""
-        key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
-        if arm.split is not None and comm is not None:
-            split = models.split(key, lambda: split_training(self, comm))
-            return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
-        own = models.training(key, self.make)
-        if comm is None:
-            return Alone(backend, own, folder, self.feed)
-        pieces = models.pieces(key, self.spec.parameters(), arm.aggregation, comm)
-        return Group(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
-
-    def model_key(self) -> str:
-        """What decides the model's code: arms that agree here may use one model in turn."""
-        arm, schedule = self.arm, self.arm.plan_schedule
-        constant = schedule.kind == "constant" and not schedule.warmup
-        length = 0 if constant else self.schedule.updates  # a list of rates ends with the trial
-        rule = arm.plan_partition
-        noise = deal_key(arm, self.seed) if rule is not None and rule.changes_features else ""
-        own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
-        plan = self.plan.splits.get(self.arm_name)
-        split = None if plan is None else (arm.split, arm.world_size, plan.cut)
-        keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
-        model = (self.spec.name, self.seed if keeps_seed else 0)
-        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, split, model))
-
-    def recipe(self) -> Recipe:
-        """Not kept: of a partition by features it holds a training set of its own."""
-        s = self.samples
-        return self.plan.recipe(self.arm, self.seed, s.train_x, s.train_y)
-
-    def make(self) -> Training:
-        training = self.backend.training(self.recipe())
-        if self.arm.aggregation.strategy == REPLICAS:
-            training.ability(Replicable).replicas()
-        return training
-
-    def restart(self, weights: Arrays) -> None:
-        fresh = self.rule.init({name: w.astype(np.float64) for name, w in weights.items()})
-        self.training.load(weights, fresh, 0)
 
     def run(self) -> dict[str, Any]:
         """Train (from the last checkpoint, if there is one), draw, and return the summary."""
@@ -147,7 +66,7 @@ class Trial:
             TRACE.write(self.folder, self.trace)
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
         if self.backend.dtype != "float64" and not self.ranks.free:
-            draw_envelope(self)
+            draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
         if self.ranks.rank:
             return self.ranks.summary()

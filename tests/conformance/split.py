@@ -32,7 +32,7 @@ from dualml.model.spec import (
     Tanh,
 )
 from dualml.optim import rule_from
-from dualml.reference.backend import NumpyTraining
+from dualml.reference.training import NumpyTraining
 from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
 from dualml.split.training import SplitTraining

@@ -21,6 +21,7 @@ from dualml.cost.split import all_reduce_s
 from dualml.experiment.split import Split
 from dualml.model.spec import Linear
 from dualml.model.zoo import model
+from dualml.split import traffic
 from dualml.split.measured import summary
 from dualml.split.plan import SplitPlan
 from dualml.split.timeline import COLUMNS, KINDS, Timeline
@@ -117,7 +118,7 @@ def make(
             folder,
             models={name: model(name).describe() for name in names},
             splits={
-                name: {"cut": list(made.cut), **made.describe(BATCH)}
+                name: {"cut": list(made.cut), **traffic.describe(made, BATCH)}
                 for name, made in plans.items()
             },
         )
@@ -168,7 +169,7 @@ def _trial(
     trial["memory"] = [
         {"live": float(live), "held_bytes": HELD * samples * live, "peak_memory_mb": 300.0 + rank,
          "parameter_bytes": 4.0 * rank_told["elements"]}
-        for rank, rank_told in enumerate(plan.describe(BATCH)["ranks"])
+        for rank, rank_told in enumerate(traffic.describe(plan, BATCH)["ranks"])
         for live in [rank_told["live"]]
     ]  # fmt: skip
 
@@ -184,7 +185,7 @@ def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tup
     size = BATCH // plan.micro_batches // plan.mesh.data
     reduces: dict[tuple[int, str], float] = {}  # (stage, way) → seconds of its collectives
     calls: dict[tuple[int, str], list[int]] = {}
-    for collective in plan.collectives(BATCH):
+    for collective in traffic.collectives(plan, BATCH):
         way = collective.kind.rpartition(" ")[2]
         stage = plan.stages_on(collective.ranks[0])[0]
         times = collective.calls // plan.micro_batches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,8 @@ ONLY_MS = {
     "isa_probe.py": "MindSpore compiles only what stands in a file",
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
+#: Files that still import each other.
+TIED = {frozenset({"dualml.cli", "dualml.cli.app", "dualml.cli.diffs"})}
 #: What the first answer of the command line must not wait for.
 HEAVY = ("numpy", "scipy", "pydantic", "sklearn", "pooch", "markupsafe", "requests")
 
@@ -62,6 +65,57 @@ def files(package: str) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in paths}
 
 
+Graph = dict[str, set[str]]
+
+
+def module_of(path: str, package: str) -> str:
+    """``x/__init__.py`` of a package is the module ``package.x``."""
+    parts = [package, *Path(path).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def graph(sources: dict[str, str]) -> Graph:
+    """Module → the others of ``sources`` that it imports anywhere, also for its annotations.
+
+    ``from x import y`` is an import of ``x.y`` if there is such a module, else of ``x``.
+    """
+    edges: Graph = {}
+    for name, text in sources.items():
+        edges[name] = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                edges[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+                edges[name] |= {n if n in sources else str(node.module) for n in inner.values()}
+        edges[name] &= set(sources) - {name}
+    return edges
+
+
+def cycles(edges: Graph) -> set[frozenset[str]]:
+    """The strongly connected components with more than one node."""
+    reach = {start: {start} for start in edges}
+    for start, seen in reach.items():
+        waiting = [start]
+        while waiting:
+            new = edges.get(waiting.pop(), set()) - seen
+            seen |= new
+            waiting += new
+    pairs = itertools.combinations(edges, 2)
+    tied = [{a, b} for a, b in pairs if b in reach[a] and a in reach[b]]
+    return {frozenset({a for p in tied if p & pair for a in p}) for pair in tied}
+
+
+def rooms(edges: Graph) -> Graph:
+    """The same between the first levels of the packages."""
+    between: Graph = {}
+    for name, others in edges.items():
+        here = ".".join(name.split(".")[:2])
+        there = {".".join(other.split(".")[:2]) for other in others}
+        between[here] = between.get(here, set()) | there - {here}
+    return between
+
+
 def test_imports_finds_every_kind() -> None:
     code = (
         "import a.b\n"
@@ -75,6 +129,37 @@ def test_imports_finds_every_kind() -> None:
         "    from k import l\n"
     )
     assert imports(code) == {"a", "c", "g", "h", "j", "k"}
+
+
+def test_the_graph_sees_every_import_and_its_cycles() -> None:
+    sources = {
+        "p": "import p.a",
+        "p.a": "def f():\n    from p import b, name",
+        "p.b": "if TYPE_CHECKING:\n    from p.c.deep import C",
+        "p.c": "from p.c.deep import C",
+        "p.c.deep": "import p.a",
+        "p.d": "from p.c import C\nimport os",
+    }
+    edges = graph(sources)
+    assert edges == {
+        "p": {"p.a"},
+        "p.a": {"p", "p.b"},
+        "p.b": {"p.c.deep"},
+        "p.c": {"p.c.deep"},
+        "p.c.deep": {"p.a"},
+        "p.d": {"p.c"},
+    }
+    assert cycles(edges) == {frozenset({"p", "p.a", "p.b", "p.c.deep"})}
+    assert cycles(rooms(edges)) == {frozenset({"p", "p.a", "p.b", "p.c"})}
+    assert cycles({"a": {"b"}, "b": set(), "c": {"d"}, "d": {"c"}}) == {frozenset({"c", "d"})}
+
+
+def test_no_files_and_no_rooms_import_each_other() -> None:
+    packages = [(package, files(package)) for package in FORBIDDEN]
+    sources = {module_of(path, p): text for p, texts in packages for path, text in texts.items()}
+    edges = graph(sources)
+    assert cycles(edges) == TIED
+    assert cycles(rooms(edges)) == set()
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)

@@ -19,6 +19,7 @@ from dualml.experiment.split import Split
 from dualml.model import model
 from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads
+from dualml.split import traffic
 from dualml.split.measured import summary
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.timeline import KINDS
@@ -32,14 +33,14 @@ WHOLE = 51_902  # parameters of LeNet
 def links(plan: SplitPlan, batch: int) -> dict[tuple[int, int], tuple[int, int]]:
     """(source, target) → messages and bytes."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
-    for link in plan.links(batch):
+    for link in traffic.links(plan, batch):
         messages, nbytes = found.get((link.source, link.target), (0, 0))
         found[link.source, link.target] = messages + link.messages, nbytes + link.nbytes
     return found
 
 
 def collectives(plan: SplitPlan, batch: int) -> dict[tuple[tuple[int, ...], str], tuple[int, int]]:
-    return {(m.ranks, m.kind): (m.calls, m.nbytes) for m in plan.collectives(batch)}
+    return {(m.ranks, m.kind): (m.calls, m.nbytes) for m in traffic.collectives(plan, batch)}
 
 
 @pytest.mark.parametrize(("options", "batch", "between", "added"), [
@@ -181,9 +182,11 @@ def test_a_plan_on_disk_is_the_plan(settings: dict[str, Any], tmp_path: Path) ->
     assert again.splits == plan.splits
     told = json.loads((tmp_path / "plan.json").read_text())["splits"]["one"]
     mine = plan.splits["one"]
-    assert told == json.loads(json.dumps({"cut": list(mine.cut), **mine.describe(64)}))
+    assert told == json.loads(json.dumps({"cut": list(mine.cut), **traffic.describe(mine, 64)}))
     assert told["stages"] == mine.stages
-    assert [link["nbytes"] for link in told["links"]] == [link.nbytes for link in mine.links(64)]
+    assert [link["nbytes"] for link in told["links"]] == [
+        link.nbytes for link in traffic.links(mine, 64)
+    ]
     assert sum(r["elements"] for r in told["ranks"]) >= WHOLE
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from dualml.errors import UserError
 from dualml.experiment.split import Split
 from dualml.model import model
+from dualml.split import traffic
 from dualml.split.plan import SplitPlan
 
 LENET, BATCH = model("lenet"), 10
@@ -23,7 +24,9 @@ def plan(world_size: int, **split: Any) -> SplitPlan:
 
 
 def links(made: SplitPlan) -> set[tuple[int, int, int, str]]:
-    return {(link.source, link.target, link.nbytes, link.what) for link in made.links(BATCH)}
+    return {
+        (link.source, link.target, link.nbytes, link.what) for link in traffic.links(made, BATCH)
+    }
 
 
 def test_a_master_and_two_workers() -> None:
@@ -38,7 +41,7 @@ def test_a_master_and_two_workers() -> None:
         (2, 0, MIDDLE, "gradients"),
         (0, 1, MIDDLE, "gradients"),
     }
-    told = made.describe(BATCH)
+    told = traffic.describe(made, BATCH)
     assert (told["engine"], told["driver"]) == ("rpc", 0)
     assert [rank["stages"] for rank in told["ranks"]] == [[], [0], [1]]
     assert [rank["live"] for rank in told["ranks"]] == [0, 1, 1]
@@ -47,7 +50,7 @@ def test_a_master_and_two_workers() -> None:
 def test_two_ranks_and_micro_batches_that_do_not_divide() -> None:
     made = plan(2, micro_batches=4)
     assert (made.place, made.driver, made.schedule) == ((0, 1), 0, "gpipe")
-    assert [(link.messages, link.nbytes) for link in made.links(BATCH)] == [
+    assert [(link.messages, link.nbytes) for link in traffic.links(made, BATCH)] == [
         (4, MIDDLE), (4, LOGITS), (4, LOGITS), (4, MIDDLE),
     ]  # fmt: skip
     assert made.grid.live(0) == 4
@@ -68,9 +71,11 @@ def test_stages_by_default_and_as_many_as_are_asked_for() -> None:
 def test_who_drives(place: list[int], world_size: int, driver: int) -> None:
     made = plan(world_size, cut=[], place=place)
     assert made.driver == driver
-    ends = {link.source if link.target == driver else link.target for link in made.links(BATCH)}
+    ends = {
+        link.source if link.target == driver else link.target for link in traffic.links(made, BATCH)
+    }
     assert ends == set(place) - {driver}
-    assert all(driver in (link.source, link.target) for link in made.links(BATCH))
+    assert all(driver in (link.source, link.target) for link in traffic.links(made, BATCH))
 
 
 def test_a_first_stage_that_learns_nothing_gets_no_gradient() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualml.model import model
+from dualml.split import traffic
 from dualml.split.mesh import Mesh
 from dualml.split.pieces import Piece
 from dualml.split.plan import split_plan
@@ -92,4 +93,4 @@ def test_trainers_take_micro_batches_in_turn() -> None:
     assert plan.same_parameters() == [[1, 2]]
     assert plan.views(1)[1] == plan.views(2)[1]
     assert [plan.live(rank) for rank in range(3)] == [8, 2, 2]
-    assert [told["live"] for told in plan.describe(8)["ranks"]] == [8, 2, 2]
+    assert [told["live"] for told in traffic.describe(plan, 8)["ranks"]] == [8, 2, 2]

@@ -13,6 +13,7 @@ from command import dualml, goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
 from dualml.model import model
+from dualml.split import traffic
 from dualml.split.schedules import live_bound
 from dualml.split.timeline import COLUMNS, KINDS
 from dualml.store.plan import restore
@@ -103,7 +104,7 @@ def test_what_is_told_of_the_ranks(out: Path, arm: str) -> None:
     assert 0 <= told["bubble_passes"] <= told["bubble"] + 1e-9
     assert told["updates"] == 8
     used = {(link["source"], link["target"]) for link in told["links"]}
-    assert used == {(link.source, link.target) for link in plan.links(17)}
+    assert used == {(link.source, link.target) for link in traffic.links(plan, 17)}
     assert ("isend and irecv" in trial["how"]) == (len(plan.stages) > 1)
     summed = plan.mesh.tensor > 1 or bool(plan.same_parameters())
     assert ("all_reduce" in trial["how"]) == summed

@@ -1,0 +1,26 @@
+"""A training in PyTorch whose batches ranks, or GPUs, can share."""
+
+from __future__ import annotations
+
+from dualml.backend import Divisible, Layout, NativeParallel, Overlapping, Replicable
+from dualml.communicator import Communicator
+from dualml_torch.aggregation import TorchPieces
+from dualml_torch.native import TorchNative, replicas
+from dualml_torch.overlap import TorchOverlap
+from dualml_torch.training import TorchTraining
+
+
+class TorchParallel(TorchTraining, Divisible, Overlapping, NativeParallel, Replicable):
+    """See `dualml.backend.ability`."""
+
+    def pieces(self, layout: Layout) -> TorchPieces:
+        return TorchPieces(self, layout)
+
+    def overlapping(self, layout: Layout, comm: Communicator) -> TorchOverlap:
+        return TorchOverlap(self, layout, comm)
+
+    def native(self, comm: Communicator) -> TorchNative:
+        return TorchNative(self, comm)
+
+    def replicas(self) -> None:
+        self.network = replicas(self.network, self.device)
