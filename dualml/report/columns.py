@@ -43,17 +43,23 @@ UNITS: Mapping[str, Callable[[Any], str]] = {
     "relative": numbers.factor,
     "milliseconds": numbers.ms,
     "bytes": numbers.nbytes,
+    "bytes_update": numbers.nbytes,
 }
 
 
 def table(
-    words: Words, name: str, specs: Iterable[str | Column], rows: Iterable[Line], **values: Any
+    words: Words,
+    name: str,
+    specs: Iterable[str | Column],
+    rows: Iterable[Line],
+    caption: str = "",
+    **values: Any,
 ) -> Iterator[Table]:
-    """With the caption ``table.NAME``; none without rows."""
+    """With the text ``table.NAME``, or that of another ``caption``; none without rows."""
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
-        yield Table(name, words(f"table.{name}", **values), heads, lines)
+        yield Table(name, words(f"table.{caption or name}", **values), heads, lines)
 
 
 def _cell(value: Cell | Spread | str | float | None, head: Column) -> Cell | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dualml.report.blocks import Item
@@ -34,6 +35,16 @@ class Notes(list[Item]):
     def warn(self, key: str, n: float | None = None, /, **values: Any) -> None:
         """Add a sentence that limits what can be said."""
         self._add(key, n, values, warning=True)
+
+    def part(self, key: str, /, **values: Any) -> str:
+        """Of a sentence."""
+        return self.words(f"say.{self.topic}.{key}", **values)
+
+    def say_all(self, key: str, parts: Iterable[str], /, **values: Any) -> bool:
+        """Add a sentence with the parts that are not empty as its ``values``; none without any."""
+        if text := self.words.semicolons([part for part in parts if part]):
+            self.say(key, values=text, **values)
+        return bool(text)
 
     def _add(self, key: str, n: float | None, values: dict[str, Any], warning: bool) -> None:
         full = f"say.{self.topic}.{key}"

@@ -22,6 +22,12 @@ class Spread:
     high: float | None
     seeds: int
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Of the interval; both the mean with one seed."""
+        low, high = (self.mean if end is None else end for end in (self.low, self.high))
+        return low, high
+
     def scaled(self, factor: float) -> Spread:
         low, high = (None if v is None else v * factor for v in (self.low, self.high))
         return Spread(self.mean * factor, low, high, self.seeds)

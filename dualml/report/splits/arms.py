@@ -109,6 +109,15 @@ class SplitArm:
     def crossing_calls(self) -> int:
         return int(self.planned("links", "messages") + self.planned("meetings", "calls"))
 
+    def parameters(self) -> str:
+        """Bytes of each rank's."""
+        sizes = [numbers.nbytes(4 * r["elements"]) for r in self.plan.get("ranks") or ()]
+        return " · ".join(sizes) or numbers.NONE
+
+    def cut_by(self, words: Words) -> str:
+        """Who chose the cut: the file, or what was to be even."""
+        return words(f"splits.cut_by.{'hand' if self.split.cut else self.split.balance}")
+
     def how(self, words: Words) -> str:
         """``by layer in 2 stages, 1F1B, m = 4``."""
         parts = []

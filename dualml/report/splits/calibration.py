@@ -4,7 +4,8 @@ models, α and β from single messages and collectives."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
@@ -15,7 +16,7 @@ from dualml.errors import UserError
 from dualml.report import ranks
 from dualml.report.splits import events, times
 from dualml.report.splits.arms import SplitArm, Splits, healthy, model_of
-from dualml.store.run import Run, Trial
+from dualml.store.run import Run
 
 #: Layers that cost next to nothing beside linear ones.
 FREE = ("Flatten", "Tanh", "ReLU")
@@ -41,24 +42,20 @@ class Calibration:
         return median(self.rates.values())
 
 
-def chain(run: Run, arm: str) -> list[int] | None:
+def chain(run: Run, arm: str | None) -> list[int] | None:
     """Sizes d₀ … d_L of a model that is linear layers one after the other; None for others."""
-    model = run.models.get(model_of(run, arm)) or {}
-    sizes: list[int] = []
-    for layer in model.get("layers") or ():
-        if layer.get("type") == "Linear":
-            sizes += [int(layer["outputs"])] if sizes else [layer["inputs"], layer["outputs"]]
-        elif layer.get("type") not in FREE:
-            return None
-    return sizes if len(sizes) > 2 else None
+    layers = (run.models.get(model_of(run, arm)) or {}).get("layers") or () if arm else ()
+    linear = [layer for layer in layers if layer.get("type") == "Linear"]
+    if len(linear) < 2 or any(layer.get("type") not in (*FREE, "Linear") for layer in layers):
+        return None
+    return [int(linear[0]["inputs"]), *(int(layer["outputs"]) for layer in linear)]
 
 
-def batch(run: Run, arm: str, backend: str) -> float | None:
+def batch(run: Run, arm: str | None, backend: str) -> float | None:
     """Samples of the mean update."""
-    for t in run.select(arm, backend):
-        if t.updates and t.sample_gradients:
-            return t.sample_gradients / t.updates
-    return None
+    trials = run.select(arm, backend) if arm else ()
+    each = (t.sample_gradients / t.updates for t in trials if t.updates and t.sample_gradients)
+    return next(each, None)
 
 
 def operations(sizes: Sequence[int], samples: float) -> float:
@@ -76,38 +73,24 @@ def calibrations(splits: Splits) -> list[Calibration]:
 def calibrate(splits: Splits, backend: str) -> Calibration | None:
     run, rates = splits.run, {}
     for base in splits.families:
-        sizes = chain(run, base) if base else None
-        samples = batch(run, base, backend) if base else None
+        sizes, samples = chain(run, base), batch(run, base, backend)
         step = times.step(run, base, backend) if base else None
         if base and sizes and samples and step:
             rates[base] = operations(sizes, samples) / step.mean
     if not rates:
         return None
-    trials = list(_trials(splits, backend))
-    messages, message_sizes = _fit(
-        Point(seconds, 1, nbytes, n=2, nbytes=nbytes)
-        for (_, nbytes), seconds in _medians(
-            each for arm, t in trials for each in events.message_times(arm, t)
-        ).items()
-    )
-    reduces, reduce_sizes = _fit(
-        Point.of("all_reduce", n, nbytes, seconds)
-        for (n, nbytes), seconds in _medians(
-            each for arm, t in trials for each in events.collective_times(arm, t)
-        ).items()
-        if nbytes % 4 == 0
-    )
-    return Calibration(backend, rates, messages, reduces, (message_sizes, reduce_sizes))
-
-
-def _trials(splits: Splits, backend: str) -> Iterator[tuple[SplitArm, Trial]]:
-    """Of arms without a slow rank whose ranks had cores of their own, if there are any."""
-    used = healthy(list(splits))
-    undisturbed = [a for a in used if not times.take_turns(splits.run, a.name, backend)] or used
-    for arm in undisturbed:
-        for trial in splits.run.select(arm.name, backend):
-            if trial.timelines:
-                yield arm, trial
+    # of arms without a slow rank whose ranks had cores of their own, if there are any
+    used = healthy(splits)
+    undisturbed = [a for a in used if not times.take_turns(run, a.name, backend)] or used
+    trials = [(a, t) for a in undisturbed for t in run.select(a.name, backend) if t.timelines]
+    messages = _medians(each for pair in trials for each in events.message_times(*pair))
+    reduces = _medians(each for pair in trials for each in events.collective_times(*pair))
+    fits = (
+        _fit([Point(s, 1, nbytes, n=2, nbytes=nbytes) for (_, nbytes), s in messages.items()]),
+        _fit([Point.of("all_reduce", n, nbytes, s) for (n, nbytes), s in reduces.items()
+              if nbytes % 4 == 0]),
+    )  # fmt: skip
+    return Calibration(backend, rates, fits[0][0], fits[1][0], (fits[0][1], fits[1][1]))
 
 
 def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int], float]:
@@ -118,16 +101,12 @@ def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int]
     return {size: median(seconds) for size, seconds in by_size.items() if len(seconds) >= ENOUGH}
 
 
-def _fit(points: Iterable[Point]) -> tuple[Fit | None, int]:
+def _fit(points: Sequence[Point]) -> tuple[Fit | None, int]:
     """And the number of sizes."""
-    known = list(points)
-    sizes = len({p.nbytes for p in known})
-    if sizes < SIZES:
-        return None, sizes
-    try:
-        return fit(known), sizes
-    except UserError:
-        return None, sizes
+    sizes = len({p.nbytes for p in points})
+    with suppress(UserError):
+        return fit(points) if sizes >= SIZES else None, sizes
+    return None, sizes
 
 
 # --- predictions ----------------------------------------------------------------------------------
@@ -149,13 +128,13 @@ class Prediction:
 
 def predictions(splits: Splits, calibration: Calibration) -> list[Prediction]:
     """Of the arms that the model speaks of: 2 stages, or all pairs of layers shared."""
-    compared = []
-    for arm in splits:
-        measured = times.step(splits.run, arm.name, calibration.backend)
-        seconds = predicted(splits, arm, calibration) if measured else None
-        if measured is not None and seconds is not None:
-            compared.append(Prediction(arm, calibration.backend, seconds, measured.mean))
-    return compared
+    backend = calibration.backend
+    return [
+        Prediction(arm, backend, seconds, measured.mean)
+        for arm in splits
+        if (measured := times.step(splits.run, arm.name, backend)) is not None
+        and (seconds := predicted(splits, arm, calibration)) is not None
+    ]
 
 
 def predicted(splits: Splits, arm: SplitArm, calibration: Calibration) -> float | None:
@@ -171,17 +150,12 @@ def predicted(splits: Splits, arm: SplitArm, calibration: Calibration) -> float 
     closed = arm.schedule in CLOSED or m == 1
     if arm.by_layer and len(arm.stages) == 2 and closed and calibration.messages:
         link = _slowed(arm, calibration.messages.link)
-        cut = _linear(arm, arm.stages[0])
+        layers = arm.run.models[arm.model]["layers"]
+        linear = {layer["name"] for layer in layers if layer["type"] == "Linear"}
+        cut = sum(name in linear for name in arm.stages[0])
         if 0 < cut < len(sizes) - 1:
             return vertical_step(sizes, round(samples), m, rate, link, cut=cut)
     return None
-
-
-def _linear(arm: SplitArm, names: Iterable[str]) -> int:
-    """Linear layers among these."""
-    layers = arm.run.models[arm.model]["layers"]
-    linear = {layer["name"] for layer in layers if layer["type"] == "Linear"}
-    return sum(name in linear for name in names)
 
 
 def _slowed(arm: SplitArm, link: Link) -> Link:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from dualml.report import keys
+from dualml.report import shown as common
 from dualml.report.blocks import Cell, Notice
-from dualml.report.columns import SIGNS, VERDICT_TONES
-from dualml.report.figure import Bar, Key, Owner
+from dualml.report.columns import verdict as judged
+from dualml.report.figure import Key
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm
-from dualml.store.run import Run, Serial
+from dualml.store.run import Run
 from dualml.words import Words, numbers
+
+__all__ = [
+    "crowded",
+    "joined",
+    "listed",
+    "part_keys",
+    "stacked",
+    "starred",
+    "update_alt",
+    "verdict",
+]
 
 #: Verdicts against the whole model, the worst last; any other is worse.
 VERDICTS = ("", "equal", "statistically equal", "not comparable")
+stacked, listed = partial(common.stacked, height=0.76), common.listed
 
 
 def part_keys(words: Words) -> list[Key]:
@@ -29,34 +43,22 @@ def starred(text: str, run: Run, arm: str, backend: str) -> str:
     return f"{text} *" if turns else text
 
 
-def stacked(
-    y: float, parts: Mapping[str, float], scale: float, text: str = "", height: float = 0.76
-) -> Iterator[Bar]:
-    """Parts of a time beside one another; the text stands at the end."""
-    left = 0.0
-    for part, seconds in parts.items():
-        yield Bar(y, scale * seconds, Owner(series=part), left, height)
-        left += scale * seconds
-    if text:
-        yield Bar(y, 0.0, left=left, height=height, text=text)
+def update_alt(run: Run, arms: Iterable[str], backends: Sequence[str], words: Words) -> str:
+    """The times of updates that a figure shows."""
+    values = listed(arms, backends, lambda name, b: times.update_ms(run, name, b))
+    return words("alt.update_parts", values=values)
 
 
 def verdict(run: Run, arm: str, words: Words) -> Cell:
     """Against the whole model: the worst over backends and seeds."""
-    judged = [s for s in run.serial if s.arm == arm]
-    if not judged:
+    every = {s.verdict: s for s in reversed(run.serial) if s.arm == arm}
+    if not every:
         return Cell(numbers.NONE)
-    worst = max(judged, key=_badness)
-    if not worst.verdict:
-        reason = words.either(f"rule.{worst.reason}", worst.reason)
-        return Cell(words("value.another_rule"), note=reason)
-    tone = VERDICT_TONES.get(worst.verdict, "muted")
-    text = words.either(f"verdict.{worst.verdict.replace(' ', '_')}", worst.verdict)
-    return Cell(f"{SIGNS[tone]} {text}", tone)
-
-
-def _badness(s: Serial) -> int:
-    return VERDICTS.index(s.verdict) if s.verdict in VERDICTS else len(VERDICTS)
+    worst = every[max(every, key=lambda v: VERDICTS.index(v) if v in VERDICTS else len(VERDICTS))]
+    if worst.verdict:
+        return judged(worst, words, why=False)
+    reason = words.either(f"rule.{worst.reason}", worst.reason)
+    return Cell(words("value.another_rule"), note=reason)
 
 
 def crowded(run: Run, arms: Iterable[SplitArm], words: Words) -> Iterator[Notice]:
@@ -69,10 +71,3 @@ def crowded(run: Run, arms: Iterable[SplitArm], words: Words) -> Iterator[Notice
 def joined(words: Words, texts: Iterable[str]) -> str:
     """What there is to say of each backend as parts of a sentence; empty where nothing is."""
     return words.semicolons([text for text in texts if text])
-
-
-def listed(arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]) -> str:
-    """``ring torch 1.2, ring mindspore 1.3``: the values of a figure in words."""
-    places = [(arm, backend) for arm in arms for backend in backends]
-    known = [(place, text) for place in places if (text := value(*place)) != numbers.NONE]
-    return ", ".join(f"{arm} {backend} {text}" for (arm, backend), text in known)

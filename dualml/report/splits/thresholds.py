@@ -33,10 +33,6 @@ class Question:
         """Even, so that all of them pair."""
         return max(2, (len(self.sizes) - 1) // 2 * 2)
 
-    def wide(self, d: int) -> list[int]:
-        """As many layers, all of a width."""
-        return [d] * (self.layers + 1)
-
     def seconds(self, way: str, sizes: Sequence[int], rate: float = 0.0) -> float | None:
         """Of an update; None where a link was not fitted.
 
@@ -54,10 +50,14 @@ class Question:
             return tensor_parallel_step(sizes, self.batch, 2, rate_of_rank, link, whole=False)
         return vertical_step(sizes, self.batch, self.m, rate_of_rank, link)
 
+    def of_width(self, way: str, d: int) -> float | None:
+        """With as many layers, all of a width."""
+        return self.seconds(way, [d] * (self.layers + 1))
+
     def width_from(self, first: str, second: str) -> int | None:
         """The width of all layers from which on the first way is faster; 0: always, None: never up
         to a million, or unknown."""
-        return _from(first, second, WIDEST, lambda way, d: self.seconds(way, self.wide(d)))
+        return _from(first, second, WIDEST, self.of_width)
 
     def bandwidth_from(self, first: str, second: str) -> int | None:
         """The same of the link's bytes per second, with the model as it is and α as measured."""
@@ -65,7 +65,7 @@ class Question:
 
     def relative(self, way: str, d: int) -> float | None:
         """Time of an update over that of the whole model."""
-        split, whole = (self.seconds(each, self.wide(d)) for each in (way, WHOLE))
+        split, whole = self.of_width(way, d), self.of_width(WHOLE, d)
         return None if split is None or not whole else split / whole
 
 
@@ -75,21 +75,18 @@ def _from(
     if seconds(first, 1) is None or seconds(second, 1) is None:
         return None
     last = crossovers(first, second, 1, most, lambda way, x: seconds(way, x) or 0.0)[-1]
-    if last.winner != first:
-        return None
-    return 0 if last.first == 1 else last.first
+    return None if last.winner != first else 0 if last.first == 1 else last.first
 
 
 def question(splits: Splits, of: Calibration) -> Question | None:
     """The deepest of the models, with the usual number of micro-batches."""
-    best: Question | None = None
+    asked = []
     for base, members in splits.families.items():
-        if base is None or base not in of.rates:
-            continue
-        sizes = calibration.chain(splits.run, base)
-        samples = calibration.batch(splits.run, base, of.backend)
-        counts = [arm.micro_batches for arm in members if arm.by_layer]
-        m = max(set(counts), key=lambda x: (counts.count(x), -x)) if counts else 4
-        if sizes and samples and (best is None or len(sizes) > len(best.sizes)):
-            best = Question(base, model_of(splits.run, base), sizes, round(samples), m, of)
-    return best
+        sizes = calibration.chain(splits.run, base) if base in of.rates else None
+        samples = calibration.batch(splits.run, base, of.backend) if sizes else None
+        counts = [arm.micro_batches for arm in members if arm.by_layer] or [4]
+        m = max(set(counts), key=lambda x: (counts.count(x), -x))
+        if base and sizes and samples:
+            model = model_of(splits.run, base)
+            asked.append(Question(base, model, sizes, round(samples), m, of))
+    return max(asked, key=lambda each: len(each.sizes), default=None)

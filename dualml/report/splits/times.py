@@ -21,8 +21,7 @@ def step(run: Run, arm: str, backend: str) -> Spread | None:
 
 def milliseconds(seconds: Spread | float | None) -> str:
     """Of a mean over seeds, too."""
-    value = seconds.mean if isinstance(seconds, Spread) else seconds
-    return numbers.quantity(1e3 * value) if value is not None else numbers.NONE
+    return numbers.ms(seconds.mean if isinstance(seconds, Spread) else seconds)
 
 
 def update_ms(run: Run, arm: str, backend: str) -> str:
@@ -98,6 +97,11 @@ def crowded(run: Run, arms: Iterable[SplitArm]) -> list[str]:
 def recorded(run: Run, arm: str, backend: str, key: str) -> float | None:
     """A number of ``split`` in ``run.json``, mean over the seeds."""
     return numbers.mean([t.split.get(key) for t in run.select(arm, backend)])
+
+
+def passes(run: Run, arm: str, backend: str) -> float | None:
+    """The bubble that passes as long as these would make, took messages no time."""
+    return recorded(run, arm, backend, "bubble_passes")
 
 
 def idle(run: Run, arm: str, backend: str) -> Spread | None:

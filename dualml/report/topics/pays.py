@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from dualml.cost.model import Fit
-from dualml.report.blocks import Block, Cell, Table
+from dualml.report.blocks import Block, Cell
 from dualml.report.cards import card
-from dualml.report.columns import columns, percent
+from dualml.report.columns import Line as Row
+from dualml.report.columns import percent, table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.notes import Notes
 from dualml.report.splits import shown
@@ -31,6 +32,11 @@ SOURCE = "Shoeybi et al. 2019, Megatron-LM, sec. 3; Huang et al. 2019, GPipe, se
 WIDTHS = [round(2 ** (k / 4)) for k in range(20, 57)]  # 32 … 16384
 COLORS = {INSIDE: "plum", BY_LAYER: "forward"}
 FAR = 1.3  # from here on the model's thresholds are not those of the machine
+CONSTANTS = ("backend", "flops:gflops", "alpha_message:microseconds", "rate_message:gb_per_second",
+             "error_message:percent", "alpha_reduce:microseconds", "rate_reduce:gb_per_second",
+             "error_reduce:percent")  # fmt: skip
+PREDICTED = ("`arm`", "backend", "`model`", "split_how", "predicted:milliseconds",
+             "measured:milliseconds", "predicted_measured:relative")  # fmt: skip
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
@@ -38,92 +44,58 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     known = calibrations(splits)
     if not known:
         return
-    arms = [p.arm for c in known for p in predictions(splits, c)]
-    yield from shown.crowded(run, arms, words)
+    compared = [p for c in known for p in predictions(splits, c)]
+    yield from shown.crowded(run, [p.arm for p in compared], words)
     used = list(dict.fromkeys(base for c in known for base in c.rates))
-    title, text = words("pays.name"), words("pays.does")
-    yield card(words, title, FORMULAS, text, used, source=SOURCE)
+    yield card(words, words("pays.name"), FORMULAS, words("pays.does"), used, source=SOURCE)
     asked = _questions(splits, known)
     if asked:
-        yield from (_figure(asked, words), _thresholds(asked, words))
-    yield _constants(known, words)
-    rows = [
-        [
-            p.arm.name,
-            p.backend,
-            p.arm.model,
-            p.arm.how(words),
-            numbers.quantity(1e3 * p.predicted),
-            numbers.quantity(1e3 * p.measured),
-            numbers.factor(p.ratio),
+        yield _figure(asked, words)
+        rows = [
+            [
+                *(q.calibration.backend, words(f"splits.way.{one}"), words(f"splits.way.{two}")),
+                _value(words, q.width_from(one, two), width),
+                _value(words, q.bandwidth_from(one, two), bandwidth),
+            ]
+            for q in asked
+            for one, two in PAIRS
+            if all(q.seconds(way, q.sizes) is not None for way in (one, two))
         ]
-        for c in known
-        for p in predictions(splits, c)
-    ]
-    head = columns(
-        words,
-        *("`arm`", "backend", "`model`", "split_how", "predicted:milliseconds"),
-        *("measured:milliseconds", "predicted_measured:relative"),
-    )
-    yield Table("pays", words("table.pays"), head, rows)
+        head = ("backend", "faster", "faster_than", "from_width:", "from_bandwidth:")
+        yield from table(words, "thresholds", head, rows, q=asked[0])
+    yield from table(words, "constants", CONSTANTS, [_constants(c, words) for c in known])
+    yield from table(words, "pays", PREDICTED, (
+        [p.arm.name, p.backend, p.arm.model, p.arm.how(words), p.predicted, p.measured, p.ratio]
+        for p in compared
+    ))  # fmt: skip
 
 
 def _questions(splits: Splits, known: Sequence[Calibration]) -> list[Question]:
     """Of the backends with a fitted link."""
-    each = [question(splits, c) for c in known if c.messages or c.reduces]
+    each = (question(splits, c) for c in known if c.messages or c.reduces)
     return [asked for asked in each if asked is not None]
 
 
-def _constants(known: Sequence[Calibration], words: Words) -> Table:
-    """F, and α and 1 / β of messages and of all-reduce, on each backend."""
-    rows = []
-    for c in known:
-        rates = [f"{arm} {numbers.quantity(rate / 1e9)}" for arm, rate in c.rates.items()]
-        rate = Cell(numbers.quantity(c.rate / 1e9), note=words("list.comma").join(rates))
-        rows.append([c.backend, rate, *_link(c.messages, c.sizes[0], words),
-                     *_link(c.reduces, c.sizes[1], words)])  # fmt: skip
-    head = columns(
-        words,
-        *("backend", "flops:gflops", "alpha_message:microseconds"),
-        *("rate_message:gb_per_second", "error_message:percent", "alpha_reduce:microseconds"),
-        *("rate_reduce:gb_per_second", "error_reduce:percent"),
-    )
-    return Table("constants", words("table.constants"), head, rows)
+def _constants(c: Calibration, words: Words) -> Row:
+    """F, and α and 1 / β of messages and of all-reduce, on a backend."""
+    rates = [f"{arm} {numbers.quantity(rate / 1e9)}" for arm, rate in c.rates.items()]
+    rate = Cell(numbers.quantity(c.rate / 1e9), note=words("list.comma").join(rates))
+    links = zip((c.messages, c.reduces), c.sizes, strict=True)
+    return [c.backend, rate, *(cell for link in links for cell in _link(*link, words))]
 
 
-def _link(fitted: Fit | None, sizes: int, words: Words) -> list[Cell | str]:
+def _link(fitted: Fit | None, sizes: int, words: Words) -> Row:
     """α with the sizes behind it, 1 / β, the median error with the worst."""
     if fitted is None:
-        return [numbers.NONE] * 3
-    beta, (low, high) = fitted.link.beta_s_per_byte, map(numbers.nbytes, fitted.sizes)
+        return [None] * 3
+    beta, (low, high) = fitted.link.beta_s_per_byte, fitted.sizes
     from_sizes = words("pays.sizes", n=sizes, low=low, high=high)
     worst = words("pays.worst", error=percent(fitted.worst_error))
     return [
         Cell(numbers.quantity(1e6 * fitted.link.alpha_s), note=from_sizes),
-        numbers.quantity(1 / beta / 1e9) if beta else numbers.NONE,
+        1 / beta / 1e9 if beta else None,
         Cell(percent(fitted.median_error), note=worst),
     ]
-
-
-def _thresholds(questions: Sequence[Question], words: Words) -> Table:
-    """From which width, and from which bandwidth on, one way is faster than another."""
-    rows = [
-        [
-            asked.calibration.backend,
-            words(f"splits.way.{first}"),
-            words(f"splits.way.{second}"),
-            _value(words, asked.width_from(first, second), width),
-            _value(words, asked.bandwidth_from(first, second), bandwidth),
-        ]
-        for asked in questions
-        for first, second in PAIRS
-        if all(asked.seconds(way, asked.sizes) is not None for way in (first, second))
-    ]
-    head = columns(words, "backend", "faster", "faster_than", "from_width:", "from_bandwidth:")
-    asked = questions[0]
-    caption = words("table.thresholds", layers=asked.layers, batch=asked.batch, m=asked.m,
-                    model=asked.model)  # fmt: skip
-    return Table("thresholds", caption, head, rows)
 
 
 def _value(words: Words, first: int | None, text: Callable[[int], str]) -> str:
@@ -146,26 +118,20 @@ def bandwidth(rate: int) -> str:
 
 def _figure(questions: Sequence[Question], words: Words) -> Figure:
     """Time against that of the whole model over the width of all layers, a panel for a backend."""
+    x = Axis(words("axis.width"), "log2", ticks=[(2.0**k, str(2**k)) for k in range(5, 15, 2)])
+    y = Axis(words("axis.against_whole"), "log2")
     panels = []
-    ticks = [(2.0**k, str(2**k)) for k in range(5, 15, 2)]
     for asked in questions:
         marks: list[Mark] = [Rule(1, dashed=True)]
         for way in COLORS:
-            ratios = [asked.relative(way, d) for d in WIDTHS]
-            known = [r for r in ratios if r is not None]
-            if len(known) == len(WIDTHS):
-                marks.append(Line(WIDTHS, known, Owner(series=way)))
-        x = Axis(words("axis.width"), "log2", ticks=ticks)
-        y = Axis(words("axis.against_whole"), "log2")
+            ratios = [r for d in WIDTHS if (r := asked.relative(way, d)) is not None]
+            if len(ratios) == len(WIDTHS):
+                marks.append(Line(WIDTHS, ratios, Owner(series=way)))
         panels.append(Panel(marks, x, y, asked.calibration.backend))
     look = [Key("series", w, words(f"splits.way.{w}"), color) for w, color in COLORS.items()]
-    first = questions[0]
-    caption = words("pays.figure", layers=first.layers, batch=first.batch, m=first.m)
-    width = 880 if len(panels) > 1 else 560
-    return Figure(
-        "pays", caption, words("pays.alt"), panels, look,
-        columns=len(panels), width=width, share_y="all",
-    )  # fmt: skip
+    caption, wide = words("pays.figure", q=questions[0]), 880 if len(panels) > 1 else 560
+    return Figure("pays", caption, words("pays.alt"), panels, look, columns=len(panels), width=wide,
+                  share_y="all")  # fmt: skip
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -175,9 +141,8 @@ def findings(run: Run, words: Words) -> Notes:
     notes, splits = Notes(words, "pays", "table-thresholds"), Splits(run)
     known = calibrations(splits)
     questions = _questions(splits, known)
-    values = shown.joined(words, (_from(words, asked) for asked in questions))
-    if values:
-        notes.say("widths", layers=questions[0].layers, values=values)
+    widths = (_from(notes, asked) for asked in questions)
+    notes.say_all("widths", widths, layers=questions[0].layers if questions else 0)
     notes.about("table-constants")
     for c in known:
         links = ("messages", c.messages), ("reduces", c.reduces)
@@ -187,30 +152,26 @@ def findings(run: Run, words: Words) -> Notes:
     notes.about("table-pays")
     ratios = {c.backend: [p.ratio for p in predictions(splits, c)] for c in known}
     middles = {backend: median(each) for backend, each in ratios.items() if each}
-    values = shown.joined(
-        words,
-        (
-            words("say.pays.error", backend=b, typical=numbers.factor(middle), n=len(ratios[b]),
-                  low=numbers.factor(min(ratios[b])), high=numbers.factor(max(ratios[b])))
-            for b, middle in middles.items()
-        ),
-    )  # fmt: skip
-    if values:
-        notes.say("errors", values=values)
+    notes.say_all("errors", (
+        notes.part("error", backend=b, typical=middle, n=len(ratios[b]), low=min(ratios[b]),
+                   high=max(ratios[b]))
+        for b, middle in middles.items()
+    ))  # fmt: skip
     if any(max(middle, 1 / middle) > FAR for middle in middles.values()):
         notes.warn("far")
     return notes
 
 
-def _from(words: Words, asked: Question) -> str:
+def _from(notes: Notes, asked: Question) -> str:
     """From which width on each split is faster than the whole model."""
-    ways = [way for way in (INSIDE, BY_LAYER) if asked.seconds(way, asked.sizes) is not None]
+    words = notes.words
     each = [
-        words(f"splits.way.{way}") + " " + _value(words, asked.width_from(way, WHOLE), width)
-        for way in ways
+        f"{words(f'splits.way.{way}')} {_value(words, asked.width_from(way, WHOLE), width)}"
+        for way in (INSIDE, BY_LAYER)
+        if asked.seconds(way, asked.sizes) is not None
     ]
     values = words("list.comma").join(each)
-    return words("say.pays.width", backend=asked.calibration.backend, values=values)
+    return notes.part("width", backend=asked.calibration.backend, values=values)
 
 
 TOPIC = Topic("pays", 670, evidence, findings, leads=lambda run: 55)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from dualml.report.blocks import Block, Cell, Column, Table
-from dualml.report.columns import columns
+from dualml.report.blocks import Block, Cell, Table
+from dualml.report.columns import Line as Row
+from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Bar, Figure, Mark, Panel, Rule
 from dualml.report.measures import slug
 from dualml.report.notes import Notes
 from dualml.report.scaling import PARTS
 from dualml.report.splits import shown, times
 from dualml.report.splits.arms import SplitArm, Splits, healthy, model_of
-from dualml.report.spread import cell
 from dualml.report.topics import Topic
 from dualml.report.topics.splits import bests
 from dualml.store.run import Run
@@ -27,74 +28,56 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
     yield from shown.crowded(run, splits, words)
     for base, members in splits.families.items():
-        arms = different(healthy(members))
+        # the first arm of each way to split; others differ in numbers that have topics of their own
+        first: dict[object, SplitArm] = {}
+        for a in healthy(members):
+            if run.select(a.name):
+                key = (a.look, a.schedule, a.size, a.split.arrival, str(a.split.layers))
+                first.setdefault(key, a)
+        arms = list(first.values())
         if any(times.by_rank(run, a.name, b) for a in arms for b in times.compared(splits)):
             yield _figure(splits, base, arms, words)
-    yield from (_whole_table(splits, words), _parts_table(splits, words)) if splits else ()
+    yield from _whole_table(splits, words)
+    rows = [
+        [arm.name, b, _starred(run, arm.name, b).text, *(parts[k] for k in PARTS)]
+        for arm in splits
+        for b in run.backends
+        if (parts := times.average(times.by_rank(run, arm.name, b)))
+    ]
+    parts_head = (f"part_{k}:milliseconds" for k in PARTS)
+    head = ("`arm`", "backend", "step:milliseconds", *parts_head)
+    yield from table(words, "split-parts", head, rows)
 
 
-def different(arms: Sequence[SplitArm]) -> list[SplitArm]:
-    """The first arm of each way to split; others differ in numbers that have topics of their
-    own."""
-    first: dict[object, SplitArm] = {}
-    for arm in arms:
-        if arm.run.select(arm.name):
-            split = arm.split
-            key = (arm.look, arm.schedule, arm.size, split.arrival, str(split.layers))
-            first.setdefault(key, arm)
-    return list(first.values())
+def _starred(run: Run, arm: str, backend: str) -> Cell:
+    """The time of an update."""
+    step = times.step(run, arm, backend)
+    cell = step.cell(numbers.ms) if step else Cell(numbers.NONE)
+    return replace(cell, text=shown.starred(cell.text, run, arm, backend))
 
 
-# --- tables ---------------------------------------------------------------------------------------
-
-
-def _whole_table(splits: Splits, words: Words) -> Table:
+def _whole_table(splits: Splits, words: Words) -> Iterator[Table]:
     """The whole arm before those that split it; two columns for a backend."""
     run = splits.run
     backends = [b for b in run.backends if any(run.select(arm.name, b) for arm in splits)]
-    head = columns(words, "`arm`", "`model`", "split_how", "ranks:count")
-    for b in backends:
-        for key, label, unit in (
-            ("step", "split_step", "milliseconds"), ("ratio", "split_ratio", "relative")
-        ):  # fmt: skip
-            label, unit = words(f"column.{label}", backend=b), words(f"unit.{unit}")
-            head.append(Column(f"{key}-{b}", label, unit, "number"))
-    head += columns(words, *(["split_verdict"] if run.serial else []))
-    rows = []
+    measured = [
+        number(words, f"{key}-{b}", words(f"column.split_{key}", backend=b), unit)
+        for b in backends
+        for key, unit in (("step", "milliseconds"), ("ratio", "relative"))
+    ]
+    rows: list[Row] = []
     for base, members in splits.families.items():
         hows = {base: words("splits.whole")} if base else {}
         hows |= {arm.name: arm.how(words) for arm in members}
-        for name, how in hows.items():
-            if not run.select(name):
-                continue
-            row: list[Cell | str] = [name, model_of(run, name), how]
-            row.append(str(run.settings[name].world_size))
-            for b in backends:
-                step = cell(times.step(run, name, b), 1e3)
-                row.append(Cell(shown.starred(step.text, run, name, b), note=step.note))
-                ratio = times.against(run, name, b, base if name != base else None)
-                row.append(cell(ratio, text=numbers.factor))
-            rows.append(row + ([shown.verdict(run, name, words)] if run.serial else []))
-    return Table("split-whole", words("table.split_whole"), head, rows)
-
-
-def _parts_table(splits: Splits, words: Words) -> Table:
-    """Means over the ranks."""
-    run, rows = splits.run, []
-    for arm in splits:
-        for backend in run.backends:
-            parts = times.average(times.by_rank(run, arm.name, backend))
-            step = times.step(run, arm.name, backend)
-            if parts and step:
-                whole = shown.starred(times.milliseconds(step), run, arm.name, backend)
-                each = [times.milliseconds(parts[k]) for k in PARTS]
-                rows.append([arm.name, backend, whole, *each])
-    parts_head = (f"part_{k}:milliseconds" for k in PARTS)
-    head = columns(words, "`arm`", "backend", "step:milliseconds", *parts_head)
-    return Table("split-parts", words("table.split_parts"), head, rows)
-
-
-# --- figure ---------------------------------------------------------------------------------------
+        for name in filter(run.select, hows):
+            pairs = ((_starred(run, name, b), times.against(run, name, b, base)) for b in backends)
+            cells = [c for step, r in pairs for c in (step, None if name == base else r)]
+            end = [shown.verdict(run, name, words)] if run.serial else []
+            size = run.settings[name].world_size
+            rows.append([name, model_of(run, name), hows[name], size, *cells, *end])
+    verdict = ["split_verdict"] if run.serial else []
+    head = ("`arm`", "`model`", "split_how", "ranks:count", *measured, *verdict)
+    yield from table(words, "split-whole", head, rows)
 
 
 def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: Words) -> Figure:
@@ -106,38 +89,30 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: W
         tops[name] = top
         top += size + BETWEEN
     ticks = [(tops[name] + (size - 1) / 2, name) for name, size in sizes.items()]
+    x = Axis(words("axis.update_ms"), low=0)
     y = Axis(low=-0.7, high=top - BETWEEN - 0.3, ticks=ticks, flip=True, grid=False)
     panels = []
     for backend in backends:
         marks: list[Mark] = []
         for middle, name in ticks:
             step = times.step(run, name, backend)
-            if step is None:
-                continue
-            if name == base:
-                marks.append(Rule(1e3 * step.mean, axis="x", dashed=True))
-            text = shown.starred(times.milliseconds(step), run, name, backend)
-            rows = times.by_rank(run, name, backend) or [{"whole": step.mean}]
-            first = middle if len(rows) == 1 else tops[name]
-            for rank, parts in enumerate(rows):
-                marks += shown.stacked(first + rank, parts, 1e3, height=0.84)
-            end = 1e3 * max(sum(parts.values()) for parts in rows)
-            marks.append(Bar(middle, 0.0, left=end, text=text))
-        x = Axis(words("axis.update_ms"), low=0)
+            if step is not None:
+                marks += [Rule(1e3 * step.mean, axis="x", dashed=True)] if name == base else []
+                rows = times.by_rank(run, name, backend) or [{"whole": step.mean}]
+                first = middle if len(rows) == 1 else tops[name]
+                for rank, parts in enumerate(rows):
+                    marks += shown.stacked(first + rank, parts, 1e3, height=0.84)
+                end = 1e3 * max(sum(parts.values()) for parts in rows)
+                marks.append(Bar(middle, 0.0, left=end, text=_starred(run, name, backend).text))
         panels.append(Panel(marks, x, y, backend, height=PIXELS * (top + 0.4)))
     notes = [words("split_times.figure", model=arms[0].model, arm=base or numbers.NONE)]
     if any(times.take_turns(run, arm.name, b) for arm in arms for b in backends):
         notes.append(words("figure.take_turns"))
-    values = shown.listed(sizes, backends, lambda name, b: times.update_ms(run, name, b))
     return Figure(
-        f"split-{slug(base or arms[0].name)}",
-        words.sentences(notes),
-        words("alt.update_parts", values=values),
-        panels,
-        shown.part_keys(words),
-        columns=len(panels),
-        share_y="all",
-    )
+        f"split-{slug(base or arms[0].name)}", words.sentences(notes),
+        shown.update_alt(run, sizes, backends, words), panels, shown.part_keys(words),
+        columns=len(panels), share_y="all",
+    )  # fmt: skip
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -145,41 +120,33 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: W
 
 def findings(run: Run, words: Words) -> Notes:
     notes, splits = Notes(words, "split_times"), Splits(run)
-    backends = times.compared(splits)
     for base, members in splits.families.items():
-        arms = [arm for arm in healthy(members) if run.select(arm.name)]
+        # what takes the ranks most of their time besides computing, of each way the first arm
+        first: dict[object, SplitArm] = {}
+        for arm in healthy(members):
+            if run.select(arm.name):
+                first.setdefault((arm.look, arm.schedule if arm.piped else ""), arm)
+        arms = list(first.values())[:SHARES]
         if arms:
             notes.about(f"figure-split-{slug(base or arms[0].name)}")
-            _besides(notes, run, backends, arms)
+            notes.say_all("besides", (_besides(notes, b, arms) for b in times.compared(splits)))
     notes.about("")
     again = [b for b in run.backends if run.framework(b) == "mindspore"]
     if any(run.select(arm.name, b) for arm in splits for b in again):
-        notes.warn("again", backends=words.join(again))
+        notes.warn("again", backends=again)
     return notes
 
 
-def _besides(notes: Notes, run: Run, backends: Sequence[str], arms: Sequence[SplitArm]) -> None:
-    """What takes the ranks most of their time besides computing: of each way to split the first
-    arm."""
-    words, first = notes.words, dict[object, SplitArm]()
+def _besides(notes: Notes, backend: str, arms: Sequence[SplitArm]) -> str:
+    shares = []
     for arm in arms:
-        first.setdefault((arm.look, arm.schedule if arm.piped else ""), arm)
-
-    def item(backend: str) -> str:
-        shares = []
-        for arm in [*first.values()][:SHARES]:
-            parts = times.average(times.by_rank(run, arm.name, backend))
-            total = sum(parts.values())
-            if total:
-                part = max(BESIDES, key=lambda part: parts[part])
-                share = numbers.percent(parts[part] / total)
-                shares.append(words(f"say.split_times.{part}", arm=arm.name, share=share))
-        values = words("list.comma").join(shares)
-        return words("say.split_times.backend", backend=backend, values=values) if shares else ""
-
-    values = shown.joined(words, map(item, backends))
-    if values:
-        notes.say("besides", values=values)
+        parts = times.average(times.by_rank(arm.run, arm.name, backend))
+        total = sum(parts.values())
+        if total:
+            part = max(BESIDES, key=lambda part: parts[part])
+            shares.append(notes.part(part, arm=arm.name, share=parts[part] / total))
+    values = notes.words("list.comma").join(shares)
+    return notes.part("backend", backend=backend, values=values) if shares else ""
 
 
 #: Without whole models to compare with, this is what there is to say.
