@@ -4,7 +4,7 @@ single messages."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,8 +95,7 @@ def _messages(
 # --- bytes and seconds ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(NamedTuple):
     """Mean number and bytes of a kind of collective in an update, on one rank."""
 
     calls: float
@@ -105,20 +104,18 @@ class Calls:
 
 def collectives(trial: Trial, rank: int) -> dict[str, Calls]:
     """``forward`` and ``backward`` inside layers, ``gradients``: as the rank recorded them."""
-    if rank >= len(trial.timelines):
+    updates = steps(trial)
+    if rank >= len(trial.timelines) or not len(updates):
         return {}
-    events, updates = trial.timelines[rank], steps(trial)
-    recorded = np.isin(events["step"], updates)
-    by_way = {
-        "forward": (events["kind"] == COLLECTIVE) & (events["backward"] == 0),
-        "backward": (events["kind"] == COLLECTIVE) & (events["backward"] == 1),
-        "gradients": events["kind"] == REDUCE,
-    }
-    n = len(updates)
+    events = trial.timelines[rank]
+    inside, backward = events["kind"] == COLLECTIVE, events["backward"] == 1
+    ways = {"forward": inside & ~backward, "backward": inside & backward}
+    ways["gradients"] = events["kind"] == REDUCE
+    recorded, n = np.isin(events["step"], updates), len(updates)
     return {
         way: Calls(float(chosen.sum()) / n, float(events["bytes"][chosen].sum()) / n)
-        for way, of_way in by_way.items()
-        if n and (chosen := recorded & of_way).any()
+        for way, of_way in ways.items()
+        if (chosen := recorded & of_way).any()
     }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from dualml.report.blocks import Block, Cell, Table
-from dualml.report.columns import columns
+from dualml.report.blocks import Block, Cell
+from dualml.report.columns import Line as Row
+from dualml.report.columns import table
 from dualml.report.notes import Notes
 from dualml.report.splits import events
 from dualml.report.splits.arms import SplitArm, Splits, healthy
@@ -16,11 +17,11 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 
-#: A model, and the texts of a crossing of it.
-Numbers: TypeAlias = tuple[str, tuple[Cell | str, ...]]
-
 CLOSE = 1e-3  # from here on the counted bytes are not the planned ones
 ARMS, MODELS = 4, 2  # in a cell, and in a sentence
+HEAD = ("`arms`", "`model`", "backend", "crosses", "crossing", "calls_planned:count",
+        "calls_counted:count", "bytes_planned:bytes", "bytes_counted:bytes",
+        "counted_planned:relative")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,13 @@ def _links(plan: Mapping[str, Any], trial: Trial, share: float) -> Iterator[Cros
     planned: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
     for x in plan.get("links") or ():
         planned.setdefault((x["source"], x["target"]), []).append(x)
-    for (source, target), parts in planned.items():
-        link = counted.get((source, target)) or {}
-        yield Crossing(
-            f"{source} → {target}",
-            tuple(dict.fromkeys(str(x["what"]) for x in parts)),
-            sum(x["messages"] for x in parts),
-            share * sum(x["nbytes"] for x in parts),
-            link.get("messages"),
-            link.get("bytes"),
-        )
+    for ends, parts in planned.items():
+        link = counted.get(ends) or {}
+        what = tuple(dict.fromkeys(str(x["what"]) for x in parts))
+        nbytes = share * sum(x["nbytes"] for x in parts)
+        messages = sum(x["messages"] for x in parts)
+        where = " → ".join(map(str, ends))
+        yield Crossing(where, what, messages, nbytes, link.get("messages"), link.get("bytes"))
 
 
 def _collectives(plan: Mapping[str, Any], trial: Trial, share: float) -> Iterator[Crossing]:
@@ -82,60 +80,40 @@ def _collectives(plan: Mapping[str, Any], trial: Trial, share: float) -> Iterato
         way = str(c["kind"]).rpartition(" ")[2]
         planned.setdefault((tuple(c["ranks"]), way), []).append(c)
     for (group, way), parts in planned.items():
-        counted = events.collectives(trial, group[0]).get(way)
-        if counted is not None and not counted.nbytes:
-            counted = None
-        yield Crossing(
-            ", ".join(map(str, group)),
-            tuple(dict.fromkeys(str(c["kind"]) for c in parts)),
-            sum(c["calls"] for c in parts),
-            sum(c["nbytes"] for c in parts) * (1.0 if way == "gradients" else share),
-            counted.calls if counted else None,
-            counted.nbytes if counted else None,
-        )
+        calls, counted = events.collectives(trial, group[0]).get(way) or (None, None)
+        what = tuple(dict.fromkeys(str(c["kind"]) for c in parts))
+        nbytes = sum(c["nbytes"] for c in parts) * (1.0 if way == "gradients" else share)
+        where, messages = ", ".join(map(str, group)), sum(c["calls"] for c in parts)
+        yield Crossing(where, what, messages, nbytes, calls if counted else None, counted or None)
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     """Arms, backends and places with equal numbers share a row."""
-    where: dict[tuple[str, Numbers], list[tuple[str, str]]] = {}
+    where: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for arm in Splits(run):
         for backend in run.backends:
-            for c in crossings(arm, trials[0]) if (trials := run.select(arm.name, backend)) else ():
-                row = (arm.model, _cells(c, words))
-                where.setdefault((c.where, row), []).append((arm.name, backend))
-    rows: dict[tuple[tuple[str, ...], tuple[str, ...], Numbers], list[str]] = {}
+            for trial in run.select(arm.name, backend)[:1]:
+                for c in crossings(arm, trial):
+                    row = (arm.model, *_cells(c, words))
+                    where.setdefault((c.where, row), []).append((arm.name, backend))
+    rows: dict[tuple[Any, ...], list[str]] = {}
     for (place, row), arms in where.items():
         names, backends = (tuple(dict.fromkeys(each)) for each in zip(*arms, strict=True))
         rows.setdefault((names, backends, row), []).append(place)
-    cells = [
+    yield from table(words, "links", HEAD, (
         [
             ", ".join(names if len(names) <= ARMS + 1 else [*names[:ARMS], "…"]),
-            model,
-            ", ".join(backends),
-            texts[0],
-            words("list.semicolon").join(places),
-            *texts[1:],
+            *(model, ", ".join(backends), what, words.semicolons(places), *cells),
         ]
-        for (names, backends, (model, texts)), places in rows.items()
-    ]
-    head = columns(
-        words,
-        *("`arms`", "`model`", "backend", "crosses", "crossing", "calls_planned:count"),
-        *("calls_counted:count", "bytes_planned:bytes", "bytes_counted:bytes"),
-        "counted_planned:relative",
-    )
-    yield Table("links", words("table.links"), head, cells)
+        for (names, backends, (model, what, *cells)), places in rows.items()
+    ))  # fmt: skip
 
 
-def _cells(c: Crossing, words: Words) -> tuple[Cell | str, ...]:
-    return (
-        _what(c.what, words),
-        numbers.quantity(c.messages),
-        numbers.quantity(c.counted_messages),
-        _whole(c.nbytes),
-        _whole(c.counted),
-        Cell(numbers.factor(c.ratio), "bad" if c.differs else ""),
-    )
+def _cells(c: Crossing, words: Words) -> Row:
+    """Whole bytes: a mean over updates has fractions."""
+    sizes = (numbers.quantity(None if x is None else round(x)) for x in (c.nbytes, c.counted))
+    ratio = Cell(numbers.factor(c.ratio), "bad" if c.differs else "")
+    return (_what(c.what, words), c.messages, c.counted_messages, *sizes, ratio)
 
 
 def _what(kinds: Iterable[str], words: Words) -> str:
@@ -145,51 +123,35 @@ def _what(kinds: Iterable[str], words: Words) -> str:
     )
 
 
-def _whole(nbytes: float | None) -> str:
-    """Whole bytes: a mean over updates has fractions."""
-    return numbers.NONE if nbytes is None else numbers.quantity(round(nbytes))
-
-
 # --- sentences ------------------------------------------------------------------------------------
 
 
 def findings(run: Run, words: Words) -> Notes:
     notes, splits = Notes(words, "links", "table-links"), Splits(run)
-    _sent(notes, splits)
-    known = [
-        (t, c)
-        for arm in splits
-        for t in run.select(arm.name)
-        for c in crossings(arm, t)
-        if c.ratio is not None
-    ]
+    models = (_sent(notes, members) for members in splits.families.values())
+    notes.say_all("sent", [text for text in models if text][:MODELS])
+    trials = [(arm, t) for arm in splits for t in run.select(arm.name)]
+    known = [(t, c) for arm, t in trials for c in crossings(arm, t) if c.ratio is not None]
     wrong = [(t, c) for t, c in known if c.differs]
     if known:
         notes.say("crossed", n=len(known), k=len(known) - len(wrong))
     for trial, c in wrong[:1]:
-        notes.warn("crossed_else", arm=trial.arm, backend=trial.backend, where=c.where,
-                   ratio=numbers.factor(c.ratio))  # fmt: skip
+        notes.warn("crossed_else", trial=trial, c=c)
     return notes
 
 
-def _sent(notes: Notes, splits: Splits) -> None:
-    """What an update sends, of every model in each way to split it."""
-    words, items = notes.words, []
-    for members in splits.families.values():
-        ways: dict[str, SplitArm] = {}
-        for arm in healthy(members):
-            if arm.way in ("by_layer", "inside", "trainers") and arm.crossing_bytes:
-                ways.setdefault(arm.way, arm)
-        each = [
-            words("say.links.way", way=words(f"splits.way.{way}"),
-                  size=numbers.nbytes(arm.crossing_bytes), n=arm.crossing_calls)
-            for way, arm in ways.items()
-        ]  # fmt: skip
-        if each:
-            values = words("list.comma").join(each)
-            items.append(words("say.links.model", model=members[0].model, values=values))
-    if items:
-        notes.say("sent", values=words.semicolons(items[:MODELS]))
+def _sent(notes: Notes, members: list[SplitArm]) -> str:
+    """What an update sends, of a model in each way to split it."""
+    ways: dict[str, SplitArm] = {}
+    for arm in healthy(members):
+        if arm.way in ("by_layer", "inside", "trainers") and arm.crossing_bytes:
+            ways.setdefault(arm.way, arm)
+    each = [
+        notes.part("way", way=notes.words(f"splits.way.{way}"), arm=arm)
+        for way, arm in ways.items()
+    ]
+    values = notes.words("list.comma").join(each)
+    return notes.part("model", model=members[0].model, values=values) if each else ""
 
 
 TOPIC = Topic("links", 640, evidence, findings, leads=lambda run: 50)

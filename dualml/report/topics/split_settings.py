@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from dualml.report import ranks
-from dualml.report.blocks import Block, Table
-from dualml.report.columns import columns
+from dualml.report.blocks import Block
+from dualml.report.columns import table
 from dualml.report.splits.arms import SplitArm, Splits, schedule_name
 from dualml.report.splits.layers import span
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
+PLANS = ("`arms`", "`model`", "stage_layers", "slices", "parameters:bytes_ranks",
+         "links_planned:bytes_update", "collectives_planned:bytes_update")  # fmt: skip
+
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
+    """An arm in each row: what its ranks share, and in which order they work; then the plans."""
     splits = Splits(run)
-    if splits:
-        yield _settings(splits, words)
-    plans: dict[tuple[str, ...], list[str]] = {}
-    for arm in splits:
-        if arm.plan:
-            plans.setdefault(_plan(arm.plan, words), []).append(arm.name)
-    head = columns(words, "`arms`", "`model`", "stage_layers", "slices")
-    head += columns(words, "parameters:bytes_ranks", "links_planned:bytes_update")
-    head += columns(words, "collectives_planned:bytes_update")
-    rows = [[", ".join(arms), *texts] for texts, arms in plans.items()]
-    yield Table("split-plans", words("table.split_plans"), head, rows)
-
-
-def _settings(splits: Splits, words: Words) -> Table:
-    """An arm in each row: what its ranks share, and in which order they work."""
-    run = splits.run
-    cells: dict[str, Any] = {
+    cells: dict[str, Callable[[SplitArm], str | int | None]] = {
         "`arm`": lambda arm: arm.name,
         "`model`": lambda arm: arm.model,
-        "ranks:count": lambda arm: str(arm.size),
-        "cores_each:count": lambda arm: str(run.settings[arm.name].cores or numbers.NONE),
+        "ranks:count": lambda arm: arm.size,
+        "cores_each:count": lambda arm: run.settings[arm.name].cores,
         "mesh:mesh": lambda arm: str(arm.mesh),
-        "stages:count": lambda arm: str(arm.depth) if arm.mesh.pipeline > 1 else "1",
+        "stages:count": lambda arm: arm.depth if arm.mesh.pipeline > 1 else 1,
         "split_schedule": lambda arm: _schedule(arm, words),
-        "micro_batches:count": lambda arm: str(arm.micro_batches),
+        "micro_batches:count": lambda arm: arm.micro_batches,
         "trainers": lambda arm: _trainers(arm, words),
         "engine": lambda arm: words(f"splits.engine.{arm.split.engine}"),
-        "cut_by": lambda arm: _cut_by(arm, words),
+        "cut_by": lambda arm: arm.cut_by(words) if arm.mesh.pipeline > 1 else None,
         "handicap": lambda arm: ranks.handicap_text(run, arm.name, words),
     }
     optional = {
@@ -54,47 +41,42 @@ def _settings(splits: Splits, words: Words) -> Table:
         "handicap": any(arm.slow for arm in splits),
     }
     shown = {spec: cell for spec, cell in cells.items() if optional.get(spec, True)}
-    rows = [[cell(arm) for cell in shown.values()] for arm in splits]
-    return Table("split-settings", words("table.split_settings"), columns(words, *shown), rows)
+    rows = ([cell(arm) for cell in shown.values()] for arm in splits)
+    yield from table(words, "split-settings", shown, rows)
+    plans: dict[tuple[str | float | None, ...], list[str]] = {}
+    for arm in splits:
+        if arm.plan:
+            plans.setdefault(_plan(arm, words), []).append(arm.name)
+    rows_of_plans = ([", ".join(arms), *cells] for cells, arms in plans.items())
+    yield from table(words, "split-plans", PLANS, rows_of_plans)
 
 
-def _schedule(arm: SplitArm, words: Words) -> str:
-    follows = arm.piped or arm.trainers > 1
-    return schedule_name(arm.schedule, words) if follows else numbers.NONE
+def _schedule(arm: SplitArm, words: Words) -> str | None:
+    return schedule_name(arm.schedule, words) if arm.piped or arm.trainers > 1 else None
 
 
-def _trainers(arm: SplitArm, words: Words) -> str:
-    if arm.trainers == 1:
-        return numbers.NONE
-    return f"{arm.trainers}, {words('splits.how.' + arm.split.arrival)}"
+def _trainers(arm: SplitArm, words: Words) -> str | None:
+    how = words("splits.how." + arm.split.arrival)
+    return f"{arm.trainers}, {how}" if arm.trainers > 1 else None
 
 
-def _cut_by(arm: SplitArm, words: Words) -> str:
-    """Who chose the cut: the file, or what was to be even."""
-    if arm.mesh.pipeline == 1:
-        return numbers.NONE
-    return words(f"splits.cut_by.{'hand' if arm.split.cut else arm.split.balance}")
-
-
-def _plan(plan: Mapping[str, Any], words: Words) -> tuple[str, ...]:
+def _plan(arm: SplitArm, words: Words) -> tuple[str | float | None, ...]:
     """Model, stages, slices, parameters of the ranks, bytes over links and in collectives."""
-    stages, place = plan.get("stages") or [], plan.get("place") or []
+    places = dict(enumerate(arm.plan.get("place") or ()))
     where = [
-        words("splits.on", stage=span(names), rank=place[k] if k < len(place) else numbers.NONE)
-        for k, names in enumerate(stages)
+        words("splits.on", stage=span(names), rank=places.get(k, numbers.NONE))
+        for k, names in enumerate(arm.stages)
     ]
     styles: dict[str, list[str]] = {}
-    for layer, style in (plan.get("styles") or {}).items():
+    for layer, style in (arm.plan.get("styles") or {}).items():
         styles.setdefault(str(style), []).append(layer)
     slices = [f"{words(f'splits.style.{s}')} {', '.join(layers)}" for s, layers in styles.items()]
-    parameters = [numbers.nbytes(4 * r["elements"]) for r in plan.get("ranks") or ()]
-    crossing = (sum(x["nbytes"] for x in plan.get(key) or ()) for key in ("links", "meetings"))
     return (
-        str(plan.get("model") or numbers.NONE),
-        words("list.semicolon").join(where) if len(stages) > 1 else numbers.NONE,
-        words("list.semicolon").join(slices) or numbers.NONE,
-        " · ".join(dict.fromkeys(parameters)) or numbers.NONE,
-        *(numbers.nbytes(size or None) for size in crossing),
+        str(arm.plan.get("model") or numbers.NONE),
+        words.semicolons(where) if len(where) > 1 else None,
+        words.semicolons(slices) or None,
+        " · ".join(dict.fromkeys(arm.parameters().split(" · "))),
+        *(arm.planned(key) or None for key in ("links", "meetings")),
     )
 
 

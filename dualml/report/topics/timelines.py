@@ -18,19 +18,15 @@ MOST, TELLING = 6, 4  # figures, micro-batches that show what a schedule does
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
     for arm in chosen(splits):
-        updates = {}
-        for backend in times.compared(splits):
-            trial = next((t for t in run.select(arm.name, backend) if t.timelines), None)
-            rows = events.rows(arm, trial) if trial is not None else []
-            if rows:
-                updates[backend] = rows
-        if not updates:
-            continue
+        every = {b: run.select(arm.name, b) for b in times.compared(splits)}
+        trials = {b: next((t for t in each if t.timelines), None) for b, each in every.items()}
+        updates = {b: rows for b, t in trials.items() if t and (rows := events.rows(arm, t))}
         caption = words("timelines.figure", arm=arm.name, how=arm.how(words))
         if any(len({row[0] for row in rows}) < arm.size for rows in updates.values()):
             caption = words.sentences([caption, words("timelines.unrecorded")])
         name = f"timeline-{slug(arm.name)}"
-        yield gantt.timeline(name, updates, words, caption=caption, ranks=arm.size)
+        if updates:
+            yield gantt.timeline(name, updates, words, caption=caption, ranks=arm.size)
 
 
 def chosen(splits: Splits) -> list[SplitArm]:
@@ -42,16 +38,13 @@ def chosen(splits: Splits) -> list[SplitArm]:
         if arm.by_layer:
             schedules = models.setdefault(arm.model, {})
             best = schedules.get(arm.schedule, arm)
-            schedules[arm.schedule] = min(best, arm, key=_far)
+            nearer = abs(arm.micro_batches - TELLING) < abs(best.micro_batches - TELLING)
+            schedules[arm.schedule] = arm if nearer else best
     arms = list(max(models.values(), key=len).values()) if models else []
     for arm in recorded:
         if _look(arm) not in map(_look, arms):
             arms.append(arm)
     return arms[:MOST]
-
-
-def _far(arm: SplitArm) -> int:
-    return abs(arm.micro_batches - TELLING)
 
 
 def _look(arm: SplitArm) -> tuple[object, ...]:
