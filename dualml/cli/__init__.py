@@ -7,6 +7,8 @@ import signal
 import sys
 from typing import Any
 
+from dualml.cli.output import complain
+
 
 def main() -> None:
     """Entry point. Users see one clear line, never a traceback, for input that cannot be meant."""
@@ -24,7 +26,7 @@ def main() -> None:
         localise(command, language(sys.argv[1:]))
         code = command.main(standalone_mode=False)
     except KeyboardInterrupt:
-        say("interrupted")
+        complain("interrupted")
         code = 130
     except Exception as error:
         code = explain(error)
@@ -44,21 +46,17 @@ def explain(error: Exception) -> int:
     if isinstance(error, Exit):
         return int(error.exit_code)
     if isinstance(error, Abort):
-        say("interrupted")
+        complain("interrupted")
         return 130
     if isinstance(error, TyperException):
         if not error.format_message():  # it printed the help instead
             return 2
-        say(f"{error.format_message()} (see dualml --help)")
+        complain(f"{error.format_message()} (see dualml --help)")
         return 2
     if isinstance(error, UserError | Unsupported):
-        say(str(error))
+        complain(str(error))
         return 2
     if isinstance(error, OSError) and error.strerror:
-        say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+        complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         return 2
     raise error
-
-
-def say(text: str) -> None:
-    print(f"dualml: {text}", file=sys.stderr)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 import dualml
-from dualml.cli import (
-    capabilities,
-    compare,
-    data,
-    diffs,
-    doctor,
-    experiments,
-    partition,
-    results,
-    run,
-    simulate,
-    split,
-)
+from dualml.cli.capabilities import capabilities
+from dualml.cli.compare import compare
+from dualml.cli.data import app as data
+from dualml.cli.diffs import diffs
+from dualml.cli.doctor import doctor
+from dualml.cli.experiments import list_, show
 from dualml.cli.options import LANG
+from dualml.cli.partition import partition
+from dualml.cli.results import find, parity, report
+from dualml.cli.run import run
+from dualml.cli.simulate import simulate
+from dualml.cli.split import split
 
 app = typer.Typer(
     name="dualml",
@@ -47,17 +46,10 @@ def main(
         os.environ["DUALML_LANG"] = lang
 
 
-app.command()(run.run)
-app.command()(results.report)
-app.command()(results.parity)
-app.command()(compare.compare)
-app.command()(results.find)
-app.command("list")(experiments.list_)
-app.command()(experiments.show)
-app.command()(simulate.simulate)
-app.command()(partition.partition)
-app.command()(split.split)
-app.command()(doctor.doctor)
-app.command()(capabilities.capabilities)
-app.command()(diffs.diffs)
-app.add_typer(data.app, name="data")
+COMMANDS: tuple[Callable[..., None], ...] = (
+    run, report, parity, compare, find, list_, show, simulate, partition, split, doctor,
+    capabilities, diffs,
+)  # fmt: skip
+for command in COMMANDS:
+    app.command(command.__name__.rstrip("_"))(command)
+app.add_typer(data, name="data")

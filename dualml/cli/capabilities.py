@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +12,11 @@ from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.capabilities import Column
+    from dualml.report.blocks import Cell, Tone
 
-COLOURS = {"native": "green", "composed": "cyan", "unsupported": "yellow", "failed": "red"}
+TONES: Mapping[str, Tone] = {
+    "native": "good", "composed": "near", "unsupported": "muted", "failed": "bad"
+}  # fmt: skip
 
 
 def capabilities(
@@ -30,6 +33,8 @@ def capabilities(
     from dualml.backend import backends, choose
     from dualml.cli.output import print_json
     from dualml.machine import parse_device
+    from dualml.report import blocks
+    from dualml.report.page import terminal
 
     for word in device or ():
         parse_device(word)
@@ -37,6 +42,7 @@ def capabilities(
     installed = [info for info in backends().values() if info.installed()]
     chosen = installed if backend in (None, "all") else choose(backend)
     from dualml.capabilities import examine
+    from dualml.communicator import PRIMITIVES
 
     with Console(stderr=True).status("") as status:
         columns = examine(
@@ -46,55 +52,34 @@ def capabilities(
     if as_json:
         print_json({"ranks": ranks, "ok": ok, "columns": [c.describe() for c in columns]})
     else:
-        show(columns, ranks, words, dtypes)
-        print_verdict(ok, words)
+        named = [f"{column.backend} ({column.device})" for column in columns]
+        heads = [blocks.Column(name, name) for name in (words["primitive"], *named)]
+        rows: list[blocks.Cells] = [
+            [p, *(cell(c, p, words, dtypes) for c in columns)] for p in PRIMITIVES
+        ]
+        terminal.show(blocks.Table("primitives", words["title"].format(n=ranks), heads, rows))
+        typer.secho(words["right" if ok else "wrong"], fg="green" if ok else "red")
     raise typer.Exit(0 if ok else 1)
 
 
-def show(columns: Sequence[Column], ranks: int, words: dict[str, str], dtypes: bool) -> None:
-    """One row for each primitive, one column for each backend and device."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from dualml.communicator import PRIMITIVES
-
-    title = words["title"].format(n=ranks)
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column(words["primitive"], no_wrap=True)
-    for column in columns:
-        table.add_column(f"{column.backend} ({column.device})", overflow="fold")
-    for primitive in PRIMITIVES:
-        table.add_row(primitive, *(cell(c, primitive, words, dtypes) for c in columns))
-    Console().print(table)
-
-
-def cell(column: Column, primitive: str, words: dict[str, str], dtypes: bool) -> str:
+def cell(column: Column, primitive: str, words: Mapping[str, str], dtypes: bool) -> Cell:
     """The kind, what it is made of, and the types that differ; or all types in detail."""
-    from rich.markup import escape
-
-    def named(kind: str) -> str:
-        return f"[{COLOURS[kind]}]{words[kind]}[/]"
+    from dualml.report.blocks import Cell
 
     if column.reason is not None:
         kind = "failed" if column.asked else "unsupported"
-        return f"{named(kind)}: {escape(column.reason)}"
+        return Cell(f"{words[kind]}: {column.reason}", TONES[kind])
     usual = column.summary(primitive)
-    lines = [f"{named(usual.kind)}: {escape(usual.detail)}"]
-    if not dtypes:
+    lines = []
+    if dtypes:
+        for dtype, ops in column.entries[primitive].items():
+            kinds: dict[str, list[str]] = {}
+            for op, entry in ops.items():
+                kinds.setdefault(entry.kind, []).append(op)
+            parts = [f"{words[kind]} {' '.join(names)}".rstrip() for kind, names in kinds.items()]
+            lines.append(f"{dtype}: {'; '.join(parts)}")
+    else:
         for kind, names in column.differing(primitive).items():
             why = next(e.detail for e in column.flat(primitive) if e.kind == kind)
-            lines.append(f"{named(kind)}: {', '.join(names)} ({escape(why)})")
-        return "\n".join(lines)
-    for dtype, ops in column.entries[primitive].items():
-        kinds: dict[str, list[str]] = {}
-        for op, entry in ops.items():
-            kinds.setdefault(entry.kind, []).append(op)
-        told = "; ".join(f"{named(k)} {' '.join(names)}".rstrip() for k, names in kinds.items())
-        lines.append(f"  {dtype}: {told}")
-    return "\n".join(lines)
-
-
-def print_verdict(ok: bool, words: dict[str, str]) -> None:
-    from rich.console import Console
-
-    Console().print(f"[green]{words['right']}[/]" if ok else f"[red]{words['wrong']}[/]")
+            lines.append(f"{words[kind]}: {', '.join(names)} ({why})")
+    return Cell(f"{words[usual.kind]}: {usual.detail}", TONES[usual.kind], "\n".join(lines))

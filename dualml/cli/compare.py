@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Option = typer.Option
 #: Exit codes of a verdict; what cannot be compared is wrong input.
 CODES = {"equal": 0, "different": 3, "not comparable": 2}
+#: Columns of the phases that hold numbers.
+NUMBERS = ("arrays", "step", "distance", "envelope", "ratio")
 
 
 def compare(
@@ -46,11 +48,11 @@ def compare(
                  "--steps": steps}  # fmt: skip
         if wrong := [word for word, value in extra.items() if value]:
             raise UserError(f"{', '.join(wrong)}: of models; {a} and {b} are traces")
-        found = run.compare_traces(a, b, map=asked, margin=margin)
+        comparison = run.compare_traces(a, b, map=asked, margin=margin)
     elif ":" in a and ":" in b:
         arrays, targets = batch(inputs, shape or [], seed)
         rule = None if optimizer is None else {"name": optimizer, "lr": lr}
-        found = run.compare(
+        comparison = run.compare(
             a, b, arrays, targets=targets, loss=loss, optimizer=rule, steps=steps or 1, map=asked,
             train=not evaluation, seed=seed, margin=margin, timeout=timeout,
         )  # fmt: skip
@@ -61,10 +63,10 @@ def compare(
             + ("a folder, the other is not" if Path(one).is_dir() else "neither")
         )
     if json:
-        print_json(found.describe())
+        print_json(comparison.describe())
     else:
-        show(found, lang)
-    raise typer.Exit(CODES[found.verdict])
+        show(comparison, lang)
+    raise typer.Exit(CODES[comparison.verdict])
 
 
 def names(path: Path | None) -> dict[str, Any] | None:
@@ -77,8 +79,7 @@ def names(path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     with readable(f"{path}: not a readable map"):
-        told = tomllib.loads(path.read_text("utf-8"))
-        flat = flattened(told, "")
+        flat = flattened(tomllib.loads(path.read_text("utf-8")), "")
     for name, partner in flat.items():
         several = isinstance(partner, list) and all(isinstance(word, str) for word in partner)
         if not isinstance(partner, str) and not (several and partner):
@@ -88,15 +89,13 @@ def names(path: Path | None) -> dict[str, Any] | None:
     return flat
 
 
-def flattened(told: dict[str, Any], above: str) -> dict[str, Any]:
+def flattened(table: dict[str, Any], above: str) -> dict[str, Any]:
     """``fc.weight = …`` is a table in TOML; here it is a name, with or without its quotes."""
-    found: dict[str, Any] = {}
-    for word, value in told.items():
-        if isinstance(value, dict):
-            found |= flattened(value, f"{above}{word}.")
-        else:
-            found[above + word] = value
-    return found
+    flat: dict[str, Any] = {}
+    for word, value in table.items():
+        name = above + word
+        flat |= flattened(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], Any]:
@@ -127,36 +126,31 @@ def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], A
 def lengths(shape: str) -> tuple[int, ...]:
     from dualml.errors import UserError
 
-    try:
-        found = tuple(int(word) for word in shape.split(","))
-    except ValueError:
-        found = ()
-    if not found or min(found) < 1:
+    words = shape.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
         raise UserError(f"--shape takes lengths >= 1, as 4,1,28,28; received {shape!r}")
-    return found
+    return tuple(map(int, words))
 
 
-def show(found: Comparison, lang: str) -> None:
+def show(comparison: Comparison, lang: str) -> None:
     """The paragraph, and the phases as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
     from dualml.parity.models.words import text
+    from dualml.report.blocks import Column, Table
+    from dualml.report.page import terminal
 
     language: Any = lang
-    console = Console(highlight=False)
-    console.print(found.paragraph(language), markup=False, soft_wrap=True)
-    if not found.phases:
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("phase", "arrays", "step", "tensor", "distance", "envelope", "ratio"):
-        left = column in ("phase", "tensor")
-        table.add_column(text(language, f"column.{column}"), justify="left" if left else "right",
-                         overflow="fold")  # fmt: skip
-    for phase, told in found.phases.items():
-        table.add_row(
-            text(language, f"phase.{phase}"), str(told["arrays"]), str(told["step"]),
-            told["tensor"].replace("[", r"\["), f"{told['distance']:.1e}",
-            f"{told['envelope']:.1e}", f"{told['ratio']:.3g}",
-        )  # fmt: skip
-    console.print(table)
+    typer.echo(comparison.paragraph(language))
+    rows = [
+        [
+            text(language, f"phase.{phase}"), str(widest["arrays"]), str(widest["step"]),
+            widest["tensor"], f"{widest['distance']:.1e}", f"{widest['envelope']:.1e}",
+            f"{widest['ratio']:.3g}",
+        ]
+        for phase, widest in comparison.phases.items()
+    ]  # fmt: skip
+    columns = [
+        Column(key, text(language, f"column.{key}"), show="number" if key in NUMBERS else "text")
+        for key in ("phase", "arrays", "step", "tensor", "distance", "envelope", "ratio")
+    ]
+    if rows:
+        terminal.show(Table("phases", "", columns, rows))

@@ -21,14 +21,12 @@ def list_(as_json: AsJson = False) -> None:
     from dualml.data.overview import overview, texts
     from dualml.data.registry import TEXTS
 
-    images, lines = overview(), texts()
-    rows = [{**row, "kind": "images"} for row in images] + [
-        {**row, "kind": "text"} for row in lines
-    ]
+    rows = [{**row, "kind": "images"} for row in overview()]
+    rows += [{**row, "kind": "text"} for row in texts()]
     if as_json:
         print_json(rows)
         return
-    table = [
+    cells = [
         [
             row["name"],
             f"{row['train']:,} + {row['test']:,}{' lines' if row['kind'] == 'text' else ''}",
@@ -38,7 +36,7 @@ def list_(as_json: AsJson = False) -> None:
         ]
         for row in rows
     ]
-    show(["name", "train + test", "files", "licence", "found"], table)
+    show(["name", "train + test", "files", "licence", "found"], cells)
     for row in rows:
         typer.echo(f"\n{row['name']}: {row['what']}\n  from: {row['provenance']}")
         if row["folder"]:
@@ -65,20 +63,13 @@ def get(
     if name in TEXTS:
         if not TEXTS[name].generated:
             raise UserError(f"{name} cannot be downloaded; remedy: {TEXTS[name].remedy}")
-        told = {"name": name, "folder": None}
-        print_json(told) if as_json else typer.echo(f"{name} is made by dualml: nothing to get")
-        return
-    info = find(name)
-    if info.embedded:
-        folder = None
-    elif source is None:
-        folder = download(info)
+        folder, text = None, f"{name} is made by dualml: nothing to get"
+    elif (info := find(name)).embedded:
+        folder, text = None, f"{name} is embedded: nothing to get"
     else:
-        folder = adopt(info, source)
-    if as_json:
-        print_json({"name": name, "folder": None if folder is None else str(folder)})
-        return
-    typer.echo(f"{name} is embedded: nothing to get" if folder is None else f"{name}: {folder}")
+        folder = str(download(info) if source is None else adopt(info, source))
+        text = f"{name}: {folder}"
+    print_json({"name": name, "folder": folder}) if as_json else typer.echo(text)
 
 
 @app.command()
@@ -108,13 +99,7 @@ def verify(
 
 
 def show(header: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    from dualml.report.blocks import Column, Table
+    from dualml.report.page import terminal
 
-    table = Table(box=None, pad_edge=False)
-    for title in header:
-        table.add_column(title, overflow="fold")  # a path cut short is of no use
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table)
+    terminal.show(Table("datasets", "", [Column(title, title) for title in header], rows))

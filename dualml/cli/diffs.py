@@ -45,23 +45,23 @@ def diffs(
     missing = [info for info in sides.values() if not info.installed()]
     if page is not None:
         check_page(name, topic, no_run, missing)
-    found = None if no_run or missing else run(entries, sides, chosen)
-    told = versions(sides)
+    measured = None if no_run or missing else run(entries, sides, chosen)
+    installed = versions(sides)
     if as_json:
-        print_json(describe(entries, found, told, DEVICE))
+        print_json(describe(entries, measured, installed, DEVICE))
     elif page is None:
         from dualml.cli import diffs_shown as shown
 
         if name is not None:
-            shown.explain(entries[0], found[0] if found else None, chosen)
+            shown.explain(entries[0], measured[0] if measured else None, chosen)
         else:
-            shown.table(entries, found, told, chosen)
+            shown.table(entries, measured, installed, chosen)
         if missing and not no_run:
             shown.hint(missing, chosen)
-    code = complain(found or [], chosen)
+    code = judge(measured or [], chosen)
     if page is not None and not code:
-        assert found is not None
-        write_pages(page, found, told, quiet=as_json)
+        assert measured is not None
+        write_pages(page, measured, installed, quiet=as_json)
     raise typer.Exit(code)
 
 
@@ -91,39 +91,39 @@ def run(entries: Sequence[Entry], sides: Mapping[str, BackendInfo], lang: Langua
 
 def describe(
     entries: Sequence[Entry],
-    found: Sequence[Found] | None,
-    told: Mapping[str, str | None],
+    measured: Sequence[Found] | None,
+    versions: Mapping[str, str | None],
     device: str,
 ) -> dict[str, Any]:
     """All of it for scripts; ``ok`` is null where nothing was measured."""
     from dualml.diffs.code import package_of, shown
     from dualml.diffs.words import described
 
-    both: Sequence[Found | None] = found or [None] * len(entries)
+    both: Sequence[Found | None] = measured or [None] * len(entries)
     return {
-        "versions": dict(told),
+        "versions": dict(versions),
         "device": device,
-        "measured": found is not None,
-        "ok": None if found is None else not any(one.problem for one in found),
+        "measured": measured is not None,
+        "ok": None if measured is None else not any(one.problem for one in measured),
         "entries": [
-            described(entry, one, {side: shown(entry, package_of(side)) for side in told})
+            described(entry, one, {side: shown(entry, package_of(side)) for side in versions})
             for entry, one in zip(entries, both, strict=True)
         ],
     }
 
 
-def complain(found: Sequence[Found], lang: Language) -> int:
+def judge(measured: Sequence[Found], lang: Language) -> int:
     """Name what is not as described; the exit code."""
-    from dualml.cli import say
+    from dualml.cli.output import complain
 
-    wrong = [one for one in found if one.problem]
+    wrong = [one for one in measured if one.problem]
     for one in wrong:
-        say(f"{one.entry.name}: {one.said(lang)}")
+        complain(f"{one.entry.name}: {one.said(lang)}")
     return 1 if wrong else 0
 
 
 def write_pages(
-    folder: Path, found: Sequence[Found], told: Mapping[str, str | None], *, quiet: bool
+    folder: Path, measured: Sequence[Found], versions: Mapping[str, str | None], *, quiet: bool
 ) -> None:
     from dualml.diffs.page import PAGES, page
     from dualml.errors import UserError
@@ -132,7 +132,8 @@ def write_pages(
     if not folder.is_dir():
         raise UserError(f"--page {folder}: no such folder")
     for lang, file in PAGES.items():
-        text = page([one.entry for one in found], lang, {o.entry.name: o for o in found}, told)
+        by_name = {one.entry.name: one for one in measured}
+        text = page([one.entry for one in measured], lang, by_name, versions)
         write_bytes(folder / file, text.encode())
         if not quiet:
             typer.echo(f"→ {folder / file}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,14 +12,14 @@ from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.doctor import Diagnosis
+    from dualml.report.blocks import Tone
 
-MARKS = {"ok": "[green]✓[/]", "warn": "[yellow]![/]", "problem": "[red]✗[/]"}
+MARKS: Mapping[str, tuple[str, Tone]] = {
+    "ok": ("✓", "good"), "warn": ("!", "muted"), "problem": ("✗", "bad")
+}  # fmt: skip
 
 
-def doctor(
-    as_json: AsJson = False,
-    lang: Lang = "en",
-) -> None:
+def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
     """What is installed, what does not fit together, and the remedy; 0 if a backend works."""
     from rich.console import Console
 
@@ -39,24 +40,25 @@ def doctor(
 
 def show(diagnosis: Diagnosis, lang: str) -> None:
     """One line per finding, its remedy below it."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    from dualml.report.blocks import Cell, Cells, Column, Table
+    from dualml.report.page import terminal
 
     words = phrases(lang, "doctor")
-    console = Console()
+    columns = [Column(key, "") for key in ("mark", "item", "finding")]
     for section, findings in diagnosis.sections.items():
-        table = Table(
-            title=words.get(section, section), title_justify="left", box=None, show_header=False
-        )
-        table.add_column()
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for finding in findings:
-            table.add_row(MARKS[finding.mark], finding.item, escape(finding.text(lang)))
-            if remedy := finding.remedy(lang):
-                table.add_row("", "", f"[bold]{words['remedy']}[/]{escape(remedy)}")
-        console.print(table)
-        console.print()
+        rows: list[Cells] = [
+            [
+                Cell(*MARKS[finding.mark]),
+                finding.item,
+                Cell(finding.text(lang), note=words["remedy"] + remedy if remedy else ""),
+            ]
+            for finding in findings
+            for remedy in [finding.remedy(lang)]
+        ]
+        terminal.show(Table(section, words.get(section, section), columns, rows))
+        typer.echo()
     names = ", ".join(name for name, works in diagnosis.works.items() if works)
-    console.print(words["works"].format(names=names) if names else f"[red]{words['none']}[/]")
+    if names:
+        typer.echo(words["works"].format(names=names))
+    else:
+        typer.secho(words["none"], fg="red")

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-COLOURS = {
-    "equal": "green",
-    "statistically equal": "green",
-    "different": "red",
-    "not comparable": "yellow",
-}
-#: Columns of the verdicts that are never broken.
-WHOLE = ("arm", "pair", "verdict")
+import typer
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    print(f"dualml: {text}", file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -27,79 +25,64 @@ def print_json(value: Any) -> None:
 
 
 def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from dualml.store.report import report_path
 
-    console = Console()
-    notice = folder.run.data.notice
-    if notice:
-        text = escape(notice.get(lang, notice["en"]))
-        console.print(f"[yellow]![/] {text}", soft_wrap=True)
+    if notice := folder.run.data.notice:
+        typer.echo(f"{typer.style('!', fg='yellow')} {notice.get(lang, notice['en'])}")
     print_verdicts(parity, lang)
     print_findings(folder.path, lang)
-    where: Path = folder.path / "report.html" if report else folder.path
-    console.print(f"→ {where}", highlight=False, markup=False, soft_wrap=True)
+    typer.echo(f"→ {report_path(folder.path) if report else folder.path}")
 
 
 def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
-    """One row for each arm, seed and pair of backends."""
-    from rich.console import Console
-    from rich.table import Table
-
+    """One row for each arm, seed and pair of backends; then how many arms with several ranks are
+    what one rank computes, and which are not."""
+    from dualml.report.blocks import Cell, Table
+    from dualml.report.columns import VERDICT_TONES, columns
+    from dualml.report.page import terminal
     from dualml.words import Words
 
-    words, console = Words(lang), Console()
-    if not parity.get("comparisons"):
-        console.print(words("headline.empty"), highlight=False)
-        print_serial(parity, words, console)
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("arm", "seed", "pair", "verdict", "steps", "ratio", "reason"):
-        width = 20 if column == "reason" else None  # a phrase, not one word a line
-        table.add_column(
-            words(f"column.{column}"), overflow="fold", no_wrap=column in WHOLE, min_width=width
-        )
-    for c in parity["comparisons"]:
-        ratio, verdict = c["evidence"].get("worst_ratio"), c["verdict"]
-        table.add_row(
+    words = Words(lang)
+
+    def verdict(c: Mapping[str, Any]) -> str:
+        return words(f"verdict.{c['verdict'].replace(' ', '_')}")
+
+    rows = [
+        [
             c["arm"],
             str(c["seed"]),
             f"{c['a']} – {c['b']}",
-            f"[{COLOURS[verdict]}]{words('verdict.' + verdict.replace(' ', '_'))}[/]",
+            Cell(verdict(c), VERDICT_TONES[c["verdict"]]),
             str(c.get("steps", "")),
-            "" if ratio is None else f"{ratio:.2f}",
+            "" if (ratio := c["evidence"].get("worst_ratio")) is None else f"{ratio:.2f}",
             evidence(c, words),
-        )
-    console.print(table)
-    print_serial(parity, words, console)
+        ]
+        for c in parity.get("comparisons") or ()
+    ]
+    if rows:
+        heads = columns(words, "arm", "seed:", "pair", "verdict", "steps:", "ratio:", "reason")
+        terminal.show(Table("verdicts", "", heads, rows))
+    else:
+        typer.echo(words("headline.empty"))
+    judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
+    if judged:
+        equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
+        typer.echo(words("headline.serial", equal=equal, n=len(judged)))
+    for c in judged:
+        if c["verdict"] != "equal":
+            place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
+            typer.echo(f"{place}: {verdict(c)} {evidence(c, words)}")
 
 
 def print_findings(folder: Path, lang: str) -> None:
     """The paragraphs of what was found in a run."""
-    from rich.console import Console
-
     from dualml.store.findings import read_findings
 
     for finding in read_findings(folder):
-        Console().print(f"• {getattr(finding.text, lang)}", highlight=False, markup=False)
+        typer.echo(f"• {getattr(finding.text, lang)}")
 
 
-def print_serial(parity: Mapping[str, Any], words: Any, console: Any) -> None:
-    """How many arms with several ranks are what one rank computes, and which are not."""
-    judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
-    if not judged:
-        return
-    equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
-    console.print(words("headline.serial", equal=equal, n=len(judged)), highlight=False)
-    for c in judged:
-        if c["verdict"] != "equal":
-            verdict = words("verdict." + c["verdict"].replace(" ", "_"))
-            told = f"[{COLOURS[c['verdict']]}]{verdict}[/] {evidence(c, words)}"
-            place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
-            console.print(f"{place}: {told}", highlight=False, soft_wrap=True)
-
-
-def evidence(c: dict[str, Any], words: Any) -> str:
+def evidence(c: Mapping[str, Any], words: Any) -> str:
     """One phrase that says why."""
     from dualml.report.verdicts import divergence
 
@@ -109,8 +92,8 @@ def evidence(c: dict[str, Any], words: Any) -> str:
     if c.get("first_divergence"):
         return str(divergence(c["first_divergence"], words))
     if c["reason"] == "trial_missing":
-        told = [f"{n} {words.either(f'status.{s}', s)}" for n, s in c["evidence"].items()]
-        return words.join(told) or str(why)
+        statuses = [f"{n} {words.either(f'status.{s}', s)}" for n, s in c["evidence"].items()]
+        return words.join(statuses) or str(why)
     if "equivalence" in c["evidence"]:
         test = c["evidence"]["equivalence"]
         low, mean, high = (f"{100 * test[key]:.2f}" for key in ("low", "mean", "high"))

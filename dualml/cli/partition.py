@@ -13,13 +13,10 @@ from dualml.cli.options import AsJson, Lang
 from dualml.words import phrases
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from dualml.partition import Index, Partition, Statement
+    from dualml.report.blocks import Cell, Table
 
 MOST_ROWS = 40  # of a table; --json has all
-#: First lines of the rules' docstrings in Chinese.
 
 
 def partition(
@@ -58,7 +55,7 @@ def partition(
     if samples.kind == "text":
         raise UserError(f"{samples.name} is a text without labels to show; name images, as mnist")
     parts = rule.deal(samples.train_y, world_size, seed, epoch)
-    told = prove(rule, parts, samples.train_y)
+    statement = prove(rule, parts, samples.train_y)
     if out is not None:
         save(out, parts, samples.train_y, samples.name, rule, seed, epoch)
     notice = samples.notice[lang] if samples.notice else None
@@ -66,9 +63,9 @@ def partition(
     if as_json:
         facts = {"partition": rule.describe(), **about, "notice": notice, "ranks": world_size}
         kept = None if out is None else str(out)
-        print_json({**facts, **told.describe(), "empty": told.empty, "out": kept})
+        print_json({**facts, **statement.describe(), "empty": statement.empty, "out": kept})
         return
-    show(rule, told, samples.train_y, about, notice, lang)
+    show(rule, statement, samples.train_y, about, notice, lang)
     if out is not None:
         if rule.changes_features:
             typer.echo(phrases(lang, "partition.shown")["lists_only"].format(rule=rule.name))
@@ -82,27 +79,27 @@ def list_rules(as_json: bool, lang: str) -> None:
     from dualml.cli.output import print_json
     from dualml.partition import PARTITIONS
 
-    rows, words = [], phrases(lang, "partition.shown")
-    described = phrases(lang, "partition.rule")
+    words, described = phrases(lang, "partition.shown"), phrases(lang, "partition.rule")
+    rows: list[dict[str, Any]] = []
     for name, rule in PARTITIONS.items():
         english = (rule.__doc__ or "").splitlines()[0].replace("`", "")
-        what = described.get(name, english)
         known = sorted(fields(rule), key=lambda field: field.name == "shuffle")  # it comes last
         settings = {f.name: None if f.default is MISSING else f.default for f in known}
-        rows.append({"name": name, "what": what, "settings": settings})
-        told = ", ".join(
-            words["needed"].format(key=key) if value is None else f"{key} = {json.dumps(value)}"
-            for key, value in settings.items()
-        )
-        if not as_json:
-            typer.echo(f"{name}\n  {what}\n  {words['settings'].format(settings=told)}")
+        rows.append({"name": name, "what": described.get(name, english), "settings": settings})
     if as_json:
         print_json(rows)
+        return
+    for row in rows:
+        listed = ", ".join(
+            words["needed"].format(key=key) if value is None else f"{key} = {json.dumps(value)}"
+            for key, value in row["settings"].items()
+        )
+        typer.echo(f"{row['name']}\n  {row['what']}\n  {words['settings'].format(settings=listed)}")
 
 
 def show(
     rule: Partition,
-    told: Statement,
+    statement: Statement,
     labels: Index,
     about: dict[str, Any],
     notice: str | None,
@@ -111,62 +108,65 @@ def show(
     """The table of the ranks, and below it what holds for all of them."""
     from rich.console import Console
 
+    from dualml.report.page import terminal
+
     words, console = phrases(lang, "partition.shown"), Console(highlight=False)
     if notice:
-        console.print("!", notice, markup=False, soft_wrap=True)
+        typer.echo(f"! {notice}")
     settings = sorted(rule.describe().items(), key=lambda item: item[0] == "shuffle")
     listed = ", ".join(f"{k} = {json.dumps(v)}" for k, v in settings if k != "name")
-    ranks, named = len(told.sizes), f"{rule.name}({listed})"
-    title = words["title"].format(rule=named, n=told.samples, ranks=ranks, **about)
-    console.print(title, markup=False, soft_wrap=True)
-    console.print()
-    console.print(histogram(told, labels, words, console.width))
+    ranks, named = len(statement.sizes), f"{rule.name}({listed})"
+    typer.echo(words["title"].format(rule=named, n=statement.samples, ranks=ranks, **about))
+    typer.echo()
+    terminal.show(histogram(statement, labels, words, console.width), console)
     if ranks > MOST_ROWS:
-        console.print(words["more"].format(n=ranks - MOST_ROWS), markup=False)
-    console.print()
-    for sentence in sentences(rule, told, words):
-        console.print(sentence, markup=False, soft_wrap=True)
-    console.print(f"SHA-256 {told.sha256}", markup=False, soft_wrap=True)
+        typer.echo(words["more"].format(n=ranks - MOST_ROWS))
+    typer.echo()
+    typer.echo("\n".join(sentences(rule, statement, words)))
+    typer.echo(f"SHA-256 {statement.sha256}")
 
 
-def histogram(told: Statement, labels: Index, words: dict[str, str], width: int) -> Table:
+def histogram(statement: Statement, labels: Index, words: dict[str, str], width: int) -> Table:
     """A row for each rank and one for the dataset: samples, how many of each label, EMD and JS.
 
     The numbers of labels are shaded; on a narrow terminal bars stand for them.
     """
     import numpy as np
-    from rich.table import Table
+
+    from dualml.report.blocks import Cells, Column, Table
 
     known, whole = np.unique(labels, return_counts=True)
     wide = 5 * len(known) + 26 <= width
     rank, samples, emd, js = words["head"].split("|")
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in (rank, samples, *(map(str, known) if wide else [f"{known[0]} … {known[-1]}"])):
-        table.add_column(head, justify="right", no_wrap=True, min_width=4)
-    for head in (emd, js):
-        table.add_column(head, justify="right", no_wrap=True, min_width=5)
-    rows = list(zip(told.sizes, told.histogram or [], told.emd or [], told.js or [], strict=True))
-    for number, (size, counts, *distances) in enumerate(rows[:MOST_ROWS]):
-        shown = ["–" if d is None else f"{d:.3f}" for d in distances]
-        table.add_row(str(number), f"{size:,}", *cells(counts, wide), *shown)
-    table.add_row(words["all"], f"{told.samples:,}", *cells(whole.tolist(), wide))
-    return table
+    each = map(str, known) if wide else [f"{known[0]} … {known[-1]}"]
+    columns = [Column(head, head, show="number") for head in (rank, samples, *each, emd, js)]
+    s = statement
+    rows: list[Cells] = [
+        [
+            str(number),
+            f"{size:,}",
+            *cells(counts, wide),
+            *("–" if d is None else f"{d:.3f}" for d in distances),
+        ]
+        for number, (size, counts, *distances) in enumerate(
+            zip(s.sizes, s.histogram or [], s.emd or [], s.js or [], strict=True)
+        )
+    ]
+    everything: Cells = [words["all"], f"{s.samples:,}", *cells(whole.tolist(), wide), "", ""]
+    return Table("deal", "", columns, [*rows[:MOST_ROWS], everything])
 
 
-def cells(counts: list[int], wide: bool) -> list[Text]:
+def cells(counts: list[int], wide: bool) -> list[Cell]:
     """A row's numbers, the darker the nearer to its largest; or its bars in one cell."""
-    from rich.text import Text
+    from dualml.report.blocks import Cell
 
     most = max(max(counts), 1)
     if not wide:
-        return [Text("".join("·▁▂▃▄▅▆▇█"[math.ceil(8 * count / most)] for count in counts))]
-
-    def cell(count: int) -> Text:
-        share = 0.2 + 0.8 * count / most
-        shade = ",".join(f"{round(share * full)}" for full in (30, 100, 180))
-        return Text(compact(count), f"white on rgb({shade})") if count else Text("·", "dim")
-
-    return [cell(count) for count in counts]
+        return [Cell("".join("·▁▂▃▄▅▆▇█"[math.ceil(8 * count / most)] for count in counts))]
+    return [
+        Cell(compact(count), shade=0.2 + 0.8 * count / most) if count else Cell("·")
+        for count in counts
+    ]
 
 
 def compact(count: int) -> str:
@@ -178,20 +178,18 @@ def compact(count: int) -> str:
     return str(count)
 
 
-def sentences(rule: Partition, told: Statement, words: dict[str, str]) -> list[str]:
+def sentences(rule: Partition, statement: Statement, words: dict[str, str]) -> list[str]:
     """Coverage, what is dealt twice, who has nothing, and what the next epoch does."""
-    share = told.missed / told.samples
-    found = [
-        words["covering"]
-        if told.covering
-        else words["missed"].format(n=told.missed, of=told.samples, share=share)
-    ]
-    if told.disjoint:
-        found.append(words["disjoint"])
-    if told.repeated:
-        found.append(words["repeated"].format(n=told.repeated))
-    if told.shared:
-        found.append(words["shared"].format(n=told.shared))
-    if told.empty:
-        found.append(words["empty"].format(ranks=", ".join(map(str, told.empty))))
-    return [*found, words["redeals" if rule.redeals else "keeps"]]
+    s = statement
+    holds = {
+        "covering": s.covering, "missed": not s.covering, "disjoint": s.disjoint,
+        "repeated": s.repeated, "shared": s.shared, "empty": s.empty,
+        "redeals": rule.redeals, "keeps": not rule.redeals,
+    }  # fmt: skip
+    values: dict[str, dict[str, Any]] = {
+        "missed": {"n": s.missed, "of": s.samples, "share": s.missed / s.samples},
+        "repeated": {"n": s.repeated},
+        "shared": {"n": s.shared},
+        "empty": {"ranks": ", ".join(map(str, s.empty))},
+    }
+    return [words[key].format(**values.get(key, {})) for key, true in holds.items() if true]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +29,6 @@ Update = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANE
 #: Colours of the first, second, … stage of a rank.
 COLOURS = {"F": ("white on blue", "black on cyan"), "B": ("black on yellow", "black on green")}
 BLOCKS = 3  # of ticks below one another; more are left out
-
 
 #: Options that only a pipeline has, and those that it does not have, with their defaults.
 ONLY = ("micro_batches", "chunks", "owners", "forward", "backward", "update")
@@ -85,9 +84,10 @@ def answer(given: Mapping[str, Any]) -> None:
 def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
     """The grid, the bubble against theory, then what each rank holds and how long it works."""
     from rich.console import Console
-    from rich.table import Table
 
     from dualml.cost.units import told_seconds
+    from dualml.report.blocks import Column, Table
+    from dualml.report.page import terminal
 
     words = phrases(lang, "simulate_pipeline")
     console, grid = Console(highlight=False), request.grid
@@ -95,37 +95,32 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
     title = words["title"].format(
         name=name, p=grid.ranks, s=grid.stages, m=grid.micro_batches, t=grid.ticks
     )
-    console.print(title, markup=False, soft_wrap=True)
+    typer.echo(title)
     for line in drawn(grid, console.width, lang):
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    console.print()
-    console.print(told_idle(request, lang), markup=False, soft_wrap=True)
-    timeline = request.timeline
-    if timeline is not None:
+    typer.echo(f"\n{idle_share(request, lang)}")
+    columns: dict[str, Iterable[str]] = {
+        "rank": map(str, range(grid.ranks)), "live": map(str, request.live)
+    }  # fmt: skip
+    if request.bounds:
+        columns["bound"] = map(str, request.bounds)
+    if timeline := request.timeline:
         sentence = words["seconds"].format(
             seconds=told_seconds(timeline.seconds),
             bubble=percent(timeline.bubble),
             message=told_seconds(request.transfer_s),
         )
-        console.print(sentence, markup=False, soft_wrap=True)
-    console.print()
-    table = Table(box=None, pad_edge=False)
-    heads = ["rank", "live", *(["bound"] if request.bounds else [])]
-    heads += ["busy", "waits"] if timeline else []
-    for head in heads:
-        table.add_column(words[head], justify="right")
-    for rank in range(grid.ranks):
-        cells = [str(rank), str(request.live[rank])]
-        if request.bounds:
-            cells.append(str(request.bounds[rank]))
-        if timeline:
-            cells += [told_seconds(timeline.busy[rank]), told_seconds(timeline.idle[rank])]
-        table.add_row(*cells)
-    console.print(table)
-    console.print(words["held"], markup=False, soft_wrap=True)
+        typer.echo(sentence)
+        columns |= {"busy": map(told_seconds, timeline.busy)}
+        columns |= {"waits": map(told_seconds, timeline.idle)}
+    typer.echo()
+    heads = [Column(key, words[key], show="number") for key in columns]
+    rows = list(map(list, zip(*columns.values(), strict=True)))
+    terminal.show(Table("ranks", "", heads, rows), console)
+    typer.echo(words["held"])
 
 
-def told_idle(request: PipelineRequest, lang: str) -> str:
+def idle_share(request: PipelineRequest, lang: str) -> str:
     """The share of idle ticks, and that of the formula where there is one."""
     words, grid, theory = phrases(lang, "simulate_pipeline"), request.grid, request.theory
     if theory is None:

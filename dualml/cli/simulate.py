@@ -97,10 +97,11 @@ def simulate(
 def show(request: Request, fit: Path | None, lang: str) -> None:
     """One row per strategy, one column per n, in as many tables as the width asks for."""
     from rich.console import Console
-    from rich.table import Table
 
     from dualml.cost import units
     from dualml.cost.compare import fastest
+    from dualml.report.blocks import Cell, Cells, Column, Table
+    from dualml.report.page import terminal
 
     words, console = phrases(lang, "simulate"), Console(highlight=False)
     title = words["title"].format(
@@ -110,34 +111,30 @@ def show(request: Request, fit: Path | None, lang: str) -> None:
     )
     table = request.table()
     best = {n: fastest({k: p.seconds for k, p in column.items()}) for n, column in table.items()}
-    told = [title, *assumptions(request, fit, lang)]
-    console.print(*told, sep="\n", markup=False, soft_wrap=True)
+    typer.echo("\n".join([title, *assumptions(request, fit, lang)]))
 
-    def cell(p: Prediction) -> str:
+    def cell(p: Prediction) -> Cell:
         text = units.told_seconds(p.seconds)
-        return f"[bold green]{text} *[/]" if p.strategy in best[p.n] else f"{text}  "
+        return Cell(f"{text} *", "good") if p.strategy in best[p.n] else Cell(f"{text}  ")
 
-    heads = {n: f"n = {n:,}  " for n in request.ranks}
-    label = max(map(len, (*request.strategies, words["strategy"])))
-    wide = max(11, *map(len, heads.values()))
-    seconds = (p.seconds for column in table.values() for p in column.values())
-    wide = max(wide, *(len(units.told_seconds(s)) + 2 for s in seconds))
-    per = max(1, (console.width - label) // (wide + 2))
+    names = Column("strategy", words["strategy"])
+    label = max(map(len, (*request.strategies, names.label)))
+    wide = max(len(cell(p).text) for column in table.values() for p in column.values())
+    heads = {n: Column(str(n), f"n = {n:,}  ", show="number") for n in request.ranks}
+    wide = max(wide, *(len(head.label) for head in heads.values()))
+    per = max(1, (console.width - label - 2) // (wide + 2))
     numbers = list(request.ranks)
     for columns in (numbers[i : i + per] for i in range(0, len(numbers), per)):
-        shown = Table(box=None, pad_edge=False)
-        shown.add_column(words["strategy"], no_wrap=True, min_width=label)
-        for n in columns:
-            shown.add_column(heads[n], justify="right", no_wrap=True, min_width=wide)
-        for name in request.strategies:
-            shown.add_row(name, *(cell(table[n][name]) for n in columns))
-        console.print()
-        console.print(shown)
-    console.print()
+        rows: list[Cells] = [
+            [name, *(cell(table[n][name]) for n in columns)] for name in request.strategies
+        ]
+        typer.echo()
+        terminal.show(Table("seconds", "", [names, *(heads[n] for n in columns)], rows), console)
+    typer.echo()
     if any(best.values()):
-        console.print(words["note"], markup=False, soft_wrap=True)
+        typer.echo(words["note"])
     for text in request.sentences(table, lang):
-        console.print(text, markup=False, soft_wrap=True)
+        typer.echo(text)
 
 
 def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
@@ -149,13 +146,13 @@ def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
         return phrases(lang, "simulate")[key].format(alpha=alpha, beta=beta, gamma=gamma)
 
     words, slow = phrases(lang, "simulate"), request.slow
-    found = [
+    lines = [
         constants("constants", request.link(request.strategies[0]))
         if fit is None
         else words["fitted"].format(path=fit)
     ]
     if request.topology.inter is not None:
-        found.append(constants("between", request.topology.inter))
+        lines.append(constants("between", request.topology.inter))
     if slow is not None:
         rate = slow.bandwidth_bytes_per_s
         values = (
@@ -165,5 +162,5 @@ def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
             told_seconds(slow.jitter_s) if slow.jitter_s else "",
         )
         how = [t.format(v) for t, v in zip(words["how"].split("|"), values, strict=True) if v]
-        found.append(words["slow"].format(rank=slow.rank, how=words["comma"].join(how)))
-    return found
+        lines.append(words["slow"].format(rank=slow.rank, how=words["comma"].join(how)))
+    return lines

@@ -121,45 +121,42 @@ def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
 
 def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     """The plan as tables."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+    from dualml.report.blocks import Column, Table
+    from dualml.report.page import terminal
     from dualml.report.splits.layers import collective_name
     from dualml.words import Words
     from dualml.words.numbers import quantity
 
-    words, console = Words(lang), Console(highlight=False)
-    console.print(words("split.title", model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
-                        batch=described["batch"]), markup=False)  # fmt: skip
-    table = Table(box=None, pad_edge=False)
-    for head in ("rank", "holds", "parameters"):
-        table.add_column(words(f"split.{head}"), overflow="fold",
-                         justify="right" if head == "parameters" else "left")  # fmt: skip
-    for rank in described["ranks"]:
-        table.add_row(str(rank["rank"]), escape(holds(plan, rank, words)), f"{rank['elements']:,}")
-    console.print(table)
+    words = Words(lang)
+    typer.echo(
+        words("split.title", model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
+              batch=described["batch"])
+    )  # fmt: skip
+    columns = [Column(key, words(f"split.{key}")) for key in ("rank", "holds")]
+    columns.append(Column("parameters", words("split.parameters"), show="number"))
+    rows = [
+        [str(rank["rank"]), holds(plan, rank, words), f"{rank['elements']:,}"]
+        for rank in described["ranks"]
+    ]
+    terminal.show(Table("split", "", columns, rows))
     if "times_s" in described:
-        shown = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in described["times_s"].items() if s)
-        console.print(words("split.times", values=shown), markup=False)
+        listed = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in described["times_s"].items() if s)
+        typer.echo(words("split.times", values=listed))
     for link in described["links"]:
-        console.print(
+        typer.echo(
             words("split.link", source=link["source"], target=link["target"],
                   what=words(f"split.{link['what']}"), n=link["messages"],
-                  size=quantity(link["nbytes"])),
-            markup=False,
+                  size=quantity(link["nbytes"]))
         )  # fmt: skip
     for each in described["meetings"]:
-        kind = collective_name(each["kind"], words)
-        console.print(
-            words("split.collective", ranks=", ".join(map(str, each["ranks"])), kind=kind,
-                  n=each["calls"], size=quantity(each["nbytes"])),
-            markup=False,
+        typer.echo(
+            words("split.collective", ranks=", ".join(map(str, each["ranks"])),
+                  kind=collective_name(each["kind"], words), n=each["calls"],
+                  size=quantity(each["nbytes"]))
         )  # fmt: skip
     if len(plan.stages) > 1:
-        console.print(words("split.schedule", name=plan.schedule, m=plan.micro_batches),
-                      markup=False)  # fmt: skip
-        console.print(str(plan.grid), markup=False, soft_wrap=True)
+        typer.echo(words("split.schedule", name=plan.schedule, m=plan.micro_batches))
+        typer.echo(str(plan.grid))
 
 
 def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:

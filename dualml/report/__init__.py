@@ -25,7 +25,6 @@ def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -
     Raises:
         UserError: no run folder, an unknown format or language, plans that differ.
     """
-    from dualml.files import write_bytes
     from dualml.report.blocks import walk
     from dualml.report.compose import compose
     from dualml.report.draw import standalone
@@ -33,16 +32,11 @@ def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -
     from dualml.report.page.html import html
     from dualml.report.page.markdown import markdown
     from dualml.store.load import load
+    from dualml.store.report import write_report
     from dualml.words import Words
 
     words, run = Words(lang), load([Path(folder) for folder in folders])
     page = compose(run, words)
-    texts = {"report.html": html(page), "report.md": markdown(page)}
-    for block in walk(page.blocks):
-        if isinstance(block, Figure):
-            texts[f"figures/{block.name}.svg"] = standalone(block)
+    figures = {b.name: standalone(b) for b in walk(page.blocks) if isinstance(b, Figure)}
     target = run.folders[0] if out is None else Path(out)
-    for name, text in texts.items():
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(target / name, text.encode())
-    return [target / name for name in texts]
+    return write_report(target, html(page), markdown(page), figures)

@@ -45,11 +45,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Cell:
-    """``note`` stands beneath, small; the number behind the text need not be kept."""
+    """``note`` stands beneath, small; the number behind the text need not be kept. ``shade``, above
+    0 to 1, is how dark a terminal makes the ground."""
 
     text: str
     tone: Tone = ""
     note: str = ""
+    shade: float = 0.0
 
 
 #: The cells of a row; a text alone is a cell.

@@ -132,12 +132,12 @@ def test_a_backend_that_cannot_start(error: Exception, monkeypatch: pytest.Monke
     found = column()
     assert (found.reason, found.ok) == (str(error), False)
     assert json.dumps(found.describe())
-    assert str(error) in cell(found, "reduce", phrases("en", "capabilities"), False)
+    assert str(error) in cell(found, "reduce", phrases("en", "capabilities"), False).text
     found.asked = False  # a GPU that was only looked for
     assert found.ok
-    assert cell(found, "reduce", phrases("en", "capabilities"), False).startswith(
-        "[yellow]unsupported[/]"
-    )
+    looked_for = cell(found, "reduce", phrases("en", "capabilities"), False)
+    assert looked_for.text.startswith("unsupported: ")
+    assert looked_for.tone == "muted"
 
 
 def test_one_rank_has_nobody_to_talk_to() -> None:
@@ -156,8 +156,9 @@ def test_what_differs_is_listed_by_kind() -> None:
     }
     assert mixed.summary("reduce") == native
     assert mixed.differing("reduce") == {"composed": ["int32 prod", "int64"]}
-    text = cell(mixed, "reduce", phrases("en", "capabilities"), False)
-    assert text.splitlines()[1] == "[cyan]composed[/]: int32 prod, int64 (c)"
+    shown = cell(mixed, "reduce", phrases("en", "capabilities"), False)
+    assert (shown.text, shown.tone) == ("native: n", "good")
+    assert shown.note == "composed: int32 prod, int64 (c)"
 
 
 def test_both_languages_have_the_same_words() -> None:

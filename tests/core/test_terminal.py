@@ -52,6 +52,14 @@ def test_tones_are_colours() -> None:
     assert any("\x1b[31mrank=1" in line for line in lines)
 
 
+def test_a_shade_is_a_ground_code_a_colour_and_no_label_no_head() -> None:
+    table = Table("t", "", [Column("k", ""), Column("v", "")], [["`f`", Cell("7", shade=1.0)]])
+    lines = printed(table, 80, force_terminal=True, color_system="truecolor")
+    assert len(lines) == 1
+    assert "\x1b[36mf\x1b" in lines[0]
+    assert "\x1b[37;48;2;30;100;180m7" in lines[0]
+
+
 def test_it_waits_for_nothing_heavy() -> None:
     code = (
         "import sys, dualml.report.page.terminal\n"

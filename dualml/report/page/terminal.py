@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 STYLES: dict[Tone, str] = {"good": "green", "near": "cyan", "bad": "red", "muted": "yellow"}
 #: Characters that a column keeps as long as the first one can give way.
 LEAST = 4
+#: Of the darkest ground.
+RGB = (30, 100, 180)
 
 
 def show(table: Table, console: Console | None = None) -> None:
-    """Print it under its caption; nothing in it is markup."""
+    """Print it under its caption; nothing in it is markup but code in backquotes."""
     from rich.console import Console as Terminal
 
     console = console or Terminal(highlight=False)
@@ -28,21 +30,23 @@ def show(table: Table, console: Console | None = None) -> None:
 
 
 def render(table: Table, width: int) -> Grid:
-    """The table for a console of rich; cells are folded where the whole is wider than that."""
+    """The table for a console of rich; cells are folded where the whole is wider than that. Without
+    labels it has no head."""
     from rich.table import Table as Grid
 
-    rows = list(table.cells)
+    rows = [list(map(_cell, row)) for row in table.cells]
     heads = list(map(_head, table.columns))
-    cells = [max((_width(row[k]) for row in rows), default=0) for k in range(len(heads))]
-    whole = [max(n, _widest(head.plain)) for n, head in zip(cells, heads, strict=True)]
+    cells = [max((_widest(row[k]) for row in rows), default=0) for k in range(len(heads))]
+    whole = [max(n, _widest(head)) for n, head in zip(cells, heads, strict=True)]
     gap = 2 if sum(whole) + 2 * len(whole) <= width else 1
     widths = fitted(whole, cells, width - gap * len(whole))
-    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    headed = any(column.label for column in table.columns)
+    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=headed)
     for column, head, n in zip(table.columns, heads, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.show == "number" else "left"
         grid.add_column(head, justify=justify, overflow="fold", width=n)
     for row in rows:
-        grid.add_row(*map(_cell, row))
+        grid.add_row(*row)
     return grid
 
 
@@ -58,14 +62,8 @@ def fitted(whole: Sequence[int], cells: Sequence[int], room: int) -> list[int]:
     return fit
 
 
-def _width(cell: Cell) -> int:
-    return max(_widest(cell.text), _widest(cell.note))
-
-
-def _widest(text: str) -> int:
-    from rich.cells import cell_len
-
-    return max(map(cell_len, text.splitlines()), default=0)
+def _widest(text: Text) -> int:
+    return max((line.cell_len for line in text.split()), default=0)
 
 
 def _head(column: Column) -> Text:
@@ -77,7 +75,16 @@ def _head(column: Column) -> Text:
 
 
 def _cell(cell: Cell) -> Text:
+    shade = ",".join(f"{round(cell.shade * full)}" for full in RGB)
+    text = inline(cell.text, f"white on rgb({shade})" if cell.shade else STYLES.get(cell.tone, ""))
+    return text.append("\n").append(inline(cell.note, "dim")) if cell.note else text
+
+
+def inline(text: str, style: str = "") -> Text:
+    """What stands in backquotes in colour, without them."""
     from rich.text import Text
 
-    text = Text(cell.text, STYLES.get(cell.tone, ""))
-    return text.append(f"\n{cell.note}", "dim") if cell.note else text
+    line = Text(style=style)
+    for number, part in enumerate(text.split("`")):
+        line.append(part, "cyan" if number % 2 else None)
+    return line
