@@ -174,7 +174,7 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
 def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
     """The figures so far, more each time."""
     from dualml.machine import cpu_model
-    from dualml.session.execute import Request, prepare
+    from dualml.session.prepare import Request, prepare
 
     run, numbers = folder / "run", list(range(seeds))
     few = numbers[:CHANGE_SEEDS]

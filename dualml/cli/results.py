@@ -33,18 +33,18 @@ def parity(
     from dualml.session.execute import DIFFERENT, WELL
     from dualml.store.findings import read_findings
 
-    found = judge(folder)
+    verdicts = judge(folder)
     try:
-        write(folder, found)
+        write(folder, verdicts)
     except OSError as error:  # a submission that may only be read
         typer.echo(f"dualml: parity.json not written: {error.strerror}", err=True)
     if json:
         findings = [finding.describe() for finding in read_findings(folder)]
-        print_json({**found, "findings": findings})
+        print_json({**verdicts, "findings": findings})
     else:
-        print_verdicts(found, lang)
+        print_verdicts(verdicts, lang)
         print_findings(folder, lang)
-    raise typer.Exit(DIFFERENT if worst(found) == "different" else WELL)
+    raise typer.Exit(DIFFERENT if worst(verdicts) == "different" else WELL)
 
 
 def find(
@@ -61,21 +61,24 @@ def find(
     from dualml.session.execute import DIFFERENT, WELL, search
     from dualml.store.findings import read_findings
     from dualml.store.folder import RunFolder, in_use
+    from dualml.words import Words
 
+    words = Words(lang)
     opened, plan = RunFolder.open(folder)
     wanted = judge(folder)
     for part in ("comparisons", "serial"):
         if part in wanted:
             wanted[part] = [c for c in wanted[part] if chosen(c, arm, seed)]
     with in_use(folder):
-        found = search(opened, plan, [], {}, wanted, lang, quiet=json, most=10**9 if all_ else 3)
+        most = 10**9 if all_ else 3
+        differences = search(opened, plan, {}, wanted, words, quiet=json, most=most)
     if json:
         print_json({"findings": [finding.describe() for finding in read_findings(folder)]})
-    elif found:
+    elif differences:
         print_findings(folder, lang)
     else:
-        typer.echo({"en": "no difference to explain", "zh": "没有需要解释的差异"}[lang])
-    raise typer.Exit(DIFFERENT if found else WELL)
+        typer.echo(words("run.nothing_to_find"))
+    raise typer.Exit(DIFFERENT if differences else WELL)
 
 
 def chosen(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:

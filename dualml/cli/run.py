@@ -36,7 +36,8 @@ def run(
     from dualml.communicator.place import check_rendezvous
     from dualml.errors import UserError
     from dualml.experiment.schema import MOST_RANKS
-    from dualml.session.execute import INTERRUPTED, Request, execute
+    from dualml.session.execute import INTERRUPTED, execute
+    from dualml.session.prepare import Request
     from dualml.store.findings import read_findings
     from dualml.store.manifest import RUN
 

@@ -8,22 +8,24 @@ process does otherwise: it makes the run folder, records and reports. The others
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dualml.backend import Adopted, backends
 from dualml.errors import UserError
-from dualml.files import read_json, write_json
 from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, Launch, supervise
 from dualml.launch.supervise import end as end_all
+from dualml.store.sessions import SESSIONS, Failure, announcement, failure, failures
+from dualml.store.trial import log_path
 
-ANNOUNCED, POLL_S = ".sessions", 0.1
+POLL_S = 0.1
 #: A rank may take so long to leave a group that rank 0 has left.
 LEAVE_S = 5.0
 #: The launcher starts the ranks within so many seconds of the process that only helps them.
@@ -32,74 +34,59 @@ COME_S = 5.0
 
 def adopted() -> Adopted | None:
     """The launcher that started this process, if one of a backend's did."""
-    for info in backends().values():
-        if (found := info.adopted()) is not None:
-            return found
-    return None
+    launchers = (info.adopted() for info in backends().values())
+    return next((launcher for launcher in launchers if launcher is not None), None)
 
 
 def check(
-    found: Adopted,
+    launcher: Adopted,
     out: Path | None,
     world_size: int | None,
     backend: str | None,
     rendezvous: str | None = None,
 ) -> None:
     """Raises `UserError` for options that do not fit the launcher."""
-    told = f"started by {found.launcher} with {found.size} ranks"
+    who = f"started by {launcher.launcher} with {launcher.size} ranks"
     if out is None:
-        raise UserError(f"{told}: name the run folder with --out, so that all ranks find it")
-    if world_size not in (None, found.size):
-        raise UserError(f"{told}: --world-size {world_size} is another number of ranks")
-    if backend not in (None, found.backend):
-        raise UserError(f"{told}: it serves --backend {found.backend} only; received {backend}")
+        raise UserError(f"{who}: name the run folder with --out, so that all ranks find it")
+    if world_size not in (None, launcher.size):
+        raise UserError(f"{who}: --world-size {world_size} is another number of ranks")
+    if backend not in (None, launcher.backend):
+        raise UserError(f"{who}: it serves --backend {launcher.backend} only; received {backend}")
     if rendezvous not in (None, "auto", "env://"):
-        raise UserError(f"{told}: its ranks have a rendezvous; leave out --rendezvous {rendezvous}")
+        raise UserError(f"{who}: its ranks have a rendezvous; leave out --rendezvous {rendezvous}")
 
 
-def announce(folder: Path, number: int, places: Sequence[Path] | None) -> None:
-    """Rank 0 tells the others what comes next; None is the end."""
-    where = folder / ANNOUNCED
-    where.mkdir(exist_ok=True)
-    told = None if places is None else [str(place.relative_to(folder)) for place in places]
-    write_json(where / f"{number}.json", {"places": told})
-
-
-def follow(found: Adopted, folder: Path, environ: Mapping[str, str], wait: float) -> None:
+def follow(rank: int, run: Path, environ: Mapping[str, str], wait: float) -> None:
     """What a rank other than 0 does: its part of every session that rank 0 announces.
 
     Raises:
         UserError: rank 0 announced nothing for ``wait`` seconds.
     """
-    number = 0
-    while True:
-        places = awaited(folder / ANNOUNCED / f"{number}.json", wait)
+    for number in itertools.count():
+        places = awaited(run, number, wait)
         if places is None:
             return
-        folders = [folder / place for place in places]
-        words = [sys.executable, "-m", "dualml.worker.main", str(found.rank)]
-        log = folders[0] / f"rank{found.rank}.log"
-        launch = Launch([*words, *map(str, folders)], environ, log)
+        folders = [run / place for place in places]
+        words = [sys.executable, "-m", "dualml.worker.main", str(rank), *map(str, folders)]
+        launch = Launch(words, environ, log_path(folders[0], rank))
         # Where rank 0 has gone on, who still waits for its old rank waits in vain.
-        gone_on = partial(older, folder / ANNOUNCED / f"{number + 1}.json", LEAVE_S)
+        gone_on = partial(older, run / announcement(number + 1).name, LEAVE_S)
         ended = supervise(
             [launch], lambda rank, event: None, limit=wait, silence=wait, over=gone_on
         )
         if ended.code or ended.reason:
-            note = {"code": ended.code, "reason": ended.reason, "result": ended.results.get(0)}
-            write_json(folder / ANNOUNCED / f"{number}.rank{found.rank}.json", note)
-        number += 1
+            note = Failure(code=ended.code, reason=ended.reason, result=ended.results.get(0))
+            failure(number, rank).write(run, note)
 
 
-def fallen(folder: Path, number: int) -> Ended | None:
-    """What the other ranks told of a session that failed for them: one that fell by itself, else,
+def fallen(run: Path, number: int) -> Ended | None:
+    """What the other ranks left of a session that failed for them: one that fell by itself, else,
     some time later, one that missed another."""
     secondary = None
-    for path in sorted((folder / ANNOUNCED).glob(f"{number}.rank*.json")):
-        told, rank = read_json(path), int(path.stem.partition(".rank")[2])
-        result = told["result"]
-        ended = Ended(told["code"], told["reason"], rank, {rank: result} if result else {})
-        if told["reason"] or not missed(ended):
+    for rank, path, note in failures(run, number):
+        ended = Ended(note.code, note.reason, rank, {rank: note.result} if note.result else {})
+        if note.reason or not missed(ended):
             return ended
         secondary = ended if older(path, PEERS_S) else secondary
     return secondary
@@ -110,12 +97,12 @@ def missed(ended: Ended) -> bool:
     return ended.results.get(ended.rank, {}).get("kind") == SECONDARY
 
 
-def at_fault(ended: Ended, folder: Path, number: int) -> Ended:
-    """How the ranks of a session ended, from how rank 0 did and what the others told."""
+def at_fault(ended: Ended, run: Path, number: int) -> Ended:
+    """How the ranks of a session ended, from how rank 0 did and what the others left."""
     if (ended.code or ended.reason) and not missed(ended):
         return ended
     end = time.monotonic() + (PEERS_S if ended.code else 0)
-    while (other := fallen(folder, number)) is None and time.monotonic() < end:
+    while (other := fallen(run, number)) is None and time.monotonic() < end:
         time.sleep(POLL_S)
     return ended if other is None or (missed(other) and ended.code) else other
 
@@ -133,26 +120,25 @@ def check_fresh(folder: Path) -> None:
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        if older(folder / ANNOUNCED, time.time() - psutil.Process(os.getppid()).create_time()):
+        if older(folder / SESSIONS, time.time() - psutil.Process(os.getppid()).create_time()):
             raise UserError(f"{folder} is not empty; choose another --out")
 
 
-def awaited(path: Path, wait: float) -> list[str] | None:
+def awaited(run: Path, number: int, wait: float) -> list[str] | None:
     """The places of an announcement, when it is there."""
     end = time.monotonic() + wait
-    while not path.exists():
+    while (announced := announcement(number).read_if_there(run)) is None:
         if time.monotonic() > end:
-            raise UserError(f"rank 0 announced nothing in {path.parent} for {wait:g} s")
+            raise UserError(f"rank 0 announced nothing in {run / SESSIONS} for {wait:g} s")
         time.sleep(POLL_S)
-    places: list[str] | None = read_json(path)["places"]
-    return places
+    return announced.places
 
 
-def help_ranks(found: Adopted, folder: Path, environ: Mapping[str, str], wait: float) -> None:
+def help_ranks(launcher: Adopted, run: Path, environ: Mapping[str, str], wait: float) -> None:
     """What a process that only helps does: its helper, until rank 0 announces the end, or until
     the ranks are gone: the launcher waits for this process. The helper ends with its input."""
     process = subprocess.Popen(
-        list(found.helper),
+        list(launcher.helper),
         env={**os.environ, **environ},
         stdin=subprocess.PIPE,
         start_new_session=True,
@@ -160,9 +146,8 @@ def help_ranks(found: Adopted, folder: Path, environ: Mapping[str, str], wait: f
     try:
         number, end, ranks = 0, time.monotonic() + wait, dict[int, Any]()
         while process.poll() is None and time.monotonic() < end and still_there(ranks):
-            path = folder / ANNOUNCED / f"{number}.json"
-            if path.exists():
-                if read_json(path)["places"] is None:
+            if (announced := announcement(number).read_if_there(run)) is not None:
+                if announced.places is None:
                     return
                 number += 1
             time.sleep(POLL_S)
@@ -196,11 +181,3 @@ def lives(process: Any) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
-
-
-def announce_end(folder: Path) -> None:
-    """Tell the others that nothing more comes, however this process ends."""
-    number = 0
-    while (folder / ANNOUNCED / f"{number}.json").exists():
-        number += 1
-    announce(folder, number, None)

@@ -15,11 +15,12 @@ from dualml.aggregation.times import share, split
 from dualml.backend import Adopted, BackendInfo
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
-from dualml.launch.adopted import announce, at_fault, fallen
+from dualml.launch.adopted import at_fault, fallen
 from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
 from dualml.split.measured import summary
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import Key, TrialRecord
+from dualml.store.sessions import announce
 from dualml.store.times import TIMELINE, TIMES
 from dualml.store.trial import JOB, RESULT, Job, board_path, log_path
 

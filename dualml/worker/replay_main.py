@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualml.aggregation import NATIVE, REPLICAS
 from dualml.experiment.plan import Plan
 from dualml.launch.child import Emitter, serve
-from dualml.machine import pin
-
-if TYPE_CHECKING:
-    from dualml.store.replays import ReplayJob
+from dualml.worker.join import as_rank
 
 
 def for_referee(plan: Plan, name: str) -> Plan:
@@ -32,60 +30,27 @@ def for_referee(plan: Plan, name: str) -> Plan:
 
 
 def perform(emit: Emitter) -> dict[str, Any]:
-    from dualml.backend import backends
     from dualml.experiment.samples import samples_of
     from dualml.store.plan import plan_folder, restore
     from dualml.store.replays import REPLAY_JOB
-    from dualml.worker.main import join
+    from dualml.worker.replay import replay
+    from dualml.worker.setup import Setup
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     job = REPLAY_JOB.read(folder)
     emit(phase="start")
     plan = restore(plan_folder(Path(job.run)))
-    info = backends()[job.backend]
     if job.leads:
         plan = for_referee(plan, job.arm)
-    arm = plan.experiment.arms[job.arm]
-    pin(rank, job.cores)
     samples = samples_of(plan)
-    size = arm.world_size
-    if size == 1:
-        work(plan, info.create(job.device, job.threads), samples, folder, job, emit, None)
-    elif info.ranks == "threads":
-        from dualml.reference.communicator import run_threads
 
-        def one(comm: Any) -> None:
-            backend = info.create(job.device, job.threads)
-            work(plan, backend, samples, folder, job, emit, comm)
+    def work(backend: Any, comm: Any) -> None:
+        trial = Setup(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
+        beat = functools.partial(emit, phase="replay")
+        replay(trial, job.backend, job.steps, job.leads, folder.parent, beat)
 
-        run_threads(size, one, plan.experiment.limits.collective)
-    else:
-        backend = info.create(job.device, job.threads)
-        comm = join(folder, backend, rank, size, plan, job)
-        emit.pulse(comm)
-        work(plan, backend, samples, folder, job, emit, comm)
-        comm.close()
+    as_rank(rank, plan, job, folder, emit, work)
     return {}
-
-
-def work(
-    plan: Plan,
-    backend: Any,
-    samples: Any,
-    folder: Path,
-    job: ReplayJob,
-    emit: Emitter,
-    comm: Any,
-) -> None:
-    """One rank's part of the replay."""
-    from dualml.worker.replay import replay
-    from dualml.worker.setup import Setup
-
-    def beat() -> None:
-        emit(phase="replay")
-
-    trial = Setup(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
-    replay(trial, job.backend, job.steps, job.leads, folder.parent, beat)
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ def test_ranks_with_other_initial_weights_are_named() -> None:
     """What rank 0 broadcasts is what every rank must have planned."""
     from dualml.errors import CommunicationError
     from dualml.reference.communicator import run_threads
-    from dualml.worker.main import agree_on_weights
+    from dualml.worker.join import agree_on_weights
 
     def work(comm: Any, wrong: int) -> None:
         w = np.arange(6, dtype=np.float32) + (comm.rank == wrong)

@@ -291,9 +291,10 @@ def test_a_reason_with_brackets_is_printed_as_it_is() -> None:
 
     from dualml.session.progress import summary
     from dualml.store.manifest import TrialRecord
+    from dualml.words import Words
 
     for reason in ("cannot open [/tmp/x/y]", "Conv [mindspore/ccsrc/foo.cc] failed"):
         out = StringIO()
         trial = TrialRecord(arm="sgd", backend="numpy", seed=0, status="failed", reason=reason)
-        Console(file=out, width=200).print(summary("sgd", trial))
+        Console(file=out, width=200).print(summary("sgd", trial, Words("en")))
         assert reason in out.getvalue()

@@ -1,0 +1,179 @@
+"""Before the first trial: what the user asked for becomes a run folder, new or to be resumed."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualml.backend import BackendInfo, backends, choose
+from dualml.errors import UserError
+from dualml.machine import bounded, default_threads, parse_device
+from dualml.store.folder import RunFolder, check_free
+from dualml.store.manifest import Options, read_run
+
+#: Makes a backend on a device.
+PROBE = """
+import json, sys
+from dualml.backend import backends
+from dualml.launch.child import reason_of
+try:
+    backends()[sys.argv[1]].create(sys.argv[2])
+    end = ["ok", ""]
+except BaseException as error:
+    end = list(reason_of(error))
+print("\\n" + json.dumps(end))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asked for, as on the command line."""
+
+    lab: str | None
+    backend: str | None = None
+    out: Path | None = None
+    overrides: Sequence[str] = ()
+    arms: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    data: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    quick: bool = False
+    resume: Path | None = None
+    lang: str | None = None
+    report: bool = True
+    quiet: bool = False
+    world_size: int | None = None
+    rendezvous: str | None = None
+    check: bool = False
+    find: bool = True
+
+
+def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
+    """Everything that can be wrong is noticed here, cheapest first, before the first trial."""
+    from dualml.data import load as load_data
+    from dualml.experiment.freeze import freeze
+    from dualml.experiment.load import load as load_experiment
+
+    if request.lab is None:
+        raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
+    infos = choose(request.backend)
+    explicit = request.data is not None or any(o.startswith("data.name") for o in request.overrides)
+    experiment = load_experiment(
+        request.lab,
+        overrides=request.overrides,
+        arms=request.arms,
+        seeds=request.seeds,
+        data=request.data,
+        quick=request.quick,
+        world_size=request.world_size,
+    )
+    if max(arm.world_size for arm in experiment.arms.values()) == 1:
+        for option, value in (("--rendezvous", request.rendezvous), ("--check", request.check)):
+            if value:
+                raise UserError(
+                    f"{option}: no arm of {experiment.name} that runs has several ranks"
+                )
+    device = request.device or "auto"
+    check_devices(infos, device)
+    out = request.out or default_out(experiment.name)
+    check_free(out)
+    sizes = {"words": experiment.data.words, "length": experiment.data.length}
+    plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit, **sizes))
+    options: dict[str, Any] = {"device": device, "threads": request.threads or default_threads()}
+    if any(arm.world_size > 1 for arm in experiment.arms.values()):
+        options |= {"rendezvous": request.rendezvous or "auto", "check": request.check}
+        options["threads_asked"] = bool(request.threads)
+    names = [info.name for info in infos]
+    folder = RunFolder.create(out, plan, names, request.lang or "en", Options(**options))
+    return folder, plan, infos
+
+
+def default_out(name: str) -> Path:
+    """A folder that is not there yet, also when two runs begin in one second."""
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    first = Path("runs") / f"{name}-{stamp}"
+    others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
+    return next(path for path in itertools.chain([first], others) if not path.exists())
+
+
+def refuse_settings(request: Request) -> None:
+    """Raises `UserError` where --resume comes with what the run folder says already."""
+    given = {
+        "--set": request.overrides,
+        "--arm": request.arms,
+        "--seed": request.seeds,
+        "--data": request.data,
+        "--quick": request.quick,
+        "--out": request.out,
+        "--backend": request.backend,
+        "--device": request.device,
+        "--threads": request.threads,
+        "--world-size": request.world_size,
+        "--rendezvous": request.rendezvous,
+        "--check": request.check,
+    }
+    for option, value in given.items():
+        if value not in (None, False, (), []):
+            raise UserError(f"--resume goes on with what {request.resume} says; leave out {option}")
+
+
+def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
+    """Go on with a run folder, as its run.json says."""
+    from dualml.data import load_again
+    from dualml.experiment.find import locate, names, read
+
+    path = request.resume
+    assert path is not None
+    name = read_run(path).name
+    if request.lab and request.lab != name:
+        there = Path(request.lab).is_file() or request.lab in names()
+        if not there or read(locate(request.lab)).get("name") != name:
+            raise UserError(f"{path} is a run of {name}, not of {request.lab}")
+    folder, plan = RunFolder.open(path)
+    known = backends()
+    needed = list(dict.fromkeys(trial.backend for trial in folder.pending()))
+    for name in needed:
+        if name not in known or not known[name].installed():
+            hint = f"; install it with: {known[name].install}" if name in known else ""
+            raise UserError(f"{path} needs backend {name!r}, which is not installed{hint}")
+    if needed:
+        load_again(plan.data)
+    return folder, plan, [known[name] for name in needed]
+
+
+def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
+    """A device that is not there is an error now, not in every trial.
+
+    A backend that cannot drive the device at all stays: its trials say ``unsupported``.
+    """
+    kind, _ = parse_device(device)
+    if kind in ("auto", "cpu"):
+        return
+    refused = []
+    for info in infos:
+        status, reason = probe(info, device)
+        if status == "failed":
+            raise UserError(f"{info.name}: {reason}")
+        if status == "unsupported":
+            refused.append(f"{info.name}: {reason}")
+    if len(refused) == len(infos):
+        raise UserError("; ".join(refused))
+
+
+def probe(info: BackendInfo, device: str) -> tuple[str, str]:
+    """Make the backend on the device, in a process of its own: a trial's status and reason."""
+    words = [sys.executable, "-c", PROBE, info.name, device]
+    ended = bounded(words, 120, {**os.environ, **info.environ(1)})
+    try:
+        status, reason = json.loads(ended.out.strip().splitlines()[-1])
+        return str(status), str(reason)
+    except (IndexError, ValueError):
+        return "failed", f"could not be started on device {device} (exit code {ended.code})"

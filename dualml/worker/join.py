@@ -1,0 +1,95 @@
+"""How a worker becomes a rank: with nobody else, as a thread of several, or as a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dualml.errors import CommunicationError
+from dualml.launch.child import Emitter
+from dualml.machine import pin
+
+if TYPE_CHECKING:
+    from dualml.store.trial import WorkerJob
+
+#: What a rank does, with its backend and the group of ranks, None where it is alone.
+Work = Callable[[Any, Any], Any]
+
+
+def as_rank(rank: int, plan: Any, job: WorkerJob, folder: Path, emit: Emitter, work: Work) -> Any:
+    """Do the work of one rank of an arm; of all of them where they are threads. What rank 0 of
+    them returns.
+
+    Args:
+        folder: where the ranks find one another.
+    """
+    from dualml.backend import backends
+
+    info, limit = backends()[job.backend], plan.experiment.limits.collective
+    size = plan.experiment.arms[job.arm].world_size
+
+    def create(rank: int) -> Any:
+        pin(rank, job.cores)  # before the framework counts the cores it has
+        return info.create(job.device, job.threads)
+
+    if size == 1:
+        return work(create(rank), None)
+    if info.ranks == "threads":
+        from dualml.reference.communicator import run_threads
+
+        return run_threads(size, lambda comm: work(create(comm.rank), comm), limit, job.check)[0]
+    backend = create(rank)
+    comm = join(folder, backend, rank, size, plan, job)
+    emit.pulse(comm)
+    result = work(backend, comm)
+    comm.close()
+    return result
+
+
+def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: WorkerJob) -> Any:
+    """Agree with the other ranks on what is to be done, and become a group.
+
+    Raises:
+        CommunicationError: a rank did not come, or came with another plan.
+    """
+    from dualml.backend import Grouping
+    from dualml.communicator import FileBoard, Place
+    from dualml.communicator.board import exchange_notes
+    from dualml.store.trial import board_path
+
+    limit = plan.experiment.limits.collective
+    board = FileBoard(board_path(folder))
+    hashes = exchange_notes(
+        board, "plan", rank, range(size), plan.hash, limit, f"the {size} ranks to start"
+    )
+    if len(set(hashes.values())) > 1:
+        listed = "; ".join(f"rank {r}: {text[:12]}" for r, text in sorted(hashes.items()))
+        raise CommunicationError(f"the ranks have different plans: {listed}")
+    place = Place(
+        rank, size, board, rendezvous=job.rendezvous, timeout=limit, key=job.key, check=job.check
+    )
+    return backend.ability(Grouping).connect(place)
+
+
+def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
+    """Broadcast the initial weights from rank 0 and verify that all ranks hold the same.
+
+    Raises:
+        CommunicationError: ranks whose weights have another SHA-256 than rank 0's broadcast.
+    """
+    from dualml.communicator.board import exchange_notes
+    from dualml.experiment.fingerprint import digest
+
+    received = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}
+    place, text = comm.place, f"{digest(received)} {digest(weights)}"
+    notes = exchange_notes(
+        place.board, f"weights.{key}", comm.rank, range(comm.size), text, place.timeout,
+        "the initial weights",
+    )  # fmt: skip
+    right = notes[0].split()[1]
+    wrong = [r for r, note in sorted(notes.items()) if set(note.split()) != {right}]
+    if wrong:
+        raise CommunicationError(
+            f"initial weights differ from rank 0's on rank {', '.join(map(str, wrong))}"
+        )
