@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -46,10 +45,17 @@ def main(
         os.environ["DUALML_LANG"] = lang
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    run, report, parity, compare, find, list_, show, simulate, partition, split, doctor,
-    capabilities, diffs,
-)  # fmt: skip
-for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"))(command)
+app.command()(run)
+app.command()(report)
+app.command()(parity)
+app.command()(compare)
+app.command()(find)
+app.command("list")(list_)
+app.command()(show)
+app.command()(simulate)
+app.command()(partition)
+app.command()(split)
+app.command()(doctor)
+app.command()(capabilities)
+app.command()(diffs)
 app.add_typer(data, name="data")

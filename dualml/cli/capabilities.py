@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from dualml.report.blocks import Cell, Tone
 
 TONES: Mapping[str, Tone] = {
-    "native": "good", "composed": "near", "unsupported": "muted", "failed": "bad"
-}  # fmt: skip
+    "native": "good",
+    "composed": "near",
+    "unsupported": "muted",
+    "failed": "bad",
+}
 
 
 def capabilities(

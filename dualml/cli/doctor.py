@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from dualml.report.blocks import Tone
 
 MARKS: Mapping[str, tuple[str, Tone]] = {
-    "ok": ("✓", "good"), "warn": ("!", "muted"), "problem": ("✗", "bad")
-}  # fmt: skip
+    "ok": ("✓", "good"),
+    "warn": ("!", "muted"),
+    "problem": ("✗", "bad"),
+}
 
 
 def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:

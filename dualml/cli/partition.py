@@ -182,10 +182,15 @@ def sentences(rule: Partition, statement: Statement, words: dict[str, str]) -> l
     """Coverage, what is dealt twice, who has nothing, and what the next epoch does."""
     s = statement
     holds = {
-        "covering": s.covering, "missed": not s.covering, "disjoint": s.disjoint,
-        "repeated": s.repeated, "shared": s.shared, "empty": s.empty,
-        "redeals": rule.redeals, "keeps": not rule.redeals,
-    }  # fmt: skip
+        "covering": s.covering,
+        "missed": not s.covering,
+        "disjoint": s.disjoint,
+        "repeated": s.repeated,
+        "shared": s.shared,
+        "empty": s.empty,
+        "redeals": rule.redeals,
+        "keeps": not rule.redeals,
+    }
     values: dict[str, dict[str, Any]] = {
         "missed": {"n": s.missed, "of": s.samples, "share": s.missed / s.samples},
         "repeated": {"n": s.repeated},

@@ -100,8 +100,9 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
     typer.echo(f"\n{idle_share(request, lang)}")
     columns: dict[str, Iterable[str]] = {
-        "rank": map(str, range(grid.ranks)), "live": map(str, request.live)
-    }  # fmt: skip
+        "rank": map(str, range(grid.ranks)),
+        "live": map(str, request.live),
+    }
     if request.bounds:
         columns["bound"] = map(str, request.bounds)
     if timeline := request.timeline:

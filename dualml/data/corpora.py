@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from dualml.data import text
-from dualml.data.dataset import Dataset
+from dualml.data.dataset import Dataset, Source
 from dualml.data.places import env_dir
 from dualml.data.registry import DATASETS, GENERATED, TEXTS, TextInfo
 from dualml.data.sentences import sentences
@@ -22,10 +22,8 @@ def is_text(name: str) -> bool:
     """Whether `load` takes ``name`` for a text: a known one, or what can only be a file."""
     if name in TEXTS or name in DATASETS:
         return name in TEXTS
-    separators = {"/", os.sep, os.altsep or os.sep}
-    if any(mark in name for mark in separators) or name.lower().endswith(SUFFIXES):
-        return True
-    return Path(name).is_file()
+    separated = {"/", os.sep, os.altsep or os.sep} & set(name)
+    return bool(separated) or name.lower().endswith(SUFFIXES) or Path(name).is_file()
 
 
 def load(name: str, *, explicit: bool, words: int, length: int) -> Dataset:
@@ -37,26 +35,25 @@ def load(name: str, *, explicit: bool, words: int, length: int) -> Dataset:
     """
     if name not in TEXTS:
         return of_file(Path(name).expanduser(), words, length)
-    info, said = TEXTS[name], None
+    info, notice = TEXTS[name], None
     path = where(info)
     if not info.generated and path is None:
         if explicit:
             raise UserError(f"{lacking(info)['en']}; remedy: {info.remedy}")
-        info, said = TEXTS[GENERATED], notice(info, TEXTS[GENERATED])
-    if path is None:
-        made = sentences()
-        return text.dataset(info.name, "generated", made, words=words, length=length, notice=said)
-    return text.dataset(info.name, "env", entries(info, path), words=words, length=length)
+        info, notice = TEXTS[GENERATED], stands_in(info, TEXTS[GENERATED])
+    lines = sentences() if path is None else entries(info, path)
+    source: Source = "generated" if path is None else "env"
+    return text.dataset(info.name, source, lines, words=words, length=length, notice=notice)
 
 
 def of_file(path: Path, words: int, length: int) -> Dataset:
     """The text of any UTF-8 file; says so where characters stand for words."""
     lines, joined = text.lines_of(text.read(path))
-    said = None
+    notice = None
     if joined:
-        said = both("notice.no_spaces", joined=joined, lines=len(lines), name=path.name)
+        notice = both("notice.no_spaces", joined=joined, lines=len(lines), name=path.name)
     return text.dataset(
-        path.name, "file", lines, words=words, length=length, notice=said, path=path.resolve()
+        path.name, "file", lines, words=words, length=length, notice=notice, path=path.resolve()
     )
 
 
@@ -79,8 +76,8 @@ def entries(info: TextInfo, path: Path) -> list[text.Line]:
     Raises:
         UserError: unreadable, or not the file that is known.
     """
-    told = json.loads(good(info, path))
-    return [line for line in (entry[0].split() for entry in told) if line]
+    texts = (entry[0].split() for entry in json.loads(good(info, path)))
+    return [line for line in texts if line]
 
 
 def good(info: TextInfo, path: Path) -> bytes:
@@ -123,7 +120,7 @@ def sha256_of(lines: list[text.Line]) -> str:
     return hashlib.sha256("".join(f"{' '.join(line)}\n" for line in lines).encode()).hexdigest()
 
 
-def notice(wanted: TextInfo, used: TextInfo) -> dict[str, str]:
+def stands_in(wanted: TextInfo, used: TextInfo) -> dict[str, str]:
     """What console and report say when the text made here stands in, in both languages."""
     why = lacking(wanted)
     values = {

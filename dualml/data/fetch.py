@@ -163,7 +163,7 @@ def reason(error: Exception) -> str:
 
 def is_good(folder: Path, file: IdxFile) -> bool:
     """Whether the cache already holds this file, undamaged."""
-    path = path_of(folder, file)
+    path = path_of(folder, file.name)
     if path is None:
         return False
     try:

@@ -7,6 +7,7 @@ Source: LeCun, Cortes & Burges, "The MNIST database of handwritten digits", sect
 
 from __future__ import annotations
 
+import functools
 import gzip
 import math
 import struct
@@ -35,27 +36,23 @@ def unpack(path: Path, remedy: str = "") -> bytes:
     Raises:
         UserError: unreadable, cut off, or damaged gzip.
     """
+    data = b""
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise fault(path, f"cannot be read: {error.strerror}", remedy) from None
-    if path.suffix == ".gz" and not data.startswith(GZIP):
-        raise fault(
-            path, f"is not gzip: expected 1f8b first, found {data[:2].hex() or 'no byte'}", remedy
-        )
-    if not data.startswith(GZIP):
-        return data
-    try:
-        return gzip.decompress(data)
+        if data.startswith(GZIP):
+            return gzip.decompress(data)
     except EOFError:
         size = f"the file ends after {len(data):,} bytes"
-        raise fault(
-            path, f"is cut off: {size}, before the end of its gzip stream", remedy
-        ) from None
+        what = f"is cut off: {size}, before the end of its gzip stream"
     except (OSError, zlib.error) as error:
-        raise fault(
-            path, f"is damaged gzip ({error}); it has {len(data):,} bytes", remedy
-        ) from None
+        what = f"is damaged gzip ({error}); it has {len(data):,} bytes"
+        if not data:
+            what = f"cannot be read: {getattr(error, 'strerror', error)}"
+    else:
+        if path.suffix != ".gz":
+            return data
+        what = f"is not gzip: expected 1f8b first, found {data[:2].hex() or 'no byte'}"
+    raise fault(path, what, remedy)
 
 
 def parse(
@@ -71,42 +68,31 @@ def parse(
     Raises:
         UserError: wrong magic number, or a length that does not follow from the header.
     """
+    wrong = functools.partial(fault, where, remedy=remedy)
     if len(data) < 4:
-        raise fault(where, f"is no IDX file: expected 4 or more bytes, found {len(data)}", remedy)
+        raise wrong(f"is no IDX file: expected 4 or more bytes, found {len(data)}")
     zeros, kind, dims = struct.unpack(">HBB", data[:4])
     magic = f"magic number 0x{data[:4].hex()}"
     if zeros != 0 or kind not in TYPES or dims == 0:
-        raise fault(
-            where,
-            f"is no IDX file: expected 0x0000TTDD with a known type TT, found {magic}",
-            remedy,
-        )
+        raise wrong(f"is no IDX file: expected 0x0000TTDD with a known type TT, found {magic}")
     element = np.dtype(TYPES[kind])
-    want = (dtype or element.newbyteorder("=").name, dims if ndim is None else ndim)
-    if (element.newbyteorder("=").name, dims) != want:
-        raise fault(
-            where,
+    native = element.newbyteorder("=")
+    want = (dtype or native.name, dims if ndim is None else ndim)
+    if (native.name, dims) != want:
+        raise wrong(
             f"holds another array: expected {want[0]} in {want[1]} dimensions, "
-            f"found {element.newbyteorder('=').name} in {dims} ({magic})",
-            remedy,
+            f"found {native.name} in {dims} ({magic})"
         )
     start = 4 + 4 * dims
     if len(data) < start:
-        raise fault(
-            where,
-            f"is cut off in its header: expected {start} bytes, found {len(data)}",
-            remedy,
-        )
+        raise wrong(f"is cut off in its header: expected {start} bytes, found {len(data)}")
     shape = struct.unpack(f">{dims}I", data[4:start])
     size = start + math.prod(shape) * element.itemsize
     if len(data) != size:
         how = "is cut off" if len(data) < size else "has bytes after its end"
         sizes = " × ".join(f"{n:,}" for n in shape)
-        raise fault(
-            where, f"{how}: {sizes} needs {size:,} bytes uncompressed, found {len(data):,}", remedy
-        )
-    array = np.frombuffer(data, element, offset=start).reshape(shape)
-    return array.astype(element.newbyteorder("="))
+        raise wrong(f"{how}: {sizes} needs {size:,} bytes uncompressed, found {len(data):,}")
+    return np.frombuffer(data, element, offset=start).reshape(shape).astype(native)
 
 
 def read(

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from dualml.data import idx
-from dualml.data.places import write_whole
+from dualml.data.places import path_of, write_whole
 from dualml.data.registry import FILE_NAMES
 from dualml.machine import cache_dir
 
@@ -55,10 +55,10 @@ def raw_folder(folder: Path, dataset: str) -> Path:
 
 def source(folder: Path, name: str) -> Path:
     """The file, plain before ``.gz``."""
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            return path
-    raise idx.fault(folder / name, "is missing, and so is its .gz")
+    path = path_of(folder, name)
+    if path is None:
+        raise idx.fault(folder / name, "is missing, and so is its .gz")
+    return path
 
 
 def key(paths: list[Path]) -> str:

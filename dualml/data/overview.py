@@ -16,62 +16,48 @@ Row = dict[str, Any]
 
 def overview() -> list[Row]:
     """One row per dataset of images; ``found`` is embedded, env, cache, incomplete or absent."""
-    return [{**facts(info), **whereabouts(info)} for info in DATASETS.values()]
+    return [
+        row(info, info.train, len(info.classes), sum(file.size for file in info.files))
+        for info in DATASETS.values()
+    ]
 
 
 def texts() -> list[Row]:
     """One row per text; ``found`` is generated, env, incomplete or absent, sizes are of lines."""
-    return [{**text_facts(info), **text_whereabouts(info)} for info in TEXTS.values()]
+    return [row(info, info.lines - info.test, None, info.size) for info in TEXTS.values()]
 
 
-def facts(info: DatasetInfo) -> Row:
-    return {
-        "name": info.name,
-        "what": info.what,
-        "train": info.train,
-        "test": info.test,
-        "classes": len(info.classes),
-        "bytes": sum(file.size for file in info.files),
-        "licence": info.licence,
-        "provenance": info.provenance,
-    }
-
-
-def text_facts(info: TextInfo) -> Row:
-    return {
-        "name": info.name,
-        "what": info.what,
-        "train": info.lines - info.test,
-        "test": info.test,
-        "classes": None,
-        "bytes": info.size,
-        "licence": info.licence,
-        "provenance": info.provenance,
-    }
-
-
-def text_whereabouts(info: TextInfo) -> Row:
-    if info.generated:
-        return {"found": "generated", "folder": None, "problem": None}
+def row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int) -> Row:
+    folder, problem = None, None
     try:
+        found, folder = whereabouts(info)
+    except UserError as error:
+        found, problem = "incomplete", str(error)
+    return {
+        "name": info.name,
+        "what": info.what,
+        "train": train,
+        "test": info.test,
+        "classes": classes,
+        "bytes": size,
+        "licence": info.licence,
+        "provenance": info.provenance,
+        "found": found,
+        "folder": None if folder is None else str(folder),
+        "problem": problem,
+    }
+
+
+def whereabouts(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]:
+    """Raises `UserError` where some of it is missing."""
+    if isinstance(info, TextInfo):
         path = corpora.where(info)
-    except UserError as error:
-        return {"found": "incomplete", "folder": None, "problem": str(error)}
-    if path is None:
-        return {"found": "absent", "folder": None, "problem": None}
-    return {"found": "env", "folder": str(path.parent), "problem": None}
-
-
-def whereabouts(info: DatasetInfo) -> Row:
+        place = ("absent", None) if path is None else ("env", path.parent)
+        return ("generated", None) if info.generated else place
     if info.embedded:
-        return {"found": "embedded", "folder": None, "problem": None}
-    try:
-        place = locate(info)
-    except UserError as error:
-        return {"found": "incomplete", "folder": None, "problem": str(error)}
-    if place is None:
-        return {"found": "absent", "folder": None, "problem": None}
-    return {"found": place.kind, "folder": str(place.folder), "problem": None}
+        return "embedded", None
+    there = locate(info)
+    return ("absent", None) if there is None else (there.kind, there.folder)
 
 
 def check_text(info: TextInfo, folder: Path | None) -> list[Row]:

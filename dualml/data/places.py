@@ -43,13 +43,6 @@ def env_dir() -> Path | None:
     return folder
 
 
-def candidates(info: DatasetInfo) -> list[Place]:
-    """The folders to look into, first choice first, whether they exist or not."""
-    env = env_dir()
-    places = [] if env is None else [Place("env", env / info.name)]
-    return [*places, Place("cache", cache_dir() / info.name)]
-
-
 def locate(info: DatasetInfo) -> Place | None:
     """The first place that holds all of the dataset's files.
 
@@ -58,8 +51,10 @@ def locate(info: DatasetInfo) -> Place | None:
     Raises:
         UserError: ``DUALML_DATA`` holds some of the files but not all of them.
     """
-    for place in candidates(info):
-        there = [file for file in info.files if path_of(place.folder, file) is not None]
+    env = env_dir()
+    places = [] if env is None else [Place("env", env / info.name)]
+    for place in [*places, Place("cache", cache_dir() / info.name)]:
+        there = [file for file in info.files if path_of(place.folder, file.name) is not None]
         if len(there) == len(info.files) > 0:
             return place
         if there and place.kind == "env":
@@ -71,9 +66,9 @@ def locate(info: DatasetInfo) -> Place | None:
     return None
 
 
-def path_of(folder: Path, file: IdxFile) -> Path | None:
+def path_of(folder: Path, name: str) -> Path | None:
     """The file in ``folder``, plain before ``.gz``; None if there is neither."""
-    paths = (folder / file.name, folder / f"{file.name}.gz")
+    paths = (folder / name, folder / f"{name}.gz")
     return next((path for path in paths if path.is_file()), None)
 
 
@@ -84,9 +79,9 @@ def good_bytes(path: Path, file: IdxFile, remedy: str) -> bytes:
         UserError: no gzip or IDX file, cut off, another shape, or another checksum.
     """
     data = idx.unpack(path, remedy)
-    found = idx.parse(data, path, dtype="uint8", ndim=len(file.shape), remedy=remedy).shape
-    if found != file.shape:
-        raise idx.fault(path, f"has shape {found}; expected {file.shape}", remedy)
+    shape = idx.parse(data, path, dtype="uint8", ndim=len(file.shape), remedy=remedy).shape
+    if shape != file.shape:
+        raise idx.fault(path, f"has shape {shape}; expected {file.shape}", remedy)
     algorithm, _, want = file.checksum.partition(":")
     have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
     if have != want:
@@ -103,17 +98,14 @@ def verify(info: DatasetInfo, folder: Path, remedy: str) -> list[tuple[IdxFile, 
     """Every file of the dataset in ``folder`` with what is wrong with it, or None."""
     report: list[tuple[IdxFile, Path, str | None]] = []
     for file in info.files:
-        path = path_of(folder, file)
-        if path is None:
-            missing = folder / file.name
-            report.append((file, missing, str(idx.fault(missing, "is missing", remedy))))
-            continue
+        path, problem = path_of(folder, file.name) or folder / file.name, None
         try:
+            if not path.is_file():
+                raise idx.fault(path, "is missing", remedy)
             good_bytes(path, file, remedy)
         except UserError as error:
-            report.append((file, path, str(error)))
-        else:
-            report.append((file, path, None))
+            problem = str(error)
+        report.append((file, path, problem))
     return report
 
 
@@ -145,7 +137,7 @@ def adopt(info: DatasetInfo, source: Path) -> Path:
         raise UserError(f"{source} is not a folder; remedy: name the one with the IDX files")
     if (source / info.name).is_dir():  # a folder laid out like DUALML_DATA
         source = source / info.name
-    paths = {file: path_of(source, file) for file in info.files}
+    paths = {file: path_of(source, file.name) for file in info.files}
     missing = [file.name for file, path in paths.items() if path is None]
     if missing:
         raise UserError(

@@ -65,12 +65,12 @@ class Draw:
     """Choices that are the same everywhere."""
 
     def __init__(self) -> None:
-        self.made = 0
+        self.drawn = 0
 
     def below(self, n: int) -> int:
         """A whole number from 0 to n - 1."""
-        self.made += 1
-        digest = hashlib.sha256(f"sentences {self.made}".encode()).digest()
+        self.drawn += 1
+        digest = hashlib.sha256(f"sentences {self.drawn}".encode()).digest()
         return int.from_bytes(digest[:8], "little") % n
 
     def chance(self, percent: int) -> bool:
@@ -108,16 +108,16 @@ def clause(draw: Draw, depth: int) -> Words:
 
 def someone(draw: Draw, number: int, depth: int) -> Words:
     """People, perhaps with a place or a clause that says which of them."""
-    told = noun(draw, number, PEOPLE, OF_PEOPLE)
+    words = noun(draw, number, PEOPLE, OF_PEOPLE)
     more = draw.below(10) if depth < DEEPEST else 9
     if more < 2:
-        told += [draw.of(PLACES), *noun(draw, draw.below(2), SITES, OF_THINGS)]
+        words += [draw.of(PLACES), *noun(draw, draw.below(2), SITES, OF_THINGS)]
     elif more == 2:
-        told += ["that", *doing(draw, number, DEEPEST)]
+        words += ["that", *doing(draw, number, DEEPEST)]
     elif more == 3:
         other = draw.below(2)
-        told += ["that", *noun(draw, other, PEOPLE, OF_PEOPLE), draw.of(ON_PEOPLE)[other]]
-    return told
+        words += ["that", *noun(draw, other, PEOPLE, OF_PEOPLE), draw.of(ON_PEOPLE)[other]]
+    return words
 
 
 def noun(draw: Draw, number: int, nouns: Sequence[Pair], kinds: Sequence[str]) -> Words:

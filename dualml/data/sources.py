@@ -49,7 +49,7 @@ def load(name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH)
         if explicit:
             raise
         stand_in = find(EMBEDDED)
-        return embedded(stand_in, notice(info, stand_in, error.why))
+        return embedded(stand_in, stands_in(info, stand_in, error.why))
 
 
 def load_again(planned: Mapping[str, Any]) -> Dataset:
@@ -77,20 +77,20 @@ def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
 
 
 def read(folder: Path, file: IdxFile, remedy: str) -> Array:
-    path = path_of(folder, file)
+    path = path_of(folder, file.name)
     if path is None:
         raise idx.fault(folder / file.name, "is missing", remedy)
     return idx.parse(good_bytes(path, file, remedy), path, remedy=remedy)
 
 
-def embedded(info: DatasetInfo, said: dict[str, str] | None) -> Dataset:
-    return assembled(info, "embedded", said, *digits.arrays(), where="scikit-learn")
+def embedded(info: DatasetInfo, notice: dict[str, str] | None) -> Dataset:
+    return assembled(info, "embedded", notice, *digits.arrays(), where="scikit-learn")
 
 
 def assembled(
     info: DatasetInfo,
     source: Source,
-    said: dict[str, str] | None,
+    notice: dict[str, str] | None,
     train_x: Array,
     train_y: Array,
     test_x: Array,
@@ -116,16 +116,16 @@ def assembled(
     return Dataset(
         info.name,
         source,
-        said,
+        notice,
         *arrays,
         sha256=fingerprint(*arrays),
         mean=info.mean,
         std=info.std,
-        classes=info.classes,
+        classes=tuple(info.classes),
     )
 
 
-def notice(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
+def stands_in(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
     """What console and report say when the embedded dataset stands in, in both languages."""
     reasons = both("notice.offline") if why == OFFLINE else dict.fromkeys(LANGUAGES, why)
     values = {

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from dualml.data import idx
-from dualml.data.registry import FILE_NAMES, MNIST, DatasetInfo, four_files
+from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
 
 TRAIN, TEST = 20, 10
+MNIST = DATASETS["mnist"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfAnyShape(DatasetInfo):
+    """Also of more images than labels."""
+
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def files(self) -> tuple[IdxFile, ...]:
+        return tuple(map(IdxFile, FILE_NAMES, self.shapes, self.checksums))
 
 
 def arrays(seed: int = 0) -> tuple[np.ndarray, ...]:
@@ -40,7 +52,6 @@ def write(folder: Path, parts: tuple[np.ndarray, ...], *, packed: bool = False) 
 
 def info_for(parts: tuple[np.ndarray, ...], mirrors: tuple[str, ...] = ()) -> DatasetInfo:
     """MNIST's entry in the registry, with these arrays' sizes and checksums."""
-    sums = tuple("sha256:" + hashlib.sha256(idx.encode(p)).hexdigest() for p in parts)
-    files = four_files(len(parts[0]), len(parts[2]), sums)  # type: ignore[arg-type]
-    shaped = tuple(replace(f, shape=p.shape) for f, p in zip(files, parts, strict=True))
-    return replace(MNIST, train=TRAIN, test=TEST, files=shaped, mirrors=mirrors)
+    sums = [f"sha256:{hashlib.sha256(idx.encode(part)).hexdigest()}" for part in parts]
+    facts = {**vars(MNIST), "train": TRAIN, "test": TEST, "checksums": sums, "mirrors": mirrors}
+    return OfAnyShape(**facts, shapes=tuple(part.shape for part in parts))
