@@ -10,7 +10,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ def passing(error: Exception) -> bool:
     return not isinstance(error, requests.Timeout)
 
 
-def probe(mirrors: tuple[str, ...], name: str) -> dict[str, str]:
+def probe(mirrors: Sequence[str], name: str) -> dict[str, str]:
     """The mirrors that give no sign of life within `PROBE_S` seconds → why.
 
     Any HTTP answer is a sign of life. The threads are daemons, because a name resolution cannot be
