@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dualml.report.draw.palette import SMALL
-from dualml.report.draw.text import width
+from dualml.report.draw.text import cut, width
 from dualml.report.figure import (
     NOBODY,
     Arrow,
@@ -29,11 +29,8 @@ from dualml.words import Words, numbers
 
 FORWARD, BACKWARD = Owner(series="F"), Owner(series="B")
 TOGETHER = Owner(series="collective")  # also what is a slice
-KEYS = [
-    Key("series", "F", color="forward", stroke="line", listed=False),
-    Key("series", "B", color="backward", stroke="line", listed=False),
-    Key("series", "collective", color="plum", stroke="line", listed=False),
-]
+COLORS = {"F": "forward", "B": "backward", "collective": "plum"}
+KEYS = [Key("series", s, color=c, stroke="line", listed=False) for s, c in COLORS.items()]
 LINE = 16.0  # of text in a box
 #: A box, by boxes in a row: with arrows between them, and without.
 WIDE = {1: 326.0, 2: 264.0, 3: 180.0, 4: 144.0}
@@ -135,20 +132,19 @@ class Drawing:
         for number, line in enumerate(texts):
             at, right = y + 36 + LINE * number, x + self.wide - 10
             space = self.wide - 28 - width(line.right, SMALL)
-            yield Text(x + 10, at, _fitted(line.text, space), small=True)
+            yield Text(x + 10, at, cut(line.text, space, SMALL), small=True)
             if line.right:
                 owner = TOGETHER if line.split else NOBODY
                 yield Text(right, at, line.right, owner, "right", small=True, muted=not line.split)
 
     def _title(self, rank: int) -> str:
-        title, role = self.words("value.rank", rank=rank), ""
+        role = ""
         if self.plan.get("trainers", 1) > 1:
-            role = "server" if rank == 0 else "trainer"
+            role = "trainer" if rank else "server"
         elif self.plan.get("engine") == "rpc" and rank == self.plan.get("driver"):
             role = "driver"
-        return title + (
-            self.words("list.colon") + self.words(f"splits.role.{role}") if role else ""
-        )
+        named = [self.words(f"splits.role.{role}")] if role else []
+        return self.words("list.colon").join([self.words("value.rank", rank=rank), *named])
 
     def _arrow(
         self, source: int, target: int, links: Sequence[Mapping[str, Any]]
@@ -161,44 +157,38 @@ class Drawing:
         up = -1 if right else 1
         y = self.top(narrow) + self.tallness(narrow) / 2 + 11 * up
         yield Arrow(begin, y, end, y, FORWARD if right else BACKWARD)
-        texts = [pair for x in links for pair in self._carried(x, len(links) == 1)]
+        texts = []
+        for x in links:
+            owner = BACKWARD if x["what"] == "gradients" else FORWARD
+            size = f"{self._what(x)} {numbers.nbytes(x['nbytes'])}"
+            carried = [size] if len(links) > 1 else [self._what(x), self._amount(x)]
+            texts += [(text, owner) for text in carried]
         for number, (text, owner) in enumerate(reversed(texts) if right else texts):
             at = y + up * (11 + 14 * number)
             yield Text((begin + end) / 2, at, text, owner, "center", small=True)
-
-    def _carried(self, link: Mapping[str, Any], alone: bool) -> list[tuple[str, Owner]]:
-        owner = BACKWARD if link["what"] == "gradients" else FORWARD
-        if not alone:
-            return [(f"{self._what(link)} {numbers.nbytes(link['nbytes'])}", owner)]
-        return [(self._what(link), owner), (self._amount(link), owner)]
 
     def _what(self, link: Mapping[str, Any]) -> str:
         return self.words.either(f"splits.what.{link['what']}", str(link["what"]))
 
     def _amount(self, link: Mapping[str, Any]) -> str:
-        messages = self.words.count("message", link["messages"])
-        return self.words("splits.amount", size=numbers.nbytes(link["nbytes"]), messages=messages)
+        return self.words("splits.amount", link=link)
 
     def _columns(self) -> Iterator[Mark]:
         """Collectives of boxes below one another, between them."""
-        groups: dict[tuple[int, ...], list[str]] = {}
-        for collective in self.plan["meetings"]:
-            if collective not in self.below:
-                texts = groups.setdefault(tuple(collective["ranks"]), [])
-                texts.append(self._collective(collective))
-        for members, texts in groups.items():
+        inside = [c for c in self.plan["meetings"] if c not in self.below]
+        for members in dict.fromkeys(tuple(c["ranks"]) for c in inside):
             ordered = sorted(members, key=lambda rank: self.at[rank][1])
             for a, b in itertools.pairwise(ordered):
                 x = self.left(a) + 22
                 yield Arrow(x, self.top(a) + self.tall, x, self.top(b), TOGETHER, both=True)
             y = self.top(ordered[0]) + self.tall + DOWN / 2
+            texts = [self._collective(c) for c in inside if tuple(c["ranks"]) == members]
             for number, text in enumerate(texts):
                 at = y + 14 * (number - (len(texts) - 1) / 2)
                 yield Text(self.left(ordered[0]) + 34, at, text, TOGETHER, small=True)
 
     def _collective(self, collective: Mapping[str, Any]) -> str:
-        calls = self.words.count("call", collective["calls"])
-        size = self.words("splits.calls", size=numbers.nbytes(collective["nbytes"]), calls=calls)
+        size = self.words("splits.calls", collective=collective)
         return f"{collective_name(collective['kind'], self.words)}{self.words('list.colon')}{size}"
 
     def _bracket(self, collective: Mapping[str, Any], y: float) -> Iterator[Mark]:
@@ -210,12 +200,3 @@ class Drawing:
             yield Line([x, x], [y + 6, low], TOGETHER)
         text = self._collective(collective)
         yield Text((first + last) / 2, low + 12, text, TOGETHER, "center", small=True)
-
-
-def _fitted(text: str, pixels: float) -> str:
-    """As much of a text as there is space for."""
-    if width(text, SMALL) <= pixels:
-        return text
-    while len(text) > 2 and width(f"{text}…", SMALL) > pixels:
-        text = text[:-1]
-    return text.rstrip(" ,、") + "…"

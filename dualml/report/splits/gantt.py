@@ -28,7 +28,9 @@ COLORS = {
     IDLE: "strip",
 }
 PIXELS = 34.0  # a rank
-LANE, THIN = 0.74, 0.13  # heights of a bar and of a message below it, of the distance of ranks
+LANE = 0.74  # height of a bar, of the distance of ranks
+#: Kind → top and height of what is no bar: messages are thin below it, collectives inside it.
+INSIDE = {"send": (LANE / 2 + 0.015, 0.13), "collective": (LANE * 0.28, LANE * 0.22)}
 
 
 class Bar(NamedTuple):
@@ -61,24 +63,16 @@ def timeline(
         ranks: how many there are; a rank without rows has no share of idle time.
     """
     bars = {title: _bars(rows) for title, rows in updates.items()}
-    n = max([ranks, *(1 + bar.rank for each in bars.values() for bar in each)])
-    ends = {title: max((bar.end for bar in each), default=1.0) for title, each in bars.items()}
-    idle = {
-        title: [1 - covered(each, rank) / ends[title] if _there(each, rank) else None
-                for rank in range(n)]
-        for title, each in bars.items()
-    }  # fmt: skip
-    x = Axis(words("pipeline.time"), low=0, high=max(ends.values(), default=1.0))
-    panels = [
-        _panel(
-            each, n, ends[title], [_share(share, words) for share in idle[title]], x, words, title
-        )
-        for title, each in bars.items()
-    ]
-    values = [
-        (f"{title}: " if title else "") + _idle_of(shares, words) for title, shares in idle.items()
-    ]
     every = [bar for each in bars.values() for bar in each]
+    n = max([ranks, *(1 + bar.rank for bar in every)])
+    x = Axis(words("pipeline.time"), low=0, high=max((bar.end for bar in every), default=1.0))
+    panels, values = [], []
+    for title, each in bars.items():
+        end, there = max((bar.end for bar in each), default=1.0), {bar.rank for bar in each}
+        idle = [1 - covered(each, rank) / end if rank in there else None for rank in range(n)]
+        beside = [_share(share, words) for share in idle]
+        panels.append(_panel(each, end, beside, x, words, title))
+        values.append((f"{title}: " if title else "") + _idle_of(idle, words))
     alt = words("pipeline.alt.timeline", ms=f"{x.high:.3g}", values=words.semicolons(values))
     caption = caption or _caption("timeline", every, words)
     return Figure(name, caption, alt, panels, _keys(every, words), share_x="all")
@@ -100,16 +94,10 @@ def schedule(name: str, grid: Grid, words: Words, *, caption: str = "") -> Figur
     every = max(1, -(-grid.ticks // 20))
     ticks = [(tick + 0.5, str(tick)) for tick in range(0, grid.ticks, every)]
     x = Axis(words("pipeline.tick"), low=0, high=grid.ticks, ticks=ticks, grid=False)
-    return Figure(
-        name,
-        caption or _caption("grid", bars, words),
-        words(
-            "pipeline.alt.grid", ranks=grid.ranks, ticks=grid.ticks, values=_idle_of(idle, words)
-        ),
-        [_panel(bars, grid.ranks, grid.ticks, beside, x, words)],
-        _keys(bars, words),
-        width=min(WIDTH, max(440.0, 220.0 + 29 * grid.ticks)),
-    )
+    alt = words("pipeline.alt.grid", grid=grid, values=_idle_of(idle, words))
+    panel = _panel(bars, grid.ticks, beside, x, words)
+    return Figure(name, caption or _caption("grid", bars, words), alt, [panel], _keys(bars, words),
+                  width=min(WIDTH, max(440.0, 220.0 + 29 * grid.ticks)))  # fmt: skip
 
 
 def _keys(bars: Iterable[Bar], words: Words) -> list[Key]:
@@ -122,41 +110,24 @@ def _keys(bars: Iterable[Bar], words: Words) -> list[Key]:
 
 
 def _panel(
-    bars: Sequence[Bar],
-    ranks: int,
-    end: float,
-    beside: Sequence[str],
-    x: Axis,
-    words: Words,
-    title: str = "",
+    bars: Sequence[Bar], end: float, beside: Sequence[str], x: Axis, words: Words, title: str = ""
 ) -> Panel:
     """Lines of ranks with one text at the right end of each."""
-    strips = [Box(0, rank - LANE / 2, end, LANE, Owner(series=IDLE)) for rank in range(ranks)]
+    names = [str(rank) for rank in range(len(beside))]
+    strips = [Box(0, k - LANE / 2, end, LANE, Owner(series=IDLE)) for k in range(len(beside))]
     boxes = [_box(bar, words) for bar in sorted(bars, key=lambda bar: bar.kind == "collective")]
-    names = [str(rank) for rank in range(ranks)]
-    y = Axis(
-        words("axis.rank"), low=-0.52, high=ranks - 0.42, names=names, beside=beside, grid=False
-    )
-    return Panel([*strips, *boxes], x, y, title, height=PIXELS * ranks)
+    y = Axis(words("axis.rank"), low=-0.52, high=len(beside) - 0.42, names=names, beside=beside,
+             grid=False)  # fmt: skip
+    return Panel([*strips, *boxes], x, y, title, height=PIXELS * len(beside))
 
 
 def _box(bar: Bar, words: Words) -> Box:
-    top, height = -LANE / 2, LANE
-    if bar.kind == "send":
-        top, height = LANE / 2 + 0.015, THIN
-    elif bar.kind == "collective":
-        top, height = LANE * 0.28, LANE * 0.22
-    return Box(
-        bar.start,
-        bar.rank + top,
-        bar.end - bar.start,
-        height,
-        Owner(series=bar.kind),
-        text=bar.text if bar.kind in PASSES else "",
-        tone=bar.tone,
-        hint=f"{words(f'pipeline.kind.{bar.kind}')} {bar.text}".strip()
-        + f";{bar.end - bar.start:.3g}",
-    )
+    top, height = INSIDE.get(bar.kind, (-LANE / 2, LANE))
+    length = bar.end - bar.start
+    what = f"{words(f'pipeline.kind.{bar.kind}')} {bar.text}".strip()
+    text = bar.text if bar.kind in PASSES else ""
+    return Box(bar.start, bar.rank + top, length, height, Owner(series=bar.kind), text, bar.tone,
+               hint=f"{what};{length:.3g}")  # fmt: skip
 
 
 def _bars(rows: Iterable[Row]) -> list[Bar]:
@@ -168,18 +139,15 @@ def _bars(rows: Iterable[Row]) -> list[Bar]:
 
 def _toned(rows: Iterable[Row]) -> list[Bar]:
     """With the micro-batch as text and the tone of the stage among those of its rank."""
-    rows = list(rows)
-    passes = [re.fullmatch(r"(\d+)[FB](\d+)", text) for _, text, *_ in rows]
+    matched = [(row, re.fullmatch(r"(\d+)[FB](\d+)", row[1])) for row in rows]
     stages: dict[int, set[int]] = {}
-    for row, match in zip(rows, passes, strict=True):
+    for row, match in matched:
         if match:
             stages.setdefault(row[0], set()).add(int(match[1]))
     bars = []
-    for (rank, text, kind, start, end), match in zip(rows, passes, strict=True):
-        tone = 0.0
-        if match:
-            own = sorted(stages[rank])
-            tone = own.index(int(match[1])) / max(1, len(own) - 1)
+    for (rank, text, kind, start, end), match in matched:
+        own = sorted(stages.get(rank, ()))
+        tone = own.index(int(match[1])) / max(1, len(own) - 1) if match else 0.0
         bars.append(Bar(rank, match[2] if match else text, kind, start, end, tone))
     return bars
 
@@ -196,19 +164,13 @@ def covered(bars: Iterable[Bar], rank: int) -> float:
     return total
 
 
-def _there(bars: Iterable[Bar], rank: int) -> bool:
-    return any(bar.rank == rank for bar in bars)
-
-
 def _share(share: float | None, words: Words) -> str:
     return "–" if share is None else words("pipeline.idle", share=f"{100 * share:.0f}")
 
 
 def _caption(which: str, bars: Iterable[Bar], words: Words) -> str:
-    sentences = [words(f"pipeline.caption.{which}")]
-    if any(bar.tone for bar in bars):
-        sentences.append(words("pipeline.caption.shades"))
-    return words.sentences(sentences)
+    shades = [words("pipeline.caption.shades")] if any(bar.tone for bar in bars) else []
+    return words.sentences([words(f"pipeline.caption.{which}"), *shades])
 
 
 def _idle_of(idle: Sequence[float | None], words: Words) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dualml.words import Words
@@ -21,33 +21,31 @@ class LayerLine:
 
 
 def lines(plan: Mapping[str, Any], rank: int, words: Words) -> list[LayerLine]:
-    """Of the rank's stages; each with a heading where the plan has several."""
-    held = plan["ranks"][rank]
-    listed: list[LayerLine] = []
-    for stage in held.get("stages") or []:
+    """Of the rank's stages, each with a heading where the plan has several. Layers without
+    parameters stand beside the one before them."""
+    held, listed = plan["ranks"][rank], []
+    parameters = held.get("parameters") or {}
+    for stage in held.get("stages") or ():
         if len(plan["stages"]) > 1:
             listed.append(LayerLine(words("splits.stage", n=stage) + words("list.colon").rstrip()))
-        listed += _stage(plan["stages"][stage], held.get("parameters") or {}, words)
+        first = len(listed)
+        for layer in plan["stages"][stage]:
+            own = [p for name, p in parameters.items() if name.rpartition(".")[0] == layer]
+            if own or len(listed) == first:
+                listed.append(_line(layer, own, words))
+            else:
+                text = words("list.comma").join([listed[-1].text, layer])
+                listed[-1] = replace(listed[-1], text=text)
     return listed
 
 
-def _stage(
-    layers: Sequence[str], parameters: Mapping[str, Mapping[str, Any]], words: Words
-) -> Iterator[LayerLine]:
-    """Layers without parameters stand beside the one before them."""
-    lines: list[tuple[list[str], str, bool]] = []
-    for layer in layers:
-        own = [p for name, p in parameters.items() if name.rpartition(".")[0] == layer]
-        if not own and lines:
-            lines[-1][0].append(layer)
-            continue
-        largest = max(own, key=lambda p: math.prod(p["shape"]), default=None)
-        shape = "×".join(map(str, largest["shape"])) if largest else ""
-        part = str(largest["part"]) if largest else "whole"
-        sliced = part != "whole"
-        lines.append(([layer], f"{shape}  {slice_of(part, words)}" if sliced else shape, sliced))
-    for names, right, sliced in lines:
-        yield LayerLine(words("list.comma").join(names), right, sliced)
+def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Words) -> LayerLine:
+    if not parameters:
+        return LayerLine(layer)
+    largest = max(parameters, key=lambda p: math.prod(p["shape"]))
+    shape, part = "×".join(map(str, largest["shape"])), str(largest["part"])
+    split = part != "whole"
+    return LayerLine(layer, f"{shape}  {slice_of(part, words)}" if split else shape, split)
 
 
 def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
