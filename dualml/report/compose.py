@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from dualml.report import blocks, ranks
-from dualml.report.blocks import Block, Bullets, Fold, Item, Page, Prose, Section, Table
+from dualml.report.blocks import Block, Bullets, Figure, Fold, Item, Page, Prose, Section, Table
 from dualml.report.headline import headline
 from dualml.report.topics import REFERENCE, Topic, topics
 from dualml.store.run import Run
@@ -23,7 +23,7 @@ WIDE, HIGH = 610, 210
 
 @dataclass(frozen=True)
 class Part:
-    """A topic with what it has to say of this run."""
+    """A topic with what it has to say of this run; ``anchors`` of its evidence."""
 
     topic: Topic
     title: str
@@ -31,23 +31,28 @@ class Part:
     evidence: Sequence[Block]
     findings: Sequence[Item]
     leads: int
+    anchors: set[str]
 
 
 def compose(run: Run, words: Words) -> Page:
     """The page of a run in the language of ``words``."""
-    parts = [part for part in _parts(run, words) if part.evidence or part.findings]
+    every = (_part(topic, run, words) for topic in topics())
+    parts = [part for part in every if part.evidence or part.findings]
     results = [part for part in parts if part.topic.part == "results"]
     results.sort(key=lambda part: -part.leads)  # what answers the question comes first
     lead = results[0] if results and results[0].leads else None
-    answer = _answer(lead)
-    anchors = {anchor for part in parts for anchor in _anchors(part.evidence)}
-    sections = [_section(part, answer, anchors, words) for part in _reading_order(results, lead)]
+    answer = _answer(lead) if lead else []
+    anchors = {anchor for part in parts for anchor in part.anchors}
+    # by place, but what the first screen begins is continued beneath it
+    results_read = sorted(
+        results, key=lambda part: (part is not lead, part.topic.place, part.topic.name)
+    )
+    sections = [_section(part, answer, anchors, words) for part in results_read]
     for name in REFERENCE:
         folds = [_fold(part) for part in parts if part.topic.part == name]
         if folds:
-            intro = words.either(f"intro.{name}", "")
-            text = [Prose(intro, small=True)] if intro else []
-            sections.append(Section(name, words(f"page.part.{name}"), [*text, *folds]))
+            intro = _prose(words.either(f"intro.{name}", ""), small=True)
+            sections.append(Section(name, words(f"page.part.{name}"), [*intro, *folds]))
     top = Section("summary", "", [*_status(run, words), *_first_screen(answer, results, anchors)])
     return Page(
         lang=words.lang,
@@ -58,29 +63,17 @@ def compose(run: Run, words: Words) -> Page:
     )
 
 
-def _parts(run: Run, words: Words) -> Iterator[Part]:
-    for topic in topics():
-        if not topic.when(run):
-            continue
-        yield Part(
-            topic,
-            words(f"topic.{topic.name}"),
-            words.either(f"intro.{topic.name}", ""),
-            _shown(topic.evidence(run, words)),
-            list(topic.findings(run, words)),
-            topic.leads(run),
-        )
+def _part(topic: Topic, run: Run, words: Words) -> Part:
+    """Its evidence without tables that have no rows; nothing where only notices are left."""
+    kept = [b for b in topic.evidence(run, words) if not isinstance(b, Table) or b.rows]
+    evidence = [] if all(isinstance(block, blocks.Notice) for block in kept) else kept
+    title, intro = words(f"topic.{topic.name}"), words.either(f"intro.{topic.name}", "")
+    findings = list(topic.findings(run, words))
+    return Part(topic, title, intro, evidence, findings, topic.leads(run), _anchors(evidence))
 
 
-def _shown(evidence: Iterable[Block]) -> list[Block]:
-    """Without tables that have no rows; nothing where only notices are left."""
-    kept = [block for block in evidence if not isinstance(block, Table) or block.rows]
-    return kept if any(not isinstance(block, blocks.Notice) for block in kept) else []
-
-
-def _reading_order(results: Sequence[Part], lead: Part | None) -> list[Part]:
-    """By place, but what the first screen begins is continued beneath it."""
-    return sorted(results, key=lambda part: (part is not lead, part.topic.place, part.topic.name))
+def _prose(text: str, *, small: bool = False) -> list[Block]:
+    return [Prose(text, small)] if text else []
 
 
 # --- the first screen -----------------------------------------------------------------------------
@@ -93,12 +86,11 @@ def _status(run: Run, words: Words) -> Iterator[Block]:
     yield from map(blocks.Notice, _notices(run, words))
     good, total = sum(t.ok for t in run.trials), len(run.trials)
     if good < total:
-        some = words("status.some", ok=good, n=total)
-        link = words("status.caption")
+        some, link = words("status.some", ok=good, n=total), words("status.caption")
         yield Bullets([Item(some, True, "table-failures", "status.some", link)])
     if run.findings:
-        texts = [str(text.get(words.lang) or text.get("en") or "") for text in run.findings]
-        yield blocks.Card(words("page.findings"), [Bullets([Item(text) for text in texts])])
+        texts = [Item(own_text(text, words)) for text in run.findings]
+        yield blocks.Card(words("page.findings"), [Bullets(texts)])
 
 
 def _notices(run: Run, words: Words) -> Iterator[str]:
@@ -120,41 +112,45 @@ def _notices(run: Run, words: Words) -> Iterator[str]:
         yield words("page.unreadable_more", n=len(lines) - MOST)
 
 
-def _answer(lead: Part | None) -> list[Block]:
+def _answer(lead: Part) -> list[Block]:
     """The first figure and the first table of the topic that answers best."""
-    if lead is None:
-        return []
     every = list(blocks.walk(lead.evidence))
-    figure = next((b for b in every if isinstance(b, blocks.Figure)), None)
-    table = next((b for b in every if isinstance(b, Table)), None)
-    return [block for block in (figure, table) if block is not None]
+    firsts = (next((b for b in every if isinstance(b, kind)), None) for kind in (Figure, Table))
+    return [block for block in firsts if block is not None]
 
 
-def _small(figure: blocks.Figure) -> blocks.Figure:
+def _small(block: Block) -> Block:
     """The same figure, drawn for a part of the first screen."""
-    heights = [p.height if p else 0.0 for p in figure.panels]
-    starts = range(0, len(heights), figure.columns)
-    high = sum(max(heights[k : k + figure.columns]) for k in starts)
+    if not isinstance(block, Figure):
+        return block
+    heights = [p.height if p else 0.0 for p in block.panels]
+    starts = range(0, len(heights), block.columns)
+    high = sum(max(heights[k : k + block.columns]) for k in starts)
     scale = min(1.0, HIGH / high) if high else 1.0
-    panels = [p and replace(p, height=scale * p.height) for p in figure.panels]
-    return replace(figure, panels=panels, width=min(figure.width, WIDE))
+    panels = [p and replace(p, height=scale * p.height) for p in block.panels]
+    return replace(block, panels=panels, width=min(block.width, WIDE))
 
 
 def _first_screen(
     answer: Sequence[Block], results: Sequence[Part], anchors: set[str]
 ) -> Iterator[Block]:
     findings = _telling(results, anchors)
-    shown = [_small(block) if isinstance(block, blocks.Figure) else block for block in answer]
+    shown = [_small(block) for block in answer]
     shown[1:1] = [Bullets(findings)] if findings else []
     if shown:
         yield blocks.Row(shown)
 
 
 def _telling(results: Sequence[Part], anchors: set[str]) -> list[Item]:
-    """The first sentence of each topic that answers, then the second ones: at most `MOST`."""
+    """The first sentence of each topic that answers, then the second ones: at most `MOST`; each
+    with a link to its evidence, or to its topic where it names none that is shown."""
     linked = [
-        [_linked(item, part, anchors) for item in part.findings if not item.warning]
-        for part in results
+        [
+            replace(x, target=x.target if x.target in anchors else p.topic.name, link=p.title)
+            for x in p.findings
+            if not x.warning
+        ]
+        for p in results
     ]
     leading = [items for items, part in zip(linked, results, strict=True) if part.leads]
     chosen = [item for turn in zip_longest(*leading) for item in turn if item is not None]
@@ -162,33 +158,23 @@ def _telling(results: Sequence[Part], anchors: set[str]) -> list[Item]:
     return (chosen[:MOST] + more)[: max(FEWEST, min(len(chosen), MOST))]
 
 
-def _linked(item: Item, part: Part, anchors: set[str]) -> Item:
-    """With a link to its evidence, or to its topic where it names none that is shown."""
-    target = item.target if item.target in anchors else part.topic.name
-    return replace(item, target=target, link=part.title)
-
-
 # --- sections -------------------------------------------------------------------------------------
 
 
 def _section(part: Part, answer: Sequence[Block], anchors: set[str], words: Words) -> Section:
-    """Introduction, sentences and evidence; a sentence stands above the block it is about."""
-    here = _anchors(part.evidence)
-    moved = _anchors(answer)
-    general = [item for item in part.findings if item.target not in here or item.target in moved]
-    out: list[Block] = [Prose(part.intro, small=True)] if part.intro else []
+    """Introduction, sentences and evidence, long tables behind their captions; a sentence stands
+    above the block it is about."""
+    here = part.anchors - _anchors(answer)
     notices = [block for block in part.evidence if isinstance(block, blocks.Notice)]
-    out += notices
-    if general:
-        out.append(Bullets([_elsewhere(item, anchors, words) for item in general]))
+    general = [_elsewhere(x, anchors, words) for x in part.findings if x.target not in here]
+    out = [*_prose(part.intro, small=True), *notices, *([Bullets(general)] if general else [])]
     for block in part.evidence:
-        if block in notices or block in answer:
-            continue
-        inside = _anchors([block]) - moved
-        about = [item for item in part.findings if item.target in inside]
-        if about:
-            out.append(Bullets([replace(item, target="") for item in about]))
-        out += _short([block])
+        if block not in notices and block not in answer:
+            inside = _anchors([block]) & here
+            about = [replace(x, target="") for x in part.findings if x.target in inside]
+            out += [Bullets(about)] if about else []
+            long = isinstance(block, Table) and len(block.rows) > SHORT
+            out.append(Fold(block.caption, [block]) if long else block)
     return Section(part.topic.name, part.title, out)
 
 
@@ -201,18 +187,8 @@ def _elsewhere(item: Item, anchors: set[str], words: Words) -> Item:
 
 
 def _fold(part: Part) -> Fold:
-    intro = [Prose(part.intro)] if part.intro else []
     items = [Bullets(part.findings)] if part.findings else []
-    return Fold(part.title, [*intro, *items, *part.evidence], part.topic.name)
-
-
-def _short(blocks_: Sequence[Block]) -> list[Block]:
-    """Long tables behind their captions."""
-    return [
-        Fold(block.caption, [block]) if isinstance(block, Table) and len(block.rows) > SHORT
-        else block
-        for block in blocks_
-    ]  # fmt: skip
+    return Fold(part.title, [*_prose(part.intro), *items, *part.evidence], part.topic.name)
 
 
 def _anchors(evidence: Sequence[Block]) -> set[str]:

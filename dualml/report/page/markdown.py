@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from dualml.report import blocks
 from dualml.report.blocks import Block, Cell, Page, Table
 
-CODE = re.compile(r"`[^`]+`")
-
 
 def markdown(page: Page) -> str:
     """The page for editors and code hosts."""
@@ -23,48 +21,41 @@ def markdown(page: Page) -> str:
 
 
 def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
-    for block in many:
-        yield from _block(block, level)
-
-
-def _block(block: Block, level: int) -> Iterator[str]:
     """Paragraphs; headings begin at ``level``."""
-    match block:
-        case blocks.Prose(text):
-            yield quoted(text)
-        case blocks.Bullets(items):
-            yield "\n".join(map(_item, items))
-        case Table(caption=caption):
-            yield f"**{escape(caption)}**"
-            yield table(block)
-        case blocks.Figure(name, caption, alt):
-            yield f"![{escape(alt)}](figures/{name}.svg)"
-            yield f"*{escape(caption)}*"
-        case blocks.Code(text, caption, who):
-            yield (f"**{escape(who)}**, " if who else "") + f"`{caption}`"
-            yield f"```python\n{text}\n```"
-        case blocks.Formula(latex):
-            yield f"$$\n{latex}\n$$"
-        case blocks.Verdict(text):
-            yield f"**{escape(text)}**"
-        case blocks.Notice(text):
-            yield f"> {quoted(text)}"
-        case blocks.Row(inside):
-            yield from _blocks(inside, level)
-        case blocks.Card(title, inside, code):
-            yield _heading(f"`{title}`" if code else escape(title), level)
-            yield from _blocks(inside, level + 1)
-        case blocks.Fold(summary, inside):
-            if not (len(inside) == 1 and isinstance(inside[0], Table)):  # it has its caption
-                yield _heading(escape(summary), level)
-            yield from _blocks(inside, level + 1)
-        case blocks.Section(title=title, blocks=inside):
-            yield from [_heading(escape(title), level)] if title else []
-            yield from _blocks(inside, level + 1)
+    for block in many:
+        match block:
+            case blocks.Prose(text):
+                yield quoted(text)
+            case blocks.Bullets(items):
+                yield "\n".join(map(_item, items))
+            case Table(caption=caption):
+                yield from (f"**{escape(caption)}**", table(block))
+            case blocks.Figure(name, caption, alt):
+                yield from (f"![{escape(alt)}](figures/{name}.svg)", f"*{escape(caption)}*")
+            case blocks.Code(text, caption, who):
+                yield (f"**{escape(who)}**, " if who else "") + f"`{caption}`"
+                yield f"```python\n{text}\n```"
+            case blocks.Formula(latex):
+                yield f"$$\n{latex}\n$$"
+            case blocks.Verdict(text):
+                yield f"**{escape(text)}**"
+            case blocks.Notice(text):
+                yield f"> {quoted(text)}"
+            case blocks.Row(inside):
+                yield from _blocks(inside, level)
+            case blocks.Card(title, inside, code):
+                yield from _under(f"`{title}`" if code else escape(title), inside, level)
+            case blocks.Fold(summary, inside):
+                captioned = len(inside) == 1 and isinstance(inside[0], Table)
+                yield from _under("" if captioned else escape(summary), inside, level)
+            case blocks.Section(title=title, blocks=inside):
+                yield from _under(escape(title), inside, level)
 
 
-def _heading(text: str, level: int) -> str:
-    return f"{'#' * min(level, 6)} {text}"
+def _under(heading: str, inside: Iterable[Block], level: int) -> Iterator[str]:
+    if heading:
+        yield f"{'#' * min(level, 6)} {heading}"
+    yield from _blocks(inside, level + 1)
 
 
 def _item(item: blocks.Item) -> str:
@@ -81,12 +72,11 @@ def escape(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Escaped, but for what stands in backquotes, which is code."""
-    code = CODE.findall(text)
-    plain = [escape_inside(part) for part in CODE.split(text)]
-    return "".join(a + b for a, b in zip(plain, [*code, ""], strict=True))
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(part if k % 2 else _inside(part) for k, part in enumerate(parts))
 
 
-def escape_inside(text: str) -> str:
+def _inside(text: str) -> str:
     """Escaped, with the spaces at its ends."""
     front, back = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     return f"{' ' * bool(front)}{escape(text)}{' ' * bool(back and text.strip())}"
@@ -96,13 +86,8 @@ def table(table: Table) -> str:
     head = [c.label + (f" ({c.unit})" if c.unit else "") for c in table.columns]
     marks = ["---:" if c.show == "number" else "---" for c in table.columns]
     code = [c.show == "code" for c in table.columns]
-    lines = [_row(map(escape, head)), _row(marks)]
-    lines += [_row(map(_cell, row, code)) for row in table.cells]
-    return "\n".join(lines)
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    rows = (map(escape, head), marks, *(map(_cell, row, code) for row in table.cells))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(cell: Cell, code: bool) -> str:
