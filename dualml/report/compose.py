@@ -36,7 +36,7 @@ class Part:
 
 def compose(run: Run, words: Words) -> Page:
     """The page of a run in the language of ``words``."""
-    every = (_part(topic, run, words) for topic in topics())
+    every = (_part(topic, run, words) for topic in topics() if topic.when(run))
     parts = [part for part in every if part.evidence or part.findings]
     results = [part for part in parts if part.topic.part == "results"]
     results.sort(key=lambda part: -part.leads)  # what answers the question comes first

@@ -170,5 +170,8 @@ def _limit(here: Sequence[Serial], margin: float, floor: float) -> Iterator[Mark
     yield Line(x, top, Owner(series="limit"))
 
 
-REPLICAS = Against(split=False)
-TOPIC = Topic("serial", 710, REPLICAS.evidence, REPLICAS.findings, leads=lambda run: 4)
+REPLICAS, SPLIT = Against(split=False), Against(split=True)
+TOPICS = (
+    Topic("serial", 710, REPLICAS.evidence, REPLICAS.findings, leads=lambda run: 4),
+    Topic("split_serial", 715, SPLIT.evidence, SPLIT.findings, leads=lambda run: 4),
+)
