@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -48,12 +49,11 @@ class SplitArm:
 
     @property
     def ways(self) -> list[str]:
-        """All in which it is split, keys of `splitting.WAYS`."""
-        mesh = self.mesh
+        """All in which it is split, keys of `splitting.WAYS`, the one that says most last."""
         there = {
-            "by_layer": mesh.pipeline > 1,
-            "inside": mesh.tensor > 1,
-            "mesh": sum(n > 1 for n in (mesh.data, mesh.pipeline, mesh.tensor)) > 1,
+            "by_layer": self.mesh.pipeline > 1,
+            "inside": self.mesh.tensor > 1,
+            "mesh": sum(self._axes) > 1,
             "trainers": self.trainers > 1,
             "asynchronous": self.split.arrival == "asynchronous",
             "rpc": self.rpc,
@@ -63,19 +63,17 @@ class SplitArm:
     @property
     def way(self) -> str:
         """The one of them that says most."""
-        ranked = ("rpc", "asynchronous", "trainers", "mesh", "inside", "by_layer")
-        return next((way for way in ranked if way in self.ways), "by_layer")
+        return next(reversed(self.ways), "by_layer")
+
+    @property
+    def _axes(self) -> tuple[bool, ...]:
+        """Whether it is split in data, pipeline, tensor."""
+        return tuple(n > 1 for n in (self.mesh.data, self.mesh.pipeline, self.mesh.tensor))
 
     @property
     def look(self) -> tuple[Any, ...]:
         """What makes its plan look different from others: in what it is split, and how often."""
-        mesh = self.mesh
-        return (
-            *(n > 1 for n in (mesh.data, mesh.pipeline, mesh.tensor)),
-            self.depth > mesh.pipeline,
-            self.trainers > 1,
-            self.rpc,
-        )
+        return (*self._axes, self.depth > self.mesh.pipeline, self.trainers > 1, self.rpc)
 
     @cached_property
     def grid(self) -> Grid | None:
@@ -85,16 +83,14 @@ class SplitArm:
             return None
         place = list(plan["place"])
         owners = [min(rank, 1) for rank in place] if self.trainers > 1 else place
-        try:
+        with suppress(UserError, KeyError):
             return Grid.parse(plan["grid"], owners, plan["micro_batches"])
-        except (UserError, KeyError):
-            return None
+        return None
 
     @property
     def ideal_idle(self) -> float | None:
         """Share of idle ticks, all passes being equally long; only of ranks with a row each."""
-        grid = self.grid if self.piped else None
-        return None if grid is None else grid.idle()
+        return self.grid.idle() if self.piped and self.grid else None
 
     def planned(self, key: str, what: str = "nbytes") -> float:
         """Sum over the plan's ``links`` or ``meetings``; with a batch as large as the plan's."""
@@ -120,23 +116,18 @@ class SplitArm:
 
     def how(self, words: Words) -> str:
         """``by layer in 2 stages, 1F1B, m = 4``."""
-        parts = []
+        parts = {"inside": self.mesh.tensor, "data": self.mesh.data}
+        if self.trainers == 1:
+            parts = {"stages": self.depth if self.mesh.pipeline > 1 else 1, **parts}
+        texts = [words(f"splits.how.{part}", n=n) for part, n in parts.items() if n > 1]
         if self.trainers > 1:
-            parts.append(words("splits.how.trainers", n=self.trainers))
-            parts.append(words(f"splits.how.{self.split.arrival}"))
-        elif self.mesh.pipeline > 1:
-            parts.append(words("splits.how.stages", n=self.depth))
-        if self.mesh.tensor > 1:
-            parts.append(words("splits.how.inside", n=self.mesh.tensor))
-        if self.mesh.data > 1:
-            parts.append(words("splits.how.data", n=self.mesh.data))
-        if self.rpc:
-            parts.append("RPC")
-        elif self.piped:
-            parts.append(schedule_name(self.schedule, words))
+            served = words("splits.how.trainers", n=self.trainers)
+            texts = [served, words(f"splits.how.{self.split.arrival}"), *texts]
+        if self.rpc or self.piped:
+            texts.append("RPC" if self.rpc else schedule_name(self.schedule, words))
         if self.micro_batches > 1 and self.trainers == 1:
-            parts.append(f"m = {self.micro_batches}")
-        return words("list.comma").join(parts) or numbers.NONE
+            texts.append(f"m = {self.micro_batches}")
+        return words("list.comma").join(texts) or numbers.NONE
 
 
 def model_of(run: Run, arm: str) -> str:
@@ -168,13 +159,12 @@ class Splits:
 
     def whole(self, arm: SplitArm) -> str | None:
         """The arm that trains the same with the whole model on one rank."""
-        for s in self.run.serial:
-            if s.arm == arm.name and s.against in self.run.arms:
-                return s.against
-        return self.run.contrast.partner(
-            arm.name,
-            vary=("split", "world_size", "slow"),
-            where=lambda name: ranks.size(self.run, name) == 1,
+        judged = (s.against for s in self.run.serial if s.arm == arm.name)
+        vary = ("split", "world_size", "slow")
+        return next((name for name in judged if name in self.run.arms), None) or (
+            self.run.contrast.partner(
+                arm.name, vary=vary, where=lambda name: ranks.size(self.run, name) == 1
+            )
         )
 
     @cached_property
@@ -198,14 +188,12 @@ class Splits:
 
     def slowed(self) -> list[tuple[SplitArm, SplitArm]]:
         """Arms with a slow rank, each with the arm that does the same without."""
-        pairs = []
-        for arm in self:
-            if arm.slow and self.run.select(arm.name):
-                base = self.run.contrast.without_slow_node(
-                    arm.name, where=lambda name: bool(self.run.select(name))
-                )
-                pairs += [(arm, self.by_name[base])] if base in self.by_name else []
-        return pairs
+        pairs = {
+            arm: self.run.contrast.without_slow_node(arm.name, where=self.run.select)
+            for arm in self
+            if arm.slow and self.run.select(arm.name)
+        }
+        return [(arm, self.by_name[b]) for arm, b in pairs.items() if b in self.by_name]
 
 
 def healthy(arms: Iterable[SplitArm]) -> list[SplitArm]:

@@ -16,7 +16,7 @@ from dualml.split.timeline import KINDS
 from dualml.store.run import Array, Trial
 
 Events = Mapping[str, Array]
-Key = tuple[float, float, float, float, float]  # replica and slice, update, stage, micro-batch, way
+Key = tuple[float, ...]  # replica and slice, update, stage, micro-batch, way
 
 
 def steps(trial: Trial) -> NDArray[np.float64]:
@@ -28,16 +28,12 @@ def steps(trial: Trial) -> NDArray[np.float64]:
 def median_update(trial: Trial) -> float | None:
     """The update whose duration, from the first event of any rank to the last, is the median."""
     lengths = {}
-    for step in steps(trial):
-        times = [_times(t, step) for t in trial.timelines if len(t["step"])]
-        lengths[float(step)] = max(b for _, b in times) - min(a for a, _ in times)
+    for step in steps(trial).tolist():
+        chosen = [(t, t["step"] == step) for t in trial.timelines if len(t["step"])]
+        first = min(float(t["begin"][at].min()) for t, at in chosen)
+        lengths[step] = max(float(t["end"][at].max()) for t, at in chosen) - first
     ordered = sorted(lengths, key=lambda s: (lengths[s], s))
     return ordered[(len(ordered) - 1) // 2] if ordered else None
-
-
-def _times(events: Events, step: float) -> tuple[float, float]:
-    chosen = events["step"] == step
-    return float(events["begin"][chosen].min()), float(events["end"][chosen].max())
 
 
 def rows(arm: SplitArm, trial: Trial) -> list[Row]:
@@ -53,15 +49,13 @@ def rows(arm: SplitArm, trial: Trial) -> list[Row]:
         for i in np.flatnonzero(events["step"] == step):
             kind, stage = KINDS[int(events["kind"][i])], int(events["stage"][i])
             begin, end = float(events["begin"][i]), float(events["end"][i])
-            label = ""
-            if kind in ("F", "B") and stage >= 0:
-                label = f"{stage}{kind}{int(events['micro'][i])}"
             if kind == "send":
                 if stage < 0 or events["bytes"][i] <= 0:
                     continue
                 waited = received.get(_key(events, i, places[rank]))
-                if waited is not None and waited[0] <= end:
-                    end = max(end, waited[1])
+                end = max(end, waited[1]) if waited and waited[0] <= end else end
+            passes = kind in ("F", "B") and stage >= 0
+            label = f"{stage}{kind}{int(events['micro'][i])}" if passes else ""
             rows.append((rank, label, kind, begin, end))
     return rows
 
@@ -73,23 +67,21 @@ def _places(arm: SplitArm) -> list[float]:
 
 
 def _key(events: Events, i: int, place: float) -> Key:
-    step, stage, micro, way = (
-        float(events[name][i]) for name in ("step", "stage", "micro", "backward")
-    )
-    return (place, step, stage, micro, way)
+    names = ("step", "stage", "micro", "backward")
+    return (place, *(float(events[name][i]) for name in names))
 
 
 def _messages(
     trial: Trial, kind: int, step: float | None, places: list[float]
-) -> Iterator[tuple[Key, tuple[float, float, float]]]:
+) -> Iterator[tuple[Key, tuple[float, ...]]]:
     """Key → begin, end, bytes of the events of a kind."""
     for rank, events in enumerate(trial.timelines):
         chosen = (events["kind"] == kind) & (events["stage"] >= 0)
         if step is not None:
             chosen = chosen & (events["step"] == step)
         for i in np.flatnonzero(chosen):
-            begin, end, nbytes = (float(events[name][i]) for name in ("begin", "end", "bytes"))
-            yield _key(events, int(i), places[rank]), (begin, end, nbytes)
+            values = tuple(float(events[name][i]) for name in ("begin", "end", "bytes"))
+            yield _key(events, int(i), places[rank]), values
 
 
 # --- bytes and seconds ----------------------------------------------------------------------------

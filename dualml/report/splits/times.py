@@ -39,12 +39,7 @@ def against(run: Run, arm: str, backend: str, other: str | None) -> Spread | Non
 def by_rank(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
     """Rank → seconds of an update by `PARTS`, mean over the seeds; empty where unknown."""
     seeds = [rows for t in run.select(arm, backend) if (rows := _by_rank(t))]
-    if not seeds:
-        return []
-    return [
-        {k: sum(rows[rank][k] for rows in seeds) / len(seeds) for k in PARTS}
-        for rank in range(min(map(len, seeds)))
-    ]
+    return [average(of_rank) for of_rank in zip(*seeds, strict=False)]
 
 
 def _by_rank(trial: Trial) -> list[dict[str, float]]:
@@ -62,7 +57,7 @@ def _by_rank(trial: Trial) -> list[dict[str, float]]:
 
 
 def average(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean over the ranks."""
+    """Mean over ranks, or over seeds."""
     return {k: sum(row[k] for row in rows) / len(rows) for k in PARTS} if rows else {}
 
 
@@ -86,11 +81,10 @@ def take_turns(run: Run, arm: str, backend: str) -> bool:
 
 def crowded(run: Run, arms: Iterable[SplitArm]) -> list[str]:
     """Arms whose ranks did on some backend."""
-    names = dict.fromkeys(arm.name for arm in arms)
     return [
         name
-        for name in names
-        if any(take_turns(run, name, b) for b in run.backends if run.select(name, b))
+        for name in dict.fromkeys(arm.name for arm in arms)
+        if any(take_turns(run, name, b) for _, b in ranks.ran(run, [name]))
     ]
 
 
@@ -106,9 +100,8 @@ def passes(run: Run, arm: str, backend: str) -> float | None:
 
 def idle(run: Run, arm: str, backend: str) -> Spread | None:
     """The measured bubble: median over the updates with its quartiles, means over the seeds."""
-    low, middle, high = (
-        recorded(run, arm, backend, key) for key in ("bubble_low", "bubble", "bubble_high")
-    )
+    keys = ("bubble_low", "bubble", "bubble_high")
+    low, middle, high = (recorded(run, arm, backend, key) for key in keys)
     return None if middle is None else Spread(middle, low, high, 1)
 
 

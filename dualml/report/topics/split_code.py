@@ -33,31 +33,28 @@ def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
     splits = Splits(run)
     if not splits:
         return
-    act = excerpt("dualml/split/executor.py", ("act", "forward", "backward"))
-    yield "code.split_executor", [act]
+    yield "executor", [excerpt("dualml/split/executor.py", ("act", "forward", "backward"))]
     used = {arm.schedule for arm in splits.pipelines}
     builders = [name for schedule, name in BUILDERS.items() if schedule in used][:2]
-    if builders:
-        file = "dualml/split/schedules.py"
-        yield "code.split_schedules", [excerpt(file, (name,), name) for name in builders]
+    yield "schedules", [excerpt("dualml/split/schedules.py", (b,), b) for b in builders]
     if any(arm.mesh.tensor > 1 for arm in splits):
         shard = excerpt("dualml/split/horizontal.py", ("add", "slice"), "Shard")
         rank = excerpt("dualml/split/rank.py", ("communicate", "communicate_back"), "Rank")
-        yield "code.split_inside", [shard, rank]
+        yield "inside", [shard, rank]
     present = {run.framework(b) for b in run.backends}
     frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
-    if frameworks:
-        yield "code.split_segment", [excerpt(*SEGMENTS[f], f) for f in frameworks]
+    yield "segment", [excerpt(*SEGMENTS[f], f) for f in frameworks]
     if "mindspore" in present:
-        yield "code.split_cells", [excerpt(*CELLS, "mindspore")]
+        yield "cells", [excerpt(*CELLS, "mindspore")]
     if any(arm.rpc for arm in splits):
         calls = excerpt("dualml_torch/rpc.py", ("step", "passes", "forward", "update"), "torch")
-        yield "code.split_rpc", [calls]
+        yield "rpc", [calls]
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     for key, group in listings(run):
-        yield section(words(key), group, words)
+        if group:
+            yield section(words(f"code.split_{key}"), group, words)
 
 
 TOPIC = Topic("split_code", 30, evidence, part="code")
