@@ -1,19 +1,158 @@
-"""Every kind of mark as SVG, and their order in depth; of signs: arrows, texts, and lines across a
-panel that mean a value."""
+"""Every kind of mark as SVG, and their order in depth."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dualml.report.draw.areas import bar, box, cells
-from dualml.report.draw.lines import band, line
-from dualml.report.draw.palette import STROKES
-from dualml.report.draw.places import Place
+import numpy as np
+
+from dualml.report.draw import markers, text
+from dualml.report.draw.palette import SMALL, STROKES
+from dualml.report.draw.places import Array, Place
 from dualml.report.draw.styles import Styles
 from dualml.report.draw.text import element, label, number, path
 from dualml.report.figure import NOBODY, Arrow, Band, Bar, Box, Cells, Line, Mark, Rule, Text
+
+WEIGHTS = {"main": "", "thin": "k-hair", "faint": "k-faint"}
+
+
+def line(mark: Line, place: Place) -> str:
+    x, y = place.x.many(mark.x), place.y.many(mark.y)
+    x, y = (x, y + mark.shift) if place.y.axis.names else (x + mark.shift, y)
+    style = place.styles.style(mark.owner)
+    shape = mark.marker or style.marker
+    parts = [_spread(mark, x, y, place)]
+    if mark.joined:
+        parts.append(path(curve(x, y), "k-fine-dashes" if mark.dashed else WEIGHTS[mark.weight]))
+    if shape and shape != "none":
+        inside = [(a, b) for a, b in zip(x, y, strict=True)
+                  if -1 <= a <= place.width + 1 and -1 <= b <= place.height + 1]  # fmt: skip
+        hollow = style.hollow if mark.hollow is None else mark.hollow
+        parts.append(markers.path(shape, inside, hollow=hollow))
+    ends = [place.y.many(v) for v in (mark.low, mark.high) if v is not None and mark.bars != "x"]
+    points = "" if mark.weight == "faint" else _answers(mark, x, y, place)
+    return place.group(mark.owner, "".join(parts), stroke=True, data_points=points,
+                       clip_path=place.cut(x, y, *ends))  # fmt: skip
+
+
+def curve(x: Array, y: Array) -> str:
+    """Moves and lines; a new piece after every gap."""
+    pieces, pen = [], "M"
+    for a, b in zip(x.tolist(), y.tolist(), strict=True):
+        there = math.isfinite(a + b)
+        if there:
+            pieces.append(f"{pen}{number(a)},{number(b)}")
+        pen = "L" if there else "M"
+    return "".join(pieces)
+
+
+def _answers(mark: Line, x: Array, y: Array, place: Place) -> str:
+    """The points with their values: what is shown under the pointer."""
+    at = []
+    for k, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
+        if math.isfinite(a + b):
+            both = [place.x.say(mark.x[k]), place.y.say(mark.y[k])]
+            texts = [mark.hints[k]] if mark.hints else both
+            value = ";".join(t.replace(";", ",").replace("|", "/") for t in texts)
+            at.append(f"{number(a)},{number(b)},{value}")
+    return "|".join(at)
+
+
+def _spread(mark: Line, x: Array, y: Array, place: Place) -> str:
+    """The band or the error bars."""
+    if mark.low is None or mark.high is None:
+        return ""
+    if not mark.bars:
+        return _area(x, place.y.many(mark.low), place.y.many(mark.high), place)
+    scale, still = (place.x, y) if mark.bars == "x" else (place.y, x)
+    ends = zip(still, scale.many(mark.low), scale.many(mark.high), strict=True)
+    kept = [map(number, end) for end in ends if all(map(math.isfinite, end))]
+    d = (f"M{a},{s}H{b}" if mark.bars == "x" else f"M{s},{a}V{b}" for s, a, b in kept)
+    return path("".join(d), "k-bars")
+
+
+def _area(x: Array, low: Array, high: Array, place: Place) -> str:
+    """What a scale cannot show is its end."""
+    low = np.where(np.isfinite(low), low, place.height)
+    kept = np.isfinite(x) & np.isfinite(high)
+    there, back = curve(x[kept], high[kept]), curve(x[kept][::-1], low[kept][::-1])
+    return path(f"{there}L{back[1:]}Z" if there else "", "fill band")
+
+
+def band(mark: Band, place: Place) -> str:
+    x = place.x.many(mark.x)
+    low, high = (
+        np.full(len(x), end) if values is None else place.y.many(values)
+        for values, end in ((mark.low, place.height), (mark.high, 0.0))
+    )
+    clip = place.cut(x, low, high)
+    return place.group(mark.owner, _area(x, low, high, place), clip_path=clip)
+
+
+# --- areas --------------------------------------------------------------------------------------
+
+
+def bar(mark: Bar, place: Place) -> str:
+    name, value = place.x.axis.label, place.x.say(mark.width)
+    value = f"{name}: {value}" if name else value
+    row = [place.y.say(round(mark.y))] if place.y.axis.names else []
+    rect = place.rect(
+        mark.left, mark.y - mark.height / 2, mark.width, mark.height,
+        data_hint=";".join([*row, value]),
+        fill_opacity=".45" if place.styles.style(mark.owner).pale else None,
+    )  # fmt: skip
+    end = ""
+    if mark.text:
+        right, middle = place.x(mark.left + mark.width) + 5, place.y(mark.y)
+        if not math.isfinite(right + middle):
+            return ""
+        end = label(right, middle, mark.text, "small c-ink")
+    return place.group(mark.owner, rect * (mark.width != 0) + end)
+
+
+def box(mark: Box, place: Place) -> str:
+    sides = mark.x, mark.y, mark.width, mark.height
+    if mark.frame:
+        return place.group(mark.owner, place.rect(*sides, class_="c-card frame", rx=5))
+    tone = 1 - 0.62 * mark.tone if mark.tone else None
+    inside = place.rect(*sides, fill_opacity=tone, data_hint=mark.hint)
+    (a, b) = place.x.many([mark.x, mark.x + mark.width])
+    (c, d) = place.y.many([mark.y, mark.y + mark.height])
+    fits = text.width(mark.text, SMALL) + 1 < abs(b - a) and abs(d - c) > SMALL
+    if inside and mark.text and fits:
+        color = "c-ink" if mark.tone >= 0.5 else "c-onfill"
+        inside += label((a + b) / 2, (c + d) / 2, mark.text, f"small {color}", align="center")
+    return place.group(mark.owner, inside)
+
+
+def cells(mark: Cells, place: Place) -> str:
+    values = np.asarray(mark.table, dtype=float)
+    size = min(abs(place.x(1) - place.x(0)), abs(place.y(1) - place.y(0)) * 1.6)
+    return place.group(NOBODY, "".join(_cells(mark, values, place, size)))
+
+
+def _cells(mark: Cells, values: Array, place: Place, size: float) -> Iterator[str]:
+    for y, row in enumerate(values):
+        blank = bool(mark.empty) and not np.nan_to_num(row).any()
+        middle = place.x((len(row) - 1) / 2)
+        if blank and math.isfinite(middle + place.y(y)):
+            yield label(middle, place.y(y), mark.empty, "small c-ink", align="center")
+        for x, value in enumerate(row.tolist()):
+            if not math.isfinite(value + place.x(x) + place.y(y)):
+                continue
+            shade = min(1.0, max(0.0, value / (mark.top or 1.0)))
+            hint = f"{place.y.say(y)};{place.x.axis.label} {place.x.say(x)};{value:.4g}"
+            yield place.rect(x - 0.5, y - 0.5, 1, 1, class_="c-blue",
+                             fill_opacity=0.04 + 0.96 * shade, data_hint=hint)  # fmt: skip
+            digits = f"{value:.0f}"
+            if not blank and (value or not mark.empty) and text.width(digits, 9) < size - 3:
+                color = "c-onfill" if shade > 0.55 else "c-ink"
+                yield label(place.x(x), place.y(y), digits, color, align="center", size=9)
+
+
+# --- signs: arrows, texts, lines that mean a value ----------------------------------------------
 
 
 def arrow(mark: Arrow, place: Place) -> str:
@@ -36,7 +175,7 @@ def _head(x0: float, y0: float, x1: float, y1: float, size: float = 7.0) -> str:
     return path(f"M{'L'.join(f'{number(x)},{number(y)}' for x, y in ((x1, y1), *wings))}Z", "fill")
 
 
-def text(mark: Text, place: Place) -> str:
+def words(mark: Text, place: Place) -> str:
     x, y = place.x(mark.x), place.y(mark.y) + mark.dy
     if not math.isfinite(x + y):
         return ""
@@ -72,7 +211,7 @@ DRAWN: dict[type, Callable[[Any, Place], str]] = {
     Box: box,
     Cells: cells,
     Arrow: arrow,
-    Text: text,
+    Text: words,
     Rule: rule,
 }
 

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dualml.report.draw import markers
 from dualml.report.draw.palette import CYCLE
 from dualml.report.figure import KINDS, NOBODY, Figure, Key, Mark, Owner
-
-
-@dataclass(frozen=True)
-class Style:
-    color: str
-    stroke: str
-    marker: str
-    hollow: bool
-    pale: bool
 
 
 class Styles:
@@ -41,13 +31,15 @@ class Styles:
         places = ((kind, owner.of(kind)) for kind in KINDS)
         return [self.keys[place] for place in places if place in self.keys]
 
-    def style(self, owner: Owner) -> Style:
+    def style(self, owner: Owner) -> Key:
         """Of the first key that decides each."""
         keys = self._of(owner)
-        color = next((k.color for k in keys if k.color), "ink")
-        stroke = next((k.stroke for k in keys if k.stroke), "solid")
-        marker = next((k.marker for k in keys if k.marker), "")
-        return Style(color, stroke, marker, any(k.hollow for k in keys), any(k.pale for k in keys))
+        color, stroke, marker = (
+            next((value for key in keys if (value := getattr(key, name))), usual)
+            for name, usual in (("color", "ink"), ("stroke", "solid"), ("marker", ""))
+        )
+        hollow, pale = any(k.hollow for k in keys), any(k.pale for k in keys)
+        return Key("series", "", "", color, stroke, marker, hollow, pale)
 
 
 def owner_of(mark: Mark) -> Owner:
