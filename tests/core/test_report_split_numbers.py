@@ -13,7 +13,7 @@ from report_splits import row, table
 from dualml.cost.split import all_reduce_s
 from dualml.report.splits import calibration, events, times
 from dualml.report.splits.arms import Splits
-from dualml.report.splits.thresholds import BY_LAYER, INSIDE, question
+from dualml.report.splits.calibration import BY_LAYER, INSIDE, question
 from dualml.report.topics import splits as answer
 from dualml.store.load import load
 from dualml.words import Words

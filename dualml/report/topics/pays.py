@@ -14,8 +14,18 @@ from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Ru
 from dualml.report.notes import Notes
 from dualml.report.splits import shown
 from dualml.report.splits.arms import Splits
-from dualml.report.splits.calibration import SIZES, Calibration, calibrations, predictions
-from dualml.report.splits.thresholds import BY_LAYER, INSIDE, PAIRS, WHOLE, Question, question
+from dualml.report.splits.calibration import (
+    BY_LAYER,
+    INSIDE,
+    PAIRS,
+    SIZES,
+    WHOLE,
+    Calibration,
+    Question,
+    calibrations,
+    predictions,
+    question,
+)
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
