@@ -168,7 +168,7 @@ def _slowed(arm: SplitArm, link: Link) -> Link:
     return Link(link.alpha_s + slow.latency_s, beta, link.gamma_s_per_byte)
 
 
-# --- from which width, or bandwidth, one way to split is faster than another ------------------------
+# --- from which width, or bandwidth, one way to split is faster than another ----------------------
 
 INSIDE, BY_LAYER, WHOLE = "inside", "by_layer", "whole"
 PAIRS = ((INSIDE, BY_LAYER), (INSIDE, WHOLE), (BY_LAYER, WHOLE))

@@ -23,7 +23,7 @@ from dualml.report.verdicts import (
     place,
     short_verdict,
 )
-from dualml.store.run import Run, Serial
+from dualml.store.run import Array, Run, Serial
 from dualml.words import Words, numbers
 
 #: By number of ranks.
@@ -148,7 +148,7 @@ def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Words) -> It
             yield words(key, backend=backend, test=test, margin=f"{100 * test['margin']:g}")
 
 
-def _numbers(values: Iterable[float | None]) -> curves.Array:
+def _numbers(values: Iterable[float | None]) -> Array:
     return np.array([v or 0.0 for v in values], dtype=float)
 
 
