@@ -173,8 +173,9 @@ def _section(part: Part, answer: Sequence[Block], anchors: set[str], words: Word
             inside = _anchors([block]) & here
             about = [replace(x, target="") for x in part.findings if x.target in inside]
             out += [Bullets(about)] if about else []
-            long = isinstance(block, Table) and len(block.rows) > SHORT
-            out.append(Fold(block.caption, [block]) if long else block)
+            if isinstance(block, Table) and len(block.rows) > SHORT:
+                block = Fold(block.caption, [block])
+            out.append(block)
     return Section(part.topic.name, part.title, out)
 
 

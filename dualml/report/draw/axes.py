@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dualml.report.draw import text
-from dualml.report.draw.palette import SMALL
+from dualml.report.draw.palette import LETTER, SMALL
 from dualml.report.draw.places import TICKS, Place
 from dualml.report.draw.text import number, path
 
@@ -62,5 +62,5 @@ def _y(p: Place) -> Iterator[str]:
 def _title(p: Place) -> Iterator[str]:
     if p.panel.title:
         color = p.styles.style(p.panel.owner).color
-        title = text.cut(p.panel.title, p.width + p.after(), 1.08 * text.LETTER)  # bold is wider
+        title = text.cut(p.panel.title, p.width + p.after(), 1.08 * LETTER)  # bold is wider
         yield text.label(0, -12, title, f"bold c-{color}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,29 @@ class Crossing:
         return self.ratio is not None and abs(self.ratio - 1) > CLOSE
 
 
-def crossings(arm: SplitArm, trial: Trial) -> list[Crossing]:
-    """Planned bytes are those of the mean batch; gradients do not depend on it."""
+def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
+    """Planned bytes are those of the mean batch; gradients do not depend on it. What is gathered
+    and what is added up forward were counted together."""
     share = mean_share(arm, trial)
-    return [*_links(arm.plan, trial, share), *_collectives(arm.plan, trial, share)]
+    links = {(x["source"], x["target"]): x for x in trial.split.get("links") or ()}
+    planned: dict[tuple[tuple[int, ...], str], list[tuple[str, float, float]]] = {}
+    for x in arm.plan.get("links") or ():
+        parts = planned.setdefault(((x["source"], x["target"]), ""), [])
+        parts.append((x["what"], x["messages"], share * x["nbytes"]))
+    for c in arm.plan.get("meetings") or ():
+        way = c["kind"].rpartition(" ")[2]
+        size = c["nbytes"] * (1.0 if way == "gradients" else share)
+        planned.setdefault((tuple(c["ranks"]), way), []).append((c["kind"], c["calls"], size))
+    for (group, way), parts in planned.items():
+        if way:
+            calls, nbytes = events.collectives(trial, group[0]).get(way) or (None, None)
+            counted = (calls, nbytes) if nbytes else (None, None)
+        else:
+            link = links.get(group) or {}
+            counted = link.get("messages"), link.get("bytes")
+        kinds, messages, sizes = zip(*parts, strict=True)
+        where = (", " if way else " → ").join(map(str, group))
+        yield Crossing(where, tuple(dict.fromkeys(kinds)), sum(messages), sum(sizes), *counted)
 
 
 def mean_share(arm: SplitArm, trial: Trial) -> float:
@@ -57,34 +76,6 @@ def mean_share(arm: SplitArm, trial: Trial) -> float:
     if not batch or not trial.updates or not trial.sample_gradients:
         return 1.0
     return float(trial.sample_gradients) / float(trial.updates) / float(batch)
-
-
-def _links(plan: Mapping[str, Any], trial: Trial, share: float) -> Iterator[Crossing]:
-    counted = {(x["source"], x["target"]): x for x in trial.split.get("links") or ()}
-    planned: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
-    for x in plan.get("links") or ():
-        planned.setdefault((x["source"], x["target"]), []).append(x)
-    for ends, parts in planned.items():
-        link = counted.get(ends) or {}
-        what = tuple(dict.fromkeys(str(x["what"]) for x in parts))
-        nbytes = share * sum(x["nbytes"] for x in parts)
-        messages = sum(x["messages"] for x in parts)
-        where = " → ".join(map(str, ends))
-        yield Crossing(where, what, messages, nbytes, link.get("messages"), link.get("bytes"))
-
-
-def _collectives(plan: Mapping[str, Any], trial: Trial, share: float) -> Iterator[Crossing]:
-    """What is gathered and what is added up forward were counted together."""
-    planned: dict[tuple[tuple[int, ...], str], list[Mapping[str, Any]]] = {}
-    for c in plan.get("meetings") or ():
-        way = str(c["kind"]).rpartition(" ")[2]
-        planned.setdefault((tuple(c["ranks"]), way), []).append(c)
-    for (group, way), parts in planned.items():
-        calls, counted = events.collectives(trial, group[0]).get(way) or (None, None)
-        what = tuple(dict.fromkeys(str(c["kind"]) for c in parts))
-        nbytes = sum(c["nbytes"] for c in parts) * (1.0 if way == "gradients" else share)
-        where, messages = ", ".join(map(str, group)), sum(c["calls"] for c in parts)
-        yield Crossing(where, what, messages, nbytes, calls if counted else None, counted or None)
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dualml.report import curves, keys, ranks
-from dualml.report.blocks import Block, Item, Table
+from dualml.report.blocks import Block, Column, Item, Table
+from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Band, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.headline import split
@@ -55,7 +56,7 @@ class Against:
     def verdicts(self, run: Run, words: Words, compared: Sequence[Serial]) -> Iterator[Table]:
         phases, several = phases_of(compared), len(run.seeds) > 1
         apart = any(s.first_divergence for s in compared)
-        rows = (
+        rows: Iterable[Row] = (
             [
                 *(s.arm, *([str(s.seed)] if several else []), s.backend, s.against),
                 *(short_verdict(s, words), numbers.scientific(s.worst), s.steps),
@@ -64,9 +65,9 @@ class Against:
             ]
             for s in compared
         )
-        head = ("`arm`", *(["seed:"] if several else []), "backend", "`against`", "verdict")
-        more = ("ratio:relative", "steps:count", *phase_columns(phases, words))
-        head = (*head, *more, *(["first"] if apart else []))
+        head: list[str | Column] = ["`arm`", *(["seed:"] if several else []), "backend"]
+        head += ["`against`", "verdict", "ratio:relative", "steps:count"]
+        head += [*phase_columns(phases, words), *(["first"] if apart else [])]
         yield from table(words, self.name("serial"), head, rows, "serial")
 
     def other_rules(self, run: Run, words: Words) -> Iterator[Table]:

@@ -38,7 +38,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         if any(times.by_rank(run, a.name, b) for a in arms for b in times.compared(splits)):
             yield _figure(splits, base, arms, words)
     yield from _whole_table(splits, words)
-    rows = [
+    rows: list[Row] = [
         [arm.name, b, _starred(run, arm.name, b).text, *(parts[k] for k in PARTS)]
         for arm in splits
         for b in run.backends
@@ -76,8 +76,8 @@ def _whole_table(splits: Splits, words: Words) -> Iterator[Table]:
             size = run.settings[name].world_size
             rows.append([name, model_of(run, name), hows[name], size, *cells, *end])
     verdict = ["split_verdict"] if run.serial else []
-    head = ("`arm`", "`model`", "split_how", "ranks:count", *measured, *verdict)
-    yield from table(words, "split-whole", head, rows)
+    head = ("`arm`", "`model`", "split_how", "ranks:count")
+    yield from table(words, "split-whole", [*head, *measured, *verdict], rows)
 
 
 def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: Words) -> Figure:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from dualml.report import ranks
-from dualml.report.blocks import Block, Cell, Table
+from dualml.report.blocks import Block, Cell, Column, Table
 from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel, Rule
 from dualml.report.notes import Notes
@@ -102,7 +102,7 @@ def _table(splits: Splits, fastest: Sequence[Best], words: Words) -> Iterator[Ta
         bases = dict.fromkeys(best.base for best in fastest)
         fastest = [min((x for x in fastest if x.base == b), key=lambda x: x.ratio) for b in bases]
     ratios = (number(words, f"ratio-{b}", b, "relative") for b in backends)
-    head = ("split_how", *ratios, "crossed:bytes_update", "verdict")
+    head: tuple[str | Column, ...] = ("split_how", *ratios, "crossed:bytes_update", "verdict")
     yield from table(words, "splits", head, (
         [
             Cell(best.name(words), note=best.arm.name),
