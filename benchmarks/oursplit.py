@@ -14,7 +14,8 @@ from timing import Times, take_turns
 
 from dualml.backend import Recipe, backends
 from dualml.model import initial_weights, model
-from dualml.model.spec import Linear, MeanPool, ModelSpec, Rows, Tanh
+from dualml.model.layers import Linear, MeanPool, Rows, Tanh
+from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
 from dualml.split import traffic
 from dualml.split.plan import SplitPlan, split_plan

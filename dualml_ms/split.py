@@ -15,7 +15,7 @@ import mindspore as ms
 import numpy as np
 
 from dualml.backend import Array, Arrays, Recipe, Segment
-from dualml.model.spec import Dropout
+from dualml.model.layers import Dropout
 from dualml_ms.model import LOSSES
 from dualml_ms.model.network import Part
 from dualml_ms.optim import load_state, optimizer, state

@@ -15,7 +15,8 @@ import torch.distributed.rpc as rpc
 
 from dualml.backend import Arrays
 from dualml.model.dropout import mask
-from dualml.model.spec import Dropout, ModelSpec
+from dualml.model.layers import Dropout
+from dualml.model.spec import ModelSpec
 from dualml_torch.model.network import Part
 from dualml_torch.optim import RuleOptimizer, load_state, state
 

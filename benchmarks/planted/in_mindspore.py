@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.model import spec
+from dualml.model import layers as spec
 from dualml_ms import split, training
 from dualml_ms.model import LOSSES, modules, network
 from dualml_ms.optim import adam, base, rmsprop

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dualml.model import spec
+from dualml.model import layers as spec
 from dualml.optim import Schedule
 from dualml_torch import split, training
 from dualml_torch.model import LOSSES, modules, network

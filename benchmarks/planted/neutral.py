@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model import spec
+from dualml.model import layers as spec
 
 
 def rule_of(name: str) -> Callable[[Any], Any] | None:

@@ -9,51 +9,8 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.model.base import Layer
-from dualml.model.layers import (
-    LAYERS,
-    LSTM,
-    Attention,
-    Bias,
-    Branch,
-    Conv2d,
-    Dropout,
-    Embedding,
-    Flatten,
-    LayerNorm,
-    Linear,
-    MaxPool2d,
-    MeanPool,
-    Merge,
-    Position,
-    ReLU,
-    Rows,
-    Tanh,
-)
+from dualml.model.layers import LAYERS, Dropout, Embedding
 from dualml.model.stack import parameters, stacks
-
-__all__ = [
-    "LAYERS",
-    "LOSSES",
-    "LSTM",
-    "Attention",
-    "Bias",
-    "Branch",
-    "Conv2d",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "Layer",
-    "LayerNorm",
-    "Linear",
-    "MaxPool2d",
-    "MeanPool",
-    "Merge",
-    "ModelSpec",
-    "Position",
-    "ReLU",
-    "Rows",
-    "Tanh",
-]
 
 LOSSES = ("cross_entropy", "mse")
 

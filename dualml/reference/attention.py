@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.spec import Attention
+from dualml.model.layers import Attention
 from dualml.reference.types import Array, Params
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from dualml.model.base import Layer
-from dualml.model.spec import (
+from dualml.model.layers import (
     LSTM,
     Attention,
     Bias,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.model.base import Layer
-from dualml.model.spec import Branch, Dropout, Merge, ModelSpec
+from dualml.model.layers import Branch, Dropout, Merge
+from dualml.model.spec import ModelSpec
 from dualml.reference.layers import PAIRS
 from dualml.reference.losses import LOSSES
 from dualml.reference.types import Array, Params

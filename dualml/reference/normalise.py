@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.spec import LayerNorm
+from dualml.model.layers import LayerNorm
 from dualml.reference.types import Array, Params, rows
 
 

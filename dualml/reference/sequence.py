@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.spec import LSTM, Embedding, MeanPool, Position, Rows
+from dualml.model.layers import LSTM, Embedding, MeanPool, Position, Rows
 from dualml.reference.types import Array, Params, rows
 
 

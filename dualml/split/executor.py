@@ -16,7 +16,7 @@ from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.communicator import Communicator
 from dualml.communicator.parts import parts_of
 from dualml.model.dropout import masks as dropout_masks
-from dualml.model.spec import Dropout
+from dualml.model.layers import Dropout
 from dualml.split.horizontal import ConjugatePair
 from dualml.split.mailbox import Key, Mailbox
 from dualml.split.plan import SplitPlan, StageView

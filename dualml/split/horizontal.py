@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 from dualml.backend.stage import Segment
 from dualml.errors import UserError, nearest
-from dualml.model.spec import (
+from dualml.model.base import Layer
+from dualml.model.layers import (
     Attention,
     Bias,
     Branch,
@@ -24,15 +25,14 @@ from dualml.model.spec import (
     Dropout,
     Embedding,
     Flatten,
-    Layer,
     Linear,
     MaxPool2d,
     MeanPool,
     Merge,
-    ModelSpec,
     ReLU,
     Tanh,
 )
+from dualml.model.spec import ModelSpec
 from dualml.split.pieces import Piece
 
 STYLES = ("column", "row", "whole")

@@ -9,7 +9,8 @@ import numpy as np
 
 from dualml.backend import Backend, Recipe, Segment, Staging, backends
 from dualml.model import initial_weights, model
-from dualml.model.spec import Branch, Merge, ModelSpec
+from dualml.model.layers import Branch, Merge
+from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
 
 REPEATS = 7

@@ -9,7 +9,8 @@ from pydantic import PlainSerializer, PlainValidator, model_validator
 
 from dualml.errors import UserError
 from dualml.files import readable
-from dualml.model.spec import LAYERS, ModelSpec
+from dualml.model.layers import LAYERS
+from dualml.model.spec import ModelSpec
 from dualml.store.jsonfile import Count, Name, Number, Record
 from dualml.store.manifest import DataRecord
 from dualml.store.protocol import Protocol

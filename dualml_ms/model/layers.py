@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mindspore import nn
 
-from dualml.model import spec
+from dualml.model import layers as spec
 from dualml_ms.model import modules
 
 

@@ -8,7 +8,9 @@ import mindspore as ms
 from mindspore import nn
 from numpy.typing import NDArray
 
-from dualml.model.spec import Branch, Dropout, Layer, Merge, ModelSpec
+from dualml.model.base import Layer
+from dualml.model.layers import Branch, Dropout, Merge
+from dualml.model.spec import ModelSpec
 from dualml.model.stack import parameters
 from dualml_ms.model.layers import realise
 

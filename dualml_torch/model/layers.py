@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from dualml.model import spec
+from dualml.model import layers as spec
 from dualml_torch.model import modules
 
 

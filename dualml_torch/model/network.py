@@ -8,7 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dualml.model.spec import Branch, Dropout, Layer, Merge, ModelSpec
+from dualml.model.base import Layer
+from dualml.model.layers import Branch, Dropout, Merge
+from dualml.model.spec import ModelSpec
 from dualml.model.stack import parameters
 from dualml_torch.model.layers import realise
 

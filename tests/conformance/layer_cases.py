@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dualml.model.base import Layer
 from dualml.model.dropout import masks
-from dualml.model.spec import (
+from dualml.model.layers import (
     LSTM,
     Attention,
     Bias,
@@ -17,16 +18,15 @@ from dualml.model.spec import (
     Dropout,
     Embedding,
     Flatten,
-    Layer,
     LayerNorm,
     Linear,
     MeanPool,
     Merge,
-    ModelSpec,
     Position,
     Rows,
     Tanh,
 )
+from dualml.model.spec import ModelSpec
 
 BATCH, LABELS, SEED = 6, 3, 7
 

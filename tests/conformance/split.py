@@ -15,7 +15,7 @@ from conformance.backends import create
 from dualml.backend import Recipe
 from dualml.experiment.split import Split
 from dualml.model import initial_weights, model
-from dualml.model.spec import (
+from dualml.model.layers import (
     Attention,
     Branch,
     Conv2d,
@@ -25,12 +25,12 @@ from dualml.model.spec import (
     MaxPool2d,
     MeanPool,
     Merge,
-    ModelSpec,
     Position,
     ReLU,
     Rows,
     Tanh,
 )
+from dualml.model.spec import ModelSpec
 from dualml.optim import rule_from
 from dualml.reference.training import NumpyTraining
 from dualml.seeds import generator

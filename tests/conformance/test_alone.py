@@ -12,7 +12,7 @@ from conformance.backends import REFEREE, ability
 from conformance.layer_cases import BATCH, SEED, case, drawn, samples, weights
 
 from dualml.backend import Backend, Divisible, Recipe, Segment, Staging
-from dualml.model.spec import Branch, Dropout, Linear, Merge, Tanh
+from dualml.model.layers import Branch, Dropout, Linear, Merge, Tanh
 from dualml.optim import SGD, Schedule
 from dualml.parity.distance import distance
 

@@ -19,7 +19,7 @@ from dualml.cost.link import Link
 from dualml.cost.pipeline import simulate_pipeline
 from dualml.cost.split import all_reduce_s
 from dualml.experiment.split import Split
-from dualml.model.spec import Linear
+from dualml.model.layers import Linear
 from dualml.model.zoo import model
 from dualml.split import traffic
 from dualml.split.measured import summary

@@ -24,7 +24,7 @@ from dualml.experiment.samples import samples_of
 from dualml.experiment.schema import Experiment
 from dualml.finder.find import explain
 from dualml.finder.scene import Scene
-from dualml.model.spec import LSTM, Attention, Embedding, LayerNorm, Linear, MaxPool2d, ReLU
+from dualml.model.layers import LSTM, Attention, Embedding, LayerNorm, Linear, MaxPool2d, ReLU
 from dualml.reference import training as reference
 from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads

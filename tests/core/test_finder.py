@@ -25,7 +25,7 @@ from dualml.finder.localise import elements, same, width_of
 from dualml.finder.paragraph import paragraph
 from dualml.finder.replays import steps_of
 from dualml.finder.scene import PHASES
-from dualml.model.spec import ReLU
+from dualml.model.layers import ReLU
 from dualml.parity.envelope import trusted, widened
 from dualml.parity.pairs import compare
 from dualml.reference.backend import NumpyBackend

@@ -7,7 +7,8 @@ import pytest
 
 from dualml.errors import UserError
 from dualml.model import ZOO, initial_weights, model
-from dualml.model.spec import Conv2d, Flatten, Linear, MaxPool2d, ModelSpec, ReLU, Tanh
+from dualml.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
+from dualml.model.spec import ModelSpec
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
 

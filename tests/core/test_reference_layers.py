@@ -14,9 +14,9 @@ from conformance.layer_cases import BATCH, CASES, case, drawn, samples, weights
 
 from dualml.errors import UserError
 from dualml.model import TEXT_ZOO, ZOO, ModelSpec, initial_weights, model
-from dualml.model.spec import (
+from dualml.model.base import Layer
+from dualml.model.layers import (
     LAYERS,
-    LOSSES,
     LSTM,
     Attention,
     Bias,
@@ -24,7 +24,6 @@ from dualml.model.spec import (
     Conv2d,
     Dropout,
     Embedding,
-    Layer,
     LayerNorm,
     Linear,
     MaxPool2d,
@@ -34,6 +33,7 @@ from dualml.model.spec import (
     ReLU,
     Rows,
 )
+from dualml.model.spec import LOSSES
 from dualml.reference.losses import LOSSES as OF_LOGITS
 from dualml.reference.model import Model, backward, forward
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dualml.errors import UserError
 from dualml.model import model
-from dualml.model.spec import Branch, Merge, ModelSpec, Tanh
+from dualml.model.layers import Branch, Merge, Tanh
+from dualml.model.spec import ModelSpec
 from dualml.split import vertical
 from dualml.split.horizontal import ConjugatePair, styles_of
 from dualml.split.plan import SplitPlan, split_plan

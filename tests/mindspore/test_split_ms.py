@@ -18,7 +18,8 @@ from dualml.backend import Recipe, Segment, Staging, backends
 from dualml.communicator import Communicator
 from dualml.errors import CommunicationError
 from dualml.launch.ranks import run_ranks
-from dualml.model.spec import Linear, ModelSpec, Tanh
+from dualml.model.layers import Linear, Tanh
+from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
 
 HERE = Path(__file__).resolve().parent

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model import spec
+from dualml.model import layers as spec
 from third_backend.values import Array, Value, lift, stack
 
 Own = Mapping[str, Value]

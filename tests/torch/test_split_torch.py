@@ -24,7 +24,8 @@ from dualml.backend import Recipe, Segment, Staging, backends  # noqa: E402
 from dualml.communicator import Communicator  # noqa: E402
 from dualml.errors import CommunicationError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
-from dualml.model.spec import Linear, ModelSpec, Tanh  # noqa: E402
+from dualml.model.layers import Linear, Tanh  # noqa: E402
+from dualml.model.spec import ModelSpec  # noqa: E402
 from dualml.optim import SGD  # noqa: E402
 from dualml_torch.cluster import leave  # noqa: E402
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dualml.finder.causes.base import Arrays, Guess, Suspect, fit, narrow, rounded
 from dualml.finder.scene import Place
-from dualml.model.spec import (
+from dualml.model.layers import (
     LSTM,
     Attention,
     Conv2d,
