@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from dualml.aggregation.all_gather import AllGather
-from dualml.aggregation.all_reduce import AllReduce
-from dualml.aggregation.base import STRATEGIES, Strategy, execute
-from dualml.aggregation.halving_doubling import HalvingDoubling
-from dualml.aggregation.neighbour import Neighbour
-from dualml.aggregation.parameter_server import ParameterServer
-from dualml.aggregation.reduce_broadcast import ReduceBroadcast
-from dualml.aggregation.reduce_scatter import ReduceScatterAllGather
-from dualml.aggregation.ring import Ring
-from dualml.aggregation.schedule import Schedule, Transfer
-from dualml.aggregation.stages import Stage
-from dualml.aggregation.tree import Tree
-
-__all__ = [
-    "ASYNCHRONOUS",
-    "NATIVE",
-    "REPLICAS",
-    "SCHEMES",
-    "STRATEGIES",
-    "AllGather",
-    "AllReduce",
-    "HalvingDoubling",
-    "Neighbour",
-    "ParameterServer",
-    "ReduceBroadcast",
-    "ReduceScatterAllGather",
-    "Ring",
-    "Schedule",
-    "Stage",
-    "Strategy",
-    "Transfer",
-    "Tree",
-    "execute",
-    "strategy",
-]
+from dualml.aggregation.all_gather import AllGather as AllGather
+from dualml.aggregation.all_reduce import AllReduce as AllReduce
+from dualml.aggregation.base import STRATEGIES as STRATEGIES
+from dualml.aggregation.base import Strategy as Strategy
+from dualml.aggregation.base import execute as execute
+from dualml.aggregation.halving_doubling import HalvingDoubling as HalvingDoubling
+from dualml.aggregation.neighbour import Neighbour as Neighbour
+from dualml.aggregation.parameter_server import ParameterServer as ParameterServer
+from dualml.aggregation.reduce_broadcast import ReduceBroadcast as ReduceBroadcast
+from dualml.aggregation.reduce_scatter import ReduceScatterAllGather as ReduceScatterAllGather
+from dualml.aggregation.ring import Ring as Ring
+from dualml.aggregation.schedule import Schedule as Schedule
+from dualml.aggregation.schedule import Transfer as Transfer
+from dualml.aggregation.stages import Stage as Stage
+from dualml.aggregation.tree import Tree as Tree
 
 #: The server that nobody waits for: no way of adding up, see `dualml.aggregation.asynchronous`.
 ASYNCHRONOUS = "parameter_server_async"

@@ -4,58 +4,30 @@
 does in a worker process, the classes of `ability` what some can do beyond that.
 """
 
-from dualml.backend.ability import (
-    Ability,
-    Able,
-    Divisible,
-    Grouping,
-    Layout,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    Replicable,
-    Staging,
-)
-from dualml.backend.base import Backend
-from dualml.backend.info import Adopted, BackendInfo, backends, choose
-from dualml.backend.pieces import Pieces, Summing
-from dualml.backend.recipe import Array, Recipe
-from dualml.backend.stage import Segment, Stage
-from dualml.backend.training import (
-    EVALUATED_AT_ONCE,
-    Arrays,
-    Trace,
-    Training,
-    batch_digest,
-    chunks,
-)
-
-__all__ = [
-    "EVALUATED_AT_ONCE",
-    "Ability",
-    "Able",
-    "Adopted",
-    "Array",
-    "Arrays",
-    "Backend",
-    "BackendInfo",
-    "Divisible",
-    "Grouping",
-    "Layout",
-    "NativeParallel",
-    "Observable",
-    "Overlapping",
-    "Pieces",
-    "Recipe",
-    "Replicable",
-    "Segment",
-    "Stage",
-    "Staging",
-    "Summing",
-    "Trace",
-    "Training",
-    "backends",
-    "batch_digest",
-    "choose",
-    "chunks",
-]
+from dualml.backend.ability import Ability as Ability
+from dualml.backend.ability import Able as Able
+from dualml.backend.ability import Divisible as Divisible
+from dualml.backend.ability import Grouping as Grouping
+from dualml.backend.ability import Layout as Layout
+from dualml.backend.ability import NativeParallel as NativeParallel
+from dualml.backend.ability import Observable as Observable
+from dualml.backend.ability import Overlapping as Overlapping
+from dualml.backend.ability import Replicable as Replicable
+from dualml.backend.ability import Staging as Staging
+from dualml.backend.base import Backend as Backend
+from dualml.backend.info import Adopted as Adopted
+from dualml.backend.info import BackendInfo as BackendInfo
+from dualml.backend.info import backends as backends
+from dualml.backend.info import choose as choose
+from dualml.backend.pieces import Pieces as Pieces
+from dualml.backend.pieces import Summing as Summing
+from dualml.backend.recipe import Array as Array
+from dualml.backend.recipe import Recipe as Recipe
+from dualml.backend.stage import Segment as Segment
+from dualml.backend.stage import Stage as Stage
+from dualml.backend.training import EVALUATED_AT_ONCE as EVALUATED_AT_ONCE
+from dualml.backend.training import Arrays as Arrays
+from dualml.backend.training import Trace as Trace
+from dualml.backend.training import Training as Training
+from dualml.backend.training import batch_digest as batch_digest
+from dualml.backend.training import chunks as chunks

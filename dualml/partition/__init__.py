@@ -7,49 +7,29 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from dualml.errors import UserError, nearest
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
-from dualml.partition.bootstrap import Bootstrap
-from dualml.partition.contiguous import Contiguous
-from dualml.partition.dirichlet_labels import DirichletLabels
-from dualml.partition.dirichlet_sizes import DirichletSizes
-from dualml.partition.distributed_sampler import DistributedSampler
-from dualml.partition.feature_noise import FeatureNoise
-from dualml.partition.fractions import Fractions
-from dualml.partition.from_file import FromFile
-from dualml.partition.label_classes import LabelClasses
-from dualml.partition.label_shards import LabelShards
-from dualml.partition.power_law_sizes import PowerLawSizes
-from dualml.partition.random_partition import RandomPartition
-from dualml.partition.random_sampling import RandomSampling
-from dualml.partition.round_robin import RoundRobin
-from dualml.partition.statement import Statement, fingerprint, prove, state
-
-__all__ = [
-    "PARTITIONS",
-    "Bootstrap",
-    "Contiguous",
-    "DirichletLabels",
-    "DirichletSizes",
-    "DistributedSampler",
-    "FeatureNoise",
-    "Fractions",
-    "FromFile",
-    "Index",
-    "LabelClasses",
-    "LabelShards",
-    "Partition",
-    "PowerLawSizes",
-    "Promise",
-    "RandomPartition",
-    "RandomSampling",
-    "RoundRobin",
-    "Samples",
-    "Statement",
-    "fingerprint",
-    "partition_from",
-    "prove",
-    "state",
-]
+from dualml.partition.base import PARTITIONS as PARTITIONS
+from dualml.partition.base import Index as Index
+from dualml.partition.base import Partition as Partition
+from dualml.partition.base import Promise as Promise
+from dualml.partition.base import Samples as Samples
+from dualml.partition.bootstrap import Bootstrap as Bootstrap
+from dualml.partition.contiguous import Contiguous as Contiguous
+from dualml.partition.dirichlet_labels import DirichletLabels as DirichletLabels
+from dualml.partition.dirichlet_sizes import DirichletSizes as DirichletSizes
+from dualml.partition.distributed_sampler import DistributedSampler as DistributedSampler
+from dualml.partition.feature_noise import FeatureNoise as FeatureNoise
+from dualml.partition.fractions import Fractions as Fractions
+from dualml.partition.from_file import FromFile as FromFile
+from dualml.partition.label_classes import LabelClasses as LabelClasses
+from dualml.partition.label_shards import LabelShards as LabelShards
+from dualml.partition.power_law_sizes import PowerLawSizes as PowerLawSizes
+from dualml.partition.random_partition import RandomPartition as RandomPartition
+from dualml.partition.random_sampling import RandomSampling as RandomSampling
+from dualml.partition.round_robin import RoundRobin as RoundRobin
+from dualml.partition.statement import Statement as Statement
+from dualml.partition.statement import fingerprint as fingerprint
+from dualml.partition.statement import prove as prove
+from dualml.partition.statement import state as state
 
 
 def partition_from(spec: Mapping[str, Any]) -> Partition:
