@@ -81,3 +81,16 @@ class Registry(Mapping[str, T], Generic[T]):
         self._complete = True  # a file may look up others while it is imported
         for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
             importlib.import_module(f"{self.package}.{module.name}")
+
+
+class Kinds(Registry[type[T]]):
+    """Of classes, each of which has its name as its attribute ``name``."""
+
+    def register(self, name: str, place: int = 1000) -> Callable[[type[T]], type[T]]:
+        keep = super().register(name, place)
+
+        def named(kind: type[T]) -> type[T]:
+            kind.name = name  # type: ignore[attr-defined]
+            return keep(kind)
+
+        return named

@@ -21,14 +21,13 @@ class AllGather(Strategy):
     vector as one message to every other rank.
     """
 
-    name: ClassVar[str] = "all_gather"
-    closed: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = (
         r"m = n - 1",
         r"b = (n-1) S",
         r"T = (n-1) ( \alpha + S \beta )",
     )
     uses: ClassVar[tuple[str, ...]] = ("all_gather",)
+    counted: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         total, *others = comm.all_gather(x)

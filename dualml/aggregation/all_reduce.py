@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
-from dualml.aggregation.ring import Ring
-from dualml.aggregation.schedule import Schedule
 from dualml.communicator.base import Communicator
 
 
@@ -20,12 +18,9 @@ class AllReduce(Strategy):
     2 (n − 1) / n · S (Patarasuk & Yuan 2009, theorem 1).
     """
 
-    name: ClassVar[str] = "all_reduce"
     textbook: ClassVar[str] = "ring"
     uses: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    counted: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         return comm.all_reduce(x, inplace=True)
-
-    def schedule(self, n: int) -> Schedule:
-        return Ring().schedule(n)

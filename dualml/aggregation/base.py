@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dualml.aggregation.schedule import Schedule
 from dualml.aggregation.stages import Stage, stages_of
 from dualml.communicator.base import Communicator
-from dualml.registry import Registry
+from dualml.registry import Kinds
 
 Tensor = Any
 
@@ -22,20 +22,17 @@ class Strategy(ABC):
         name: the word in an experiment file.
         exact: every rank ends with the sum, but for rounding.
         uses: primitives of the communicator it is made of.
-        counted: its messages are made here, one by one; otherwise a native collective makes them,
-            and `schedule` is the textbook's for that collective.
+        counted: its messages are made here, one by one; otherwise a native collective makes them.
         formulas: messages m and bytes b that the busiest rank sends, and the time T of the critical
             path, in LaTeX with n ranks, S bytes, α and β.
-        closed: whether `stages` and `busiest` are closed forms, and so cheap for any n.
         textbook: the strategy whose messages a native collective is taken to send.
     """
 
     name: ClassVar[str]
     exact: ClassVar[bool] = True
-    uses: ClassVar[tuple[str, ...]]
-    counted: ClassVar[bool] = False
+    uses: ClassVar[tuple[str, ...]] = ("exchange",)
+    counted: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = ()
-    closed: ClassVar[bool] = False
     textbook: ClassVar[str] = ""
 
     @abstractmethod
@@ -45,9 +42,14 @@ class Strategy(ABC):
         ``x`` is given away: it may be overwritten and returned.
         """
 
-    @abstractmethod
     def schedule(self, n: int) -> Schedule:
-        """Who sends what to whom among n ranks."""
+        """Who sends what to whom among n ranks; of a native collective as its textbook says."""
+        return STRATEGIES[self.textbook]().schedule(n)
+
+    @classmethod
+    def closed(cls) -> bool:
+        """Whether `stages` and `busiest` are closed forms, and so cheap for any n."""
+        return cls.stages is not Strategy.stages
 
     def stages(self, n: int, length: int) -> list[Stage]:
         """The steps of one aggregation of ``length`` elements, alike ones together; n ≥ 2."""
@@ -60,7 +62,7 @@ class Strategy(ABC):
         return max(moved, key=lambda pair: (pair[1], pair[0]))
 
 
-STRATEGIES: Registry[type[Strategy]] = Registry("strategy", "dualml.aggregation")
+STRATEGIES: Kinds[Strategy] = Kinds("strategy", "dualml.aggregation")
 
 
 def execute(schedule: Schedule, comm: Communicator, x: Tensor) -> Tensor:

@@ -25,15 +25,11 @@ class HalvingDoubling(Strategy):
     Source: Thakur, Rabenseifner & Gropp 2005, section 4.5.
     """
 
-    name: ClassVar[str] = "halving_doubling"
-    closed: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = (
         r"m = 2 \log_2 n",
         r"b = 2 \frac{n-1}{n} S",
         r"T = 2 \log_2 n \, \alpha + 2 \frac{n-1}{n} S \beta",
     )
-    uses: ClassVar[tuple[str, ...]] = ("exchange",)
-    counted: ClassVar[bool] = True
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         return execute(self.schedule(comm.size), comm, x)

@@ -24,16 +24,12 @@ class Neighbour(Strategy):
     NeurIPS, algorithm 1 (D-PSGD).
     """
 
-    name: ClassVar[str] = "neighbour"
-    closed: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = (
         r"m = 2",
         r"b = 2 S",
         r"T = 2 ( \alpha + S \beta )",
     )
     exact: ClassVar[bool] = False
-    uses: ClassVar[tuple[str, ...]] = ("exchange",)
-    counted: ClassVar[bool] = True
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         n = comm.size

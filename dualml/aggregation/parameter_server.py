@@ -23,14 +23,13 @@ class ParameterServer(Strategy):
     with one server and the consistency model "sequential".
     """
 
-    name: ClassVar[str] = "parameter_server"
-    closed: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = (
         r"m = n - 1",
         r"b = (n-1) S",
         r"T = 2 (n-1) ( \alpha + S \beta )",
     )
     uses: ClassVar[tuple[str, ...]] = ("gather", "broadcast")
+    counted: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         parts = comm.gather(x, root=0)

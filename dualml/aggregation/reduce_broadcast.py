@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
-from dualml.aggregation.schedule import Schedule
-from dualml.aggregation.tree import down, up
 from dualml.communicator.base import Communicator
 
 
@@ -19,13 +17,10 @@ class ReduceBroadcast(Strategy):
     The schedule shown is that of two binomial trees.
     """
 
-    name: ClassVar[str] = "reduce_broadcast"
     textbook: ClassVar[str] = "tree"
     uses: ClassVar[tuple[str, ...]] = ("reduce", "broadcast")
+    counted: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         total = comm.reduce(x, root=0)
         return comm.broadcast(x if total is None else total, root=0, inplace=True)
-
-    def schedule(self, n: int) -> Schedule:
-        return Schedule(n, 1, tuple(up(n) + down(n)))

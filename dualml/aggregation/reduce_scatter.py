@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
-from dualml.aggregation.ring import Ring
-from dualml.aggregation.schedule import Schedule
 from dualml.communicator.base import Communicator
 
 
@@ -22,9 +20,9 @@ class ReduceScatterAllGather(Strategy):
     Models", section 7.1.
     """
 
-    name: ClassVar[str] = "reduce_scatter_all_gather"
     textbook: ClassVar[str] = "ring"
     uses: ClassVar[tuple[str, ...]] = ("reduce_scatter", "all_gather")
+    counted: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         even = len(x) - len(x) % comm.size
@@ -36,6 +34,3 @@ class ReduceScatterAllGather(Strategy):
             for r, part in enumerate(comm.all_gather(mine)):
                 x = comm.write(x, r * (even // comm.size), part, "put")
         return x
-
-    def schedule(self, n: int) -> Schedule:
-        return Ring().schedule(n)

@@ -25,15 +25,11 @@ class Ring(Strategy):
     Workstations", J. Parallel Distrib. Comput. 69(2).
     """
 
-    name: ClassVar[str] = "ring"
-    closed: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = (
         r"m = 2 (n-1)",
         r"b = 2 \frac{n-1}{n} S",
         r"T = 2 (n-1) \alpha + 2 \frac{n-1}{n} S \beta",
     )
-    uses: ClassVar[tuple[str, ...]] = ("exchange",)
-    counted: ClassVar[bool] = True
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         return execute(self.schedule(comm.size), comm, x)

@@ -7,7 +7,6 @@ own (``put``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,14 +48,15 @@ class Schedule:
 
     def sent(self, rank: int, length: int) -> tuple[int, int]:
         """Messages and elements that ``rank`` sends for a vector of ``length``."""
-        return self._moved([t for s in self.steps for t in s if t.source == rank], length)
+        return self._moved("source", rank, length)
 
     def received(self, rank: int, length: int) -> tuple[int, int]:
         """Messages and elements that ``rank`` receives."""
-        return self._moved([t for s in self.steps for t in s if t.target == rank], length)
+        return self._moved("target", rank, length)
 
-    def _moved(self, mine: Sequence[Transfer], length: int) -> tuple[int, int]:
-        return len(mine), sum(b - a for a, b in (self.span(t, length) for t in mine))
+    def _moved(self, side: str, rank: int, length: int) -> tuple[int, int]:
+        chosen = [t for step in self.steps for t in step if getattr(t, side) == rank]
+        return len(chosen), sum(b - a for a, b in (self.span(t, length) for t in chosen))
 
     def span(self, t: Transfer, length: int) -> tuple[int, int]:
         """First element of a message's chunks, and the one after the last."""
@@ -87,20 +87,3 @@ class Schedule:
             + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
             for rank, row in enumerate(cells)
         )
-
-    def check(self) -> None:
-        """Raises `ValueError` for a message that cannot be: a rank or chunk that does not exist, a
-        rank that sends to itself, or a chunk that two ranks put into one place in one step."""
-        for number, step in enumerate(self.steps, start=1):
-            places = [
-                (t.target, chunk)
-                for t in step
-                if t.then == "put"
-                for chunk in range(t.first, t.last + 1)
-            ]
-            for t in step:
-                ranks = 0 <= t.source < self.ranks and 0 <= t.target < self.ranks
-                if not ranks or t.source == t.target or not 0 <= t.first <= t.last < self.chunks:
-                    raise ValueError(f"step {number}: {t} cannot be in {self.ranks} ranks")
-            if len(set(places)) != len(places):
-                raise ValueError(f"step {number}: two chunks are put into one place")

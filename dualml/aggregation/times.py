@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 PARTS = ("begin", "arrive", "end", "done")
 
 
-@dataclass
 class Times:
     """Moments of every update of one rank, in seconds of the machine's monotonic clock.
 
@@ -20,21 +18,17 @@ class Times:
     is the same for all processes of one machine, so the moments of its ranks can be compared.
     """
 
-    begin: list[float] = field(default_factory=list)
-    arrive: list[float] = field(default_factory=list)
-    end: list[float] = field(default_factory=list)
-    done: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.rows: list[tuple[float, float, float, float]] = []
 
     def add(self, begin: float, arrive: float, end: float, done: float) -> None:
-        for part, moment in zip(PARTS, (begin, arrive, end, done), strict=True):
-            getattr(self, part).append(moment)
+        self.rows.append((begin, arrive, end, done))
 
     def clear(self) -> None:
-        for part in PARTS:
-            getattr(self, part).clear()
+        self.rows.clear()
 
     def columns(self) -> dict[str, list[float]]:
-        return {part: getattr(self, part) for part in PARTS}
+        return {part: [row[i] for row in self.rows] for i, part in enumerate(PARTS)}
 
 
 def split(
@@ -50,28 +44,27 @@ def split(
         ranks: times of each rank, equally many updates.
         peers: rank → ranks it waits for, itself among them; all by default.
     """
-    told: list[dict[str, float]] = []
+    means: list[dict[str, float]] = []
     if not ranks or not len(ranks[0]["begin"]):
-        return told
+        return means
     arrive = np.array([r["arrive"] for r in ranks])
     for number, r in enumerate(ranks):
-        mine = list(range(len(ranks))) if peers is None else list(peers[number])
-        ready = np.clip(arrive[mine].max(axis=0), r["arrive"], r["end"])
+        awaited = slice(None) if peers is None else list(peers[number])
+        ready = np.clip(arrive[awaited].max(axis=0), r["arrive"], r["end"])
         total = r["done"] - r["begin"]
-        told.append(
-            {
-                "compute_s": float(np.mean(total - (r["end"] - r["arrive"]))),
-                "update_s": float(np.mean(r["done"] - r["end"])),
-                "wait_s": float(np.mean(ready - r["arrive"])),
-                "transfer_s": float(np.mean(r["end"] - ready)),
-                "step_s": float(np.mean(total)),
-            }
-        )
-    return told
+        spans = {
+            "compute_s": total - (r["end"] - r["arrive"]),
+            "update_s": r["done"] - r["end"],
+            "wait_s": ready - r["arrive"],
+            "transfer_s": r["end"] - ready,
+            "step_s": total,
+        }
+        means.append({part: float(np.mean(span)) for part, span in spans.items()})
+    return means
 
 
-def share(told: Sequence[dict[str, Any]]) -> float | None:
-    """Waiting and transferring as a share of all ranks' time."""
-    total = sum(t["step_s"] for t in told)
-    busy = sum(t["wait_s"] + t["transfer_s"] for t in told)
+def share(ranks: Sequence[Mapping[str, Any]]) -> float | None:
+    """Waiting and transferring as a share of all ranks' time, from what `split` returns."""
+    total = sum(r["step_s"] for r in ranks)
+    busy = sum(r["wait_s"] + r["transfer_s"] for r in ranks)
     return busy / total if total else None

@@ -40,15 +40,11 @@ class Tree(Strategy):
     in MPICH", Int. J. High Perform. Comput. Appl. 19(1), sections 4.2 and 4.4.
     """
 
-    name: ClassVar[str] = "tree"
-    closed: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = (
         r"m = \lceil \log_2 n \rceil",
         r"b = \lceil \log_2 n \rceil S",
         r"T = 2 \lceil \log_2 n \rceil ( \alpha + S \beta )",
     )
-    uses: ClassVar[tuple[str, ...]] = ("exchange",)
-    counted: ClassVar[bool] = True
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         return execute(self.schedule(comm.size), comm, x)

@@ -20,7 +20,6 @@ from dualml.backend.info import BackendInfo as BackendInfo
 from dualml.backend.info import backends as backends
 from dualml.backend.info import choose as choose
 from dualml.backend.pieces import Pieces as Pieces
-from dualml.backend.pieces import Summing as Summing
 from dualml.backend.recipe import Array as Array
 from dualml.backend.recipe import Recipe as Recipe
 from dualml.backend.stage import Segment as Segment

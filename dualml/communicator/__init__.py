@@ -1,13 +1,10 @@
 """How ranks talk: one semantics, executed by threads (NumPy), torch.distributed and MindSpore."""
 
 from dualml.communicator.base import Communicator as Communicator
-from dualml.communicator.board import Board as Board
 from dualml.communicator.board import FileBoard as FileBoard
 from dualml.communicator.board import MemoryBoard as MemoryBoard
 from dualml.communicator.how import DTYPES as DTYPES
 from dualml.communicator.how import OPS as OPS
 from dualml.communicator.how import PRIMITIVES as PRIMITIVES
 from dualml.communicator.how import How as How
-from dualml.communicator.pending import Pending as Pending
 from dualml.communicator.place import Place as Place
-from dualml.communicator.traffic import Traffic as Traffic

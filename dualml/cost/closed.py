@@ -102,7 +102,7 @@ def _strategy(name: str) -> Strategy:
 
 def closed(name: str) -> bool:
     """Whether there is a closed form, and so a price for any number of ranks."""
-    return _strategy(name).closed
+    return _strategy(name).closed()
 
 
 def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> Cost:

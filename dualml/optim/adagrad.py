@@ -26,7 +26,6 @@ class Adagrad(Rule):
     Source: Duchi, Hazan & Singer 2011, "Adaptive Subgradient Methods", Figure 1 (diagonal).
     """
 
-    name = "adagrad"
     variants: ClassVar[Variants] = {
         "adagrad": {"lr": 0.05, "eps": 1e-3},
         "adagrad-all": {

@@ -30,7 +30,6 @@ class Adam(Rule):
     Source: Kingma & Ba 2015, "Adam: A Method for Stochastic Optimization", Algorithm 1.
     """
 
-    name = "adam"
     variants: ClassVar[Variants] = {
         "adam": {"lr": 0.01},
         "adam-eps": {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3},

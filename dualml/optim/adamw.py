@@ -25,7 +25,6 @@ class AdamW(Adam):
     Source: Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2.
     """
 
-    name = "adamw"
     variants: ClassVar[Variants] = {
         "adamw": {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1},
         "adamw-biased": {

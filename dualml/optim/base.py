@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError, nearest
-from dualml.registry import Registry, source_of
+from dualml.registry import Kinds, source_of
 
 Array = NDArray[np.float64]
 Params = dict[str, Array]
@@ -128,7 +128,7 @@ class Rule:
 GRADIENT = r"g_t = \frac{1}{B} \sum_{i \in B_t} \nabla \ell_i ( \theta_{t-1} )"
 DECAYED = GRADIENT + r" + \lambda \, \theta_{t-1}"
 
-RULES: Registry[type[Rule]] = Registry("optimizer", "dualml.optim")
+RULES: Kinds[Rule] = Kinds("optimizer", "dualml.optim")
 
 
 def rule_from(spec: Mapping[str, Any]) -> Rule:

@@ -28,7 +28,6 @@ class GD(Rule):
     Source: Cauchy 1847; Nocedal & Wright, *Numerical Optimization*, ch. 3.
     """
 
-    name = "gd"
     variants: ClassVar[Variants] = {"gd": {"lr": 0.05}}
 
     def formulas(self) -> list[str]:

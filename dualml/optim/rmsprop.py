@@ -29,7 +29,6 @@ class RMSprop(Rule):
     Source: Tieleman & Hinton 2012, *Lecture 6.5*; Graves 2013, "Generating Sequences …".
     """
 
-    name = "rmsprop"
     variants: ClassVar[Variants] = {
         "rmsprop": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3},
         "rmsprop-momentum": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3, "momentum": 0.8},

@@ -30,7 +30,6 @@ class SGD(Rule):
     Source: Robbins & Monro 1951; Polyak 1964; Sutskever et al. 2013, eqs. 1–4.
     """
 
-    name = "sgd"
     variants: ClassVar[Variants] = {
         "sgd": {"lr": 0.05},
         "sgd-decay": {"lr": 0.05, "weight_decay": 0.1},

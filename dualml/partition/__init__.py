@@ -10,7 +10,6 @@ from dualml.errors import UserError, nearest
 from dualml.partition.base import PARTITIONS as PARTITIONS
 from dualml.partition.base import Index as Index
 from dualml.partition.base import Partition as Partition
-from dualml.partition.base import Promise as Promise
 from dualml.partition.base import Samples as Samples
 from dualml.partition.bootstrap import Bootstrap as Bootstrap
 from dualml.partition.contiguous import Contiguous as Contiguous

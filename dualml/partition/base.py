@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.registry import Registry
+from dualml.registry import Kinds
 from dualml.seeds import generator
 
 Index = NDArray[np.int64]
@@ -161,4 +161,4 @@ def rounded(shares: NDArray[np.float64], n: int) -> list[int]:
     return [int(s) for s in sizes]
 
 
-PARTITIONS: Registry[type[Partition]] = Registry("partition", "dualml.partition")
+PARTITIONS: Kinds[Partition] = Kinds("partition", "dualml.partition")

@@ -25,8 +25,6 @@ class Bootstrap(Partition):
     Breiman 1996, "Bagging Predictors", Machine Learning 24.
     """
 
-    name = "bootstrap"
-
     whole: bool = False
 
     def sizes(self, n: int, ranks: int) -> list[int]:

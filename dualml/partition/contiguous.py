@@ -20,8 +20,6 @@ class Contiguous(Partition):
     Source: block distribution, e.g. Foster 1995, "Designing and Building Parallel Programs", §2.2.
     """
 
-    name = "contiguous"
-
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
         return cut(np.arange(n), parts_of(n, ranks))

@@ -24,7 +24,6 @@ class DirichletLabels(Drawn):
     Federated Visual Classification", arXiv:1909.06335.
     """
 
-    name = "dirichlet_labels"
     needs_labels: ClassVar[bool] = True
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:

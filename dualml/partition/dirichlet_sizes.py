@@ -21,8 +21,6 @@ class DirichletSizes(Drawn):
     §4.3 (quantity skew).
     """
 
-    name = "dirichlet_sizes"
-
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
 

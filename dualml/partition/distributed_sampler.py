@@ -34,7 +34,6 @@ class DistributedSampler(Partition):
     Source: torch/utils/data/distributed.py.
     """
 
-    name = "distributed_sampler"
     redeals: ClassVar[bool] = True
 
     drop_last: bool = False

@@ -30,7 +30,6 @@ class FeatureNoise(RandomPartition):
     §4.2 (noise-based feature imbalance; there σ is the variance).
     """
 
-    name = "feature_noise"
     changes_features: ClassVar[bool] = True
 
     sigma: float = 0.5

@@ -34,8 +34,6 @@ class Fractions(Partition):
     are rounded down instead.
     """
 
-    name = "fractions"
-
     fractions: tuple[float, ...]
 
     def __post_init__(self) -> None:

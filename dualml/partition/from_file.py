@@ -28,7 +28,6 @@ class FromFile(Partition):
         path: of the file; relative to the working directory.
     """
 
-    name = "file"
     needs_labels: ClassVar[bool] = True
 
     path: str

@@ -29,7 +29,6 @@ class LabelClasses(Partition):
     §4.1 (quantity-based label imbalance, #C = k); there labels are drawn, here they go round.
     """
 
-    name = "label_classes"
     needs_labels: ClassVar[bool] = True
 
     classes: int = 2

@@ -26,7 +26,6 @@ class LabelShards(Partition):
     Decentralized Data", AISTATS, §3 ("pathological non-IID").
     """
 
-    name = "label_shards"
     needs_labels: ClassVar[bool] = True
 
     shards: int = 2

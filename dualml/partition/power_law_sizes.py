@@ -34,8 +34,6 @@ class PowerLawSizes(Partition):
     (samples per device by a power law).
     """
 
-    name = "power_law_sizes"
-
     exponent: float = 1.0
 
     def __post_init__(self) -> None:

@@ -22,8 +22,6 @@ class RandomPartition(Partition):
     distributed stochastic gradient descent with shuffling", Neurocomputing 337 (local shuffling).
     """
 
-    name = "random_partition"
-
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
         return cut(draw.permutation(n), parts_of(n, ranks))

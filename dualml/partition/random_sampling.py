@@ -26,7 +26,6 @@ class RandomSampling(Partition):
     "Convergence analysis of distributed stochastic gradient descent with shuffling".
     """
 
-    name = "random_sampling"
     redeals: ClassVar[bool] = True
 
     replacement: bool = True

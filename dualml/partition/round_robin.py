@@ -18,8 +18,6 @@ class RoundRobin(Partition):
     Source: cyclic distribution, e.g. Foster 1995, "Designing and Building Parallel Programs", §2.2.
     """
 
-    name = "round_robin"
-
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         return [np.arange(rank, count(samples), ranks, dtype=np.int64) for rank in range(ranks)]
 

@@ -40,6 +40,24 @@ def carried_out(schedule: Schedule, vectors: np.ndarray) -> np.ndarray:
     return state
 
 
+def check(schedule: Schedule) -> None:
+    """Raises `ValueError` for a message that cannot be: a rank or chunk that does not exist, a
+    rank that sends to itself, or a chunk that two ranks put into one place in one step."""
+    for number, step in enumerate(schedule.steps, start=1):
+        places = [
+            (t.target, chunk)
+            for t in step
+            if t.then == "put"
+            for chunk in range(t.first, t.last + 1)
+        ]
+        for t in step:
+            ranks = 0 <= t.source < schedule.ranks and 0 <= t.target < schedule.ranks
+            if not ranks or t.source == t.target or not 0 <= t.first <= t.last < schedule.chunks:
+                raise ValueError(f"step {number}: {t} cannot be in {schedule.ranks} ranks")
+        if len(set(places)) != len(places):
+            raise ValueError(f"step {number}: two chunks are put into one place")
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     name=st.sampled_from([n for n, k in STRATEGIES.items() if k.exact]),
@@ -48,7 +66,7 @@ def carried_out(schedule: Schedule, vectors: np.ndarray) -> np.ndarray:
 )
 def test_every_schedule_leaves_the_sum_on_every_rank(name: str, n: int, length: int) -> None:
     schedule = strategy(name).schedule(n)
-    schedule.check()
+    check(schedule)
     vectors = np.arange(n * length, dtype=float).reshape(n, length)
     state = carried_out(schedule, vectors)
     if name == "all_gather":  # its one step is shown as messages of the vectors themselves
@@ -110,13 +128,13 @@ def test_the_grid_says_who_sends_what_to_whom() -> None:
 ])  # fmt: skip
 def test_impossible_messages_are_refused(wrong: Transfer) -> None:
     with pytest.raises(ValueError, match="step 1"):
-        Schedule(2, 1, ((wrong,),)).check()
+        check(Schedule(2, 1, ((wrong,),)))
 
 
 def test_two_chunks_in_one_place_are_refused() -> None:
     step = (Transfer(0, 2, 0, 0, "put"), Transfer(1, 2, 0, 0, "put"))
     with pytest.raises(ValueError, match="one place"):
-        Schedule(3, 1, (step,)).check()
+        check(Schedule(3, 1, (step,)))
 
 
 def test_an_unknown_strategy_names_the_nearest() -> None:
