@@ -24,7 +24,7 @@ from ranks import on_ranks, slowest
 from timing import Ratio, Row, Times, row
 
 from dualml.split import schedules
-from dualml.split.bubble import bubble, replayed
+from dualml.split.measured import bubble, replayed
 from dualml.split.timeline import COLUMNS
 
 SIZE, BATCH, UPDATES = 2, 256, 4

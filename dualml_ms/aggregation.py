@@ -88,7 +88,7 @@ class FlatAssign(nn.Cell):
 
 
 class MindSporePieces:
-    """See `dualml.backend.pieces.Pieces`."""
+    """See `dualml.backend.ability.Pieces`."""
 
     def __init__(self, training: MindSporeTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout

@@ -79,7 +79,7 @@ class Update(nn.Cell):
 
 
 class MindSporeNative(MindSporePieces):
-    """`nn.DistributedGradReducer`; see `dualml.backend.pieces.Summing`.
+    """`nn.DistributedGradReducer`; see `dualml.backend.ability.Summing`.
 
     It reduces every parameter by itself, so every parameter is a bucket here; the gradients, and
     they alone, are handed out in the shapes of the parameters. A rank with several chunks adds up

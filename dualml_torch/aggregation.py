@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 class TorchPieces:
-    """See `dualml.backend.pieces.Pieces`."""
+    """See `dualml.backend.ability.Pieces`."""
 
     def __init__(self, training: TorchTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout

@@ -19,7 +19,7 @@ from dualml_torch.training import TorchTraining
 
 
 class TorchNative(TorchPieces):
-    """`DistributedDataParallel` around the network; see `dualml.backend.pieces.Summing`.
+    """`DistributedDataParallel` around the network; see `dualml.backend.ability.Summing`.
 
     Its gradients are used where it leaves them: every parameter is a bucket here, whatever buckets
     it sends. All ranks make it at the same time: it compares their models first.

@@ -15,7 +15,7 @@ from dualml_torch.training import TorchTraining
 
 
 class TorchOverlap(TorchPieces):
-    """See `dualml.backend.pieces.Summing`.
+    """See `dualml.backend.ability.Summing`.
 
     A bucket is sent as soon as its gradients are final: in the last chunk of the batch. The last
     bucket, whose gradients are there first, is the first to be sent, and none before those behind

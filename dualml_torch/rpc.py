@@ -29,7 +29,7 @@ import torch.distributed.rpc as rpc
 from dualml.aggregation.slow import Slow
 from dualml.backend import Array, Arrays, Backend, Recipe, Trace, batch_digest
 from dualml.communicator.parts import parts_of
-from dualml.split.gather import share
+from dualml.split.pieces import share
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import SplitModel
 from dualml.split.timeline import Timeline

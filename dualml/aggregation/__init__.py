@@ -6,8 +6,8 @@ from dualml.aggregation.base import STRATEGIES as STRATEGIES
 from dualml.aggregation.base import Strategy as Strategy
 from dualml.aggregation.ring import Ring as Ring
 from dualml.aggregation.schedule import Schedule as Schedule
+from dualml.aggregation.schedule import Stage as Stage
 from dualml.aggregation.schedule import Transfer as Transfer
-from dualml.aggregation.stages import Stage as Stage
 
 #: The server that nobody waits for: no way of adding up, see `dualml.aggregation.asynchronous`.
 ASYNCHRONOUS = "parameter_server_async"

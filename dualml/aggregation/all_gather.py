@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
-from dualml.aggregation.schedule import Schedule, Transfer
-from dualml.aggregation.stages import Stage
+from dualml.aggregation.schedule import Schedule, Stage, Transfer
 from dualml.communicator.base import Communicator
 
 

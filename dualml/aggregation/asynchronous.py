@@ -13,7 +13,7 @@ from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.parameter_server import ParameterServer
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import Array, Arrays, Trace
-from dualml.backend.pieces import Tensor
+from dualml.backend.ability import Tensor
 from dualml.errors import CommunicationError
 from dualml.seeds import generator
 

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dualml.aggregation.schedule import Schedule
-from dualml.aggregation.stages import Stage, stages_of
+from dualml.aggregation.schedule import Schedule, Stage, stages_of
 from dualml.communicator.base import Communicator
 from dualml.registry import Kinds
 

@@ -12,7 +12,7 @@ import numpy as np
 from dualml.aggregation.all_reduce import AllReduce
 from dualml.aggregation.parallel import DataParallel
 from dualml.backend import Array, Arrays, Trace
-from dualml.backend.pieces import Tensor
+from dualml.backend.ability import Tensor
 
 
 class LocalSGD(DataParallel):

@@ -11,11 +11,11 @@ from dualml.aggregation.base import Strategy
 from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import Array, Arrays, Backend, Training
-from dualml.backend.pieces import Summing, Tensor
+from dualml.backend.ability import Summing, Tensor
 
 
 class Summed(DataParallel):
-    """The pieces add up; see `dualml.backend.pieces.Summing`.
+    """The pieces add up; see `dualml.backend.ability.Summing`.
 
     What is waited for and transferred before the last gradient is there counts as computing: nobody
     outside the framework could tell them apart. A rank that is slow at computing sleeps between its

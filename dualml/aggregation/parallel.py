@@ -19,7 +19,7 @@ from dualml.aggregation.settings import Aggregation
 from dualml.aggregation.slow import Slow, pause
 from dualml.aggregation.times import Times
 from dualml.backend import Array, Arrays, Backend, Observable, Trace, Training
-from dualml.backend.pieces import Pieces, Tensor
+from dualml.backend.ability import Pieces, Tensor
 from dualml.communicator import Communicator
 from dualml.communicator.parts import start_of
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Literal
 
-from dualml.backend.base import Backend
+from dualml.backend.training import Backend
 from dualml.errors import UserError, nearest
 
 GROUP = "dualml.backends"

@@ -1,17 +1,17 @@
-"""What every training can do: the part of the boundary that no framework can leave out."""
+"""What every backend and every training can do: what no framework can leave out of the boundary."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dualml.backend.ability import Able
-from dualml.backend.recipe import Array
+from dualml.backend.recipe import Array, Recipe
 
 Arrays = dict[str, Array]
 
@@ -96,3 +96,33 @@ def batch_digest(x: Array, y: Array) -> str:
     digest = hashlib.sha256(np.ascontiguousarray(x, np.float32).data)
     digest.update(np.ascontiguousarray(y, np.int64).data)
     return digest.hexdigest()
+
+
+class Backend(Able, ABC):
+    """What every backend can do; made by `BackendInfo.create` from a device and a number of
+    threads, in the worker process alone.
+
+    Attributes:
+        name: as in its `BackendInfo`.
+        dtype: of the numbers it computes with, ``float32`` or ``float64``.
+    """
+
+    name: str
+    dtype: str
+
+    @abstractmethod
+    def environment(self) -> dict[str, str]:
+        """Versions, device, threads and determinism settings, as recorded in the run folder."""
+
+    @abstractmethod
+    def training(self, recipe: Recipe) -> Training:
+        """Put everything a trial needs on the device."""
+
+    @abstractmethod
+    def read(self, losses: Sequence[Any]) -> Array:
+        """Lazy losses of `Training.step` → float64 array; the only synchronisation of a training
+        loop."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for the device; called before every reading of the clock."""

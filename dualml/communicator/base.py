@@ -17,10 +17,14 @@ from typing import Any
 
 from dualml.communicator.board import exchange_notes
 from dualml.communicator.engine import Engine
-from dualml.communicator.how import DTYPES, OPS, Tensor
+from dualml.communicator.how import DTYPES, OPS, Done, Finish, Tensor
 from dualml.communicator.parts import start_of
-from dualml.communicator.pending import Done, Finish
 from dualml.errors import CommunicationError
+
+
+def added(op: str) -> str:
+    """What is done to two tensors: a mean is a sum, divided at the end."""
+    return "sum" if op == "mean" else op
 
 
 class Communicator(Engine):
@@ -50,40 +54,33 @@ class Communicator(Engine):
             inplace: ``x`` may be overwritten.
         """
         self._enter("all_reduce", x, op)
-        inner = "sum" if op == "mean" else op
-        if self.how("all_reduce", self.dtype(x), op).kind == "native":
+        if self._native_here("all_reduce", x, op):
             own = x if inplace else self.copy(x)
-            self._count(x)
             if not wait:
-                return self._under_way("all_reduce", own, lambda y: self._mean(y, op), op=inner)
-            return self._mean(self._run("all_reduce", own, op=inner), op)
-        total = self._fold(self._all_gather(x), inner)
-        total = self._mean(total, op)
+                return self._under_way("all_reduce", own, lambda y: self._mean(y, op), op=added(op))
+            return self._mean(self._run("all_reduce", own, op=added(op)), op)
+        total = self._fold(self._all_gather(x), op)
         return total if wait else Done(total)
 
     def reduce(self, x: Tensor, root: int = 0, op: str = "sum") -> Tensor | None:
         """The reduction of ``x`` over all ranks on rank ``root``, None elsewhere."""
         self._enter("reduce", x, op, root)
-        inner = "sum" if op == "mean" else op
-        if self.how("reduce", self.dtype(x), op).kind == "native":
-            self._count(x)
-            total = self._run("reduce", self.copy(x), op=inner, root=root)
+        if self._native_here("reduce", x, op):
+            total = self._run("reduce", self.copy(x), op=added(op), root=root)
             return self._mean(total, op) if self.rank == root else None
         parts = self._gather(x, root)
-        return None if parts is None else self._mean(self._fold(parts, inner), op)
+        return None if parts is None else self._fold(parts, op)
 
     def broadcast(self, x: Tensor, root: int = 0, *, inplace: bool = False) -> Tensor:
         """``x`` of rank ``root``; elsewhere ``x`` only tells shape and type."""
         self._enter("broadcast", x, root=root)
         own = x if inplace else self.copy(x)
-        if self.how("broadcast", self.dtype(x)).kind == "native":
-            self._count(x if self.rank == root else None)
+        if self._native_here("broadcast", x, counted=self.rank == root):
             return self._run("broadcast", own, root=root)
-        others = [r for r in range(self.size) if r != root]
-        if self.rank == root:
-            self._send_receive(dict.fromkeys(others, own), {})
-            return own
-        return self._send_receive({}, {root: own})[root]
+        if self.rank != root:
+            return self._send_receive({}, {root: own})[root]
+        self._send_receive(dict.fromkeys(self._others(), own), {})
+        return own
 
     def gather(self, x: Tensor, root: int = 0) -> list[Tensor] | None:
         """Every rank's ``x`` on rank ``root``, None elsewhere."""
@@ -93,11 +90,11 @@ class Communicator(Engine):
     def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
         """Every rank's ``x`` on every rank; a `Pending` with ``wait=False``."""
         self._enter("all_gather", x)
-        if not wait and self.how("all_gather", self.dtype(x)).kind == "native":
-            self._count(x)
+        if wait:
+            return self._all_gather(x)
+        if self._native_here("all_gather", x):
             return self._under_way("all_gather", self.copy(x), lambda parts: parts)
-        parts = self._all_gather(x)
-        return parts if wait else Done(parts)
+        return Done(self._all_gather(x))
 
     def scatter(self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0) -> Tensor:
         """Part r of rank ``root``'s ``parts`` on rank r; all parts have the shape of ``like``.
@@ -106,35 +103,24 @@ class Communicator(Engine):
             parts: n tensors on rank ``root``, ignored elsewhere.
         """
         if self.rank == root and (parts is None or len(parts) != self.size):
-            told = None if parts is None else len(parts)
-            raise CommunicationError(f"scatter over {self.size} ranks needs as many parts: {told}")
+            count = None if parts is None else len(parts)
+            raise CommunicationError(f"scatter over {self.size} ranks needs as many parts: {count}")
         self._enter("scatter", like, root=root)
-        mine = [self.copy(p) for p in parts or ()] if self.rank == root else None
-        if self.how("scatter", self.dtype(like)).kind == "native":
-            for part in mine or ():
-                self._count(part, calls=0)
-            self._count(None)
-            return self._run("scatter", self.empty_like(like), parts=mine, root=root)
-        if mine is not None:
-            self._send_receive({r: mine[r] for r in range(self.size) if r != root}, {})
-            return mine[root]
-        return self._send_receive({}, {root: self.empty_like(like)})[root]
+        own = [self.copy(p) for p in parts or ()] if self.rank == root else None
+        if self._native_here("scatter", like, counted=own or ()):
+            return self._run("scatter", self.empty_like(like), parts=own, root=root)
+        if own is None:
+            return self._send_receive({}, {root: self.empty_like(like)})[root]
+        self._send_receive({r: own[r] for r in self._others()}, {})
+        return own[root]
 
     def reduce_scatter(self, x: Tensor, op: str = "sum") -> Tensor:
         """Part r of the reduction of the 1-D ``x``, on rank r; parts as in `parts_of`."""
         self._enter("reduce_scatter", x, op)
-        inner = "sum" if op == "mean" else op
-        if self.how("reduce_scatter", self.dtype(x), op).kind == "native":
-            self._count(x)
-            return self._mean(self._run("reduce_scatter", self.copy(x), op=inner), op)
+        if self._native_here("reduce_scatter", x, op):
+            return self._mean(self._run("reduce_scatter", self.copy(x), op=added(op)), op)
         whole, ends = self.copy(x), [start_of(len(x), self.size, r) for r in range(self.size + 1)]
-        own = [self.slice(whole, a, b) for a, b in pairwise(ends)]
-        others = [r for r in range(self.size) if r != self.rank]
-        buffers = {r: self.empty_like(own[self.rank]) for r in others}
-        found = self._send_receive({r: own[r] for r in others}, buffers)
-        # In rank order, so that the result does not depend on who computes it.
-        parts = [own[r] if r == self.rank else found[r] for r in range(self.size)]
-        return self._mean(self._fold(parts, inner), op)
+        return self._fold(self._swap([self.slice(whole, a, b) for a, b in pairwise(ends)]), op)
 
     def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Part j of rank i becomes part i of rank j; all parts of all ranks have one shape."""
@@ -143,19 +129,9 @@ class Communicator(Engine):
                 f"all_to_all over {self.size} ranks needs as many parts; received {len(parts)}"
             )
         self._enter("all_to_all", parts[0])
-        if self.how("all_to_all", self.dtype(parts[0])).kind == "native":
-            for part in parts:
-                self._count(part, calls=0)
-            self._count(None)
-            mine = [self.copy(p) for p in parts]
-            found: list[Tensor] = self._run("all_to_all", mine[0], parts=mine)
-            return found
-        others = [r for r in range(self.size) if r != self.rank]
-        got = self._send_receive(
-            {r: self.copy(parts[r]) for r in others},
-            {r: self.empty_like(parts[r]) for r in others},
-        )
-        return [self.copy(parts[r]) if r == self.rank else got[r] for r in range(self.size)]
+        native = self._native_here("all_to_all", parts[0], counted=parts)
+        own = [self.copy(p) for p in parts]
+        return list(self._run("all_to_all", own[0], parts=own)) if native else self._swap(own)
 
     def exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
@@ -230,37 +206,53 @@ class Communicator(Engine):
         wait = self._start(primitive, x, **options)
         return Finish(lambda: self._timed(primitive, wait), then)
 
+    def _native_here(
+        self, primitive: str, x: Tensor, op: str = "sum", counted: bool | Sequence[Tensor] = True
+    ) -> bool:
+        """Whether the framework executes it; such a call is counted with the bytes handed to it.
+
+        Args:
+            counted: whether ``x`` is handed to it, or what is.
+        """
+        if self.how(primitive, self.dtype(x), op).kind != "native":
+            return False
+        handed = [x] * counted if isinstance(counted, bool) else counted
+        self.traffic.calls += 1
+        self.traffic.payload += sum(map(self.nbytes, handed))
+        return True
+
+    def _others(self) -> list[int]:
+        return [r for r in range(self.size) if r != self.rank]
+
+    def _swap(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Part r goes to rank r; what every rank sent to this one, in the order of ranks."""
+        own, others = parts[self.rank], self._others()
+        buffers = {r: self.empty_like(own) for r in others}
+        came = self._send_receive({r: parts[r] for r in others}, buffers)
+        return [own if r == self.rank else came[r] for r in range(self.size)]
+
     def _all_gather(self, x: Tensor) -> list[Tensor]:
-        if self.how("all_gather", self.dtype(x)).kind == "native":
-            self._count(x)
-            found: list[Tensor] = self._run("all_gather", self.copy(x))
-            return found
-        mine = self.copy(x)
-        others = [r for r in range(self.size) if r != self.rank]
-        got = self._send_receive(
-            dict.fromkeys(others, mine), {r: self.empty_like(mine) for r in others}
-        )
-        return [mine if r == self.rank else got[r] for r in range(self.size)]
+        if self._native_here("all_gather", x):
+            return list(self._run("all_gather", self.copy(x)))
+        return self._swap([self.copy(x)] * self.size)
 
     def _gather(self, x: Tensor, root: int) -> list[Tensor] | None:
-        if self.how("gather", self.dtype(x)).kind == "native":
-            self._count(x)
-            found: list[Tensor] | None = self._run("gather", self.copy(x), root=root)
-            return found
-        mine = self.copy(x)
+        if self._native_here("gather", x):
+            parts: list[Tensor] | None = self._run("gather", self.copy(x), root=root)
+            return parts
+        own = self.copy(x)
         if self.rank != root:
-            self._send_receive({root: mine}, {})
+            self._send_receive({root: own}, {})
             return None
-        others = [r for r in range(self.size) if r != root]
-        got = self._send_receive({}, {r: self.empty_like(mine) for r in others})
-        return [mine if r == root else got[r] for r in range(self.size)]
+        came = self._send_receive({}, {r: self.empty_like(own) for r in self._others()})
+        return [own if r == root else came[r] for r in range(self.size)]
 
     def _fold(self, parts: Sequence[Tensor], op: str) -> Tensor:
         """In the order of ranks: every rank rounds alike."""
         total = self.copy(parts[0])
         for part in parts[1:]:
-            total = self.combine(total, part, op)
-        return total
+            total = self.combine(total, part, added(op))
+        return self._mean(total, op)
 
     def _mean(self, total: Tensor, op: str) -> Tensor:
         return self.scale(total, 1 / self.size) if op == "mean" else total
@@ -308,11 +300,11 @@ class Communicator(Engine):
         self._sequence += 1
         group = "-".join(map(str, self.ranks))
         key = f"meet.{self.place.key}.{group}.{self._sequence}"
-        told = exchange_notes(
+        notes = exchange_notes(
             self.place.board, key, self.ranks[self.rank], self.ranks, what, self.place.timeout, what
         )
-        if len(set(told.values())) > 1:
-            listed = "; ".join(f"rank {r}: {note}" for r, note in sorted(told.items()))
+        if len(set(notes.values())) > 1:
+            listed = "; ".join(f"rank {r}: {note}" for r, note in sorted(notes.items()))
             raise CommunicationError(
                 f"the ranks disagree on collective number {self._sequence}: {listed}"
             )

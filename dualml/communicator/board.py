@@ -83,16 +83,16 @@ def exchange_notes(
         CommunicationError: ranks that did not post in time, by number.
     """
     board.post(f"{key}.{rank}", text)
-    found: dict[int, str] = {}
+    notes: dict[int, str] = {}
     end = time.monotonic() + timeout
     pause = POLL_S
     while True:
         for other in ranks:
-            if other not in found and (note := board.read(f"{key}.{other}")) is not None:
-                found[other] = note
-        missing = [other for other in ranks if other not in found]
+            if other not in notes and (note := board.read(f"{key}.{other}")) is not None:
+                notes[other] = note
+        missing = [other for other in ranks if other not in notes]
         if not missing:
-            return found
+            return notes
         if time.monotonic() > end:
             raise CommunicationError(
                 f"rank {rank} waited {timeout:g} s for {what}; missing: "

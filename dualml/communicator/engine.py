@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from dualml.communicator.how import How, Tensor
+from dualml.communicator.how import How, Tensor, Traffic
 from dualml.communicator.place import Place
-from dualml.communicator.traffic import Traffic
 
 
 class Engine(ABC):
@@ -146,10 +145,6 @@ class Engine(ABC):
             return time.perf_counter() - begin
 
         return elapsed
-
-    def _count(self, x: Tensor | None, calls: int = 1) -> None:
-        self.traffic.calls += calls
-        self.traffic.payload += 0 if x is None else self.nbytes(x)
 
     def scratch(self, like: Tensor, key: int = 0) -> Tensor:
         """A buffer like ``like`` that the next call with this key may use again: fresh memory has

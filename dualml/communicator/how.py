@@ -1,9 +1,10 @@
-"""What can be asked of a communicator, and how it says that it does it."""
+"""What can be asked of a communicator, how it does it, what is under way, and what it counts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
 
 Tensor = Any
 Kind = Literal["native", "composed", "unsupported"]
@@ -34,3 +35,61 @@ class How:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}"
+
+
+@dataclass
+class Traffic:
+    """Messages and bytes of one rank since the last `reset`.
+
+    Point-to-point messages are counted as they are made. A native collective is one call whose
+    messages the framework does not show: ``calls`` and ``payload`` (bytes handed to it) are
+    counted, messages and bytes are not.
+
+    Attributes:
+        sent, received: messages.
+        bytes_sent, bytes_received: their bytes.
+        calls: native collectives.
+        payload: bytes handed to native collectives by this rank.
+        seconds: time inside all of them.
+    """
+
+    sent: int = 0
+    received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    calls: int = 0
+    payload: int = 0
+    seconds: float = 0.0
+
+    def reset(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Pending(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> Tensor:
+        """Its result, when it is there."""
+
+
+class Done:
+    """A `Pending` that was finished when it was made."""
+
+    def __init__(self, result: Tensor) -> None:
+        self.result = result
+
+    def wait(self) -> Tensor:
+        return self.result
+
+
+class Finish:
+    """A native collective under way, with what remains to be done to its result."""
+
+    def __init__(self, wait: Callable[[], Tensor], then: Callable[[Tensor], Tensor]) -> None:
+        self._wait, self._then = wait, then
+
+    def wait(self) -> Tensor:
+        return self._then(self._wait())

@@ -15,9 +15,8 @@ from typing import Any
 
 from dualml.cost.link import Link
 from dualml.errors import UserError
-from dualml.split.order import needs
+from dualml.split.order import needs, validate
 from dualml.split.schedule import Action, Grid
-from dualml.split.validate import validate
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dualml.cost import units
 from dualml.cost.link import Link
 from dualml.cost.pipeline import Timeline, message_s, simulate_pipeline
 from dualml.errors import UserError
+from dualml.split.order import validate
 from dualml.split.schedule import Grid
 from dualml.split.schedules import bubble, build, live_bound
-from dualml.split.validate import validate
 
 #: Ranks, and passes of all ranks together, that are laid out.
 MOST_RANKS, MOST_PASSES = 64, 200_000

@@ -31,15 +31,17 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
-from dualml.reference.attention import attention_backward, attention_forward
-from dualml.reference.normalise import norm_backward, norm_forward
 from dualml.reference.sequence import (
+    attention_backward,
+    attention_forward,
     embedding_backward,
     embedding_forward,
     lstm_backward,
     lstm_forward,
     mean_backward,
     mean_forward,
+    norm_backward,
+    norm_forward,
     position_backward,
     position_forward,
     rows_backward,

@@ -13,7 +13,7 @@ from dualml.reference.training import NumpyTraining
 
 
 class NumpyPieces:
-    """See `dualml.backend.pieces.Pieces`."""
+    """See `dualml.backend.ability.Pieces`."""
 
     def __init__(self, training: NumpyTraining, layout: Layout) -> None:
         self.training, self.layout = training, layout
@@ -47,7 +47,7 @@ class NumpyPieces:
 
 
 class NumpyOverlap(NumpyPieces):
-    """See `dualml.backend.pieces.Summing`; the same numbers, one after the other: no time saved."""
+    """See `dualml.backend.ability.Summing`; one after the other, so that no time is saved."""
 
     detail = "no overlap: all_reduce of each bucket when all are there"
 

@@ -1,6 +1,6 @@
 """Forward and backward of the layers that read sequences, in float64 NumPy; see `layers`.
 
-Shapes: B batch, T positions, I inputs, H hidden, D features.
+Shapes: B batch, T positions, I inputs, H hidden, D features; N heads, K entries of a head.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.layers import LSTM, Embedding, MeanPool, Position, Rows
+from dualml.model.layers import LSTM, Attention, Embedding, LayerNorm, MeanPool, Position, Rows
 from dualml.reference.types import Array, Params, rows
 
 
@@ -115,3 +115,49 @@ def mean_backward(
     layer: MeanPool, dy_BD: Array, shape: Any, params: Params
 ) -> tuple[Array, Params]:
     return np.broadcast_to(dy_BD[:, None] / shape[1], shape), {}
+
+
+def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array, Any]:
+    b, length, width = x.shape
+    q, k, v = x.reshape(b, length, 3, layer.heads, -1).transpose(2, 0, 3, 1, 4)  # B N T K each
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+    if layer.causal:
+        scores[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    y = (weights @ v).transpose(0, 2, 1, 3).reshape(b, length, width // 3)
+    return y, (q, k, v, weights)
+
+
+def attention_backward(
+    layer: Attention, dy: Array, cache: Any, params: Params
+) -> tuple[Array, Params]:
+    """Through the softmax p: ds = p ∘ (dp − Σ p ∘ dp)."""
+    q, k, v, weights = cache
+    b, length, width = dy.shape
+    d_heads = dy.reshape(b, length, layer.heads, -1).transpose(0, 2, 1, 3)  # B N T K
+    d_weights = d_heads @ v.swapaxes(2, 3)
+    d_scores = weights * (d_weights - (weights * d_weights).sum(axis=-1, keepdims=True))
+    d_scores /= np.sqrt(q.shape[-1])  # where it is masked, the weight is zero, and so is this
+    parts = (d_scores @ k, d_scores.swapaxes(2, 3) @ q, weights.swapaxes(2, 3) @ d_heads)
+    return np.stack(parts).transpose(1, 3, 0, 2, 4).reshape(b, length, 3 * width), {}
+
+
+def norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Array, Any]:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    scale = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + layer.eps)
+    normal = centred * scale
+    return normal * params["weight"] + params["bias"], (normal, scale)
+
+
+def norm_backward(layer: LayerNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """The mean and the variance depend on x, too: both projections are taken out of the flow.
+
+    Source: Ioffe and Szegedy 2015, "Batch Normalization", sec. 3, along the other axis.
+    """
+    normal, scale = cache
+    grads = {"weight": rows(dy * normal).sum(axis=0), "bias": rows(dy).sum(axis=0)}
+    flow = dy * params["weight"]
+    mean = flow.mean(axis=-1, keepdims=True)
+    along = (flow * normal).mean(axis=-1, keepdims=True)
+    return scale * (flow - mean - normal * along), grads

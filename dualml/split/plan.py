@@ -15,10 +15,10 @@ from dualml.model.spec import ModelSpec
 from dualml.split import calls, vertical
 from dualml.split.horizontal import Item, Shard, styles_of
 from dualml.split.mesh import Mesh
+from dualml.split.order import validate
 from dualml.split.pieces import Piece
 from dualml.split.schedule import Action, Grid
 from dualml.split.schedules import build
-from dualml.split.validate import validate
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from dualml.backend import (
 )
 from dualml.communicator import Communicator
 from dualml.split.executor import Executor
-from dualml.split.gather import joined, share, whole
+from dualml.split.pieces import joined, share, whole
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import SplitModel
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dualml.model.base import Layer
 from dualml.model.layers import Branch, Dropout, Merge
-from dualml.model.spec import ModelSpec
-from dualml.model.stack import parameters
+from dualml.model.spec import ModelSpec, parameters
 from dualml_ms.model.layers import realise
 
 #: What `Part` itself does; any other layer is a cell.

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from dualml.model.base import Layer
 from dualml.model.layers import Branch, Dropout, Merge
-from dualml.model.spec import ModelSpec
-from dualml.model.stack import parameters
+from dualml.model.spec import ModelSpec, parameters
 from dualml_torch.model.layers import realise
 
 Values = tuple[Tensor, ...]

@@ -9,7 +9,7 @@ import pytest
 
 from dualml.cost.pipeline import Timeline, simulate_pipeline
 from dualml.model import model
-from dualml.split.bubble import Events, bubble, replayed
+from dualml.split.measured import Events, bubble, replayed
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import bubble as textbook
 from dualml.split.timeline import COLUMNS, KINDS

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.errors import UserError
-from dualml.split.order import needs
+from dualml.split.order import needs, validate
 from dualml.split.schedule import Action, Grid
 from dualml.split.schedules import SCHEDULES, bubble, build, live_bound
-from dualml.split.validate import validate
 
 PARAMETER_SERVER = (0, 1, 0)
 

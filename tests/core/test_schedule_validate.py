@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.errors import UserError
-from dualml.split.order import deadlock, layout, needs
+from dualml.split.order import deadlock, layout, needs, validate
 from dualml.split.schedule import Action, Grid
 from dualml.split.schedules import SCHEDULES, build
-from dualml.split.validate import validate
 
 
 def check_cycle(programs: list[list[Action]], owners: tuple[int, ...]) -> None:

@@ -17,11 +17,10 @@ from dualml.errors import UserError
 from dualml.experiment.schema import Arm
 from dualml.experiment.split import Split
 from dualml.model import model
-from dualml.split.order import deadlock
+from dualml.split.order import deadlock, validate
 from dualml.split.schedule import Grid
 from dualml.split.schedules import SCHEDULES
 from dualml.split.timeline import COLUMNS, KINDS
-from dualml.split.validate import validate
 
 PAGES = [DOCS / "split.md", DOCS / "split.zh.md"]
 KEYS = {"split.md": "| key of `split` |", "split.zh.md": "| `split` 的键 |"}
