@@ -6,12 +6,13 @@ package when it is first looked into, so that a new file is all a new thing need
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dualml.errors import UserError, nearest
 
@@ -94,3 +95,30 @@ class Kinds(Registry[type[T]]):
             return keep(kind)
 
         return named
+
+    def make(self, spec: Mapping[str, Any], setting: str = "setting") -> T:
+        """``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``, a dataclass; lists become tuples.
+
+        Args:
+            setting: what a field is called in messages.
+
+        Raises:
+            UserError: an unknown name or setting, one that is missing, or a value it cannot have.
+        """
+        name = spec.get("name")
+        if name is None:
+            article = "an" if self.noun[0] in "aeiou" else "a"
+            raise UserError(f"{article} {self.noun} needs a name{nearest('None', self)}")
+        kind: Any = self.find(name)
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
+        known = {field.name: field for field in dataclasses.fields(kind)}
+        for key in values:
+            if key not in known:
+                raise UserError(
+                    f"{self.noun} {name!r} has no {setting} {key!r}{nearest(key, known)}"
+                )
+        for key, field in known.items():
+            if field.default is dataclasses.MISSING and key not in values:
+                raise UserError(f"{self.noun} {name!r} needs {key}")
+        chosen: T = kind(**values)
+        return chosen

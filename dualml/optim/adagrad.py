@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, State, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, State, Variants
 
 
 @RULES.register("adagrad", 60)
@@ -60,9 +60,7 @@ class Adagrad(Rule):
             rf"\theta_t = \theta_{{t-1}} - {rate} \cdot {step}",
         ]
 
-    def one(
-        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         total = s["sum"] + g * g
         rate = lr / (1 + (step - 1) * self.lr_decay)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, Variants
 
 
 @RULES.register("adam", 30)
@@ -87,9 +87,7 @@ class Adam(Rule):
             rf"\theta_t = {old} - \eta \frac{{\hat{{m}}_t}}{{\sqrt{{\hat{{v}}_t}} + \varepsilon}}",
         ]
 
-    def one(
-        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         if self.decoupled:
             p = p * (1 - lr * self.weight_decay)
         else:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError
 from dualml.registry import Kinds, source_of
 
 Array = NDArray[np.float64]
@@ -48,8 +48,7 @@ class Rule:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            plain = isinstance(value, int | float) and not isinstance(value, bool)
-            if field.type == "float" and plain:  # TOML writes 1 for 1.0
+            if field.type == "float" and type(value) is int:  # TOML writes 1 for 1.0
                 object.__setattr__(self, field.name, float(value))
             elif field.type == "bool" and not isinstance(value, bool):
                 raise UserError(
@@ -97,15 +96,13 @@ class Rule:
         new: Params = {}
         after: State = {slot: {} for slot in self.slots}
         for name, p in params.items():
-            mine = {slot: state[slot][name] for slot in self.slots}
-            new[name], mine = self.one(p, grads[name], mine, step, self.lr if lr is None else lr)
+            own = {slot: state[slot][name] for slot in self.slots}
+            new[name], own = self.one(p, grads[name], own, step, self.lr if lr is None else lr)
             for slot in self.slots:
-                after[slot][name] = mine[slot]
+                after[slot][name] = own[slot]
         return new, after
 
-    def one(
-        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         """The recurrence for one tensor: what the paper writes."""
         raise NotImplementedError
 
@@ -137,21 +134,4 @@ def rule_from(spec: Mapping[str, Any]) -> Rule:
     Raises:
         UserError: unknown rule or hyperparameter, missing or out-of-range value.
     """
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
-    name = spec.get("name")
-    if name is None:
-        raise UserError(f"an optimizer needs a name{nearest('None', RULES)}")
-    rule: Any = RULES.find(name)
-    known = {f.name for f in fields(rule)}
-    for key in values:
-        if key not in known:
-            raise UserError(
-                f"optimizer {name!r} has no hyperparameter {key!r}{nearest(key, known)}"
-            )
-    if "lr" not in values:
-        raise UserError(f"optimizer {name!r} needs lr")
-    try:
-        chosen: Rule = rule(**values)
-        return chosen
-    except TypeError as error:
-        raise UserError(f"optimizer {name!r}: {error}") from None
+    return RULES.make(spec, "hyperparameter")

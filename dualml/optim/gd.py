@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.optim.base import RULES, Array, Rule, Variants
+from dualml.optim.base import RULES, Array, Params, Rule, Variants
 
 
 @RULES.register("gd", 10)
@@ -36,7 +36,5 @@ class GD(Rule):
             r"\theta_t = \theta_{t-1} - \eta \, g_t",
         ]
 
-    def one(
-        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         return p - lr * g, {}

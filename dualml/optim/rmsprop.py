@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, Variants
 
 
 @RULES.register("rmsprop", 50)
@@ -73,9 +73,7 @@ class RMSprop(Rule):
         buffer = rf"b_t = \mu \, b_{{t-1}} + {d}"
         return [*lines, buffer, r"\theta_t = \theta_{t-1} - \eta \, b_t"]
 
-    def one(
-        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         v = self.alpha * s["square_avg"] + (1 - self.alpha) * g * g
         after, root = {"square_avg": v}, v

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.errors import UserError
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Rule, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, Variants
 
 
 @RULES.register("sgd", 20)
@@ -70,9 +70,7 @@ class SGD(Rule):
             r"\theta_t = \theta_{t-1} - \eta \, " + step,
         ]
 
-    def one(
-        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         if not self.momentum:
             return p - lr * g, {}

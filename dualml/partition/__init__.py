@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from typing import Any
 
-from dualml.errors import UserError, nearest
 from dualml.partition.base import PARTITIONS as PARTITIONS
 from dualml.partition.base import Index as Index
 from dualml.partition.base import Partition as Partition
@@ -37,17 +35,4 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
     Raises:
         UserError: an unknown rule or setting, one that is missing, or a value it cannot have.
     """
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
-    name = spec.get("name")
-    if name is None:
-        raise UserError(f"a partition needs a name{nearest('None', PARTITIONS)}")
-    rule: Any = PARTITIONS.find(name)
-    known = {f.name: f for f in fields(rule)}
-    for key in values:
-        if key not in known:
-            raise UserError(f"partition {name!r} has no setting {key!r}{nearest(key, known)}")
-    for key, field in known.items():
-        if field.default is MISSING and key not in values:
-            raise UserError(f"partition {name!r} needs {key}")
-    chosen: Partition = rule(**values)
-    return chosen
+    return PARTITIONS.make(spec)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.registry import Kinds
 from dualml.seeds import generator
@@ -64,11 +65,9 @@ class Partition:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            plain = isinstance(value, int) and not isinstance(value, bool)
-            if field.type == "float" and plain:  # TOML writes 1 for 1.0
-                object.__setattr__(self, field.name, float(value))
-            kinds = {"bool": bool, "int": int, "float": int | float, "str": str}
-            wanted = kinds.get(str(field.type))
+            if field.type == "float" and type(value) is int:  # TOML writes 1 for 1.0
+                object.__setattr__(self, field.name, value := float(value))
+            wanted = {"bool": bool, "int": int, "float": float, "str": str}.get(str(field.type))
             odd = isinstance(value, bool) and field.type != "bool"
             if wanted is not None and (odd or not isinstance(value, wanted)):
                 raise UserError(f"{self.name}: {field.name} must be a {field.type}; "
@@ -115,9 +114,13 @@ class Partition:
             for rank, part in enumerate(parts)
         ]
 
+    def sizes(self, n: int, ranks: int) -> list[int] | None:
+        """How many of n samples each rank has; None where that is left to chance."""
+        return parts_of(n, ranks)
+
     def promise(self, samples: Samples, ranks: int) -> Promise:
         """What every deal of these samples to so many ranks keeps."""
-        return Promise()
+        return Promise(sizes=self.sizes(count(samples), ranks))
 
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int

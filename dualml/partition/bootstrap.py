@@ -33,8 +33,8 @@ class Bootstrap(Partition):
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
         return [
-            np.sort(mine.integers(n, size=size, dtype=np.int64))
-            for mine, size in zip(draw.spawn(ranks), self.sizes(n, ranks), strict=True)
+            np.sort(rank_draw.integers(n, size=size, dtype=np.int64))
+            for rank_draw, size in zip(draw.spawn(ranks), self.sizes(n, ranks), strict=True)
         ]
 
     def promise(self, samples: Samples, ranks: int) -> Promise:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.communicator.parts import parts_of
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count, cut
 
 
 @PARTITIONS.register("contiguous", 10)
@@ -23,6 +23,3 @@ class Contiguous(Partition):
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
         return cut(np.arange(n), parts_of(n, ranks))
-
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(sizes=parts_of(count(samples), ranks))

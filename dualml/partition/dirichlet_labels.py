@@ -39,7 +39,7 @@ class DirichletLabels(Drawn):
         order = draw.permutation(len(labels))
         by_label = order[np.argsort(labels[order], kind="stable")]
         parts: list[list[Index]] = [[] for _ in range(ranks)]
-        for mine, share in zip(cut(by_label, counts.tolist()), shares, strict=True):
-            for rank, piece in enumerate(cut(mine, share)):
+        for alike, share in zip(cut(by_label, counts.tolist()), shares, strict=True):
+            for rank, piece in enumerate(cut(alike, share)):
                 parts[rank].append(piece)
         return [np.sort(np.concatenate(p)) for p in parts]

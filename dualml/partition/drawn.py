@@ -34,6 +34,9 @@ class Drawn(Partition):
         self.require(self.least >= 0, "least must be 0 or more", "least")
         self.require(self.tries >= 1, "at least one try", "tries")
 
+    def sizes(self, n: int, ranks: int) -> None:
+        """Left to chance."""
+
     def feasible(self, n: int, ranks: int, sizes: Callable[[], list[int]]) -> list[int]:
         """The first sizes that give every rank enough.
 
@@ -45,10 +48,10 @@ class Drawn(Partition):
                             f"need {self.least * ranks}; there are {n}")  # fmt: skip
         best = 0
         for _ in range(self.tries):
-            found = sizes()
-            if min(found) >= self.least:
-                return found
-            best = max(best, min(found))
+            drawn = sizes()
+            if min(drawn) >= self.least:
+                return drawn
+            best = max(best, min(drawn))
         raise UserError(
             f"{self.name}: in {self.tries} draws with alpha = {self.alpha:g} the smallest of "
             f"{ranks} ranks never had {self.least} of {n} samples (at best {best}); raise alpha, "

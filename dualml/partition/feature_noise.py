@@ -49,8 +49,8 @@ class FeatureNoise(RandomPartition):
         """A copy with the owners' noise."""
         noisy = np.array(x)
         for rank, (part, level) in enumerate(zip(parts, self.levels(len(parts)), strict=True)):
-            mine = np.sort(part)  # the noise of a sample does not depend on the order of an epoch
+            own = np.sort(part)  # the noise of a sample does not depend on the order of an epoch
             draw = generator(seed, "feature noise", rank)
-            noise: NDArray[Any] = draw.standard_normal((len(mine), *x.shape[1:]), np.float32)
-            noisy[mine] += np.float32(level) * noise
+            noise: NDArray[Any] = draw.standard_normal((len(own), *x.shape[1:]), np.float32)
+            noisy[own] += np.float32(level) * noise
         return noisy

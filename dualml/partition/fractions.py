@@ -12,7 +12,6 @@ from dualml.partition.base import (
     PARTITIONS,
     Index,
     Partition,
-    Promise,
     Samples,
     count,
     cut,
@@ -58,6 +57,3 @@ class Fractions(Partition):
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
         return cut(draw.permutation(n), self.sizes(n, ranks))
-
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(sizes=self.sizes(count(samples), ranks))

@@ -33,11 +33,11 @@ class FromFile(Partition):
     path: str
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        parts, told = read(Path(self.path))
+        parts, about = read(Path(self.path))
         labels = np.asarray(samples)
-        if told["labels"] != fingerprint(labels.astype(np.int64)):
+        if about["labels"] != fingerprint(labels.astype(np.int64)):
             raise UserError(
-                f"{self.path} deals {told['samples']} samples of {told['dataset']}; these are "
+                f"{self.path} deals {about['samples']} samples of {about['dataset']}; these are "
                 f"{len(labels)} other ones (their labels have another SHA-256)"
             )
         if len(parts) != ranks:
@@ -64,7 +64,7 @@ def save(
         dataset: its name, for messages.
         rule, seed, epoch: where the lists come from.
     """
-    told = {
+    about = {
         "format": FORMAT,
         "dataset": dataset,
         "samples": len(labels),
@@ -76,7 +76,7 @@ def save(
     }
     packed = io.BytesIO()
     lists: dict[str, Any] = {f"rank{rank}": part for rank, part in enumerate(parts)}
-    np.savez_compressed(packed, about=np.array(json.dumps(told)), **lists)
+    np.savez_compressed(packed, about=np.array(json.dumps(about)), **lists)
     write_bytes(path, packed.getvalue())
 
 
@@ -90,9 +90,9 @@ def read(path: Path) -> tuple[list[Index], dict[str, Any]]:
         raise UserError(f"there is no partition file {path}; make one with dualml partition --out")
     with readable(f"{path}: not a readable partition"):
         with np.load(path, allow_pickle=False) as packed:
-            told = json.loads(str(packed["about"]))
-            if int(told["format"]) > FORMAT:
-                raise UserError(f"{path}: format {told['format']} is newer than {FORMAT}; "
+            about = json.loads(str(packed["about"]))
+            if int(about["format"]) > FORMAT:
+                raise UserError(f"{path}: format {about['format']} is newer than {FORMAT}; "
                                 "update dualml")  # fmt: skip
-            parts = [packed[f"rank{rank}"].astype(np.int64) for rank in range(int(told["ranks"]))]
-        return parts, {key: told[key] for key in ("dataset", "samples", "labels", "rule")}
+            parts = [packed[f"rank{rank}"].astype(np.int64) for rank in range(int(about["ranks"]))]
+        return parts, {key: about[key] for key in ("dataset", "samples", "labels", "rule")}

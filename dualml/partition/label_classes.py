@@ -38,11 +38,11 @@ class LabelClasses(Partition):
         super().__post_init__()
         self.require(self.classes >= 1, "a rank needs at least one class", "classes")
         lists = isinstance(self.assigned, list | tuple) and all(
-            isinstance(mine, list | tuple) and all(isinstance(c, int) for c in mine)
-            for mine in self.assigned
+            isinstance(own, list | tuple) and all(isinstance(c, int) for c in own)
+            for own in self.assigned
         )
         self.require(lists, "give a list of labels for each rank", "assigned")
-        object.__setattr__(self, "assigned", tuple(tuple(mine) for mine in self.assigned))
+        object.__setattr__(self, "assigned", tuple(tuple(own) for own in self.assigned))
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         labels = np.asarray(samples)
@@ -50,14 +50,13 @@ class LabelClasses(Partition):
         owners = self.owners(known, ranks, draw)
         parts: list[list[Index]] = [[] for _ in range(ranks)]
         for label in known:
-            having = [rank for rank, mine in enumerate(owners) if int(label) in mine]
+            having = [rank for rank, own in enumerate(owners) if int(label) in own]
             if having:
-                found = draw.permutation(np.flatnonzero(labels == label))
+                alike = draw.permutation(np.flatnonzero(labels == label))
                 # Who gets the odd sample goes round, too.
                 turn = int(draw.integers(len(having)))
-                having = having[turn:] + having[:turn]
-                for rank, piece in zip(having, cut(found, parts_of(len(found), len(having))),
-                                       strict=True):  # fmt: skip
+                pieces = cut(alike, parts_of(len(alike), len(having)))
+                for rank, piece in zip(having[turn:] + having[:turn], pieces, strict=True):
                     parts[rank].append(piece)
         return [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in parts]
 
@@ -67,7 +66,7 @@ class LabelClasses(Partition):
             if len(self.assigned) != ranks:
                 raise UserError(f"{self.name}: assigned has {len(self.assigned)} lists of labels "
                                 f"for {ranks} ranks; give one for each")  # fmt: skip
-            strange = sorted({c for mine in self.assigned for c in mine} - set(known.tolist()))
+            strange = sorted({c for own in self.assigned for c in own} - set(known.tolist()))
             if strange:
                 raise UserError(f"{self.name}: no sample has the label "
                                 f"{', '.join(map(str, strange))}; labels are "
@@ -76,12 +75,8 @@ class LabelClasses(Partition):
         if self.classes > len(known):
             raise UserError(f"{self.name}: {self.classes} classes for each rank, but the samples "
                             f"have only {len(known)}")  # fmt: skip
-        round_ = draw.permutation(known)
-        k = self.classes
-        return [
-            tuple(int(round_[(rank * k + i) % len(round_)]) for i in range(k))
-            for rank in range(ranks)
-        ]
+        in_turn = np.resize(draw.permutation(known), (ranks, self.classes))
+        return [tuple(labels) for labels in in_turn.tolist()]
 
     def promise(self, samples: Samples, ranks: int) -> Promise:
         known = np.unique(np.asarray(samples))

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count, cut
 
 
 @PARTITIONS.register("label_shards", 70)
@@ -43,6 +43,5 @@ class LabelShards(Partition):
         dealt = draw.permutation(pieces).reshape(ranks, self.shards)
         return [np.concatenate([shards[i] for i in np.sort(row)]) for row in dealt]
 
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        even_shards = count(samples) % (ranks * self.shards) == 0
-        return Promise(sizes=parts_of(count(samples), ranks) if even_shards else None)
+    def sizes(self, n: int, ranks: int) -> list[int] | None:
+        return parts_of(n, ranks) if n % (ranks * self.shards) == 0 else None

@@ -11,7 +11,6 @@ from dualml.partition.base import (
     PARTITIONS,
     Index,
     Partition,
-    Promise,
     Samples,
     count,
     cut,
@@ -48,6 +47,3 @@ class PowerLawSizes(Partition):
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         n = count(samples)
         return cut(draw.permutation(n), self.sizes(n, ranks))
-
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(sizes=self.sizes(count(samples), ranks))

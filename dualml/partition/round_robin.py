@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.communicator.parts import parts_of
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 
 
 @PARTITIONS.register("round_robin", 20)
@@ -20,6 +19,3 @@ class RoundRobin(Partition):
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         return [np.arange(rank, count(samples), ranks, dtype=np.int64) for rank in range(ranks)]
-
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(sizes=parts_of(count(samples), ranks))

@@ -62,8 +62,8 @@ class Statement:
         return [rank for rank, size in enumerate(self.sizes) if not size]
 
     def describe(self) -> dict[str, Any]:
-        told = {k: v for k, v in asdict(self).items() if v is not None}
-        return {**told, "disjoint": self.disjoint, "covering": self.covering}
+        facts = {k: v for k, v in asdict(self).items() if v is not None}
+        return {**facts, "disjoint": self.disjoint, "covering": self.covering}
 
 
 def state(parts: Sequence[Index], samples: Samples) -> Statement:
@@ -79,11 +79,10 @@ def state(parts: Sequence[Index], samples: Samples) -> Statement:
             raise UserError(f"rank {rank} has sample {wrong}, but there are only {n}, from 0")
     ranks_having, repeated = np.zeros(n, np.int32), 0
     for part in parts:
-        mine = np.zeros(n, bool)
-        mine[part] = True
-        ranks_having += mine
-        repeated += len(part) - int(mine.sum())
-    told: dict[str, Any] = {
+        own = np.unique(part)
+        ranks_having[own] += 1
+        repeated += len(part) - len(own)
+    facts: dict[str, Any] = {
         "samples": n,
         "sizes": [len(part) for part in parts],
         "missed": int((ranks_having == 0).sum()),
@@ -95,13 +94,13 @@ def state(parts: Sequence[Index], samples: Samples) -> Statement:
         labels, column = np.unique(samples, return_inverse=True)
         table = np.array([np.bincount(column[part], minlength=len(labels)) for part in parts])
         whole = np.bincount(column, minlength=len(labels)) / n
-        told |= {
+        facts |= {
             "histogram": table.tolist(),
             "labels": [int(label) for label in labels],
             "emd": [earth_mover(row, whole) for row in table],
             "js": [jensen_shannon(row, whole) for row in table],
         }
-    return Statement(**told)
+    return Statement(**facts)
 
 
 def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statement:
@@ -110,26 +109,26 @@ def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statemen
     Raises:
         UserError: a promise is broken; with the numbers.
     """
-    told, promised = state(parts, samples), rule.promise(samples, len(parts))
-    if promised.disjoint and not told.disjoint:
-        raise UserError(f"{rule.name} promises disjoint parts; {told.repeated} samples are "
-                        f"repeated and {told.shared} shared")  # fmt: skip
-    if promised.covering and not told.covering:
+    dealt, promised = state(parts, samples), rule.promise(samples, len(parts))
+    if promised.disjoint and not dealt.disjoint:
+        raise UserError(f"{rule.name} promises disjoint parts; {dealt.repeated} samples are "
+                        f"repeated and {dealt.shared} shared")  # fmt: skip
+    if promised.covering and not dealt.covering:
         raise UserError(f"{rule.name} promises every sample to a rank; "
-                        f"{told.missed} of {told.samples} are missing")  # fmt: skip
-    if promised.sizes is not None and list(promised.sizes) != told.sizes:
+                        f"{dealt.missed} of {dealt.samples} are missing")  # fmt: skip
+    if promised.sizes is not None and list(promised.sizes) != dealt.sizes:
         raise UserError(f"{rule.name} promises parts of {list(promised.sizes)} samples; "
-                        f"found {told.sizes}")  # fmt: skip
-    return told
+                        f"found {dealt.sizes}")  # fmt: skip
+    return dealt
 
 
 def fingerprint(parts: Sequence[Index]) -> str:
     """SHA-256 of the lists: number of ranks, and each one's length and little-endian int64."""
-    found = hashlib.sha256(f"{len(parts)}\n".encode())
+    digest = hashlib.sha256(f"{len(parts)}\n".encode())
     for part in parts:
-        found.update(f"{len(part)}\n".encode())
-        found.update(np.ascontiguousarray(part, "<i8").data)
-    return found.hexdigest()
+        digest.update(f"{len(part)}\n".encode())
+        digest.update(np.ascontiguousarray(part, "<i8").data)
+    return digest.hexdigest()
 
 
 def earth_mover(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
