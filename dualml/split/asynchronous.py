@@ -38,9 +38,11 @@ class Asynchronous(Executor):
             if action.kind == "B":
                 flat = self.comm.copy(self.stage.flat())
                 known = sums.get(action.micro)
-                both = flat if known is None else self.comm.combine(known, flat, "sum")
-                sums[action.micro] = both
-                self.stage.assign_flat(self.nothing(flat))
+                sums[action.micro] = (
+                    flat if known is None else self.comm.combine(known, flat, "sum")
+                )
+                zeros = np.zeros(tuple(flat.shape), self.comm.dtype(flat))
+                self.stage.assign_flat(self.comm.tensor(zeros))
         self.end()
         if self.same is not None:  # the trainers tell one another
             with self.timeline.during("reduce"):
@@ -53,15 +55,11 @@ class Asynchronous(Executor):
         self.stage.assign_flat(total)  # the batch's gradient, for those who look
         return [loss for loss in losses if loss is not None]
 
-    def nothing(self, like: Tensor) -> Tensor:
-        return self.comm.tensor(np.zeros(tuple(like.shape), self.comm.dtype(like)))
-
     def update(self, step: int) -> None:
         """One after the other, in the order drawn."""
         with self.timeline.during("update"):
-            for number, flat in enumerate(
-                self.gradients, start=(step - 1) * self.plan.trainers + 1
-            ):
+            first = (step - 1) * self.plan.trainers + 1
+            for number, flat in enumerate(self.gradients, start=first):
                 self.stage.assign_flat(flat)
                 self.stage.update(number)
 

@@ -14,9 +14,7 @@ from dualml.aggregation.slow import pause
 from dualml.backend import Segment
 from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.communicator import Communicator
-from dualml.communicator.parts import parts_of
 from dualml.model.dropout import masks as dropout_masks
-from dualml.model.layers import Dropout
 from dualml.split.horizontal import ConjugatePair
 from dualml.split.mailbox import Key, Mailbox
 from dualml.split.plan import SplitPlan, StageView
@@ -57,11 +55,8 @@ class Executor(Rank):
         self.now = step
         self.timeline.begin(step)
         self.stage.zero()
-        samples = np.split(batch, np.cumsum(parts_of(len(batch), self.plan.mesh.data))[:-1])[
-            self.data
-        ]
-        ends = np.cumsum(parts_of(len(samples), self.plan.micro_batches))[:-1]
-        self.micro: list[Index] = np.split(samples, ends)
+        samples = np.array_split(batch, self.plan.mesh.data)[self.data]
+        self.micro: list[Index] = np.array_split(samples, self.plan.micro_batches)
         self.shares = [len(part) / len(batch) for part in self.micro]
         self.comm.delay = self.delay if self.slow is not None else None
         self.mail = Mailbox(self.comm, self.incoming(), self.stage.empty)
@@ -92,24 +87,17 @@ class Executor(Rank):
     def incoming(self) -> dict[int, list[tuple[Key, tuple[int, ...]]]]:
         """What the other ranks will send to this one, in their order."""
         messages: dict[int, list[tuple[Key, tuple[int, ...]]]] = defaultdict(list)
-        for peer in self.peers():
+        mesh = self.plan.mesh
+        replica = {mesh.rank(self.data, place, self.tensor) for place in range(mesh.pipeline)}
+        for peer in sorted(replica - {self.rank}):
             for action in self.plan.program(peer):
                 stage, micro = action.stage, action.micro
                 size = len(self.micro[micro])
                 to = stage + 1 if action.kind == "F" else stage - 1
-                if not size or not 0 <= to <= self.last:
-                    continue
-                if self.owner(to, micro) == self.rank:
-                    messages[peer].append(
-                        ((action.kind, stage, micro), self.shape(min(stage, to), size))
-                    )
+                if size and 0 <= to <= self.last and self.owner(to, micro) == self.rank:
+                    shape = self.shape(min(stage, to), size)
+                    messages[peer].append(((action.kind, stage, micro), shape))
         return messages
-
-    def peers(self) -> list[int]:
-        """Other ranks of this replica that may send to this one."""
-        mesh = self.plan.mesh
-        there = [mesh.rank(self.data, place, self.tensor) for place in range(mesh.pipeline)]
-        return [rank for rank in there if rank != self.rank]
 
     def forward(self, view: StageView, micro: int, step: int) -> Any:
         """A stage's forward pass of a micro-batch; the lazy loss of the last stage."""
@@ -204,17 +192,16 @@ class Executor(Rank):
         """Position of a segment → the masks of its dropout layers, as this rank has them."""
         if not self.plan.spec.dropouts:
             return {}
-        samples = self.micro[micro]
-        whole = dropout_masks(self.plan.spec, self.seed, step, samples)
-        masks, segments = {}, [item for item in view.items if isinstance(item, Segment)]
-        for number, segment in enumerate(segments):
-            own = []
-            for name, layer in segment.layers:
-                if isinstance(layer, Dropout):
-                    mask = whole[name]
-                    if name in segment.split:
-                        axis = segment.split[name][0]
-                        mask = np.split(mask, self.plan.mesh.tensor, axis)[self.tensor]
-                    own.append(np.ascontiguousarray(mask))
-            masks[number] = own
-        return masks
+        whole = dropout_masks(self.plan.spec, self.seed, step, self.micro[micro])
+
+        def own(name: str, segment: Segment) -> NDArray[np.float32]:
+            mask = whole[name]
+            if name in segment.split:
+                mask = np.split(mask, self.plan.mesh.tensor, segment.split[name][0])[self.tensor]
+            return np.ascontiguousarray(mask)
+
+        segments = [item for item in view.items if isinstance(item, Segment)]
+        return {
+            number: [own(name, segment) for name, _ in segment.layers if name in whole]
+            for number, segment in enumerate(segments)
+        }

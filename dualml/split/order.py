@@ -43,11 +43,10 @@ def run(
         than its program has where the ranks wait for one another for ever.
     """
     ticks: dict[Action, int] = {}
-    done = [0] * len(programs)
-    free = [0] * len(programs)
-    going = True
-    while going:
-        going = False
+    done, free = [0] * len(programs), [0] * len(programs)
+    before = -1
+    while before < len(ticks):
+        before = len(ticks)
         for rank, program in enumerate(programs):
             while done[rank] < len(program):
                 action = program[done[rank]]
@@ -57,7 +56,6 @@ def run(
                 ticks[action] = max([free[rank], *(ticks[need] + 1 for need in waited)])
                 free[rank] = ticks[action] + 1
                 done[rank] += 1
-                going = True
     return ticks, done
 
 
@@ -68,11 +66,7 @@ def deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> lis
     its program only from the action on with which it waits itself. Every action must be there.
     """
     ticks, done = run(programs, owners)
-    stuck = {
-        rank: program[done[rank]]
-        for rank, program in enumerate(programs)
-        if done[rank] < len(program)
-    }
+    stuck = {r: program[done[r]] for r, program in enumerate(programs) if done[r] < len(program)}
     if not stuck:
         return []
     waits: list[Wait] = []
@@ -86,7 +80,7 @@ def deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> lis
     return waits[first:]
 
 
-def told(cycle: Sequence[Wait]) -> str:
+def in_words(cycle: Sequence[Wait]) -> str:
     """A deadlock in words: ``rank 0 waits with 0B0 for 1B0 of rank 1, which waits with …``."""
     first = cycle[0]
     if len(cycle) == 1:
@@ -104,6 +98,12 @@ def told(cycle: Sequence[Wait]) -> str:
     return f"rank {first.rank} {begin}{links}{end}"
 
 
+def check_deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> None:
+    """Raises `UserError` for programs that deadlock, with the cycle."""
+    if cycle := deadlock(programs, owners):
+        raise UserError(f"this schedule deadlocks: {in_words(cycle)}")
+
+
 def layout(programs: Sequence[Sequence[Action]], owners: Sequence[int], m: int) -> Grid:
     """The grid in which every action starts as early as it can, forward and backward one tick each.
 
@@ -115,17 +115,12 @@ def layout(programs: Sequence[Sequence[Action]], owners: Sequence[int], m: int) 
     Raises:
         UserError: programs that deadlock, with the cycle.
     """
-    cycle = deadlock(programs, owners)
-    if cycle:
-        raise UserError(f"this schedule deadlocks: {told(cycle)}")
+    check_deadlock(programs, owners)
     ticks, _ = run(programs, owners)
-    rows: list[list[Action | None]] = [
-        [None] * (1 + max(ticks.values(), default=-1)) for _ in programs
-    ]
-    for row, program in zip(rows, programs, strict=True):
-        for action in program:
-            row[ticks[action]] = action
-    return Grid(tuple(map(tuple, rows)), tuple(owners), m)
+    length = 1 + max(ticks.values(), default=-1)
+    at = [{ticks[action]: action for action in program} for program in programs]
+    rows = tuple(tuple(row.get(tick) for tick in range(length)) for row in at)
+    return Grid(rows, tuple(owners), m)
 
 
 def validate(grid: Grid, live: int | Sequence[int] | None = None, *, ticks: bool = True) -> None:
@@ -144,9 +139,7 @@ def validate(grid: Grid, live: int | Sequence[int] | None = None, *, ticks: bool
     """
     _owners(grid)
     _complete(grid)
-    cycle = deadlock(grid.programs(), grid.owners)
-    if cycle:
-        raise UserError(f"this schedule deadlocks: {told(cycle)}")
+    check_deadlock(grid.programs(), grid.owners)
     if live is not None:
         limits = [live] * grid.ranks if isinstance(live, int) else list(live)
         if len(limits) != grid.ranks:

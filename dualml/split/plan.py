@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from dualml.split.horizontal import Item, Shard, styles_of
 from dualml.split.mesh import Mesh
 from dualml.split.order import validate
 from dualml.split.pieces import Piece
-from dualml.split.schedule import Action, Grid
+from dualml.split.schedule import Action, Grid, live
 from dualml.split.schedules import build
 
 
@@ -105,8 +104,7 @@ class SplitPlan:
 
     def live(self, rank: int) -> int:
         """The most activations that a rank holds at once; a trainer has some micro-batches only."""
-        held = (1 if action.kind == "F" else -1 for action in self.program(rank))
-        return max(itertools.accumulate(held), default=0)
+        return live(self.program(rank))
 
     def views(self, rank: int) -> tuple[list[StageView], dict[str, Piece]]:
         """The stages of a rank, and which parts of which parameters it has."""

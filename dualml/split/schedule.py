@@ -8,9 +8,10 @@ the forward or the backward pass of one micro-batch through one stage, written a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from itertools import accumulate
+from typing import Any, Literal
 
 from dualml.errors import UserError
 
@@ -42,7 +43,7 @@ class Action:
             raise UserError(
                 f"{text!r} is no action: write stage, F or B, micro-batch, as in 2F0, or . for idle"
             )
-        return cls(int(match[1]), cast(Kind, match[2]), int(match[3]))
+        return cls(int(match[1]), "F" if match[2] == "F" else "B", int(match[3]))
 
 
 def forward(stage: int, micro: int) -> Action:
@@ -51,6 +52,11 @@ def forward(stage: int, micro: int) -> Action:
 
 def backward(stage: int, micro: int) -> Action:
     return Action(stage, "B", micro)
+
+
+def live(program: Iterable[Action]) -> int:
+    """The most activations (forward done, backward not) that are held at once, in this order."""
+    return max(accumulate((1 if a.kind == "F" else -1 for a in program), initial=0))
 
 
 @dataclass(frozen=True)
@@ -101,13 +107,8 @@ class Grid:
         return [self.program(rank) for rank in range(self.ranks)]
 
     def live(self, rank: int) -> int:
-        """The most activations (forward done, backward not) that a rank holds at once, those of
-        all its stages together."""
-        held = most = 0
-        for action in self.program(rank):
-            held += 1 if action.kind == "F" else -1
-            most = max(most, held)
-        return most
+        """The most activations that a rank holds at once, those of all its stages together."""
+        return live(self.program(rank))
 
     def idle(self) -> float:
         """Share of all ticks of all ranks in which nothing is done."""

@@ -25,20 +25,11 @@ SCHEDULES: Registry[Build] = Registry("pipeline schedule", "dualml.split")
 def naive(owners: Sequence[int], m: int) -> Grid:
     """Each micro-batch goes all the way forward and backward before the next one: one stage is busy
     at a time. Any owners."""
-    _check(owners, m)
-    stages = range(len(owners))
-    return _filtered(
-        owners,
-        m,
-        (
-            action
-            for k in range(m)
-            for action in (
-                *(forward(s, k) for s in stages),
-                *(backward(s, k) for s in reversed(stages)),
-            )
-        ),
-    )
+    order: list[Action] = []
+    for k in range(m):
+        order += [forward(s, k) for s in range(len(owners))]
+        order += [backward(s, k) for s in reversed(range(len(owners)))]
+    return _filtered(owners, m, order)
 
 
 @SCHEDULES.register("gpipe", 20)
@@ -48,21 +39,15 @@ def gpipe(owners: Sequence[int], m: int) -> Grid:
     Huang et al. 2019, figure 2c. The backward passes start with micro-batch 0, as PyTorch's do; the
     figure starts with the last one, which takes the same ticks and holds as much.
     """
-    _check(owners, m)
-    stages, micros = range(len(owners)), range(m)
-    return _filtered(
-        owners,
-        m,
-        (
-            *(forward(s, k) for s in stages for k in micros),
-            *(backward(s, k) for s in reversed(stages) for k in micros),
-        ),
-    )
+    order = [forward(s, k) for s in range(len(owners)) for k in range(m)]
+    order += [backward(s, k) for s in reversed(range(len(owners))) for k in range(m)]
+    return _filtered(owners, m, order)
 
 
 def _filtered(owners: Sequence[int], m: int, order: Iterable[Action]) -> Grid:
     """Every rank does its part of one order of all actions; no deadlock, as each action comes after
     those it needs."""
+    _check(owners, m)
     programs: list[list[Action]] = [[] for _ in range(max(owners) + 1)]
     for action in order:
         programs[owners[action.stage]].append(action)
@@ -80,7 +65,6 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
     takes the backward pass of the oldest micro-batch, else the forward pass that is furthest on.
     It never deadlocks: in the last stage that holds a micro-batch, backward can always go on.
     """
-    _check(owners, m)
     return _in_turn(owners, m, [len(owners) - stage for stage in range(len(owners))])
 
 
@@ -92,7 +76,6 @@ def eager(owners: Sequence[int], m: int) -> Grid:
     for its next forward pass is there one round before. The bubble is the same on paper; messages,
     and passes that take longer now and then, hold others up less, for more activations held.
     """
-    _check(owners, m)
     return _in_turn(owners, m, [_eager(len(owners), stage) for stage in range(len(owners))])
 
 
@@ -103,6 +86,7 @@ def _eager(stages: int, stage: int) -> int:
 def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
     """Backward as soon as a rank can, and forward only while fewer than ``flight`` micro-batches
     are between the two in a stage."""
+    _check(owners, m)
     stages = len(owners)
     done: dict[Action, int] = {}
     programs: list[list[Action]] = [[] for _ in range(max(owners) + 1)]
@@ -115,15 +99,11 @@ def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
     while len(done) < 2 * stages * m:
         for rank, program in enumerate(programs):
             own = [s for s in range(stages) if owners[s] == rank]
-            choices = sorted(
-                (backward(s, back[s]) for s in reversed(own) if back[s] < ahead[s]),
-                key=lambda a: a.micro,
-            ) + [
-                forward(s, ahead[s])
-                for s in reversed(own)
-                if ahead[s] < m and ahead[s] - back[s] < flight[s]
-            ]
-            action = next((a for a in choices if ready(a, tick)), None)
+            due = [backward(s, back[s]) for s in reversed(own) if back[s] < ahead[s]]
+            due.sort(key=lambda a: a.micro)
+            room = [s for s in reversed(own) if ahead[s] < m and ahead[s] - back[s] < flight[s]]
+            due += [forward(s, ahead[s]) for s in room]
+            action = next((a for a in due if ready(a, tick)), None)
             if action is not None:
                 program.append(action)
                 done[action] = tick
@@ -184,12 +164,10 @@ def _chunks(owners: Sequence[int]) -> tuple[int, int]:
     p = max(owners) + 1
     v = len(owners) // p
     if tuple(owners) != tuple(range(p)) * v:
-        wanted = (
-            ", ".join(map(str, (*range(p), *range(p)))) if p < 5 else f"0 … {p - 1}, 0 … {p - 1}"
-        )
+        once = ", ".join(map(str, range(p))) if p < 5 else f"0 … {p - 1}"
         raise UserError(
             "interleaved deals the stages to the ranks in turn, "
-            f"as in owners {wanted}; received {', '.join(map(str, owners))}"
+            f"as in owners {once}, {once}; received {', '.join(map(str, owners))}"
         )
     return p, v
 

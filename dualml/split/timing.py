@@ -28,14 +28,8 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
     if spec.tokens:
         x = draw.integers(0, 2, shape).astype(np.int32)
     layers = [(n, layer) for n, layer in spec.layers if not isinstance(layer, Branch | Merge)]
-    recipe = Recipe(
-        spec=spec,
-        weights=initial_weights(spec, 0),
-        rule=SGD(lr=1.0),
-        x=x,
-        y=np.zeros(batch, np.int64),
-        updates=1,
-    )
+    weights, y = initial_weights(spec, 0), np.zeros(batch, np.int64)
+    recipe = Recipe(spec=spec, weights=weights, rule=SGD(lr=1.0), x=x, y=y, updates=1)
     segments = [Segment(((name, layer),), 1, {}) for name, layer in layers]
     stage = backend.ability(Staging).stage(segments, recipe, first=True, last=False)
     stage.load(dict(recipe.weights), {}, 0)

@@ -114,13 +114,9 @@ class SplitTraining(SplitModel):
 
     def splits(self) -> dict[str, tuple[int, int]]:
         """Layers whose output stays in slices."""
-        parts: dict[str, tuple[int, int]] = {}
-        for rank in range(self.comm.size):
-            for view in self.plan.views(rank)[0]:
-                for item in view.items:
-                    if isinstance(item, Segment):
-                        parts |= item.split
-        return parts
+        views = [view for rank in range(self.comm.size) for view in self.plan.views(rank)[0]]
+        segments = [item for view in views for item in view.items if isinstance(item, Segment)]
+        return {name: split for segment in segments for name, split in segment.split.items()}
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         """Loss and predictions, from a rank that has the last stage."""
@@ -145,16 +141,12 @@ class SplitTraining(SplitModel):
     def state(self) -> dict[str, Arrays]:
         state = self.stage.state()
         flat = {f"{slot}/{name}": a for slot, named in state.items() for name, a in named.items()}
-        ranks = share(self.comm, flat)
-        slots = dict.fromkeys(key.split("/", 1)[0] for rank in ranks for key in rank)
-        arrays = {}
-        for slot in slots:
-            parts = [
-                {key.split("/", 1)[1]: a for key, a in rank.items() if key.startswith(f"{slot}/")}
-                for rank in ranks
-            ]
-            arrays[slot] = whole(parts, self.pieces, self.shapes)
-        return arrays
+        slots: dict[str, list[Arrays]] = {}
+        for rank, arrays in enumerate(share(self.comm, flat)):
+            for key, array in arrays.items():
+                slot, name = key.split("/", 1)
+                slots.setdefault(slot, [{} for _ in self.pieces])[rank][name] = array
+        return {slot: whole(parts, self.pieces, self.shapes) for slot, parts in slots.items()}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         pieces = self.pieces[self.comm.rank]
