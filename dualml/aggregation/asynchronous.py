@@ -47,7 +47,7 @@ class Asynchronous(DataParallel):
         self.served: list[tuple[int, int, int]] = []
         self.fetched = [0] * self.comm.size  # number of the update after which a rank got its own
         self.steps = [0] * self.comm.size  # global batches a rank has delivered its part of
-        self.mine: list[Tensor] = []  # the parameters that rank 0 works with, stale as all others'
+        self.stale: list[Tensor] = []  # the parameters that rank 0 works with, stale as all others'
 
     @property
     def free(self) -> bool:
@@ -102,7 +102,7 @@ class Asynchronous(DataParallel):
     def work(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         """The server's own gradient, at the parameters it got when it was last served."""
         now = self.pieces.parameters()
-        self.pieces.assign(self.mine or now)
+        self.pieces.assign(self.stale or now)
         loss, gradients = self.pieces.gradient(part, factor)
         own = [self.comm.copy(g) for g in gradients]
         self.pieces.assign(now)
@@ -113,7 +113,7 @@ class Asynchronous(DataParallel):
         if rank == 0:
             self.apply(own, 0, step)
             return
-        like = self.mine or self.pieces.parameters()
+        like = self.stale or self.pieces.parameters()
         got = [self.comm.exchange({}, {rank: self.comm.empty_like(p)})[rank] for p in like]
         self.apply(got, rank, step)
         for p in self.pieces.parameters():
@@ -125,17 +125,16 @@ class Asynchronous(DataParallel):
         self.pieces.update(gradients, version + 1)
         self.fetched[rank], self.steps[rank] = version + 1, step
         if rank == 0:
-            self.mine = self.pieces.parameters()
+            self.stale = self.pieces.parameters()
 
     def serve_waiting(self) -> bool:
         """Serve every worker that has announced a gradient; whether there was one."""
-        found = False
+        before = len(self.served)
         for rank in range(1, self.comm.size):
             announced = int(self.comm.place.board.read(self.key(rank)) or 0)
             if announced > self.steps[rank]:
                 self.serve(rank, announced)
-                found = True
-        return found
+        return len(self.served) > before
 
     def catch_up(self, step: int) -> None:
         """Serve until every worker has delivered its part of ``step``."""
@@ -172,19 +171,19 @@ class Asynchronous(DataParallel):
         return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))
 
     def state(self) -> dict[str, Arrays]:
-        stale = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.mine)}
+        held = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.stale)}
         counts = {"fetched": np.array(self.fetched), "steps": np.array(self.steps)}
-        return {**self.training.state(), "stale": stale, "counts": counts}
+        return {**self.training.state(), "stale": held, "counts": counts}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         if self.free and self.comm.rank == 0:
             self.catch_up(self.now)  # nothing may be under way when the parameters change
         self.now = step
         state = dict(state)
-        stale, counts = state.pop("stale", {}), state.pop("counts", {})
+        held, counts = state.pop("stale", {}), state.pop("counts", {})
         n = self.comm.size
         self.training.load(weights, state, step * n)
-        self.mine = [self.comm.tensor(stale[f"bucket{i}"]) for i in range(len(stale))]
+        self.stale = [self.comm.tensor(held[f"bucket{i}"]) for i in range(len(held))]
         self.fetched = [int(v) for v in counts.get("fetched", [0] * n)]
         self.steps = [int(v) for v in counts.get("steps", [0] * n)]
         self.before = step * n - len(self.served)
@@ -198,10 +197,7 @@ class Asynchronous(DataParallel):
 
 def staleness(served: Sequence[tuple[int, int, int]], size: int) -> dict[str, Any]:
     """Mean and largest staleness, of all gradients and of each rank's."""
-    found = np.array([s for _, _, s in served]) if served else np.zeros(1)
+    every = [s for _, _, s in served] or [0]
     ranks = [[s for _, rank, s in served if rank == r] or [0] for r in range(size)]
-    return {
-        "mean": float(found.mean()),
-        "max": int(found.max()),
-        "ranks": [float(np.mean(r)) for r in ranks],
-    }
+    means = [float(np.mean(r)) for r in ranks]
+    return {"mean": float(np.mean(every)), "max": max(every), "ranks": means}

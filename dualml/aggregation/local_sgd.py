@@ -72,22 +72,22 @@ class LocalSGD(DataParallel):
     def weight(self) -> float:
         """This rank's share of an average."""
         weighted = self.settings.reduce == "weighted" and self.strategy.exact
-        mine, total = self.samples
-        return float(mine / total) if weighted and total else 1 / self.comm.size
+        own, total = self.samples
+        return float(own / total) if weighted and total else 1 / self.comm.size
 
     def average(self) -> None:
         """Replace the parameters by their average over the ranks (or the neighbours)."""
         weight, own = self.weight, self.pieces.parameters()
-        mine = [self.comm.numpy(p) for p in own] if self.diverges else []
+        before = [self.comm.numpy(p) for p in own] if self.diverges else []
         parts = [self.sum(self.comm.scale(p, weight), f"bucket{i}") for i, p in enumerate(own)]
         if self.diverges:
-            self.measure(mine, [self.comm.numpy(p) for p in parts])
+            self.measure(before, [self.comm.numpy(p) for p in parts])
         self.pieces.assign(parts)
         self.samples[:] = 0
 
-    def measure(self, mine: list[Array], mean: list[Array]) -> None:
+    def measure(self, own: list[Array], mean: list[Array]) -> None:
         """How far this rank was from the average."""
-        gap, size = _norm([a - b for a, b in zip(mine, mean, strict=True)]), _norm(mean)
+        gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
         way = _norm([a - b for a, b in zip(mean, self.before, strict=True)]) if self.before else 0.0
         self.apart.append((self.now, gap / size if size else nan, gap / way if way else nan))
         self.before = mean

@@ -30,7 +30,7 @@ class ReduceScatterAllGather(Strategy):
             rest = comm.all_reduce(comm.slice(x, even, len(x)))
             x = comm.write(x, even, rest, "put")
         if even:
-            mine = comm.reduce_scatter(comm.slice(x, 0, even))
-            for r, part in enumerate(comm.all_gather(mine)):
+            own = comm.reduce_scatter(comm.slice(x, 0, even))
+            for r, part in enumerate(comm.all_gather(own)):
                 x = comm.write(x, r * (even // comm.size), part, "put")
         return x

@@ -24,9 +24,9 @@ class Layer:
 
     def describe(self) -> dict[str, Any]:
         """Type and fields, without those at their default that older descriptions do not know."""
-        told = {f.name: getattr(self, f.name) for f in fields(self)}
-        new = {f.name for f in fields(self) if told[f.name] == f.default and not f.metadata}
-        return {"type": type(self).__name__, **{k: v for k, v in told.items() if k not in new}}
+        values = [(f, getattr(self, f.name)) for f in fields(self)]
+        shown = {f.name: value for f, value in values if value != f.default or f.metadata}
+        return {"type": type(self).__name__, **shown}
 
 
 def check(fits: bool, takes: str, shape: Shape) -> None:

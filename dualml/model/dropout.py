@@ -29,14 +29,12 @@ def masks(
         seed: of the trial.
         samples: numbers of the samples in the training set, shape (B,).
     """
-    found: dict[str, NDArray[np.float32]] = {}
-    if not spec.dropouts:
-        return found
-    shapes = spec.shapes()
-    for name, layer in spec.layers:
-        if isinstance(layer, Dropout):
-            found[name] = mask(name, layer.rate, shapes[name], seed, step, samples)
-    return found
+    shapes = spec.shapes() if spec.dropouts else {}
+    return {
+        name: mask(name, layer.rate, shapes[name], seed, step, samples)
+        for name, layer in spec.layers
+        if isinstance(layer, Dropout)
+    }
 
 
 def mask(

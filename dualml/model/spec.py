@@ -28,14 +28,14 @@ def stacks(layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]) -> dict[
     Raises:
         UserError: a layer that does not fit what is before it.
     """
-    stack, found = list(entry), {}
+    stack, after = list(entry), {}
     for name, layer in layers:
         try:
             stack = _after(layer, stack)
         except UserError as error:
             raise UserError(f"layer {name!r}: {error}") from None
-        found[name] = stack
-    return found
+        after[name] = stack
+    return after
 
 
 def _after(layer: Layer, stack: list[Shape]) -> list[Shape]:

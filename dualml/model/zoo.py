@@ -146,17 +146,11 @@ def rnn_lm_dropout(words: int = 2000, length: int = 32) -> ModelSpec:
 
 #: Models of 28×28 images.
 ZOO: dict[str, Callable[[], ModelSpec]] = {
-    "lenet": lenet,
-    "mlp": mlp,
-    "softmax": softmax,
-    "wide_mlp": wide_mlp,
-    "deep_mlp": deep_mlp,
-    "vit": vit,
+    make.__name__: make for make in (lenet, mlp, softmax, wide_mlp, deep_mlp, vit)
 }
 #: Models of text, from the number of words and the tokens of a sample.
 TEXT_ZOO: dict[str, Callable[..., ModelSpec]] = {
-    "rnn_lm": rnn_lm,
-    "rnn_lm_dropout": rnn_lm_dropout,
+    make.__name__: make for make in (rnn_lm, rnn_lm_dropout)
 }
 
 

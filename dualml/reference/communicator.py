@@ -14,6 +14,7 @@ from dualml.communicator import Communicator, How, MemoryBoard, Place
 from dualml.errors import CommunicationError
 
 POLL_S = 0.05
+REDUCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
 class Switchboard:
@@ -67,8 +68,7 @@ class ThreadCommunicator(Communicator):
         return np.array(x, order="C")
 
     def combine(self, a: Any, b: Any, op: str) -> Any:
-        functions = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-        function: Any = functions[op]
+        function: Any = REDUCTIONS[op]
         return function(a, b, out=a if isinstance(a, np.ndarray) else None)
 
     def scale(self, x: Any, factor: float) -> Any:
@@ -155,9 +155,7 @@ def run_threads(
             errors.append((rank, error))
             switchboard.failed.set()
 
-    threads = [
-        threading.Thread(target=run, args=(r,), name=f"rank {r}", daemon=True) for r in range(size)
-    ]
+    threads = [threading.Thread(target=run, args=(r,), daemon=True) for r in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:

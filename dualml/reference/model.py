@@ -13,7 +13,7 @@ from dualml.model.layers import Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec
 from dualml.reference.layers import PAIRS
 from dualml.reference.losses import LOSSES
-from dualml.reference.types import Array, Params
+from dualml.reference.types import Array, Params, copies
 
 Values = tuple[Array, ...]
 
@@ -65,7 +65,7 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
     """From the loss's gradients with respect to the stack after the layers of `forward`: those
     with respect to the stack before them, and canonical name → gradient of every parameter."""
     *kept, flow = gradients
-    found: Params = {}
+    gradients_of: Params = {}
     for name, layer, _, cache in reversed(tape):
         if isinstance(layer, Branch):
             flow = flow + kept.pop()
@@ -75,8 +75,8 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
             flow = flow * cache
         else:
             flow, grads = PAIRS[type(layer)][1](layer, flow, cache, own(name, layer, params))
-            found.update({f"{name}.{leaf}": g for leaf, g in grads.items()})
-    return (*kept, flow), found
+            gradients_of |= {f"{name}.{leaf}": g for leaf, g in grads.items()}
+    return (*kept, flow), gradients_of
 
 
 def own(name: str, layer: Layer, params: Params) -> Params:
@@ -94,7 +94,7 @@ class Model:
 
     def __init__(self, spec: ModelSpec, weights: Mapping[str, NDArray[Any]]) -> None:
         self.spec = spec
-        self.weights: Params = {name: np.array(w, np.float64) for name, w in weights.items()}
+        self.weights: Params = copies(weights)
 
     def forward(self, x: NDArray[Any], masks: Sequence[NDArray[Any]] = ()) -> tuple[Array, Tape]:
         """Logits, and the tape that they leave.
@@ -107,15 +107,11 @@ class Model:
         return logits, tape
 
     def loss_and_gradients(
-        self,
-        x: NDArray[Any],
-        y: NDArray[np.int64],
-        loss: str,
-        masks: Sequence[NDArray[Any]] = (),
+        self, x: NDArray[Any], y: NDArray[Any], loss: str, masks: Sequence[NDArray[Any]] = ()
     ) -> tuple[float, Params]:
         """Mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and the
         gradient of every parameter."""
         logits, tape = self.forward(x, masks)
         value, flow = LOSSES[loss](logits, y)
-        _, found = backward(tape, self.weights, (flow,))
-        return value, {name: found[name] for name in self.weights}
+        _, grads = backward(tape, self.weights, (flow,))
+        return value, {name: grads[name] for name in self.weights}

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from dualml.backend import Array, Arrays, Recipe, Segment
+from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import backward, forward
+from dualml.reference.types import copies
 
 Values = tuple[Array, ...]
 
@@ -25,14 +27,9 @@ class NumpyStage:
     def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
         self.segments, self.recipe, self.first = segments, recipe, first
         self.criterion, self.x, self.y = LOSSES[recipe.loss], recipe.x, recipe.y
-        shapes = {
-            f"{name}.{leaf}": shape
-            for segment in segments
-            for name, layer in segment.layers
-            for leaf, shape in layer.parameters().items()
-        }
+        shapes = parameters([layer for segment in segments for layer in segment.layers])
         self.own = {name: np.zeros(shape) for name, shape in shapes.items()}
-        self.sums = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self.sums = copies(self.own)
         self._state = recipe.rule.init(self.own)
         self.kept: dict[tuple[int, int], Any] = {}
         self.measuring = False
@@ -80,8 +77,8 @@ class NumpyStage:
         return self._back(segment, self.kept.pop((segment, micro)), gradients)
 
     def _back(self, segment: int, tape: Any, gradients: Values) -> Values | None:
-        flow, found = backward(tape, self.own, gradients)
-        for name, g in found.items():
+        flow, grads = backward(tape, self.own, gradients)
+        for name, g in grads.items():
             self.sums[name] += g
         return None if self.first and segment == 0 else flow
 
@@ -122,7 +119,7 @@ class NumpyStage:
             start += total.size
 
     def gradients(self) -> Arrays:
-        return {name: g.copy() for name, g in self.sums.items()}
+        return copies(self.sums)
 
     def update(self, step: int) -> None:
         self.own, self._state = self.recipe.rule.update(
@@ -130,22 +127,20 @@ class NumpyStage:
         )
 
     def weights(self) -> Arrays:
-        return {name: w.copy() for name, w in self.own.items()}
+        return copies(self.own)
 
     def state(self) -> dict[str, Arrays]:
-        return {s: {n: a.copy() for n, a in named.items()} for s, named in self._state.items()}
+        return {slot: copies(named) for slot, named in self._state.items()}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        self.own = {name: np.array(w, np.float64) for name, w in weights.items()}
-        self._state = {
-            s: {n: np.array(a, np.float64) for n, a in named.items()} for s, named in state.items()
-        }
+        self.own = copies(weights)
+        self._state = {slot: copies(named) for slot, named in state.items()}
 
 
 def arrays(value: Any) -> list[Array]:
     """All arrays inside nested containers."""
     if isinstance(value, np.ndarray):
         return [value]
-    inner = value.values() if isinstance(value, dict) else value
-    found = inner if isinstance(inner, list | tuple) or isinstance(value, dict) else ()
-    return [a for item in found for a in arrays(item)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [a for item in value for a in arrays(item)] if isinstance(value, list | tuple) else []

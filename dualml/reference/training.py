@@ -11,6 +11,7 @@ from dualml.model.dropout import masks
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
+from dualml.reference.types import copies
 
 
 class NumpyTraining(Training, Observable):
@@ -28,9 +29,8 @@ class NumpyTraining(Training, Observable):
         mean = 0.0
         for part, share in chunks(batch, self.recipe.chunk):
             drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
-            loss, grads = self.model.loss_and_gradients(
-                self.x[part], self.y[part], self.loss, drawn
-            )
+            x, y = self.given(part)
+            loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn)
             mean += share * loss
             for name, g in grads.items():
                 total[name] += share * g
@@ -63,17 +63,12 @@ class NumpyTraining(Training, Observable):
         return float(LOSSES[self.loss](logits, y)[0]), logits.argmax(axis=-1)
 
     def weights(self) -> Arrays:
-        return {name: w.copy() for name, w in self.model.weights.items()}
+        return copies(self.model.weights)
 
     def state(self) -> dict[str, Arrays]:
-        return {
-            slot: {n: s.copy() for n, s in named.items()} for slot, named in self._state.items()
-        }
+        return {slot: copies(named) for slot, named in self._state.items()}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        self.model.weights = {name: np.array(w, np.float64) for name, w in weights.items()}
-        self._state = {
-            slot: {n: np.array(s, np.float64) for n, s in named.items()}
-            for slot, named in state.items()
-        }
+        self.model.weights = copies(weights)
+        self._state = {slot: copies(named) for slot, named in state.items()}
         self.now = step

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Params = dict[str, Array]
+
+
+def copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Of arrays of any float type."""
+    return {name: np.array(a, np.float64) for name, a in arrays.items()}
 
 
 def rows(x: Array) -> Array:
