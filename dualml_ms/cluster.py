@@ -24,7 +24,7 @@ from mindspore.mint.distributed import distributed as private
 
 from dualml import machine
 from dualml.communicator import Place
-from dualml.communicator.board import exchange_notes
+from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml_ms.rendezvous import (
     LOOPBACK,

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from dualml.communicator import Place
-from dualml.communicator.board import exchange_notes
+from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml.machine import parse_device
 from dualml_torch.gloo import wait_your_turn

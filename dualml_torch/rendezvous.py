@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from dualml.communicator import FileBoard, Place
-from dualml.communicator.board import exchange_notes
+from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError, UserError
 
 INTERFACE = "GLOO_SOCKET_IFNAME"

@@ -20,11 +20,7 @@ class AllGather(Strategy):
     vector as one message to every other rank.
     """
 
-    formulas: ClassVar[tuple[str, ...]] = (
-        r"m = n - 1",
-        r"b = (n-1) S",
-        r"T = (n-1) ( \alpha + S \beta )",
-    )
+    formulas: ClassVar = (r"m = n - 1", r"b = (n-1) S", r"T = (n-1) ( \alpha + S \beta )")
     uses: ClassVar[tuple[str, ...]] = ("all_gather",)
     counted: ClassVar[bool] = False
 

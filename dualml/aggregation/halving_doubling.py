@@ -24,7 +24,7 @@ class HalvingDoubling(Strategy):
     Source: Thakur, Rabenseifner & Gropp 2005, section 4.5.
     """
 
-    formulas: ClassVar[tuple[str, ...]] = (
+    formulas: ClassVar = (
         r"m = 2 \log_2 n",
         r"b = 2 \frac{n-1}{n} S",
         r"T = 2 \log_2 n \, \alpha + 2 \frac{n-1}{n} S \beta",

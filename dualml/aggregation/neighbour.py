@@ -23,11 +23,7 @@ class Neighbour(Strategy):
     NeurIPS, algorithm 1 (D-PSGD).
     """
 
-    formulas: ClassVar[tuple[str, ...]] = (
-        r"m = 2",
-        r"b = 2 S",
-        r"T = 2 ( \alpha + S \beta )",
-    )
+    formulas: ClassVar = (r"m = 2", r"b = 2 S", r"T = 2 ( \alpha + S \beta )")
     exact: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:

@@ -22,11 +22,7 @@ class ParameterServer(Strategy):
     with one server and the consistency model "sequential".
     """
 
-    formulas: ClassVar[tuple[str, ...]] = (
-        r"m = n - 1",
-        r"b = (n-1) S",
-        r"T = 2 (n-1) ( \alpha + S \beta )",
-    )
+    formulas: ClassVar = (r"m = n - 1", r"b = (n-1) S", r"T = 2 (n-1) ( \alpha + S \beta )")
     uses: ClassVar[tuple[str, ...]] = ("gather", "broadcast")
     counted: ClassVar[bool] = False
 

@@ -24,7 +24,7 @@ class Ring(Strategy):
     Workstations", J. Parallel Distrib. Comput. 69(2).
     """
 
-    formulas: ClassVar[tuple[str, ...]] = (
+    formulas: ClassVar = (
         r"m = 2 (n-1)",
         r"b = 2 \frac{n-1}{n} S",
         r"T = 2 (n-1) \alpha + 2 \frac{n-1}{n} S \beta",

@@ -39,7 +39,7 @@ class Tree(Strategy):
     in MPICH", Int. J. High Perform. Comput. Appl. 19(1), sections 4.2 and 4.4.
     """
 
-    formulas: ClassVar[tuple[str, ...]] = (
+    formulas: ClassVar = (
         r"m = \lceil \log_2 n \rceil",
         r"b = \lceil \log_2 n \rceil S",
         r"T = 2 \lceil \log_2 n \rceil ( \alpha + S \beta )",

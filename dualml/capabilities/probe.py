@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dualml.communicator import DTYPES, OPS, PRIMITIVES, Communicator
-from dualml.communicator.board import exchange_notes
 from dualml.communicator.parts import parts_of
+from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError
 
 Pairs = list[tuple[Any, Any]]

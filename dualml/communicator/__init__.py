@@ -1,10 +1,10 @@
 """How ranks talk: one semantics, executed by threads (NumPy), torch.distributed and MindSpore."""
 
 from dualml.communicator.base import Communicator as Communicator
-from dualml.communicator.board import FileBoard as FileBoard
-from dualml.communicator.board import MemoryBoard as MemoryBoard
 from dualml.communicator.how import DTYPES as DTYPES
 from dualml.communicator.how import OPS as OPS
 from dualml.communicator.how import PRIMITIVES as PRIMITIVES
 from dualml.communicator.how import How as How
+from dualml.communicator.place import FileBoard as FileBoard
+from dualml.communicator.place import MemoryBoard as MemoryBoard
 from dualml.communicator.place import Place as Place

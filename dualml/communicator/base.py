@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dualml.communicator.board import exchange_notes
 from dualml.communicator.engine import Engine
 from dualml.communicator.how import DTYPES, OPS, Done, Finish, Tensor
 from dualml.communicator.parts import start_of
+from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError
 
 

@@ -1,13 +1,109 @@
-"""Where a rank stands: what it needs to know to join the others."""
+"""Where a rank stands: what it needs to know to join the others, and the board, small notes between
+ranks that need no working process group.
+
+Ranks post what they are about to do (join, broadcast, finish) and read what the others posted. It
+serves to find one another, to agree on a plan before the frameworks are asked to communicate, and
+to say which rank is missing or doing something else, where a collective could only hang.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from dualml.communicator.board import Board
-from dualml.errors import UserError
+from dualml.errors import CommunicationError, UserError
+
+POLL_S = 0.002
+
+
+class Board(Protocol):
+    """Write once, read by all; keys are file names (letters, digits, ``-_.``)."""
+
+    def post(self, key: str, text: str) -> None:
+        """Write a note; a key that exists already is replaced."""
+
+    def read(self, key: str) -> str | None:
+        """The note, or None while there is none."""
+
+
+class FileBoard:
+    """A board in a folder that all ranks see.
+
+    Args:
+        folder: made when it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def post(self, key: str, text: str) -> None:
+        fresh = self.folder / f".{key}.{os.getpid()}"
+        fresh.write_text(text, "utf-8")
+        os.replace(fresh, self.folder / key)
+
+    def read(self, key: str) -> str | None:
+        try:
+            return (self.folder / key).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
+
+class MemoryBoard:
+    """A board for ranks that are threads of one process."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def post(self, key: str, text: str) -> None:
+        with self._lock:
+            self._notes[key] = text
+
+    def read(self, key: str) -> str | None:
+        with self._lock:
+            return self._notes.get(key)
+
+
+def exchange_notes(
+    board: Board, key: str, rank: int, ranks: Sequence[int], text: str, timeout: float, what: str
+) -> Mapping[int, str]:
+    """Post ``text`` for this rank and read that of every rank.
+
+    Args:
+        key: the same on every rank, used once.
+        ranks: who takes part, this rank among them.
+        timeout: seconds to wait for the others.
+        what: what is waited for, as the error tells it.
+
+    Raises:
+        CommunicationError: ranks that did not post in time, by number.
+    """
+    board.post(f"{key}.{rank}", text)
+    notes: dict[int, str] = {}
+    end = time.monotonic() + timeout
+    pause = POLL_S
+    while True:
+        for other in ranks:
+            if other not in notes and (note := board.read(f"{key}.{other}")) is not None:
+                notes[other] = note
+        missing = [other for other in ranks if other not in notes]
+        if not missing:
+            return notes
+        if time.monotonic() > end:
+            raise CommunicationError(
+                f"rank {rank} waited {timeout:g} s for {what}; missing: "
+                f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} of {len(ranks)}"
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
 
 RENDEZVOUS = ("file", "tcp", "env")
 

@@ -38,7 +38,12 @@ from dualml.split.pieces import Piece
 STYLES = ("column", "row", "whole")
 #: Layers that treat every feature or channel by itself, or keep those of a slice together.
 BY_FEATURE = (ReLU, Tanh, MaxPool2d, Flatten, Dropout, MeanPool)
-SPLIT = (Linear, Conv2d, Embedding)
+#: Layers that can be split → what each rank has fewer of, split by ``column`` and by ``row``.
+SPLIT = {
+    Linear: ("outputs", "inputs"),
+    Conv2d: ("outputs", "inputs"),
+    Embedding: ("features", "words"),
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def styles_of(
             raise UserError(f"split.layers: {spec.name} has no layer {name!r}{hint}")
         if style not in STYLES:
             raise UserError(f"split.layers.{name}: {style!r} is none of {', '.join(STYLES)}")
-        if style != "whole" and not isinstance(layers[name], SPLIT):
+        if style != "whole" and type(layers[name]) not in SPLIT:
             kind = type(layers[name]).__name__
             raise UserError(
                 f"split.layers.{name}: a {kind} cannot be split inside; Linear, Conv2d and "
@@ -111,27 +116,20 @@ def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
 
 def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
     """Raises `UserError` unless every layer that is split has ``parts`` equal slices."""
-    what = {
-        (Linear, "column"): ("outputs", "outputs"),
-        (Linear, "row"): ("inputs", "inputs"),
-        (Conv2d, "column"): ("outputs", "output channels"),
-        (Conv2d, "row"): ("inputs", "input channels"),
-        (Embedding, "column"): ("features", "features"),
-        (Embedding, "row"): ("words", "words"),
-    }
     counts: dict[str, tuple[int, str]] = {}
     before = "whole"
     for name, layer in spec.layers:
         style = styles[name]
         if style != "whole":
-            field, word = what[type(layer), style]
+            field = SPLIT[type(layer)][style == "row"]
+            word = f"{field[:-1]} channels" if isinstance(layer, Conv2d) else field
             counts[name] = (getattr(layer, field), word)
         elif isinstance(layer, Attention) and before == "column":
             counts[name] = (layer.heads, "heads")
         before = style
-    wrong = next((name for name, (count, _) in counts.items() if count % parts), None)
-    if wrong is not None:
-        count, word = counts[wrong]
+    for wrong, (count, word) in counts.items():
+        if count % parts == 0:
+            continue
         every = math.gcd(*(n for n, _ in counts.values()))
         good = [n for n in range(2, every + 1) if every % n == 0][:4]
         instead = f"use tensor = {', '.join(map(str, good))}, or " if good else ""

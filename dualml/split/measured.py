@@ -85,12 +85,11 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
     arrived = arrivals(plan, ranks)
     rows = []
     for rank, events in enumerate(ranks):
-        totals = dict.fromkeys(("compute_s", "transfer_s", "wait_s", "update_s"), 0.0)
-        inside = np.isin(events["step"], steps)
+        inside, kind = np.isin(events["step"], steps), events["kind"]
         length = events["end"] - events["begin"]
-        kind = events["kind"]
-        work = float(length[inside & np.isin(kind, (F, B))].sum())
+        totals = dict.fromkeys(("compute_s", "transfer_s", "wait_s"), 0.0)
         totals["update_s"] = float(length[inside & (kind == UPDATE)].sum())
+        work = float(length[inside & np.isin(kind, (F, B))].sum())
         shared = 0.0
         for i in np.flatnonzero(inside & np.isin(kind, (SEND, RECEIVE, COLLECTIVE, REDUCE))):
             begin, end = events["begin"][i], events["end"][i]
@@ -108,15 +107,13 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
         spans = [span(events, step) for step in steps]
         totals["step_s"] = float(np.mean([b - a for a, b in spans]))
         rows.append(totals)
-    bubbles = np.array([bubble(ranks, step) for step in steps])
-    alone = [replayed(plan, ranks, step) for step in steps]
-    low, middle, high = np.percentile(bubbles, [25, 50, 75]) if len(bubbles) else (0.0, 0.0, 0.0)
+    low, middle, high = np.percentile([bubble(ranks, step) for step in steps], [25, 50, 75])
     return {
         "ranks": rows,
         "bubble": float(middle),
         "bubble_low": float(low),
         "bubble_high": float(high),
-        "bubble_passes": float(np.median(alone)),
+        "bubble_passes": float(np.median([replayed(plan, ranks, step) for step in steps])),
         "links": links(plan, ranks, steps),
         "updates": len(steps),
     }
@@ -140,8 +137,7 @@ Message = tuple[float, int, int, int, int, int]  # update, replica, slice, stage
 
 def key_of(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
     data, _, tensor = plan.mesh.coordinates(rank)
-    columns = (int(events[name][i]) for name in ("stage", "micro", "backward"))
-    stage, micro, backward = columns
+    stage, micro, backward = (int(events[name][i]) for name in ("stage", "micro", "backward"))
     return (float(events["step"][i]), data, tensor, stage, micro, backward)
 
 
@@ -168,12 +164,9 @@ def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], 
             order = [np.flatnonzero(ranks[rank]["kind"] == kind) for rank in group]
             count = min(map(len, order))
             for n in range(1, count + 1):  # from the end: old events may be forgotten
-                together = [events[-n] for events in order]
-                last = max(
-                    float(ranks[rank]["begin"][i]) for rank, i in zip(group, together, strict=True)
-                )
-                for rank, i in zip(group, together, strict=True):
-                    times[rank, int(i)] = last
+                together = [(rank, int(own[-n])) for rank, own in zip(group, order, strict=True)]
+                last = max(float(ranks[rank]["begin"][i]) for rank, i in together)
+                times |= dict.fromkeys(together, last)
     return times
 
 

@@ -11,7 +11,7 @@ from dualml.backend import Segment
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
-from dualml.split import calls, vertical
+from dualml.split import vertical
 from dualml.split.horizontal import Item, Shard, styles_of
 from dualml.split.mesh import Mesh
 from dualml.split.order import validate
@@ -74,7 +74,7 @@ class SplitPlan:
         if self.rows:
             return Grid.parse(self.rows, self.place, self.micro_batches)
         if self.engine == "rpc":
-            return calls.grid(self.place, self.schedule, self.micro_batches)
+            return driven(self.place, self.schedule, self.micro_batches)
         return build(self.schedule, self.place, self.micro_batches)
 
     def owner(self, data: int, stage: int, tensor: int, micro: int = 0) -> int:
@@ -192,7 +192,7 @@ def split_plan(
     elif count > 1:  # one stage needs no cut, and a plan that is read back has no times
         cut = vertical.balanced(spec, count, vertical.weights_of(spec, balance, times))
     if engine == "rpc" and not place:
-        place = calls.placed(count, world_size)
+        place = placed(count, world_size)
     owners = tuple(place) or tuple(stage % rows for stage in range(count))
     driver = {0} if engine == "rpc" else set()  # it may have none
     if len(owners) != count or {*owners, *driver} != set(range(rows)):
@@ -217,3 +217,26 @@ def split_plan(
     for rank in range(world_size):
         plan.views(rank)  # raises where a slice is not possible
     return plan
+
+
+def placed(stages: int, world_size: int) -> tuple[int, ...]:
+    """Stage → rank where nothing is said: on as many ranks, or one more, which then is a master.
+
+    Raises:
+        UserError: another number of ranks.
+    """
+    if world_size not in (stages, stages + 1):
+        raise UserError(
+            f"{stages} stages by rpc take {stages} ranks, or {stages + 1} with a master that holds "
+            f"none; received world_size = {world_size}; change it or stages, or say place"
+        )
+    return tuple(range(world_size - stages, world_size))
+
+
+def driven(place: tuple[int, ...], schedule: str, micro_batches: int) -> Grid:
+    """The grid of stages that a driver calls; a rank 0 that holds no stage idles."""
+    if 0 in place:
+        return build(schedule, place, micro_batches)
+    workers = build(schedule, [rank - 1 for rank in place], micro_batches)
+    idle = (None,) * workers.ticks
+    return Grid((idle, *workers.rows), place, micro_batches)

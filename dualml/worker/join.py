@@ -55,7 +55,7 @@ def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: Worke
     """
     from dualml.backend import Grouping
     from dualml.communicator import FileBoard, Place
-    from dualml.communicator.board import exchange_notes
+    from dualml.communicator.place import exchange_notes
     from dualml.store.trial import board_path
 
     limit = plan.experiment.limits.collective
@@ -78,7 +78,7 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     Raises:
         CommunicationError: ranks whose weights have another SHA-256 than rank 0's broadcast.
     """
-    from dualml.communicator.board import exchange_notes
+    from dualml.communicator.place import exchange_notes
     from dualml.experiment.fingerprint import digest
 
     received = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}

@@ -17,7 +17,7 @@ from conformance.checks_claims import disagreements
 
 from dualml.aggregation import STRATEGIES
 from dualml.communicator import DTYPES, Communicator
-from dualml.communicator.board import exchange_notes
+from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError
 
 __all__ = ["CHECKS", "disagreements", "run_all"]

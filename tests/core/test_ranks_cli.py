@@ -153,7 +153,7 @@ def test_checked_collectives_give_the_same_numbers(lab: Path, tmp_path: Path) ->
 def test_a_rank_that_never_comes_is_named_in_time(tmp_path: Path) -> None:
     """What the ranks of a trial do first, before any framework is asked."""
     from dualml.communicator import FileBoard
-    from dualml.communicator.board import exchange_notes
+    from dualml.communicator.place import exchange_notes
     from dualml.errors import CommunicationError
 
     board = FileBoard(tmp_path / "board")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml.communicator import Communicator, How, Place
-from dualml.communicator.board import exchange_notes
+from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError
 
 OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
