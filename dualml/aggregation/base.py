@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ Tensor = Any
 
 
 @dataclass(frozen=True)
-class Strategy(ABC):
+class Strategy:
     """Adds up a 1-D tensor over the ranks of a communicator.
 
     Attributes:
@@ -34,12 +33,10 @@ class Strategy(ABC):
     formulas: ClassVar[tuple[str, ...]] = ()
     textbook: ClassVar[str] = ""
 
-    @abstractmethod
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        """Σ over ranks of ``x`` (1-D, the same length everywhere), on every rank.
-
-        ``x`` is given away: it may be overwritten and returned.
-        """
+        """Σ over ranks of ``x`` (1-D, the same length everywhere), on every rank: what comes of the
+        schedule. ``x`` is given away: it may be overwritten and returned."""
+        return execute(self.schedule(comm.size), comm, x)
 
     def schedule(self, n: int) -> Schedule:
         """Who sends what to whom among n ranks; of a native collective as its textbook says."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
+from dualml.aggregation.base import STRATEGIES, Strategy
 from dualml.aggregation.schedule import Schedule, Stage, Transfer
-from dualml.communicator.base import Communicator
 from dualml.communicator.parts import start_of
 
 
@@ -29,9 +28,6 @@ class HalvingDoubling(Strategy):
         r"b = 2 \frac{n-1}{n} S",
         r"T = 2 \log_2 n \, \alpha + 2 \frac{n-1}{n} S \beta",
     )
-
-    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        return execute(self.schedule(comm.size), comm, x)
 
     def schedule(self, n: int) -> Schedule:
         p = 1 << (n.bit_length() - 1)

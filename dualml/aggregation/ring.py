@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
+from dualml.aggregation.base import STRATEGIES, Strategy
 from dualml.aggregation.schedule import Schedule, Stage, Transfer
-from dualml.communicator.base import Communicator
 
 
 @STRATEGIES.register("ring", 60)
@@ -29,9 +28,6 @@ class Ring(Strategy):
         r"b = 2 \frac{n-1}{n} S",
         r"T = 2 (n-1) \alpha + 2 \frac{n-1}{n} S \beta",
     )
-
-    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        return execute(self.schedule(comm.size), comm, x)
 
     def schedule(self, n: int) -> Schedule:
         def step(number: int, offset: int, then: str) -> tuple[Transfer, ...]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
+from dualml.aggregation.base import STRATEGIES, Strategy
 from dualml.aggregation.schedule import Schedule, Stage, Transfer
-from dualml.communicator.base import Communicator
 
 
 def up(n: int) -> list[tuple[Transfer, ...]]:
@@ -44,9 +43,6 @@ class Tree(Strategy):
         r"b = \lceil \log_2 n \rceil S",
         r"T = 2 \lceil \log_2 n \rceil ( \alpha + S \beta )",
     )
-
-    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        return execute(self.schedule(comm.size), comm, x)
 
     def schedule(self, n: int) -> Schedule:
         return Schedule(n, 1, tuple(up(n) + down(n)))

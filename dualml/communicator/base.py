@@ -75,11 +75,11 @@ class Communicator(Engine):
         """``x`` of rank ``root``; elsewhere ``x`` only tells shape and type."""
         self._enter("broadcast", x, root=root)
         own = x if inplace else self.copy(x)
-        if self._native_here("broadcast", x, counted=self.rank == root):
+        if self._native_here("broadcast", x, handed=(x,) if self.rank == root else ()):
             return self._run("broadcast", own, root=root)
         if self.rank != root:
-            return self._send_receive({}, {root: own})[root]
-        self._send_receive(dict.fromkeys(self._others(), own), {})
+            return self.exchange({}, {root: own})[root]
+        self.exchange(dict.fromkeys(self._others(), own), {})
         return own
 
     def gather(self, x: Tensor, root: int = 0) -> list[Tensor] | None:
@@ -107,11 +107,11 @@ class Communicator(Engine):
             raise CommunicationError(f"scatter over {self.size} ranks needs as many parts: {count}")
         self._enter("scatter", like, root=root)
         own = [self.copy(p) for p in parts or ()] if self.rank == root else None
-        if self._native_here("scatter", like, counted=own or ()):
+        if self._native_here("scatter", like, handed=own or ()):
             return self._run("scatter", self.empty_like(like), parts=own, root=root)
         if own is None:
-            return self._send_receive({}, {root: self.empty_like(like)})[root]
-        self._send_receive({r: own[r] for r in self._others()}, {})
+            return self.exchange({}, {root: self.empty_like(like)})[root]
+        self.exchange({r: own[r] for r in self._others()}, {})
         return own[root]
 
     def reduce_scatter(self, x: Tensor, op: str = "sum") -> Tensor:
@@ -129,7 +129,7 @@ class Communicator(Engine):
                 f"all_to_all over {self.size} ranks needs as many parts; received {len(parts)}"
             )
         self._enter("all_to_all", parts[0])
-        native = self._native_here("all_to_all", parts[0], counted=parts)
+        native = self._native_here("all_to_all", parts[0], handed=parts)
         own = [self.copy(p) for p in parts]
         return list(self._run("all_to_all", own[0], parts=own)) if native else self._swap(own)
 
@@ -148,7 +148,15 @@ class Communicator(Engine):
         Returns:
             rank → what it sent.
         """
-        return self._send_receive(send, receive)
+        for peer in (*send, *receive):
+            self._check_peer(peer)
+        t = self.traffic
+        t.sent, t.received = t.sent + len(send), t.received + len(receive)
+        out, into = (sum(map(self.nbytes, side.values())) for side in (send, receive))
+        t.bytes_sent, t.bytes_received = t.bytes_sent + out, t.bytes_received + into
+        if self.delay is not None and (send or receive):
+            time.sleep(self.delay(out, into))
+        return dict(self._timed("exchange", lambda: self._exchange(send, receive)))
 
     def isend(self, x: Tensor, peer: int) -> Finish:
         """Begin to send the contiguous ``x``, which stays as it is until the wait is over."""
@@ -207,18 +215,13 @@ class Communicator(Engine):
         return Finish(lambda: self._timed(primitive, wait), then)
 
     def _native_here(
-        self, primitive: str, x: Tensor, op: str = "sum", counted: bool | Sequence[Tensor] = True
+        self, primitive: str, x: Tensor, op: str = "sum", handed: Sequence[Tensor] | None = None
     ) -> bool:
-        """Whether the framework executes it; such a call is counted with the bytes handed to it.
-
-        Args:
-            counted: whether ``x`` is handed to it, or what is.
-        """
+        """Whether the framework executes it; counted then, with what it is handed, else ``x``."""
         if self.how(primitive, self.dtype(x), op).kind != "native":
             return False
-        handed = [x] * counted if isinstance(counted, bool) else counted
         self.traffic.calls += 1
-        self.traffic.payload += sum(map(self.nbytes, handed))
+        self.traffic.payload += sum(map(self.nbytes, (x,) if handed is None else handed))
         return True
 
     def _others(self) -> list[int]:
@@ -228,7 +231,7 @@ class Communicator(Engine):
         """Part r goes to rank r; what every rank sent to this one, in the order of ranks."""
         own, others = parts[self.rank], self._others()
         buffers = {r: self.empty_like(own) for r in others}
-        came = self._send_receive({r: parts[r] for r in others}, buffers)
+        came = self.exchange({r: parts[r] for r in others}, buffers)
         return [own if r == self.rank else came[r] for r in range(self.size)]
 
     def _all_gather(self, x: Tensor) -> list[Tensor]:
@@ -242,9 +245,9 @@ class Communicator(Engine):
             return parts
         own = self.copy(x)
         if self.rank != root:
-            self._send_receive({root: own}, {})
+            self.exchange({root: own}, {})
             return None
-        came = self._send_receive({}, {r: self.empty_like(own) for r in self._others()})
+        came = self.exchange({}, {r: self.empty_like(own) for r in self._others()})
         return [own if r == root else came[r] for r in range(self.size)]
 
     def _fold(self, parts: Sequence[Tensor], op: str) -> Tensor:
@@ -256,20 +259,6 @@ class Communicator(Engine):
 
     def _mean(self, total: Tensor, op: str) -> Tensor:
         return self.scale(total, 1 / self.size) if op == "mean" else total
-
-    def _send_receive(
-        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
-    ) -> dict[int, Tensor]:
-        for peer in (*send, *receive):
-            self._check_peer(peer)
-        t = self.traffic
-        t.sent, t.received = t.sent + len(send), t.received + len(receive)
-        out, into = (sum(map(self.nbytes, side.values())) for side in (send, receive))
-        t.bytes_sent, t.bytes_received = t.bytes_sent + out, t.bytes_received + into
-        if self.delay is not None and (send or receive):
-            time.sleep(self.delay(out, into))
-        got: dict[int, Tensor] = self._timed("exchange", lambda: self._exchange(send, receive))
-        return got
 
     def _check_peer(self, peer: int) -> None:
         if not 0 <= peer < self.size or peer == self.rank:
