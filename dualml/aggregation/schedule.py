@@ -7,6 +7,7 @@ own (``put``).
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,21 +118,16 @@ class Stage:
 
 def stages_of(schedule: Schedule, length: int) -> list[Stage]:
     """The stages of a schedule for a vector of ``length`` elements, counted message by message."""
-    return [_stage(schedule, number, length) for number in range(len(schedule.steps))]
-
-
-def _stage(schedule: Schedule, number: int, length: int) -> Stage:
-    ports: dict[tuple[str, int], list[int]] = {}
-    added: dict[int, int] = {}
-    for t in schedule.steps[number]:
-        first, end = schedule.span(t, length)
-        for port in (("out", t.source), ("in", t.target)):
-            ports.setdefault(port, []).append(end - first)
-        if t.then == "add":
-            added[t.target] = added.get(t.target, 0) + end - first
-    busiest = max(ports.values(), key=lambda moved: (sum(moved), len(moved)))
-    total = sum(sum(moved) for (side, _), moved in ports.items() if side == "out")
-    return Stage(
-        "step", 0, len(busiest), sum(busiest), max(added.values(), default=0), total,
-        len(schedule.steps[number]),
-    )  # fmt: skip
+    stages = []
+    for step in schedule.steps:
+        ports, added = defaultdict[tuple[str, int], list[int]](list), Counter[int]()
+        for t in step:
+            first, end = schedule.span(t, length)
+            ports["out", t.source].append(end - first)
+            ports["in", t.target].append(end - first)
+            added[t.target] += (end - first) * (t.then == "add")
+        busiest = max(ports.values(), key=lambda moved: (sum(moved), len(moved)))
+        total = sum(sum(moved) for (side, _), moved in ports.items() if side == "out")
+        most = len(busiest), sum(busiest), max(added.values())
+        stages.append(Stage("step", 0, *most, total, len(step)))
+    return stages
