@@ -26,15 +26,15 @@ class Prose:
 
 @dataclass(frozen=True)
 class Bullets:
-    """Sentences in a list; ``warning`` marks those that limit what can be said."""
+    """Sentences in a list."""
 
     items: Sequence[Item]
 
 
 @dataclass(frozen=True)
 class Item:
-    """One of them. ``target`` is the anchor of its evidence on the page (``table-speed``), shown as
-    a link called ``link``; ``key`` names the sentence (``speed.ratio``)."""
+    """``warning`` marks what limits what can be said. ``target`` is the anchor of its evidence on
+    the page (``table-speed``), shown as a link called ``link``; ``key`` names the sentence."""
 
     text: str
     warning: bool = False
@@ -163,20 +163,8 @@ class Page:
     footer: str = ""
 
 
-Block: TypeAlias = (
-    Prose
-    | Bullets
-    | Table
-    | Figure
-    | Code
-    | Formula
-    | Verdict
-    | Notice
-    | Card
-    | Row
-    | Fold
-    | Section
-)
+_Leaf: TypeAlias = Prose | Bullets | Table | Figure | Code | Formula | Verdict | Notice
+Block: TypeAlias = _Leaf | Card | Row | Fold | Section
 
 
 def walk(blocks: Sequence[Block]) -> Iterator[Block]:
@@ -189,12 +177,6 @@ def walk(blocks: Sequence[Block]) -> Iterator[Block]:
 
 def anchor(block: Block) -> str:
     """The name under which links find a block; empty for those without one."""
-    match block:
-        case Table():
-            return f"table-{block.name}"
-        case Figure():
-            return f"figure-{block.name}"
-        case Section() | Fold():
-            return block.name
-        case _:
-            return ""
+    if isinstance(block, Table | Figure):
+        return f"{type(block).__name__.lower()}-{block.name}"
+    return block.name if isinstance(block, Section | Fold) else ""

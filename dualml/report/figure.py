@@ -47,9 +47,8 @@ class Key:
 
     Args:
         label: shown in the legend; the name where it is empty.
-        color: a name in `dualml.report.draw.palette.COLORS`.
-        stroke: a name in `dualml.report.draw.palette.STROKES`.
-        marker: a name in `dualml.report.draw.markers.SHAPES`; ``hollow`` leaves it white inside.
+        color, stroke, marker: names in `palette.COLORS`, `palette.STROKES`, `markers.SHAPES` of
+            `dualml.report.draw`; ``hollow`` leaves a marker white inside.
         pale: drawn half transparent.
         listed: whether it stands in the legend, where it can be switched off.
     """
@@ -202,8 +201,8 @@ class Axis:
             linear below 1.
         low, high: ends, where the marks shall not decide.
         whole: only whole numbers are ticks.
-        ticks: positions with labels; without them the renderer chooses.
-        names: of positions 0, 1, …; on y the first stands above.
+        ticks: positions with labels; else the renderer chooses, or ``names`` of positions 0, 1, …;
+            on y the first stands above.
         beside: a text at the right end of each of these rows (y only).
         hidden: neither line nor ticks nor grid.
     """
@@ -246,8 +245,7 @@ class Figure:
         alt: what it shows, in words.
         keys: how owners are shown, in the order of the legend.
         width: in pixels; `WIDTH` fills the page.
-        share_x: panels with one range of x: those of a column, or all.
-        share_y: panels with one range of y: those of a row, or all.
+        share_x, share_y: panels with one range: those of a column, of a row, or all.
     """
 
     name: str

@@ -9,28 +9,16 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dualml.report import figure as fig
 from dualml.report.draw.palette import SMALL
 from dualml.report.draw.text import cut, width
-from dualml.report.figure import (
-    NOBODY,
-    Arrow,
-    Axis,
-    Box,
-    Figure,
-    Key,
-    Line,
-    Mark,
-    Owner,
-    Panel,
-    Text,
-)
 from dualml.report.splits.layers import LayerLine, collective_name, lines
 from dualml.words import Words, numbers
 
-FORWARD, BACKWARD = Owner(series="F"), Owner(series="B")
-TOGETHER = Owner(series="collective")  # also what is a slice
+FORWARD, BACKWARD = fig.Owner(series="F"), fig.Owner(series="B")
+TOGETHER = fig.Owner(series="collective")  # also what is a slice
 COLORS = {"F": "forward", "B": "backward", "collective": "plum"}
-KEYS = [Key("series", s, color=c, stroke="line", listed=False) for s, c in COLORS.items()]
+KEYS = [fig.Key("series", s, color=c, stroke="line", listed=False) for s, c in COLORS.items()]
 LINE = 16.0  # of text in a box
 #: A box, by boxes in a row: with arrows between them, and without.
 WIDE = {1: 326.0, 2: 264.0, 3: 180.0, 4: 144.0}
@@ -41,7 +29,7 @@ BRACKET, BELOW = 42.0, 19.0  # a bracket below them, and a line of text
 
 def plan_figure(
     name: str, plan: Mapping[str, Any], words: Words, caption: str = "", alt: str = ""
-) -> Figure:
+) -> fig.Figure:
     """What `SplitPlan.describe` gives, drawn.
 
     Args:
@@ -49,10 +37,10 @@ def plan_figure(
     """
     drawing = Drawing(plan, words)
     wide, height = drawing.width + 4, drawing.height + 6
-    x = Axis(low=-2, high=wide - 2, hidden=True)
-    y = Axis(low=-2, high=height - 2, hidden=True, flip=True)
-    panel = Panel(list(drawing.marks()), x, y, height=height)
-    return Figure(name, caption, alt, [panel], KEYS, width=wide)
+    x = fig.Axis(low=-2, high=wide - 2, hidden=True)
+    y = fig.Axis(low=-2, high=height - 2, hidden=True, flip=True)
+    panel = fig.Panel(list(drawing.marks()), x, y, height=height)
+    return fig.Figure(name, caption, alt, [panel], KEYS, width=wide)
 
 
 class Drawing:
@@ -64,8 +52,7 @@ class Drawing:
         self.texts = {r["rank"]: lines(plan, r["rank"], words) for r in plan["ranks"]}
         self.flat = plan["mesh"]["pipeline"] == 1
         self.at = {r["rank"]: self._place(r) for r in plan["ranks"]}
-        columns = 1 + max(column for column, _ in self.at.values())
-        rows = 1 + max(row for _, row in self.at.values())
+        columns, rows = (1 + max(of_axis) for of_axis in zip(*self.at.values(), strict=True))
         self.wide = (BROAD if self.flat else WIDE).get(columns, 1.5)
         self.gap = 24.0 if self.flat else ACROSS if columns < 4 else 86.0
         self.tall = 34.0 + LINE * max(map(len, self.texts.values()))
@@ -89,9 +76,8 @@ class Drawing:
 
     def _neighbours(self, collective: Mapping[str, Any]) -> bool:
         """Whether its boxes stand directly below one another."""
-        places = [self.at[rank] for rank in collective["ranks"]]
-        rows = sorted(row for _, row in places)
-        return len({c for c, _ in places}) == 1 and rows == list(range(rows[0], rows[-1] + 1))
+        columns, rows = zip(*(self.at[rank] for rank in collective["ranks"]), strict=True)
+        return len(set(columns)) == 1 and max(rows) - min(rows) == len(rows) - 1
 
     def _apart(self, link: Mapping[str, Any]) -> int:
         return abs(self.at[link["source"]][0] - self.at[link["target"]][0])
@@ -107,7 +93,7 @@ class Drawing:
         alone = sum(column == self.at[rank][0] for column, _ in self.at.values()) == 1
         return self.bottom if alone else self.tall
 
-    def marks(self) -> Iterator[Mark]:
+    def marks(self) -> Iterator[fig.Mark]:
         for rank, texts in self.texts.items():
             yield from self._box(rank, texts)
         links = self.plan["links"]
@@ -116,26 +102,25 @@ class Drawing:
             if self._apart(between[0]) == 1:
                 yield from self._arrow(source, target, between)
         yield from self._columns()
-        y = self.bottom
-        for collective in self.below:
-            yield from self._bracket(collective, y)
-            y += BRACKET
-        for x in self.wrapped:
-            y += BELOW
+        for k, collective in enumerate(self.below):
+            yield from self._bracket(collective, self.bottom + BRACKET * k)
+        y = self.bottom + BRACKET * len(self.below)
+        for k, x in enumerate(self.wrapped):
             sent = f"{self._what(x)} {self._amount(x)}"
-            yield Text(0, y, f"{x['source']} → {x['target']}: {sent}", small=True)
+            text = f"{x['source']} → {x['target']}: {sent}"
+            yield fig.Text(0, y + BELOW * (k + 1), text, small=True)
 
-    def _box(self, rank: int, texts: Sequence[LayerLine]) -> Iterator[Mark]:
+    def _box(self, rank: int, texts: Sequence[LayerLine]) -> Iterator[fig.Mark]:
         x, y = self.left(rank), self.top(rank)
-        yield Box(x, y, self.wide, self.tallness(rank), frame=True)
-        yield Text(x + 10, y + 16, self._title(rank), bold=True)
+        yield fig.Box(x, y, self.wide, self.tallness(rank), frame=True)
+        yield fig.Text(x + 10, y + 16, self._title(rank), bold=True)
         for number, line in enumerate(texts):
             at, right = y + 36 + LINE * number, x + self.wide - 10
             space = self.wide - 28 - width(line.right, SMALL)
-            yield Text(x + 10, at, cut(line.text, space, SMALL), small=True)
+            yield fig.Text(x + 10, at, cut(line.text, space, SMALL), small=True)
             if line.right:
-                owner = TOGETHER if line.split else NOBODY
-                yield Text(right, at, line.right, owner, "right", small=True, muted=not line.split)
+                look, plain = (TOGETHER, False) if line.split else (fig.NOBODY, True)
+                yield fig.Text(right, at, line.right, look, "right", small=True, muted=plain)
 
     def _title(self, rank: int) -> str:
         role = ""
@@ -148,7 +133,7 @@ class Drawing:
 
     def _arrow(
         self, source: int, target: int, links: Sequence[Mapping[str, Any]]
-    ) -> Iterator[Mark]:
+    ) -> Iterator[fig.Mark]:
         """To the right above the middle, to the left below it; what it carries beside it."""
         right = self.at[source][0] < self.at[target][0]
         begin = self.left(source) + (self.wide if right else 0)
@@ -156,7 +141,7 @@ class Drawing:
         narrow = source if self.tallness(source) <= self.tallness(target) else target
         up = -1 if right else 1
         y = self.top(narrow) + self.tallness(narrow) / 2 + 11 * up
-        yield Arrow(begin, y, end, y, FORWARD if right else BACKWARD)
+        yield fig.Arrow(begin, y, end, y, FORWARD if right else BACKWARD)
         texts = []
         for x in links:
             owner = BACKWARD if x["what"] == "gradients" else FORWARD
@@ -165,7 +150,7 @@ class Drawing:
             texts += [(text, owner) for text in carried]
         for number, (text, owner) in enumerate(reversed(texts) if right else texts):
             at = y + up * (11 + 14 * number)
-            yield Text((begin + end) / 2, at, text, owner, "center", small=True)
+            yield fig.Text((begin + end) / 2, at, text, owner, "center", small=True)
 
     def _what(self, link: Mapping[str, Any]) -> str:
         return self.words.either(f"splits.what.{link['what']}", str(link["what"]))
@@ -173,30 +158,30 @@ class Drawing:
     def _amount(self, link: Mapping[str, Any]) -> str:
         return self.words("splits.amount", link=link)
 
-    def _columns(self) -> Iterator[Mark]:
+    def _columns(self) -> Iterator[fig.Mark]:
         """Collectives of boxes below one another, between them."""
         inside = [c for c in self.plan["meetings"] if c not in self.below]
         for members in dict.fromkeys(tuple(c["ranks"]) for c in inside):
             ordered = sorted(members, key=lambda rank: self.at[rank][1])
             for a, b in itertools.pairwise(ordered):
                 x = self.left(a) + 22
-                yield Arrow(x, self.top(a) + self.tall, x, self.top(b), TOGETHER, both=True)
+                yield fig.Arrow(x, self.top(a) + self.tall, x, self.top(b), TOGETHER, both=True)
             y = self.top(ordered[0]) + self.tall + DOWN / 2
             texts = [self._collective(c) for c in inside if tuple(c["ranks"]) == members]
             for number, text in enumerate(texts):
                 at = y + 14 * (number - (len(texts) - 1) / 2)
-                yield Text(self.left(ordered[0]) + 34, at, text, TOGETHER, small=True)
+                yield fig.Text(self.left(ordered[0]) + 34, at, text, TOGETHER, small=True)
 
     def _collective(self, collective: Mapping[str, Any]) -> str:
         size = self.words("splits.calls", collective=collective)
         return f"{collective_name(collective['kind'], self.words)}{self.words('list.colon')}{size}"
 
-    def _bracket(self, collective: Mapping[str, Any], y: float) -> Iterator[Mark]:
+    def _bracket(self, collective: Mapping[str, Any], y: float) -> Iterator[fig.Mark]:
         """Under all boxes."""
         middles = [self.left(rank) + self.wide / 2 for rank in sorted(collective["ranks"])]
         first, last, low = middles[0], middles[-1], y + 19
-        yield Line([first, last], [low, low], TOGETHER)
+        yield fig.Line([first, last], [low, low], TOGETHER)
         for x in middles:
-            yield Line([x, x], [y + 6, low], TOGETHER)
+            yield fig.Line([x, x], [y + 6, low], TOGETHER)
         text = self._collective(collective)
-        yield Text((first + last) / 2, low + 12, text, TOGETHER, "center", small=True)
+        yield fig.Text((first + last) / 2, low + 12, text, TOGETHER, "center", small=True)

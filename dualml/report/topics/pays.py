@@ -12,20 +12,9 @@ from dualml.report.columns import Line as Row
 from dualml.report.columns import percent, table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.notes import Notes
+from dualml.report.splits import calibration as model
 from dualml.report.splits import shown
 from dualml.report.splits.arms import Splits
-from dualml.report.splits.calibration import (
-    BY_LAYER,
-    INSIDE,
-    PAIRS,
-    SIZES,
-    WHOLE,
-    Calibration,
-    Question,
-    calibrations,
-    predictions,
-    question,
-)
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -40,7 +29,7 @@ FORMULAS = (
 )
 SOURCE = "Shoeybi et al. 2019, Megatron-LM, sec. 3; Huang et al. 2019, GPipe, sec. 2.3"
 WIDTHS = [round(2 ** (k / 4)) for k in range(20, 57)]  # 32 … 16384
-COLORS = {INSIDE: "plum", BY_LAYER: "forward"}
+COLORS = {model.INSIDE: "plum", model.BY_LAYER: "forward"}
 FAR = 1.3  # from here on the model's thresholds are not those of the machine
 CONSTANTS = ("backend", "flops:gflops", "alpha_message:microseconds", "rate_message:gb_per_second",
              "error_message:percent", "alpha_reduce:microseconds", "rate_reduce:gb_per_second",
@@ -51,10 +40,10 @@ PREDICTED = ("`arm`", "backend", "`model`", "split_how", "predicted:milliseconds
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
-    known = calibrations(splits)
+    known = model.calibrations(splits)
     if not known:
         return
-    compared = [p for c in known for p in predictions(splits, c)]
+    compared = [p for c in known for p in model.predictions(splits, c)]
     yield from shown.crowded(run, [p.arm for p in compared], words)
     used = list(dict.fromkeys(base for c in known for base in c.rates))
     yield card(words, words("pays.name"), FORMULAS, words("pays.does"), used, source=SOURCE)
@@ -68,7 +57,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
                 _value(words, q.bandwidth_from(one, two), bandwidth),
             ]
             for q in asked
-            for one, two in PAIRS
+            for one, two in model.PAIRS
             if all(q.seconds(way, q.sizes) is not None for way in (one, two))
         ]
         head = ("backend", "faster", "faster_than", "from_width:", "from_bandwidth:")
@@ -80,13 +69,13 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     ))  # fmt: skip
 
 
-def _questions(splits: Splits, known: Sequence[Calibration]) -> list[Question]:
+def _questions(splits: Splits, known: Sequence[model.Calibration]) -> list[model.Question]:
     """Of the backends with a fitted link."""
-    each = (question(splits, c) for c in known if c.messages or c.reduces)
+    each = (model.question(splits, c) for c in known if c.messages or c.reduces)
     return [asked for asked in each if asked is not None]
 
 
-def _constants(c: Calibration, words: Words) -> Row:
+def _constants(c: model.Calibration, words: Words) -> Row:
     """F, and α and 1 / β of messages and of all-reduce, on a backend."""
     rates = [f"{arm} {numbers.quantity(rate / 1e9)}" for arm, rate in c.rates.items()]
     rate = Cell(numbers.quantity(c.rate / 1e9), note=words("list.comma").join(rates))
@@ -126,7 +115,7 @@ def bandwidth(rate: int) -> str:
     return f"{numbers.factor(rate)} B/s"
 
 
-def _figure(questions: Sequence[Question], words: Words) -> Figure:
+def _figure(questions: Sequence[model.Question], words: Words) -> Figure:
     """Time against that of the whole model over the width of all layers, a panel for a backend."""
     x = Axis(words("axis.width"), "log2", ticks=[(2.0**k, str(2**k)) for k in range(5, 15, 2)])
     y = Axis(words("axis.against_whole"), "log2")
@@ -149,7 +138,7 @@ def _figure(questions: Sequence[Question], words: Words) -> Figure:
 
 def findings(run: Run, words: Words) -> Notes:
     notes, splits = Notes(words, "pays", "table-thresholds"), Splits(run)
-    known = calibrations(splits)
+    known = model.calibrations(splits)
     questions = _questions(splits, known)
     widths = (_from(notes, asked) for asked in questions)
     notes.say_all("widths", widths, layers=questions[0].layers if questions else 0)
@@ -158,9 +147,9 @@ def findings(run: Run, words: Words) -> Notes:
         links = ("messages", c.messages), ("reduces", c.reduces)
         for (key, fitted), sizes in zip(links, c.sizes, strict=True):
             if fitted is None:
-                notes.warn(f"no_{key}", sizes, backend=c.backend, sizes=sizes, needed=SIZES)
+                notes.warn(f"no_{key}", sizes, backend=c.backend, sizes=sizes, needed=model.SIZES)
     notes.about("table-pays")
-    ratios = {c.backend: [p.ratio for p in predictions(splits, c)] for c in known}
+    ratios = {c.backend: [p.ratio for p in model.predictions(splits, c)] for c in known}
     middles = {backend: median(each) for backend, each in ratios.items() if each}
     notes.say_all("errors", (
         notes.part("error", backend=b, typical=middle, n=len(ratios[b]), low=min(ratios[b]),
@@ -172,12 +161,12 @@ def findings(run: Run, words: Words) -> Notes:
     return notes
 
 
-def _from(notes: Notes, asked: Question) -> str:
+def _from(notes: Notes, asked: model.Question) -> str:
     """From which width on each split is faster than the whole model."""
     words = notes.words
     each = [
-        f"{words(f'splits.way.{way}')} {_value(words, asked.width_from(way, WHOLE), width)}"
-        for way in (INSIDE, BY_LAYER)
+        f"{words(f'splits.way.{way}')} {_value(words, asked.width_from(way, model.WHOLE), width)}"
+        for way in (model.INSIDE, model.BY_LAYER)
         if asked.seconds(way, asked.sizes) is not None
     ]
     values = words("list.comma").join(each)

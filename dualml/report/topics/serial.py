@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report import curves, keys, ranks
+from dualml.report import curves, keys, ranks, verdicts
 from dualml.report.blocks import Block, Column, Item, Table
 from dualml.report.columns import Line as Row
 from dualml.report.columns import table
@@ -16,14 +16,6 @@ from dualml.report.figure import Axis, Band, Figure, Key, Line, Mark, Owner, Pan
 from dualml.report.headline import split
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
-from dualml.report.verdicts import (
-    divergence,
-    phase_cells,
-    phase_columns,
-    phases_of,
-    place,
-    short_verdict,
-)
 from dualml.store.run import Array, Run, Serial
 from dualml.words import Words, numbers
 
@@ -54,20 +46,20 @@ class Against:
         yield from self.other_rules(run, words)
 
     def verdicts(self, run: Run, words: Words, compared: Sequence[Serial]) -> Iterator[Table]:
-        phases, several = phases_of(compared), len(run.seeds) > 1
+        phases, several = verdicts.phases_of(compared), len(run.seeds) > 1
         apart = any(s.first_divergence for s in compared)
         rows: Iterable[Row] = (
             [
                 *(s.arm, *([str(s.seed)] if several else []), s.backend, s.against),
-                *(short_verdict(s, words), numbers.scientific(s.worst), s.steps),
-                *phase_cells(s, phases, run),
-                *([divergence(s.first_divergence, words)] if apart else []),
+                *(verdicts.short_verdict(s, words), numbers.scientific(s.worst), s.steps),
+                *verdicts.phase_cells(s, phases, run),
+                *([verdicts.divergence(s.first_divergence, words)] if apart else []),
             ]
             for s in compared
         )
         head: list[str | Column] = ["`arm`", *(["seed:"] if several else []), "backend"]
         head += ["`against`", "verdict", "ratio:relative", "steps:count"]
-        head += [*phase_columns(phases, words), *(["first"] if apart else [])]
+        head += [*verdicts.phase_columns(phases, words), *(["first"] if apart else [])]
         yield from table(words, self.name("serial"), head, rows, "serial")
 
     def other_rules(self, run: Run, words: Words) -> Iterator[Table]:
@@ -128,7 +120,7 @@ class Against:
                 notes.say("closest", s=worst, margin=run.parity_settings.get("margin"))
         for s in judged:
             if s.verdict == "different" and s.first_divergence:
-                notes.say("diverged", s=s, **place(s.first_divergence, words))
+                notes.say("diverged", s=s, **verdicts.place(s.first_divergence, words))
             elif s.verdict != "equal":
                 notes.warn("open", s=s, reason=words.either(f"reason.{s.reason}", s.reason))
         notes.about(f"table-{self.name('other-rules')}")
