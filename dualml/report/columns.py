@@ -37,11 +37,22 @@ def percent(x: Any) -> str:
     return numbers.percent(x).removesuffix(" %")
 
 
-#: How a column of a unit shows its numbers; of others as quantities. Times are in seconds.
+def _times(factor: float) -> Callable[[Any], str]:
+    """A quantity in a smaller or larger unit than it is recorded in."""
+    return lambda x: numbers.quantity(factor * x if numbers.known(x) else None)
+
+
+#: How a column of a unit shows its numbers; of others as quantities. Times are in seconds; of a
+#: loss that is no cross-entropy and of a perplexity the unit is 1.
 UNITS: Mapping[str, Callable[[Any], str]] = {
     "percent": percent,
     "relative": numbers.factor,
     "milliseconds": numbers.ms,
+    "microseconds": _times(1e6),
+    "ns_per_byte": _times(1e9),
+    "gb_per_second": _times(1e-9),
+    "nat": numbers.loss,
+    "1": numbers.loss,
     "bytes": numbers.nbytes,
     "bytes_update": numbers.nbytes,
 }

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from dualml.report import machine, ranks
+from dualml.report.measures import known
 from dualml.store.run import Run, Trial
 from dualml.words import numbers
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Of one call: messages and bytes of the rank that sends most, and bytes of all ranks."""
 
-    messages: float
-    nbytes: float
-    total: float
+    messages: Any
+    nbytes: Any
+    total: Any
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,27 @@ class Measured:
     def sizes(self) -> list[int]:
         return sorted({size for _, size in self.rows})
 
-    def seconds(self, strategy: str, size: int) -> float | None:
-        row = self.rows.get((strategy, size))
-        return float(row["seconds"]) if row else None
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest size."""
+        return self.sizes[0], self.sizes[-1]
 
     @property
     def exact(self) -> list[str]:
         """The strategies that compete: they give every rank the sum."""
         return [name for name in self.strategies if ranks.exact(name)]
 
+    def seconds(self, strategy: str, size: int) -> float | None:
+        row = self.rows.get((strategy, size))
+        return float(row["seconds"]) if row else None
+
     def competing(self, size: int) -> dict[str, float]:
-        """Seconds of the exact strategies."""
-        return {n: t for n in self.exact if (t := self.seconds(n, size)) is not None}
+        """Seconds of the exact strategies, the fastest first."""
+        timed = known({name: self.seconds(name, size) for name in self.exact})
+        return {name: timed[name] for name in sorted(timed, key=lambda name: timed[name])}
 
     def fastest(self, size: int) -> str | None:
-        timed = self.competing(size)
-        return min(timed, key=lambda name: timed[name], default=None)
+        return next(iter(self.competing(size)), None)
 
     def ranges(self) -> list[tuple[str, int, int]]:
         """Ranges of sizes with one fastest strategy: its name, the first and the last size."""
@@ -73,22 +78,9 @@ class Measured:
         """Sizes at which another strategy's quartiles reach down to those of the fastest."""
         near = 0
         for size in self.sizes:
-            timed = self.competing(size)
-            rows = [self.rows[name, size] for name in sorted(timed, key=lambda name: timed[name])]
+            rows = [self.rows[name, size] for name in self.competing(size)]
             near += any(row["low"] <= rows[0]["high"] for row in rows[1:])
         return near
-
-    def crossing(self, few: str, little: str) -> tuple[int, int] | None:
-        """The last size at which ``few`` (messages) is faster, and the first from which ``little``
-        (bytes) is at every larger one; None without a change."""
-        faster = [
-            (size, a < b)
-            for size in self.sizes
-            if (a := self.seconds(few, size)) is not None
-            and (b := self.seconds(little, size)) is not None
-        ]
-        flips = [(a, b) for (a, was), (b, now) in pairwise(faster) if was != now]
-        return flips[0] if len(flips) == 1 and faster[0][1] else None
 
     def counted(self, strategy: str, size: int) -> Traffic | None:
         """As the ranks counted it; None where a native collective made the messages."""
@@ -106,10 +98,10 @@ class Measured:
         from dualml.errors import UserError
 
         try:
-            known = cost(strategy, self.n, size, 4)
+            moved = cost(strategy, self.n, size, 4)
         except UserError:
             return None
-        return Traffic(known.sent, known.bytes_sent, known.total_bytes)
+        return Traffic(moved.sent, moved.bytes_sent, moved.total_bytes)
 
     def wire_ratio(self, strategy: str, size: int) -> float | None:
         """Bytes on the wire over those of the closed form."""
@@ -117,20 +109,36 @@ class Measured:
         closed = self.closed(strategy, size)
         if self.threads or not numbers.known(wire) or closed is None or not closed.total:
             return None
-        return wire / closed.total
+        return float(wire / closed.total)
+
+
+def crossing(
+    sizes: Iterable[int],
+    few: Callable[[int], float | None],
+    little: Callable[[int], float | None],
+) -> tuple[int, int] | None:
+    """The last size at which the strategy of few messages is faster, and the first from which that
+    of few bytes is at every larger one, by the seconds of each; None without a change."""
+    faster = [
+        (size, a < b)
+        for size in sizes
+        if (a := few(size)) is not None and (b := little(size)) is not None
+    ]
+    flips = [(a, b) for (a, was), (b, now) in pairwise(faster) if was != now]
+    return flips[0] if len(flips) == 1 and faster[0][1] else None
 
 
 def measured(run: Run) -> list[Measured]:
     """By backend and number of ranks."""
-    trials: dict[tuple[str, int], list[Trial]] = {}
+    trials: dict[tuple[int, int], list[Trial]] = {}
     for t in run.trials:
         if t.ok and t.collectives and t.collectives["rows"]:
-            trials.setdefault((t.backend, t.world_size), []).append(t)
-    order = sorted(trials, key=lambda key: (run.backends.index(key[0]), key[1]))
-    return [_together(*key, trials[key]) for key in order]
+            at = (run.backends.index(t.backend), t.world_size)
+            trials.setdefault(at, []).append(t)
+    return [_together(trials[at]) for at in sorted(trials)]
 
 
-def _together(backend: str, n: int, trials: Sequence[Trial]) -> Measured:
+def _together(trials: Sequence[Trial]) -> Measured:
     rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     copies: dict[int, list[float]] = {}
     for t in trials:
@@ -141,10 +149,10 @@ def _together(backend: str, n: int, trials: Sequence[Trial]) -> Measured:
             copies.setdefault(int(size), []).append(float(seconds))
     timed = ("seconds", "low", "high")
     return Measured(
-        backend,
-        n,
+        trials[0].backend,
+        trials[0].world_size,
         {k: {**v[0], **{key: median(r[key] for r in v) for key in timed}} for k, v in rows.items()},
-        {size: median(v) for size, v in copies.items()},
+        {size: median(v) for size, v in sorted(copies.items())},
         trials[0].framework == "numpy",
     )
 
@@ -154,7 +162,6 @@ def at_once(run: Run, every: Sequence[Measured]) -> list[Measured]:
     of their own, the most there are; where none can, among the fewest."""
     frameworks = [m for m in every if m.backend in ranks.frameworks(run)] or list(every)
     sizes = sorted({m.n for m in frameworks})
-    cores = [machine.cores(run, m.backend) or 1 for m in frameworks]
-    fit = [n for n in sizes if n <= min(cores, default=1)]
-    chosen = fit[-1] if fit else sizes[0]
+    cores = min(machine.cores(run, m.backend) or 1 for m in frameworks)
+    chosen = max([n for n in sizes if n <= cores], default=sizes[0])
     return [m for m in frameworks if m.n == chosen]

@@ -11,7 +11,7 @@ from dualml.report.scaling import all_points
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import Topic
 from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.words import Words
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
@@ -23,7 +23,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     for arm in run.main_arms():
         samples = run.arms[arm].get("samples")
         if samples:
-            notes.warn("subset", arm=arm, samples=numbers.quantity(samples))
+            notes.warn("subset", arm=arm, samples=samples)
     if run.experiment.get("quick"):
         notes.warn("quick_ranks" if ranks.distributed(run) else "quick")
     if ranks.distributed(run):
@@ -44,40 +44,35 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 def _threads(notes: Notes, run: Run) -> None:
     """How many threads and cores each backend had."""
-    words = notes.words
     threads: dict[str, list[str]] = {}
     for backend in run.backends:
         count = (run.environment.get(backend) or {}).get("threads", "?")
         threads.setdefault(str(count), []).append(backend)
     for count, backends in threads.items():
-        names = words.join(backends)
         if count == "?":
-            notes.warn("threads_unknown", backends=names)
+            notes.warn("threads_unknown", backends=backends)
             continue
-        text = words("say.caveats.all") if count == "all" else count
-        notes.warn("threads", backends=names, threads=text)
+        text = notes.words("say.caveats.all") if count == "all" else count
+        notes.warn("threads", backends=backends, threads=text)
         cores = {c for b in backends if (c := machine.cores(run, b)) is not None}
         if len(cores) == 1:
-            notes.warn("cores", backends=names, cores=cores.pop())
+            notes.warn("cores", backends=backends, cores=cores.pop())
     if len(threads) > 1:
         notes.warn("threads_differ")
 
 
 def _one_machine(notes: Notes, run: Run) -> None:
     """What several ranks on one machine say of several machines."""
-    words = notes.words
-    crowded = machine.crowded_items(run, words)
+    crowded = machine.crowded_items(run, notes.words)
     if crowded:
         some = "crowded_some" if any(p.speedup for p in all_points(run)) else "crowded"
         # Of split models their own topic says which arms these are.
-        key = "crowded_split" if Splits(run) else some
-        notes.warn(key, values=words.semicolons(crowded))
+        notes.warn("crowded_split" if Splits(run) else some, values=crowded)
     threads = [b for b in run.backends if run.framework(b) == "numpy"]
     processes = [b for b in run.backends if b not in threads]
-    if processes:
-        notes.warn("loopback", backends=words.join(processes))
-    if threads:
-        notes.warn("threaded", backends=words.join(threads))
+    for key, backends in (("loopback", processes), ("threaded", threads)):
+        if backends:
+            notes.warn(key, backends=backends)
 
 
 TOPIC = Topic("caveats", 900, lambda run, words: (), findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 from dualml.report import fits, keys, ranks, slowed
@@ -12,7 +13,7 @@ from dualml.report.columns import Line as Row
 from dualml.report.columns import best, number, table
 from dualml.report.crowding import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.measured import Measured, at_once, measured
+from dualml.report.measured import Measured, at_once, crossing, measured
 from dualml.report.notes import Notes
 from dualml.report.shown import by_name, on_backend, slower
 from dualml.report.topics import Topic
@@ -22,6 +23,7 @@ from dualml.words.numbers import ms, nbytes
 
 FEW, LITTLE = "tree", "ring"  # messages, bytes
 TICKS = 4
+POWERS = [4 * 2**k for k in range(4, 31)]
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
@@ -231,8 +233,10 @@ def _ranges(notes: Notes, words: Words, m: Measured) -> None:
 
 def _crossover(notes: Notes, run: Run, m: Measured) -> None:
     """Few messages against few bytes."""
-    fitted = fits.crossing(run, m.backend, m.n, FEW, LITTLE)
-    for key, ends in (("crossover", m.crossing(FEW, LITTLE)), ("crossover_fit", fitted)):
+    here = (run, m.backend, m.n)
+    measured = crossing(m.sizes, *(partial(m.seconds, name) for name in (FEW, LITTLE)))
+    fitted = crossing(POWERS, *(partial(fits.fitted, *here, name) for name in (FEW, LITTLE)))
+    for key, ends in (("crossover", measured), ("crossover_fit", fitted)):
         if ends is not None:
             low, high = map(nbytes, ends)
             notes.say(key, backend=m.backend, n=m.n, few=FEW, little=LITTLE, low=low, high=high)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from dualml.report import ranks
-from dualml.report.blocks import Block, Cells, Fold, Item, Prose, Table
-from dualml.report.columns import columns, percent, verdict
+from dualml.report.blocks import Block, Column, Fold, Item, Prose, Table
+from dualml.report.columns import Line as Row
+from dualml.report.columns import table, verdict
 from dualml.report.distances import distance_figures
 from dualml.report.headline import WORST_FIRST
 from dualml.report.measures import loss_unit
@@ -37,15 +37,14 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
             plain = all(ranks.size(run, arm) == 1 for arm in arms)
             yield from distance_figures(run, words, group, compared if plain else _worst(compared))
     if run.comparisons:
-        yield _phases(run, words, run.comparisons)
+        yield from _phases(run, words, run.comparisons)
         yield from _outcomes(run, words, run.comparisons)
-        values = [
-            f"{words.either(f'parity_setting.{k}', k)} {numbers.quantity(v)}"
-            for k, v in run.parity_settings.items()
-        ]
-        settings = words("intro.envelope_settings", values=words.join(values)) if values else ""
-        texts = [Prose(text) for text in (words("intro.envelope"), settings) if text]
-        yield Fold(words("page.calibration"), texts)
+        texts = [words("intro.envelope")]
+        if run.parity_settings:
+            settings = {words.either(f"parity_setting.{k}", k): v
+                        for k, v in run.parity_settings.items()}  # fmt: skip
+            texts.append(words("intro.envelope_settings", values=settings))
+        yield Fold(words("page.calibration"), [*map(Prose, texts)])
 
 
 def _worst(compared: Sequence[Comparison], most: int = 3) -> list[Comparison]:
@@ -60,56 +59,48 @@ def _worst(compared: Sequence[Comparison], most: int = 3) -> list[Comparison]:
     return [c for c in compared if c.arm in arms]
 
 
-def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Table:
+def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
     phases = phases_of(comparisons)
     # In a run with ranks the table is long enough without a column of nothing.
     several = ranks.distributed(run)
     apart = any(c.first_divergence for c in comparisons) or not several
-    rows: list[Cells] = [
+    rows: list[Row] = [
         [
-            c.arm,
-            str(c.seed),
-            f"{c.a} – {c.b}",
+            *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
             short_verdict(c, words) if several else verdict(c, words),
-            numbers.quantity(c.steps),
+            c.steps,
             *phase_cells(c, phases, run),
             *([divergence(c.first_divergence, words)] if apart else []),
         ]
         for c in comparisons
     ]
-    shown = [
-        *columns(words, "`arm`", "seed:", "pair", "verdict", "steps:count"),
-        *phase_columns(phases, words),
-        *(columns(words, "first") if apart else []),
-    ]
-    return Table("parity", words("table.parity"), shown, rows)
+    head: list[str | Column] = ["`arm`", "seed:", "pair", "verdict", "steps:count"]
+    head += [*phase_columns(phases, words), *(["first"] if apart else [])]
+    yield from table(words, "parity", head, rows)
 
 
 def _outcomes(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
-    rows = []
-    for c in comparisons:
-        if c.outcome:
-            losses = list(c.outcome.get("final_loss") or [None, None])
-            accuracies = list(c.outcome.get("test_accuracy") or [None, None])
-            numbers_of = [*map(numbers.loss, losses), *map(percent, accuracies)]
-            weights = numbers.scientific(c.outcome.get("weights"))
-            rows.append([c.arm, str(c.seed), f"{c.a} – {c.b}", *numbers_of, weights])
+    rows: list[Row] = [
+        [
+            *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
+            *(c.outcome.get("final_loss") or [None, None]),
+            *(c.outcome.get("test_accuracy") or [None, None]),
+            numbers.scientific(c.outcome.get("weights")),
+        ]
+        for c in comparisons
+        if c.outcome
+    ]
     unit = loss_unit(run)
-    shown = columns(
-        words,
-        *("`arm`", "seed:", "pair", f"loss_a:{unit}", f"loss_b:{unit}"),
-        *("accuracy_a:percent", "accuracy_b:percent", "weights:relative"),
-    )
-    if rows:
-        yield Table("outcome", words("table.outcome"), shown, rows)
+    head = ("`arm`", "seed:", "pair", f"loss_a:{unit}", f"loss_b:{unit}", "accuracy_a:percent",
+            "accuracy_b:percent", "weights:relative")  # fmt: skip
+    yield from table(words, "outcome", head, rows)
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
     notes = Notes(words, "parity", "table-parity")
-    if not ranks.training(run):
-        return notes
     if not run.comparisons:
-        notes.warn("none")
+        if ranks.training(run):
+            notes.warn("none")
         return notes
     counts = Counter(c.verdict for c in run.comparisons)
     listed = [
@@ -117,53 +108,39 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         for v in reversed(WORST_FIRST)
         if counts[v]
     ]
-    notes.say("count", len(run.comparisons), n=len(run.comparisons), values=words.join(listed))
-    equal = [c for c in run.comparisons if c.verdict == "equal"]
-    worst = max(equal, key=lambda c: _worst_phase(c)[1].get("max", 0.0), default=None)
-    if worst is not None:
-        phase, values = _worst_phase(worst)
-        notes.say(
-            "closest",
-            distance=numbers.scientific(values.get("max")),
-            phase=words.either(f"phase.{phase}", phase),
-            arm=worst.arm,
-            a=worst.a,
-            b=worst.b,
-            seed=worst.seed,
-            ratio=numbers.scientific(values.get("ratio")),
-        )
+    notes.say("count", len(run.comparisons), n=len(run.comparisons), values=listed)
+    equal = [(c, *_worst_phase(c)) for c in run.comparisons if c.verdict == "equal"]
+    if equal:
+        c, phase, worst = max(equal, key=lambda each: each[2].get("max", 0.0))
+        notes.say("closest", c=c, phase=words.either(f"phase.{phase}", phase),
+                  distance=worst.get("max"), ratio=worst.get("ratio"))  # fmt: skip
     free = list(dict.fromkeys(c.arm for c in run.comparisons if c.reason == "free_order"))
     if free:
-        notes.say("free", len(free), arms=words.join(free))
+        notes.say("free", len(free), arms=free)
     for c in run.comparisons:
         if c.reason != "free_order":
-            _difference(notes, c)
+            _difference(notes, words, c)
     return notes
 
 
-def _difference(notes: Notes, c: Comparison) -> None:
+def _difference(notes: Notes, words: Words, c: Comparison) -> None:
     """Where two backends part, or why that cannot be said, and how far apart they end."""
-    words = notes.words
-    who: dict[str, Any] = {"arm": c.arm, "a": c.a, "b": c.b, "seed": c.seed}
     notes.about("table-parity")
     if c.verdict == "different" and c.first_divergence:
-        notes.say("diverged", **who, **place(c.first_divergence, words))
+        notes.say("diverged", c=c, **place(c.first_divergence, words))
     elif c.verdict == "not comparable":
-        notes.warn("incomparable", **who, reason=words.either(f"reason.{c.reason}", c.reason))
+        notes.warn("incomparable", c=c, reason=words.either(f"reason.{c.reason}", c.reason))
     if c.verdict not in ("equal", "not comparable"):
         a, b = c.outcome.get("test_accuracy") or [None, None]
         if numbers.known(a) and numbers.known(b):
             notes.about("table-outcome")
-            notes.say("outcome", **who, points=f"{100 * abs(a - b):.2f}")
+            notes.say("outcome", c=c, points=100 * abs(a - b))
 
 
 def _worst_phase(c: Comparison) -> tuple[str, Mapping[str, float]]:
     """The phase with the largest distance."""
-    known = {name: p for name, p in c.phases.items() if numbers.known(p.get("max"))}
-    if not known:
-        return numbers.NONE, {}
-    name = max(known, key=lambda n: known[n]["max"])
-    return name, known[name]
+    known = [(name, phase) for name, phase in c.phases.items() if numbers.known(phase.get("max"))]
+    return max(known, key=lambda pair: pair[1]["max"], default=(numbers.NONE, {}))
 
 
-TOPIC = Topic("parity", 700, evidence, findings, leads=lambda run: 5)
+TOPIC = Topic("parity", 700, evidence, findings, lambda run: 5)

@@ -7,13 +7,14 @@ from statistics import median
 from typing import Any
 
 from dualml.report import keys
-from dualml.report.blocks import Block, Cell, Item, Table
+from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import Line as Row
-from dualml.report.columns import percent, table
+from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.fits import checks, fits
 from dualml.report.notes import Notes
 from dualml.report.shown import foreseen
+from dualml.report.spread import Spread
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -29,32 +30,29 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from _checked(run, words)
 
 
-def _place(c: Check) -> str:
-    return f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}"
-
-
 def _ratios(run: Run) -> dict[str, float]:
     """Where → predicted over measured."""
-    known = [c for c in checks(run) if c["measured_s"] and c["predicted_s"]]
-    return {_place(c): c["predicted_s"] / c["measured_s"] for c in known}
+    return {
+        f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}":
+            c["predicted_s"] / c["measured_s"]
+        for c in checks(run) if c["measured_s"] and c["predicted_s"]
+    }  # fmt: skip
 
 
 def _constants(run: Run, words: Words) -> Iterator[Table]:
     """α and β of every fit with their intervals, and how well it fits."""
     rows: list[Row] = []
     for f in fits(run):
-        fit = f["fit"]
-        link, ranges = fit["link"], fit.get("intervals") or {}
-        beta = link["beta_s_per_byte"]
+        fit, link = f["fit"], f["fit"]["link"]
+        ends = {**dict.fromkeys(link, (None, None)), **(fit.get("intervals") or {})}
+        alpha, beta = (Spread(link[key], ends[key][0], ends[key][1], 0)
+                       for key in ("alpha_s", "beta_s_per_byte"))  # fmt: skip
         rows.append(
             [
-                *(str(f["backend"]), str(f.get("world_size") or numbers.NONE)),
+                *(str(f["backend"]), f.get("world_size") or None),
                 str(f.get("strategy") or words("value.point_to_point")),
-                _constant(link["alpha_s"], ranges.get("alpha_s"), 1e6),
-                _constant(beta, ranges.get("beta_s_per_byte"), 1e9),
-                numbers.quantity(1e-9 / beta) if beta else numbers.NONE,
-                numbers.quantity(fit.get("points")),
-                *(percent(fit.get(key)) for key in ("median_error", "worst_error")),
+                *(alpha, beta, 1 / beta.mean if beta.mean else None, fit.get("points")),
+                *(fit.get("median_error"), fit.get("worst_error")),
             ]
         )
     head = ("backend", "ranks:count", "strategy", "alpha:microseconds", "beta:ns_per_byte",
@@ -63,26 +61,21 @@ def _constants(run: Run, words: Words) -> Iterator[Table]:
     yield from table(words, "fits", head, rows)
 
 
-def _constant(value: float, interval: Sequence[float] | None, scale: float) -> Cell:
-    note = " – ".join(numbers.quantity(v * scale) for v in interval or ())
-    return Cell(numbers.quantity(value * scale), note=note)
-
-
 def _figure(run: Run, words: Words) -> Figure:
     """A panel for each backend: on the diagonal the prediction is right."""
-    found = checks(run)
-    values = [1e3 * float(c[key]) for c in found for key in ("measured_s", "predicted_s")]
+    every = checks(run)
+    values = [1e3 * float(c[key]) for c in every for key in ("measured_s", "predicted_s")]
     low, high = min(v for v in values if v > 0) / 1.5, max(values) * 1.5
     x, y = (Axis(words(f"axis.{key}_ms"), "log", low, high) for key in ("measured", "predicted"))
-    names = dict.fromkeys(str(c["strategy"]) for c in found)
+    names = dict.fromkeys(str(c["strategy"]) for c in every)
     panels = []
-    for backend in [b for b in run.backends if any(c["backend"] == b for c in found)]:
+    for backend in [b for b in run.backends if any(c["backend"] == b for c in every)]:
         marks: list[Mark] = [
             Line([low, high], [f * low, f * high], Owner(series=name), marker="none")
             for f, name in ((1.0, "right"), (0.5, "twice"), (2.0, "twice"))
         ]
         for name in names:
-            here = [c for c in found if (c["backend"], c["strategy"]) == (backend, name)]
+            here = [c for c in every if (c["backend"], c["strategy"]) == (backend, name)]
             real, guess = ([1e3 * c[key] for c in here] for key in ("measured_s", "predicted_s"))
             hints = [
                 f"n = {c['world_size']}, {nbytes(c['bytes'])};"
@@ -91,10 +84,10 @@ def _figure(run: Run, words: Words) -> Figure:
             ]
             marks.append(Line(real, guess, Owner(series=name), joined=False, hints=hints))
         panels.append(Panel(marks, x, y, backend))
-    lines = [Key("series", "right", color="line", stroke="line", listed=False),
-             Key("series", "twice", color="line", stroke="fine-dashes", listed=False)]  # fmt: skip
+    lines = [Key("series", name, color="line", stroke=stroke, listed=False)
+             for name, stroke in (("right", "line"), ("twice", "fine-dashes"))]  # fmt: skip
     ratios = _ratios(run)
-    worst = numbers.factor(max((max(r, 1 / r) for r in ratios.values()), default=None))
+    worst = max((max(r, 1 / r) for r in ratios.values()), default=None)
     inside = sum(0.5 <= r <= 2 for r in ratios.values())
     return Figure(
         "predictions", words("figure.predictions"),
@@ -105,18 +98,17 @@ def _figure(run: Run, words: Words) -> Figure:
 
 def _checked(run: Run, words: Words) -> Iterator[Table]:
     """Measured against predicted, by backend, ranks and strategy: the largest size, and all."""
-    grouped: dict[tuple[str, ...], list[Check]] = {}
+    grouped: dict[tuple[Any, ...], list[Check]] = {}
     for c in checks(run):
-        at = (c["backend"], c["world_size"], c.get("from_world_size") or numbers.NONE)
-        grouped.setdefault((*map(str, at), str(c["strategy"])), []).append(c)
+        at = (str(c["backend"]), c["world_size"], c.get("from_world_size"), str(c["strategy"]))
+        grouped.setdefault(at, []).append(c)
     rows: list[Row] = []
-    for place, found in grouped.items():
-        last = max(found, key=lambda c: float(c["bytes"]))
-        ratios = [c["predicted_s"] / c["measured_s"] for c in found if c["measured_s"]]
-        middle, *ends = [f(ratios) for f in (median, min, max)] if ratios else [None, None, None]
-        span = " – ".join(map(numbers.factor, ends)) if ratios else numbers.NONE
-        rows.append([*place, *(ms(last[key]) for key in ("measured_s", "predicted_s")),
-                     numbers.factor(middle), span])  # fmt: skip
+    for place, each in grouped.items():
+        last = max(each, key=lambda c: float(c["bytes"]))
+        ratios = [c["predicted_s"] / c["measured_s"] for c in each if c["measured_s"]]
+        middle, *ends = [of(ratios) for of in (median, min, max)] if ratios else [None]
+        span = " – ".join(map(numbers.factor, ends)) or None
+        rows.append([*place, last["measured_s"], last["predicted_s"], middle, span])
     head = ("backend", "ranks:count", "fitted_at:count", "`strategy`", "measured:milliseconds",
             "predicted:milliseconds", "predicted_ratio:relative",
             "predicted_range:relative")  # fmt: skip
@@ -132,9 +124,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         alpha, beta = (f["fit"]["link"][key] for key in ("alpha_s", "beta_s_per_byte"))
         if f.get("strategy") is None and beta:
             notes.say("fit", backend=f["backend"], n=f.get("world_size") or numbers.NONE,
-                      alpha=numbers.quantity(1e6 * alpha), rate=numbers.quantity(1e-9 / beta),
-                      half=nbytes(alpha / beta) if alpha else "0 B",
-                      error=numbers.percent(f["fit"].get("median_error")))  # fmt: skip
+                      alpha=1e6 * alpha, rate=1e-9 / beta, half=alpha / beta,
+                      error=f["fit"].get("median_error"))  # fmt: skip
     return notes
 
 
