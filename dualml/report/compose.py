@@ -86,7 +86,7 @@ def _status(run: Run, words: Words) -> Iterator[Block]:
     yield from map(blocks.Notice, _notices(run, words))
     good, total = sum(t.ok for t in run.trials), len(run.trials)
     if good < total:
-        some, link = words("status.some", ok=good, n=total), words("status.caption")
+        some, link = words("status.some", ok=good, n=total), words("table.failures")
         yield Bullets([Item(some, True, "table-failures", "status.some", link)])
     if run.findings:
         texts = [Item(own_text(text, words)) for text in run.findings]

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import mean, median
 
 from dualml.report import ranks
 from dualml.store.run import Run
 from dualml.words import numbers
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """What the slow rank of an arm does on a backend, beside the same arm without the handicap.
+
+    Attributes:
+        times: mean seconds of an update without and with it.
+        factor, predicted: on the time of an update, measured and by the fitted constants.
+        others: how much longer an update of the ranks without the handicap takes, on the mean.
+        waiting: share of their time that these wait.
+        since: the update at which it sets in; 1 from the beginning.
+    """
+
+    arm: str
+    backend: str
+    times: tuple[float | None, float | None]
+    factor: float | None
+    predicted: float | None
+    others: float | None
+    waiting: float | None
+    since: int
 
 
 def slow_arms(run: Run) -> dict[str, str]:
@@ -23,26 +46,37 @@ def slow_arms(run: Run) -> dict[str, str]:
     return {a: bases[a] for a in sorted(bases, key=lambda a: kinds.index(ranks.handicap(run, a)))}
 
 
-def sets_in_later(run: Run, arm: str) -> bool:
-    """Whether the first updates are without the handicap."""
+def slowdowns(run: Run) -> list[Slowdown]:
+    """Of every slow arm on every backend where it ran."""
+    arms = slow_arms(run)
+    return [_slowdown(run, arm, arms[arm], backend) for arm, backend in ranks.ran(run, arms)]
+
+
+def _slowdown(run: Run, arm: str, base: str, backend: str) -> Slowdown:
     slow = ranks.slow(run, arm)
-    return slow is not None and slow.since > 1
-
-
-def predicted(run: Run, arm: str, backend: str) -> float | None:
-    """The factor on the time of an update, by the fitted constants."""
-    return _recorded(run, arm, backend, "predicted")
-
-
-def measured(run: Run, arm: str, backend: str) -> float | None:
-    """The file's, or else the ratio of the ranks' mean times of an update."""
+    assert slow is not None
+    without, with_it = (ranks.update_seconds(run, name, backend) for name in (base, arm))
+    ratio = with_it / without if with_it and without else None
     recorded = _recorded(run, arm, backend, "measured")
-    if recorded is not None:
-        return recorded
-    base = run.contrast.without_slow_node(arm)
-    with_it = ranks.update_seconds(run, arm, backend)
-    without = ranks.update_seconds(run, base, backend) if base else None
-    return with_it / without if with_it and without else None
+    rows = ranks.parts(run, arm, backend)
+    others = [row for rank, row in enumerate(rows) if rank != slow.rank]
+    total = sum(row["step_s"] for row in others)
+    beside = zip(rows, ranks.parts(run, base, backend), strict=False)
+    pairs = [
+        (row["step_s"], healthy["step_s"])
+        for rank, (row, healthy) in enumerate(beside)
+        if rank != slow.rank and healthy["step_s"]
+    ]
+    return Slowdown(
+        arm,
+        backend,
+        (without, with_it),
+        ratio if recorded is None else recorded,
+        _recorded(run, arm, backend, "predicted"),
+        mean(a for a, _ in pairs) / mean(b for _, b in pairs) if pairs and others else None,
+        sum(row["wait_s"] for row in others) / total if total else None,
+        slow.since,
+    )
 
 
 def _recorded(run: Run, arm: str, backend: str, key: str) -> float | None:
@@ -55,43 +89,16 @@ def _recorded(run: Run, arm: str, backend: str, key: str) -> float | None:
     return median(known) if known else None
 
 
-def of_others(run: Run, arm: str, backend: str) -> float | None:
-    """How much longer an update of the ranks without the handicap takes, on the mean."""
-    base, slow = run.contrast.without_slow_node(arm), ranks.slow(run, arm)
-    with_it = ranks.parts(run, arm, backend)
-    without = ranks.parts(run, base, backend) if base else []
-    if not with_it or not without or slow is None or len(with_it) < 2:
-        return None
-    pairs = [
-        (a["step_s"], b["step_s"])
-        for r, (a, b) in enumerate(zip(with_it, without, strict=False))
-        if r != slow.rank and b["step_s"]
-    ]
-    return mean(a for a, _ in pairs) / mean(b for _, b in pairs) if pairs else None
-
-
-def waiting(run: Run, arm: str, backend: str) -> float | None:
-    """Share of their time the ranks without the handicap wait."""
-    slow, rows = ranks.slow(run, arm), ranks.parts(run, arm, backend)
-    others = [row for r, row in enumerate(rows) if slow and r != slow.rank]
-    total = sum(row["step_s"] for row in others)
-    return sum(row["wait_s"] for row in others) / total if total else None
-
-
-def before_and_after(run: Run, arm: str, backend: str) -> tuple[float, float] | None:
+def before_and_after(run: Run, s: Slowdown) -> tuple[float, float] | None:
     """Mean seconds of an update before and after the handicap sets in, where it does so midway."""
-    slow = ranks.slow(run, arm)
-    if slow is None or slow.since <= 1:
-        return None
-    first = slow.since - 1
-    pairs = []
-    for t in run.select(arm, backend):
-        spent = [r["done"] - r["begin"] for r in t.times]
-        if spent and all(1 < first < len(s) for s in spent):
-            # The first update compiles and connects.
-            pairs.append(
-                [mean(float(s[a:b].mean()) for s in spent) for a, b in ((1, first), (first, None))]
-            )
+    first = s.since - 1
+    every = [[r["done"] - r["begin"] for r in t.times] for t in run.select(s.arm, s.backend)]
+    # The first update compiles and connects.
+    pairs = [
+        [mean(float(each[a:b].mean()) for each in spent) for a, b in ((1, first), (first, None))]
+        for spent in every
+        if spent and all(1 < first < len(each) for each in spent)
+    ]
     if not pairs:
         return None
     return mean(before for before, _ in pairs), mean(after for _, after in pairs)

@@ -106,7 +106,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     notes = Notes(words, "combination", "table-combination")
     for arm, name, other in held(run):
         settings, n = ranks.aggregation(run, arm), ranks.size(run, arm)
-        values = {"arm": arm, "other": other, "n": n, "every": settings.every,
+        values: dict[str, Any] = {"arm": arm, "other": other, "n": n, "every": settings.every,
                   "values": _against(run, words, arm, other) if other else []}  # fmt: skip
         if name == "compress":
             # Half of each number; or the chosen entries, each with its place of four bytes.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dualml.report import ranks
-from dualml.report.blocks import Block, Cells, Item, Table
+from dualml.report.blocks import Block, Item
 from dualml.report.columns import Line as Row
-from dualml.report.columns import columns, status, table
+from dualml.report.columns import status, table
 from dualml.report.measures import loss_unit
 from dualml.report.topics import Topic
 from dualml.store.run import Run
@@ -15,13 +15,11 @@ from dualml.words import Words
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    failed = [t for t in run.trials if not t.ok]
-    if failed:
-        shown = columns(words, "`arm`", "backend", "seed:", "status", "reason")
-        why: list[Cells] = [
-            [t.arm, t.backend, str(t.seed), status(t, words), t.reason] for t in failed
-        ]
-        yield Table("failures", words("status.caption"), shown, why)
+    failed: list[Row] = [
+        [t.arm, t.backend, str(t.seed), status(t, words), t.reason] for t in run.trials if not t.ok
+    ]
+    head = ("`arm`", "backend", "seed:", "status", "reason")
+    yield from table(words, "failures", head, failed)
     rows: list[Row] = [
         [
             *(t.arm, t.backend, str(t.seed), status(t, words), t.final_loss, t.train_accuracy),
@@ -32,12 +30,12 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         for backend in run.backends
         for t in run.select(arm, backend, ok=False)
     ]
-    head = ("`arm`", "backend", "seed:", "status", f"final_loss:{loss_unit(run)}",
+    ends = ("`arm`", "backend", "seed:", "status", f"final_loss:{loss_unit(run)}",
             "train_accuracy:percent", "test_accuracy:percent",
             *(["test_perplexity:1"] if run.text else []), "train_s:seconds", "wall_s:seconds",
             "updates:count", "sample_gradients:count", "throughput:per_second",
             "memory:memory")  # fmt: skip
-    yield from table(words, "trials", head, rows)
+    yield from table(words, "trials", ends, rows)
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
@@ -45,7 +43,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     good, total = sum(t.ok for t in run.trials), len(run.trials)
     if good < total:
         text = words("status.some", ok=good, n=total)
-        return [Item(text, True, "table-failures", "status.some", words("status.caption"))]
+        return [Item(text, True, "table-failures", "status.some", words("table.failures"))]
     key = "status.all_ok_one" if total == 1 else "status.all_ok"
     return [Item(words(key, n=total), key=key)]
 
