@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from dualml.report import machine, ranks
-from dualml.report.measures import known
+from dualml.report.measures import known, rising
 from dualml.store.run import Run, Trial
 from dualml.words import numbers
 
@@ -62,8 +62,7 @@ class Measured:
 
     def competing(self, size: int) -> dict[str, float]:
         """Seconds of the exact strategies, the fastest first."""
-        timed = known({name: self.seconds(name, size) for name in self.exact})
-        return {name: timed[name] for name in sorted(timed, key=lambda name: timed[name])}
+        return rising(known({name: self.seconds(name, size) for name in self.exact}))
 
     def fastest(self, size: int) -> str | None:
         return next(iter(self.competing(size)), None)

@@ -45,3 +45,8 @@ def mean(
 def known(values: Mapping[K, float | None]) -> dict[K, float]:
     """Those that have a value."""
     return {place: value for place, value in values.items() if value is not None}
+
+
+def rising(values: Mapping[K, float], down: bool = False) -> dict[K, float]:
+    """From the least to the greatest, or ``down`` from the greatest."""
+    return dict(sorted(values.items(), key=lambda item: item[1], reverse=down))

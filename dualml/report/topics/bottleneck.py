@@ -11,7 +11,7 @@ from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.crowding import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
-from dualml.report.measures import slug
+from dualml.report.measures import rising, slug
 from dualml.report.notes import Notes
 from dualml.report.shown import extremes, foreseen, listed, stacked
 from dualml.report.slowed import Slowdown, before_and_after, slow_arms, slowdowns
@@ -151,10 +151,9 @@ def _ranking(notes: Notes, run: Run, kind: str, every: Sequence[Slowdown]) -> No
     """Arms with one kind of handicap from the first update on, from the one whose other ranks
     suffer most."""
     factors = {s.arm: s.others for s in every if s.others is not None and s.since <= 1}
-    worst = sorted(factors, key=lambda arm: -factors[arm])
-    if worst:
-        notes.say("one" if len(worst) == 1 else "ranking", backend=every[0].backend,
-                  values={arm: factors[arm] for arm in worst},
+    if factors:
+        notes.say("one" if len(factors) == 1 else "ranking", backend=every[0].backend,
+                  values=rising(factors, down=True),
                   kind=notes.words(f"handicap_name.{kind}"))  # fmt: skip
 
 

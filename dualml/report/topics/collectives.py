@@ -117,16 +117,15 @@ def _alt(every: Sequence[Measured], words: Words) -> str:
 def _answer(run: Run, words: Words, first: Sequence[Measured]) -> Iterator[Table]:
     """A strategy in each row: time of a short and a long vector, and what one slow node costs."""
     names = first[0].competing(first[0].ends[1])
-    worst = {
-        (name, m.backend): _worst(run, words, name, m.backend) for name in names for m in first
-    }
-    slow = [m.backend for m in first if any(worst[name, m.backend] for name in names)]
+    backends = [m.backend for m in first]
+    worst = {b: {name: _worst(run, words, name, b) for name in names} for b in backends}
+    slow = [backend for backend, cells in worst.items() if any(cells.values())]
     ends = [(m, size) for m in first for size in m.ends]
     rows: list[Row] = [
         [
             name,
             *(best(ms(m.seconds(name, size)), m.fastest(size) == name) for m, size in ends),
-            *(worst[name, backend] for backend in slow),
+            *(worst[backend][name] for backend in slow),
         ]
         for name in names
     ]
@@ -160,8 +159,10 @@ def _times(every: Sequence[Measured], words: Words) -> Iterator[Table]:
 
     def cell(m: Measured, name: str, size: int) -> Cell | None:
         row = m.rows.get((name, size))
+        if row is None:
+            return None
         tone: Tone = "good" if m.fastest(size) == name else ""
-        return row and Cell(ms(row["seconds"]), tone, f"{ms(row['low'])} – {ms(row['high'])}")
+        return Cell(ms(row["seconds"]), tone, f"{ms(row['low'])} – {ms(row['high'])}")
 
     rows: list[Row] = [
         [name, m.backend, m.n, *(cell(m, name, size) for size in sizes)]

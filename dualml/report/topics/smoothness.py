@@ -8,7 +8,7 @@ import numpy as np
 
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import number, table
-from dualml.report.measures import alone, known, mean
+from dualml.report.measures import alone, known, mean, rising
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
 from dualml.store.run import Run, Trial
@@ -45,14 +45,13 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 def findings(run: Run, words: Words) -> Sequence[Item]:
     notes = Notes(words, "smoothness", "table-smoothness")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
-    rough = known({arm: mean(run, arm, None, roughness) for arm in arms})
-    ordered = sorted(rough, key=lambda arm: rough[arm])
-    if len(ordered) > 1:
-        low, high = rough[ordered[0]], rough[ordered[-1]]
-        notes.say("contrast" if low > 0 else "zero", smooth=ordered[0], rough=ordered[-1],
+    rough = rising(known({arm: mean(run, arm, None, roughness) for arm in arms}))
+    if len(rough) > 1:
+        (smoothest, low), *_, (roughest, high) = rough.items()
+        notes.say("contrast" if low > 0 else "zero", smooth=smoothest, rough=roughest,
                   times=high / low if low > 0 else None)  # fmt: skip
-    if ordered:
-        notes.say("list", len(ordered), values={arm: rough[arm] for arm in ordered})
+    if rough:
+        notes.say("list", len(rough), values=rough)
     short = [arm for arm in arms if arm not in rough]
     if short:
         notes.warn("short", len(short), arms=short)

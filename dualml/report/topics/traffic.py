@@ -8,7 +8,7 @@ from dualml.report.blocks import Block, Item
 from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.measured import Traffic, measured
-from dualml.report.measures import known
+from dualml.report.measures import known, rising
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
 from dualml.store.run import Run
@@ -55,9 +55,9 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         notes.say("counted", len(pairs), k=same, of=len(pairs))
     for m in every:
         ratios = known({name: m.wire_ratio(name, m.ends[1]) for name in m.strategies})
-        more = sorted((s for s, r in ratios.items() if r > EXTRA), key=lambda s: -ratios[s])
+        more = {name: ratio for name, ratio in ratios.items() if ratio > EXTRA}
         if more:
-            notes.say("wire_more", m=m, values={name: ratios[name] for name in more})
+            notes.say("wire_more", m=m, values=rising(more, down=True))
         elif ratios:
             notes.say("wire_same", m=m, most=max(ratios.values()))
     return notes

@@ -9,10 +9,10 @@ from dualml.experiment.exact import single_of
 from dualml.report import curves, keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
 from dualml.report.columns import Line as Row
-from dualml.report.columns import best, number, percent, table, verdict
+from dualml.report.columns import best, number, table, verdict
 from dualml.report.crowding import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.measures import loss_unit, slug
+from dualml.report.measures import known, loss_unit, mean, rising, slug
 from dualml.report.notes import Notes
 from dualml.report.shown import by_name, listed, on_backend, slower, stacked
 from dualml.report.topics import Topic
@@ -22,8 +22,6 @@ from dualml.words import Words, numbers
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    if not ranks.several(run):
-        return
     yield from crowding(run, words)
     groups = dict(_groups(run))
     figures = [_curves(run, words, g, groups[g]) for g in groups if g not in shown_here(run)]
@@ -72,14 +70,14 @@ def _curves(run: Run, words: Words, group: str, arms: Sequence[str]) -> Figure:
             for arm, backend in ((a, b) for a in shown for b in backends):
                 line = curves.line(run.select(arm, backend), "loss", axis)
                 if line is not None:
-                    x, mean = curves.thin(line.x, line.mean)
-                    marks.append(Line(x, mean, Owner(owners[arm].arm, backend, owners[arm].series)))
+                    x, y = curves.thin(line.x, line.mean)
+                    marks.append(Line(x, y, Owner(owners[arm].arm, backend, owners[arm].series)))
             title = words("figure.ranks", n=n) if axis == "updates" else ""
             panels.append(Panel(marks, Axis(words(f"axis.{axis}"), low=0), loss, title))
     title = words("figure.training", group=words.either(f"group.{group}", group))
     black = [words("figure.one_rank")] if alone else []
     notes = [title, *black, words("figure.mean_line"), words("figure.interpolated")]
-    finals = listed(owners, run.backends, lambda a, b: numbers.loss(ranks.loss(run, a, b)))
+    finals = listed(owners, run.backends, lambda a, b: numbers.loss(mean(run, a, b, "final_loss")))
     return Figure(
         f"ranks-{slug(group)}", words.sentences(notes),
         words("alt.training", title=title, finals=finals), panels,
@@ -101,8 +99,8 @@ def _parts(run: Run, words: Words, arms: Sequence[str]) -> Figure:
         marks: list[Mark] = []
         for y, arm in enumerate(arms):
             if rows := ranks.parts(run, arm, backend):
-                mean = ranks.average(rows)
-                marks += stacked(y, {p: mean[p] for p in keys.PARTS}, 1e3, share(arm, backend))
+                whole = ranks.average(rows)
+                marks += stacked(y, {p: whole[p] for p in keys.PARTS}, 1e3, share(arm, backend))
         y_axis = Axis(names=arms, grid=False)
         panels.append(Panel(marks, Axis(words("axis.update_ms"), low=0), y_axis, backend,
                             height=20 * len(arms)))  # fmt: skip
@@ -141,15 +139,13 @@ def _by_strategy(run: Run, words: Words) -> Iterator[Table]:
     timed = ranks.frameworks(run)
     steps = {(a, b): ranks.mean_step(run, a, b) for a in most.values() for b in timed}
     least = {min((s for (_, b), s in steps.items() if b == x and s), default=None) for x in timed}
-
-    def cells(arm: str, backend: str) -> list[Cell | str]:
-        step = steps[arm, backend]
-        return [best(numbers.ms(step), step in least), percent(ranks.share(run, arm, backend))]
-
-    rows: list[Row] = [
-        [name, *(cell for backend in timed for cell in cells(arm, backend))]
-        for name, arm in sorted(most.items(), key=lambda item: steps[item[1], timed[0]] or 0.0)
-    ]
+    rows: list[Row] = []
+    for name, arm in sorted(most.items(), key=lambda item: steps[item[1], timed[0]] or 0.0):
+        cells: list[str | Cell | float | None] = [name]
+        for backend in timed:
+            step = steps[arm, backend]
+            cells += [best(numbers.ms(step), step in least), ranks.share(run, arm, backend)]
+        rows.append(cells)
     head = [
         number(words, f"{b}-{key}", f"{b}, {words(f'column.{key}')}", unit)
         for b in timed
@@ -174,12 +170,10 @@ def _table(run: Run, words: Words) -> Iterator[Table]:
     ]  # fmt: skip
     rows: list[Row] = [
         [
-            *(arm, b, str(ranks.size(run, arm))),
-            ranks.strategy(run, arm) if ranks.size(run, arm) > 1 else numbers.NONE,
-            numbers.ms(ranks.mean_step(run, arm, b)),
-            percent(ranks.share(run, arm, b)),
-            numbers.loss(ranks.loss(run, arm, b)),
-            percent(ranks.accuracy(run, arm, b)),
+            *(arm, b, ranks.size(run, arm)),
+            ranks.strategy(run, arm) if ranks.size(run, arm) > 1 else None,
+            *(ranks.mean_step(run, arm, b), ranks.share(run, arm, b)),
+            *(mean(run, arm, b, of) for of in ("final_loss", "test_accuracy")),
             _against_one(judged.get((arm, b)), words),
         ]
         for arm, b in ranks.ran(run, arms)
@@ -189,9 +183,11 @@ def _table(run: Run, words: Words) -> Iterator[Table]:
     yield from table(words, "training", head, rows)
 
 
-def _against_one(s: Serial | None, words: Words) -> Cell:
-    if s is None or s.verdict:
-        return Cell(numbers.NONE) if s is None else verdict(s, words, why=False)
+def _against_one(s: Serial | None, words: Words) -> Cell | None:
+    if s is None:
+        return None
+    if s.verdict:
+        return verdict(s, words, why=False)
     return Cell(words("value.another_rule"), note=words.either(f"rule.{s.reason}", s.reason))
 
 
@@ -220,20 +216,17 @@ def _strategies(notes: Notes, run: Run, words: Words, n: int) -> None:
     fast: dict[str, list[str]] = {}
     slow: dict[str, list[str]] = {}
     for backend in run.backends:
-        steps = {a: s for a in arms.values() if (s := ranks.mean_step(run, a, backend))}
+        steps = rising(known({a: ranks.mean_step(run, a, backend) for a in arms.values()}))
         if len(set(steps.values())) > 1:
-            rising = sorted(steps, key=lambda a: steps[a])
-            for ends, arm in ((fast, rising[0]), (slow, rising[-1])):
+            for ends, arm in ((fast, next(iter(steps))), (slow, next(reversed(steps)))):
                 ends.setdefault(arm, []).append(on_backend(words, backend, steps[arm]))
-        known = {x: s for x, a in arms.items() if (s := ranks.share(run, a, backend)) is not None}
-        if len(known) > 1:
-            rising = sorted(known, key=lambda x: known[x])
-            values = words.join([f"{x} {numbers.percent(known[x])}" for x in rising])
+        values = rising(known({x: ranks.share(run, a, backend) for x, a in arms.items()}))
+        if len(values) > 1:
             shares.append(words("say.training.of", backend=backend, values=values))
     if fast:
         notes.say("steps", n=n, fast=by_name(words, fast), slow=by_name(words, slow))
     if shares:
-        notes.say("shares", n=n, values=words.semicolons(shares))
+        notes.say("shares", n=n, values=shares)
 
 
-TOPIC = Topic("training", 400, evidence, findings, lambda run: 55 if ranks.several(run) else 0)
+TOPIC = Topic("training", 400, evidence, findings, lambda run: 55, when=ranks.several)
