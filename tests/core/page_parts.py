@@ -51,7 +51,8 @@ def sentences(page: Page) -> dict[str, list[str]]:
 def findings(run: Run, lang: str = "en") -> list[Item]:
     """Every sentence of a run in reading order, without drawing anything."""
     words = Words(lang)
-    return [item for topic in topics() for item in topic.findings(run, words)]
+    shown = [topic for topic in topics() if topic.when(run)]
+    return [item for topic in shown for item in topic.findings(run, words)]
 
 
 def say(folder: Path, lang: str = "en") -> dict[str, list[str]]:

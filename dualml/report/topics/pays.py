@@ -92,7 +92,7 @@ def _link(fitted: Fit | None, sizes: int, words: Words) -> Row:
     worst = words("pays.worst", error=percent(fitted.worst_error))
     return [
         Cell(numbers.quantity(1e6 * fitted.link.alpha_s), note=from_sizes),
-        1 / beta / 1e9 if beta else None,
+        1 / beta if beta else None,
         Cell(percent(fitted.median_error), note=worst),
     ]
 
