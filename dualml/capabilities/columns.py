@@ -60,13 +60,13 @@ class Column:
 
     def differing(self, primitive: str) -> dict[str, list[str]]:
         """Kind → types (and operations, if not all of a type) that differ from `summary`."""
-        usual, found = self.summary(primitive).kind, dict[str, list[str]]()
+        usual, types = self.summary(primitive).kind, dict[str, list[str]]()
         for dtype, ops in self.entries[primitive].items():
             for kind in sorted({e.kind for e in ops.values()} - {usual}):
                 some = [op for op, entry in ops.items() if entry.kind == kind]
                 name = dtype if len(some) == len(ops) else f"{dtype} {'/'.join(some)}"
-                found.setdefault(kind, []).append(name)
-        return found
+                types.setdefault(kind, []).append(name)
+        return types
 
     def describe(self) -> dict[str, Any]:
         rows = {
@@ -80,8 +80,10 @@ class Column:
             }
             for name in self.entries
         }
-        told = {"backend": self.backend, "device": self.device, "reason": self.reason}
-        return told | {"ok": self.ok, "seconds": round(self.seconds, 2), "primitives": rows}
+        return {
+            "backend": self.backend, "device": self.device, "reason": self.reason, "ok": self.ok,
+            "seconds": round(self.seconds, 2), "primitives": rows,
+        }  # fmt: skip
 
 
 def examine(
@@ -115,27 +117,21 @@ def examine(
 def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Column:
     column, begin = Column(info.name, device, asked), time.perf_counter()
     try:
-        told = run_ranks(
-            info.name,
-            ranks,
-            "dualml.capabilities.probe:probe",
-            device=device,
-            timeout=TIMEOUT,
-            limit=LIMIT,
-        )
+        results = run_ranks(info.name, ranks, "dualml.capabilities.probe:probe", device=device,
+                            timeout=TIMEOUT, limit=LIMIT)  # fmt: skip
     except (TrialError, Unsupported, UserError) as error:
         column.reason = str(error)
     else:
-        column.entries, column.device = merge(told), told[0]["device"]
+        column.entries, column.device = merge(results), results[0]["device"]
     column.seconds = time.perf_counter() - begin
     return column
 
 
-def merge(told: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, Entry]]]:
+def merge(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, Entry]]]:
     """What the ranks found, as one: it failed where it failed on any."""
     merged: dict[str, dict[str, dict[str, Entry]]] = {}
-    for rank, one in enumerate(told):
-        for name, dtype, op, kind, detail in one["entries"]:
+    for rank, result in enumerate(results):
+        for name, dtype, op, kind, detail in result["entries"]:
             known = merged.setdefault(name, {}).setdefault(dtype, {})
             if kind == "failed" and known.get(op, Entry("", "")).kind != "failed":
                 known[op] = Entry(kind, f"rank {rank}: {detail}")

@@ -32,16 +32,14 @@ def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
             broken = ""
             for op in operations(primitive, dtype):
                 how = comm.how(primitive, dtype, op or "sum")
-                kind, detail = str(how.kind), how.detail
-                if kind == "unsupported":
-                    wrong = ""
-                elif not (lost or broken):
+                kind, detail, wrong = str(how.kind), how.detail, ""
+                if kind != "unsupported" and not (lost or broken):
                     try:
                         wrong = attempt(comm, primitive, dtype, op, kind)
                     except Exception as error:  # whatever a framework raises is the answer
                         first = (str(error).strip().splitlines() or [""])[0]
                         wrong = broken = f"{type(error).__name__}: {first}"[:300]
-                else:
+                elif kind != "unsupported":
                     wrong = f"not tried after {lost or primitive} failed"
                 if wrong:
                     kind, detail = "failed", wrong
@@ -62,8 +60,8 @@ def attempt(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) 
     comm.traffic.reset()
     pairs = RUNS[primitive](comm, comm.tensor(arrays[comm.rank]), arrays, op)
     traffic = comm.traffic
-    for found, want in pairs:
-        array = comm.numpy(found)
+    for tensor, want in pairs:
+        array = comm.numpy(tensor)
         bound = 4 * float(np.finfo(want.dtype).eps) if want.dtype.kind == "f" else 0.0
         if array.shape != want.shape or array.dtype != want.dtype:
             return f"{array.dtype}{array.shape} instead of {want.dtype}{want.shape}"
@@ -108,8 +106,8 @@ def _reduce_scatter(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) 
 
 
 def _reduce(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
-    found = comm.reduce(x, comm.size - 1, op)
-    return [] if found is None else [(found, reduced(arrays, op))]
+    total = comm.reduce(x, comm.size - 1, op)
+    return [] if total is None else [(total, reduced(arrays, op))]
 
 
 def _exchange(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:

@@ -130,7 +130,7 @@ def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> 
     messages, elements = busiest
     total_messages = sum(s.times * s.all_messages for s in rows)
     total = sum(s.times * s.total for s in rows)
-    found = Cost(
+    one = Cost(
         steps=sum(s.times * s.messages for s in rows),
         bytes=sum(s.times * s.bytes for s in rows),
         added=sum(s.times * s.added for s in rows),
@@ -144,5 +144,5 @@ def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> 
         total_bytes=total,
     )
     if name != LOCAL_SGD:
-        return found
-    return Cost(**{field: value / every for field, value in vars(found).items()})
+        return one
+    return Cost(**{field: value / every for field, value in vars(one).items()})

@@ -55,20 +55,22 @@ def crossovers(
     between = {m << e for e in range(high.bit_length() + 1) for m in (2, 3)}
     points = sorted({low, high} | {x for x in between if low < x < high})
     current = winner(low)
-    found, start, before = [], low, low
+    ranges, start, before = [], low, low
     for x in points[1:]:
         while winner(x) != current:
             left, right = before, x  # current wins at left, another one at right
             while right - left > 1:
                 middle = (left + right) // 2
                 left, right = (middle, right) if winner(middle) == current else (left, middle)
-            found.append(Range(start, left, current))
+            ranges.append(Range(start, left, current))
             start = before = right
             current = winner(right)
         before = x
-    found.append(Range(start, high, current))
+    ranges.append(Range(start, high, current))
     # Where two curves cross between whole numbers of bytes they touch for a few of them.
-    return [r for r in found if r.winner or r.first < NARROW or r.last - r.first > r.first / NARROW]
+    return [
+        r for r in ranges if r.winner or r.first < NARROW or r.last - r.first > r.first / NARROW
+    ]
 
 
 def pairs(chosen: Sequence[str]) -> list[tuple[str, str]]:
@@ -83,8 +85,8 @@ def fastest(column: dict[str, float]) -> list[str]:
     if they take the same time, none if all do."""
     candidates = {name: value for name, value in column.items() if exact(name)}
     least = min(candidates.values(), default=0.0)
-    found = [name for name, value in candidates.items() if value <= least * (1 + SAME)]
-    return found if len(found) < len(candidates) else []
+    names = [name for name, value in candidates.items() if value <= least * (1 + SAME)]
+    return names if len(names) < len(candidates) else []
 
 
 #: More changes than these are only counted.
@@ -116,17 +118,15 @@ def sentence(
 
     parts = [
         words[f"{what}.{'from' if i else 'upto'}{'' if r.winner else '.same'}"].format(
-            first=number(r.first if i else ranges[1].first),
-            last=number(r.last),
-            winner=r.winner,
+            first=number(r.first if i else ranges[1].first), last=number(r.last), winner=r.winner
         )
         for i, r in enumerate(ranges)
     ]
-    told = words["comma"].join(parts[: LISTED + 1])
+    listed = words["comma"].join(parts)
     if len(parts) > LISTED + 1:
-        told = words["more"].format(first=words["comma"].join(parts[:2]), count=len(parts) - 1)
+        listed = words["more"].format(first=words["comma"].join(parts[:2]), count=len(parts) - 1)
     given = words["given"].format(n=f"{n:,}") if what == "bytes" else ""
-    return words["changes"].format(a=a, b=b, given=given, parts=told)
+    return words["changes"].format(a=a, b=b, given=given, parts=listed)
 
 
 def hurt(slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,32 +41,23 @@ class Fits:
         Raises:
             UserError: there are none; it says which there are.
         """
-        found = self.strategies.get(name) or self.strategies.get(STAND_IN.get(name, ""))
-        found = found or self.point_to_point
-        if found is None:
+        own = self.strategies.get(name) or self.strategies.get(STAND_IN.get(name, ""))
+        fit = own or self.point_to_point
+        if fit is None:
             known = ", ".join(self.strategies) or "none"
             raise UserError(f"no fit for {name} and none point to point; there are: {known}")
-        return found.link
+        return fit.link
 
     def describe(self) -> dict[str, Any]:
         """JSON form, ``{"topology", "point_to_point", "strategies", "skipped"}``."""
-        point = self.point_to_point
-        return {
-            "topology": self.topology,
-            "point_to_point": None if point is None else point.describe(),
-            "strategies": {name: one.describe() for name, one in self.strategies.items()},
-            "skipped": self.skipped,
-        }
+        return asdict(self)
 
     @classmethod
     def restore(cls, text: dict[str, Any]) -> Fits:
-        point = text["point_to_point"]
-        return cls(
-            None if point is None else Fit.restore(point),
-            {name: Fit.restore(one) for name, one in text["strategies"].items()},
-            dict(text.get("skipped", {})),
-            str(Topology.parse(text["topology"])),
-        )
+        from pydantic import TypeAdapter
+
+        topology = str(Topology.parse(text["topology"]))
+        return TypeAdapter(cls).validate_python({**text, "topology": topology})
 
     @classmethod
     def read(cls, path: Path) -> Fits:
@@ -88,16 +79,15 @@ def fit_all(points: Sequence[Point], topology: Topology = FLAT) -> Fits:
 
     A strategy whose points do not suffice is skipped, with the reason.
     """
-    by_name: dict[str, list[Point]] = {}
-    for point in points:
-        by_name.setdefault(point.strategy, []).append(point)
+    names = dict.fromkeys(point.strategy for point in points)
+    groups = {name: [p for p in points if p.strategy == name] for name in names}
     counted = [p for p in points if p.strategy in STRATEGIES and STRATEGIES[p.strategy].counted]
-    found: dict[str, Fit] = {}
+    fits: dict[str, Fit] = {}
     skipped: dict[str, str] = {}
-    for name, mine in {**by_name, "": counted}.items():
+    for name, group in {**groups, "": counted}.items():
         try:
-            found[name] = fit(mine)
+            fits[name] = fit(group)
         except UserError as error:
             skipped[name or "point_to_point"] = str(error)
-    point_to_point = found.pop("", None)
-    return Fits(point_to_point, found, skipped, str(topology))
+    point_to_point = fits.pop("", None)
+    return Fits(point_to_point, fits, skipped, str(topology))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
@@ -101,14 +101,8 @@ class Fit:
     sizes: tuple[int, int] = (0, 0)
 
     def describe(self) -> dict[str, Any]:
-        """JSON form; `restore` reads it back."""
-        return {**vars(self), "link": dict(vars(self.link))}
-
-    @classmethod
-    def restore(cls, text: dict[str, Any]) -> Fit:
-        pairs = {key: tuple(text[key]) for key in ("ranks", "sizes")}
-        intervals = {key: (low, high) for key, (low, high) in text["intervals"].items()}
-        return cls(**{**text, **pairs, "link": Link(**text["link"]), "intervals": intervals})
+        """JSON form."""
+        return asdict(self)
 
 
 def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:

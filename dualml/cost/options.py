@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dualml.aggregation.slow import Slow
@@ -53,15 +54,15 @@ def slowness(
     rank: int | None, compute: float, latency: str, bandwidth: str | None, jitter: str
 ) -> Slow | None:
     """The slow rank, if there is one."""
-    found = Slow(
+    slow = Slow(
         rank or 0,
         compute,
         units.seconds(latency, "--slow-latency"),
         None if bandwidth is None else units.rate(bandwidth, "--slow-bandwidth"),
         units.seconds(jitter, "--jitter"),
     )
-    if found != Slow(rank or 0):
-        return found
+    if slow != Slow(rank or 0):
+        return slow
     if rank is not None:
         raise UserError(
             f"--slow-rank {rank}: say how it is slow with --slow-compute, --slow-latency, "
@@ -72,10 +73,10 @@ def slowness(
 
 def placed(text: str, alpha: str | None, bandwidth: str | None, inside: Link) -> Topology:
     """The topology with the link between its nodes."""
-    found = Topology.parse(text)
+    topology = Topology.parse(text)
     if alpha is None and bandwidth is None:
-        return found
-    if found.kind != "nodes":
+        return topology
+    if topology.kind != "nodes":
         raise UserError(f"--inter-alpha and --inter-bandwidth need nodes:K; received {text!r}")
     between = Link(
         inside.alpha_s if alpha is None else units.seconds(alpha, "--inter-alpha"),
@@ -84,4 +85,4 @@ def placed(text: str, alpha: str | None, bandwidth: str | None, inside: Link) ->
         else 1 / units.rate(bandwidth, "--inter-bandwidth"),
         inside.gamma_s_per_byte,
     )
-    return Topology.parse(text, between)
+    return replace(topology, inter=between)

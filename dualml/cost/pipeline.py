@@ -9,7 +9,7 @@ stages of one rank hand over for nothing. Ticks of the grid play no part.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,16 +84,13 @@ class Timeline:
     def rows(self) -> list[tuple[int, str, str, float, float]]:
         """Everything with its place in time, to be drawn: (rank, label, kind, start, end) with the
         kinds ``F``, ``B``, ``update`` and, at its sender, ``send``."""
-        return [*self._rows()]
-
-    def _rows(self) -> Iterator[tuple[int, str, str, float, float]]:
+        rows: list[tuple[int, str, str, float, float]] = []
         for rank, row in enumerate(self.spans):
-            for s in row:
-                yield rank, str(s.action), s.action.kind, s.start, s.end
+            rows += [(rank, str(s.action), s.action.kind, s.start, s.end) for s in row]
             if self.update_s:
-                yield rank, "", "update", self.finish[rank] - self.update_s, self.finish[rank]
-        for m in self.messages:
-            yield m.source, str(m.action), "send", m.start, m.end
+                end = self.finish[rank]
+                rows.append((rank, "", "update", end - self.update_s, end))
+        return rows + [(m.source, str(m.action), "send", m.start, m.end) for m in self.messages]
 
     def describe(self) -> dict[str, Any]:
         """As JSON, in seconds."""
@@ -109,16 +106,11 @@ class Timeline:
                 for row in self.spans
             ],
             "messages": [
-                {
-                    "action": str(m.action),
-                    "source": m.source,
-                    "target": m.target,
-                    "start_s": m.start,
-                    "end_s": m.end,
-                }
+                {"action": str(m.action), "source": m.source, "target": m.target,
+                 "start_s": m.start, "end_s": m.end}
                 for m in self.messages
             ],
-        }
+        }  # fmt: skip
 
 
 def simulate_pipeline(
@@ -185,9 +177,9 @@ def message_s(nbytes: float | Sequence[float], link: Link) -> list[float]:
 
 def _times(name: str, given: float | Sequence[float], n: int, what: str) -> list[float]:
     """One time for each of ``n``, none below 0."""
-    found = [float(given)] * n if isinstance(given, int | float) else [float(t) for t in given]
-    if len(found) != n:
-        raise UserError(f"{name}: {len(found)} times for {n} {what}")
-    if not all(math.isfinite(t) and t >= 0 for t in found):
-        raise UserError(f"{name}: times are finite and not negative; received {found}")
-    return found
+    times = [float(given)] * n if isinstance(given, int | float) else [float(t) for t in given]
+    if len(times) != n:
+        raise UserError(f"{name}: {len(times)} times for {n} {what}")
+    if not all(math.isfinite(t) and t >= 0 for t in times):
+        raise UserError(f"{name}: times are finite and not negative; received {times}")
+    return times

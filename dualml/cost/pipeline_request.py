@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -62,25 +62,17 @@ class PipelineRequest:
         """The most activations each rank may hold; None for a grid from a file."""
         if self.name is None:
             return None
-        grid = self.grid
-        return [
-            live_bound(self.name, grid.owners, grid.micro_batches, rank)
-            for rank in range(grid.ranks)
-        ]
+        owners, m = self.grid.owners, self.grid.micro_batches
+        return [live_bound(self.name, owners, m, rank) for rank in range(self.grid.ranks)]
 
     @cached_property
     def timeline(self) -> Timeline | None:
         """In seconds, if any were given."""
         if self.forward_s is None or self.backward_s is None:
             return None
-        stages = self.grid.stages
-        return simulate_pipeline(
-            self.grid,
-            self.forward_s * (stages if len(self.forward_s) == 1 else 1),
-            self.backward_s * (stages if len(self.backward_s) == 1 else 1),
-            self.transfer_s,
-            self.update_s,
-        )
+        there, back = (times[0] if len(times) == 1 else times
+                       for times in (self.forward_s, self.backward_s))  # fmt: skip
+        return simulate_pipeline(self.grid, there, back, self.transfer_s, self.update_s)
 
     def describe(self) -> dict[str, Any]:
         """The answer as JSON."""
@@ -164,9 +156,8 @@ def read_grid(path: Path) -> Grid:
     try:
         text = path.read_text("utf-8")
         if path.suffix == ".json":
-            import json
-
-            grid = Grid.restore(_table(json.loads(text)))
+            rows = json.loads(text)
+            grid = Grid.restore(rows if isinstance(rows, dict) else {"rows": rows})
         elif path.suffix == ".toml":
             grid = Grid.restore(tomllib.loads(text))
         else:
@@ -177,13 +168,12 @@ def read_grid(path: Path) -> Grid:
     return grid
 
 
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {"rows": value}
-
-
-def passes(text: str | None, what: str) -> tuple[float, ...] | None:
+def passes(text: str, what: str, stages: int) -> tuple[float, ...]:
     """``1ms``, or one time for each stage: ``1ms,2ms``."""
-    return None if text is None else tuple(units.seconds(part, what) for part in text.split(","))
+    times = tuple(units.seconds(part, what) for part in text.split(","))
+    if len(times) not in (1, stages):
+        raise UserError(f"{what} is one time, or one for each of {stages} stages; got {len(times)}")
+    return times
 
 
 def request(
@@ -197,21 +187,16 @@ def request(
     size: str | None,
 ) -> PipelineRequest:
     """What the options about time mean: without ``--backward`` going back takes twice as long."""
-    there = passes(forward, "--forward")
-    if there is None:
+    if forward is None:
         late = {"--backward": backward, "--update": update, "--size": size}
         given = [option for option, value in late.items() if value is not None]
         if given:
             raise UserError(f"{' and '.join(given)}: a pipeline in seconds needs --forward, too")
         return PipelineRequest(name, grid)
-    back = passes(backward, "--backward") or tuple(2 * seconds for seconds in there)
-    _each(there, grid.stages, "--forward")
-    _each(back, grid.stages, "--backward")
+    there = passes(forward, "--forward", grid.stages)
+    back = tuple(2 * seconds for seconds in there)
+    if backward is not None:
+        back = passes(backward, "--backward", grid.stages)
     (moving,) = (0.0,) if size is None else message_s(units.nbytes(size, "--size"), link)
     waits = units.seconds(update or "0", "--update")
     return PipelineRequest(name, grid, there, back, moving, waits)
-
-
-def _each(times: Sequence[float], stages: int, what: str) -> None:
-    if len(times) not in (1, stages):
-        raise UserError(f"{what} is one time, or one for each of {stages} stages; got {len(times)}")

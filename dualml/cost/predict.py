@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage
@@ -11,7 +11,7 @@ from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
 from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, stages
 from dualml.cost.link import Link
-from dualml.cost.simulate import Simulated, check_slow, simulate, throttle
+from dualml.cost.simulate import Simulated, check_slow, delay, simulate
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 
@@ -94,13 +94,13 @@ def predict(
     share = every if strategy == LOCAL_SGD else 1
     name = "ring" if strategy == LOCAL_SGD else strategy
 
-    def told(
+    def taking(
         seconds: float, how: Literal["events", "closed"], ranks: Simulated | None = None
     ) -> Prediction:
         return Prediction(strategy, n, nbytes, seconds / share, computing, how, ranks)
 
     if strategy == ASYNCHRONOUS:
-        return told(_asynchronous(n, nbytes, link, computing, slow, topology), "closed")
+        return taking(_asynchronous(n, nbytes, link, computing, slow, topology), "closed")
     start = [computing * share] * n
     if slow is not None:
         start[slow.rank] *= slow.compute
@@ -108,136 +108,123 @@ def predict(
         if slow is not None:
             start[slow.rank] += share * slow.jitter_s
         rows = stages(name, n, nbytes, width)
-        textbook = STRATEGIES[name].textbook or name
-        return told(_closed(textbook, n, rows, link, start, slow, topology), "closed")
+        times = [topology.seconds(s, n, link) for s in rows]
+        if slow is None or n == 1:
+            return taking(max(start) + sum(times), "closed")
+        first = start[slow.rank - 1]  # of a rank that is not slow
+        late = max(0.0, start[slow.rank] - first)
+        slowed = _Slowed(n, rows, times, link, topology, slow, first, late)
+        return taking(slowed.seconds(STRATEGIES[name].textbook or name), "closed")
     schedule = find(name).schedule(n)
-    draws = 1
-    if slow is not None and slow.jitter_s:
-        messages = max(1, sum(map(len, schedule.steps)))
-        draws = min(MOST, max(FEWEST, BUDGET // messages))
+    jitter = slow.jitter_s if slow is not None else 0.0
+    messages = max(1, sum(map(len, schedule.steps)))
+    draws = min(MOST, max(FEWEST, BUDGET // messages)) if jitter else 1
 
     def once(number: int) -> Simulated:
         late = list(start)
-        if slow is not None and slow.jitter_s:
+        if slow is not None and jitter:
             from dualml.seeds import generator
 
             noise = generator(seed, "jitter", number)
-            late[slow.rank] += float(noise.exponential(slow.jitter_s, share).sum())
+            late[slow.rank] += float(noise.exponential(jitter, share).sum())
         return simulate(
             schedule, nbytes, link, start=late, slow=slow, topology=topology, width=width
         )
 
     runs = [once(number) for number in range(draws)]
-    return told(sum(run.seconds for run in runs) / draws, "events", _mean(runs))
+    return taking(sum(run.seconds for run in runs) / draws, "events", _mean(runs))
 
 
 def _mean(runs: Sequence[Simulated]) -> Simulated:
     """Rank by rank."""
     if len(runs) == 1:
         return runs[0]
-    fields = ("finish", "compute", "transfer", "wait")
-    return Simulated(
-        *(
-            tuple(sum(v) / len(runs) for v in zip(*(getattr(r, f) for r in runs), strict=True))
-            for f in fields
-        )
-    )
+    fields = zip(*(astuple(run) for run in runs), strict=True)
+    return Simulated(*(
+        tuple(sum(values) / len(runs) for values in zip(*ranks, strict=True)) for ranks in fields
+    ))  # fmt: skip
 
 
-def _closed(
-    name: str,
-    n: int,
-    rows: Sequence[Stage],
-    link: Link,
-    start: Sequence[float],
-    slow: Slow | None,
-    topology: Topology,
-) -> float:
-    """Until the last rank has finished: the stages one after the other, and what the slow rank adds
-    to those it takes part in."""
-    times = [topology.seconds(s, n, link) for s in rows]
-    if slow is None or n == 1:
-        return max(start) + sum(times)
-    r = slow.rank
-    first = start[r - 1]  # of a rank that is not slow
-    late = max(0.0, start[r] - first)
+@dataclass(frozen=True)
+class _Slowed:
+    """What a slow rank adds to the stages that it takes part in, which follow one another.
 
-    def extra(stage: Stage) -> float:
+    Attributes:
+        rows, times: the stages, and the seconds of each without the slow rank.
+        first, late: when the others begin, and how much later the slow rank.
+    """
+
+    n: int
+    rows: Sequence[Stage]
+    times: Sequence[float]
+    link: Link
+    topology: Topology
+    slow: Slow
+    first: float
+    late: float
+
+    def extra(self, stage: Stage) -> float:
         """Of one message of the slow rank."""
-        return slow.latency_s + throttle(slow, stage.bytes / stage.messages, link)
+        return delay(self.slow, stage.bytes / stage.messages, self.link)
 
-    if name == "tree":
-        return first + _tree(n, r, late, times, extra(rows[0]))
-    if name == "parameter_server":
-        return first + _server(n, r, late, times, extra(rows[0]), rows, link, topology)
-    if name == "neighbour":
-        return first + late + sum(times) + rows[0].messages * extra(rows[0])
-    total, p = sum(times), 1 << (n.bit_length() - 1)
-    for stage, seconds in zip(rows, times, strict=True):
-        outside = stage.kind in ("in", "out")
-        if outside and n - p <= r < p:
-            # It waits while others hand over their vectors: so much later it may begin.
-            late = max(0.0, late - seconds) if stage.kind == "in" else late
-        elif outside:
-            total += extra(stage)
-        elif stage.kind != "swap" or r < p:
-            total += stage.times * extra(stage)
-    return first + late + total
+    def seconds(self, name: str) -> float:
+        """Until the last rank has finished."""
+        total, late, r = sum(self.times), self.late, self.slow.rank
+        if name == "tree":
+            return self.first + self._tree()
+        if name == "parameter_server":
+            return self.first + self._server()
+        if name == "neighbour":
+            return self.first + late + total + self.rows[0].messages * self.extra(self.rows[0])
+        p = 1 << (self.n.bit_length() - 1)
+        for stage, seconds in zip(self.rows, self.times, strict=True):
+            outside = stage.kind in ("in", "out")
+            if outside and self.n - p <= r < p:
+                # It waits while others hand over their vectors: so much later it may begin.
+                late = max(0.0, late - seconds) if stage.kind == "in" else late
+            elif outside:
+                total += self.extra(stage)
+            elif stage.kind != "swap" or r < p:
+                total += stage.times * self.extra(stage)
+        return self.first + late + total
 
+    def _tree(self) -> float:
+        """Up and down again: the longer of the way past the slow rank and the way without it."""
+        k, r, extra = len(self.times) // 2, self.slow.rank, self.extra(self.rows[0])
+        up, down = self.times[:k], self.times[k:][::-1]
+        level = (r & -r).bit_length() - 1 if r else k  # the step in which r sends to its parent
+        children = [j for j in range(level) if r + (1 << j) < self.n]
 
-def _tree(n: int, r: int, late: float, times: Sequence[float], extra: float) -> float:
-    """Up and down again: the longer of the way past the slow rank and the way without it."""
-    k = len(times) // 2
-    up, down = list(times[:k]), list(times[k:])[::-1]
-    level = (r & -r).bit_length() - 1 if r else k  # the step in which r sends to its parent
-    children = [j for j in range(level) if r + (1 << j) < n]
+        def way(steps: Sequence[float]) -> float:
+            below = sum(steps[j] + extra for j in children)
+            return below + (steps[level] + extra + sum(steps[level + 1 :]) if r else 0.0)
 
-    def way(steps: Sequence[float]) -> float:
-        mine = sum(steps[j] + extra for j in children)
-        return mine + (steps[level] + extra + sum(steps[level + 1 :]) if r else 0.0)
+        return max(sum(up), self.late + way(up)) + max(sum(down), way(down))
 
-    return max(sum(up), late + way(up)) + max(sum(down), way(down))
-
-
-def _server(
-    n: int,
-    r: int,
-    late: float,
-    times: Sequence[float],
-    extra: float,
-    rows: Sequence[Stage],
-    link: Link,
-    topology: Topology,
-) -> float:
-    """A slow server slows every message; a slow worker only its own, which may come last."""
-    m, (push, pull) = n - 1, times
-    if r == 0:
-        return late + push + pull + 2 * m * extra
-    moving = topology.seconds(rows[0], n, Link(link.alpha_s, link.beta_s_per_byte))
-    last = max(moving * (m - 1) / m, late + extra) + moving / m
-    return last + (push - moving) + max(pull, pull * r / m + extra)
+    def _server(self) -> float:
+        """A slow server slows every message; a slow worker only its own, which may come last."""
+        m, r, (push, pull), extra = self.n - 1, self.slow.rank, self.times, self.extra(self.rows[0])
+        if r == 0:
+            return self.late + push + pull + 2 * m * extra
+        free = Link(self.link.alpha_s, self.link.beta_s_per_byte)
+        moving = self.topology.seconds(self.rows[0], self.n, free)
+        last = max(moving * (m - 1) / m, self.late + extra) + moving / m
+        return last + (push - moving) + max(pull, pull * r / m + extra)
 
 
 def _asynchronous(
-    n: int,
-    nbytes: int,
-    link: Link,
-    computing: float,
-    slow: Slow | None,
-    topology: Topology,
+    n: int, nbytes: int, link: Link, computing: float, slow: Slow | None, topology: Topology
 ) -> float:
     """Mean seconds of n updates, by bounds."""
+    late = computing * slow.compute + slow.jitter_s if slow else computing
     if n == 1:
-        return computing * slow.compute + slow.jitter_s if slow else computing
+        return late
     far = topology.inter if topology.kind == "nodes" and n > topology.count else None
     wire = far or link
-    message = wire.seconds(1, nbytes)
-    adding = link.gamma_s_per_byte * nbytes
+    message, adding = wire.seconds(1, nbytes), link.gamma_s_per_byte * nbytes
     cycles = [computing + 2 * message + adding] * n
     if slow is not None:
-        delay = slow.latency_s + throttle(slow, nbytes, wire)
-        late = computing * slow.compute + slow.jitter_s
-        cycles[slow.rank] = late + 2 * (message + delay) + adding
+        cycles[slow.rank] = late + 2 * (message + delay(slow, nbytes, wire)) + adding
     free = n / sum(1 / c for c in cycles) if min(cycles) > 0 else 0.0
     served = n * (message + adding)
     if topology.kind == "shared":  # the cores move every byte in and out

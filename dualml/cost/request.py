@@ -6,19 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
 from dualml.cost.closed import EVERY, LOCAL_SGD, check, cost
-from dualml.cost.compare import (
-    LARGEST,
-    SMALLEST,
-    crossovers,
-    fastest,
-    hurt,
-    pairs,
-    sentence,
-)
+from dualml.cost.compare import LARGEST, SMALLEST, crossovers, fastest, hurt, pairs, sentence
 from dualml.cost.link import Link
 from dualml.cost.predict import EVENTS, Prediction, predict
 from dualml.cost.simulate import check_slow
@@ -57,17 +49,20 @@ class Request:
         if self.slow is not None:
             check_slow(self.slow, min(self.ranks))
 
-    def predict(self, name: str, n: int) -> Prediction:
+    def predict(
+        self, name: str, n: int, nbytes: int | None = None, events: int = EVENTS
+    ) -> Prediction:
         return predict(
             name,
             n,
-            self.nbytes,
+            self.nbytes if nbytes is None else nbytes,
             self.link(name),
             self.compute_s,
             slow=self.slow,
             topology=self.topology,
             every=self.every,
             seed=self.seed,
+            events=events,
         )
 
     def quick(self, name: str, n: int, nbytes: int) -> float:
@@ -75,17 +70,8 @@ class Request:
         closed forms are exact or delays would have to be drawn many times."""
         plain = self.slow is None and self.topology.kind == "flat"
         drawn = self.slow is not None and self.slow.jitter_s > 0
-        return predict(
-            name,
-            n,
-            nbytes,
-            self.link(name),
-            self.compute_s,
-            slow=self.slow,
-            topology=self.topology,
-            every=self.every,
-            events=0 if plain or drawn or nbytes != self.nbytes else EVENTS,
-        ).seconds
+        events = 0 if plain or drawn or nbytes != self.nbytes else EVENTS
+        return self.predict(name, n, nbytes, events).seconds
 
     def table(self) -> dict[int, dict[str, Prediction]]:
         """n → strategy → prediction."""
@@ -94,21 +80,21 @@ class Request:
     def sentences(self, table: dict[int, dict[str, Prediction]], lang: str) -> list[str]:
         """What the numbers say: crossovers over n, over the size, and whom the slow rank hurts."""
         low, high = max(2, min(self.ranks)), max(self.ranks)
-        found = []
+        texts: list[str | None] = []
         for a, b in pairs(self.strategies) if low <= high else ():
             over_n = crossovers(a, b, low, high, lambda s, n: self.quick(s, n, self.nbytes))
-            found.append(sentence(a, b, over_n, lang))
+            texts.append(sentence(a, b, over_n, lang))
             over_bytes = crossovers(
                 a, b, SMALLEST, LARGEST, lambda s, size: self.quick(s, high, size)
             )
             if len(over_bytes) > 1:
-                found.append(sentence(a, b, over_bytes, lang, what="bytes", n=high))
+                texts.append(sentence(a, b, over_bytes, lang, what="bytes", n=high))
         if self.slow is not None:
             well = replace(self, slow=None)
             slowed = {name: p.seconds for name, p in table[high].items()}
             healthy = {name: well.predict(name, high).seconds for name in self.strategies}
-            found.append(hurt(slowed, healthy, high, lang) or "")
-        return [text for text in found if text]
+            texts.append(hurt(slowed, healthy, high, lang))
+        return [text for text in texts if text]
 
     def describe(self, lang: str) -> dict[str, Any]:
         """The answer as JSON."""
@@ -145,21 +131,18 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     Raises:
         UserError: not numbers, one below 1, or more than a million ranks.
     """
-    how = "write 2,4,8 or 2..100000, numbers from 1"
-    found: set[int] = set()
+    ranks: set[int] = set()
     for part in text.split(","):
         low, dots, high = (word.strip() for word in part.partition(".."))
-        ends = [low, high] if dots else [low]
-        if not all(word.isdecimal() for word in ends):
-            raise UserError(f"ranks {text!r}: {how}")
-        numbers = [int(word) for word in ends]
-        if numbers[0] < 1 or numbers != sorted(numbers):
-            raise UserError(f"ranks {text!r}: {how}")
-        if numbers[-1] > MOST_RANKS:
+        words = [low, high] if dots else [low]
+        ends = [int(word) for word in words if word.isdecimal()]
+        if len(ends) < len(words) or ends[0] < 1 or ends != sorted(ends):
+            raise UserError(f"ranks {text!r}: write 2,4,8 or 2..100000, numbers from 1")
+        if ends[-1] > MOST_RANKS:
             raise UserError(f"ranks {text!r}: at most {MOST_RANKS:,}")
-        powers = (1 << i for i in range(numbers[-1].bit_length()))
-        found |= {*numbers, *(p for p in powers if numbers[0] < p < numbers[-1])}
-    return tuple(sorted(found))
+        powers = (1 << i for i in range(ends[-1].bit_length()))
+        ranks |= {*ends, *(p for p in powers if ends[0] < p < ends[-1])}
+    return tuple(sorted(ranks))
 
 
 def schedules(strategies: Sequence[str], ranks: Sequence[int], every: int) -> dict[str, str]:
@@ -173,13 +156,10 @@ def schedules(strategies: Sequence[str], ranks: Sequence[int], every: int) -> di
             f"a schedule is printed for one n up to {PRINTED}, as in --schedule --ranks 4; "
             f"received {', '.join(map(str, ranks))}"
         )
-    found = {}
+    grids = {
+        LOCAL_SGD: f"ring, every {every} updates",
+        ASYNCHRONOUS: "no steps: each worker pushes to the server and pulls when it is ready",
+    }
     for name in strategies:
         check(name, ranks[0])
-        if name == LOCAL_SGD:
-            found[name] = f"ring, every {every} updates"
-        elif name == ASYNCHRONOUS or name not in STRATEGIES:
-            found[name] = "no steps: each worker pushes to the server and pulls when it is ready"
-        else:
-            found[name] = find(name).schedule(ranks[0]).grid()
-    return found
+    return {name: grids.get(name) or find(name).schedule(ranks[0]).grid() for name in strategies}

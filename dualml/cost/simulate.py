@@ -9,6 +9,7 @@ both at once. It leaves the step when all are sent and received and what is to b
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,51 +82,49 @@ def simulate(
         UserError: a start for another number of ranks, or a slow rank that cannot be.
     """
     n = schedule.ranks
-    compute = [0.0] * n if start is None else [float(t) for t in start]
+    compute = [0.0] * n if start is None else list(map(float, start))
     if len(compute) != n:
         raise UserError(f"start times for {len(compute)} ranks; the schedule has {n}")
     if slow is not None:
         check_slow(slow, n)
-    run = _Run(schedule, nbytes, link, slow, topology, width, compute)
+    run = _Run(schedule, link, slow, topology, width, nbytes // width, list(compute))
     for step in schedule.steps:
         run.step(step)
-    finish, busy = run.clock, run.busy
-    wait = [max(0.0, f - c - b) for f, c, b in zip(finish, compute, busy, strict=True)]
-    return Simulated(tuple(finish), tuple(compute), tuple(busy), tuple(wait))
+    wait = [max(0.0, f - c - b) for f, c, b in zip(run.clock, compute, run.busy, strict=True)]
+    return Simulated(tuple(run.clock), tuple(compute), tuple(run.busy), tuple(wait))
+
+
+Seconds = defaultdict[int, float]
 
 
 class _Run:
-    """The clocks and ports of one simulation."""
+    """The clocks and ports of one simulation, of a vector of ``length`` elements."""
 
     def __init__(
         self,
         schedule: Schedule,
-        nbytes: int,
         link: Link,
         slow: Slow | None,
         topology: Topology,
         width: int,
-        start: Sequence[float],
+        length: int,
+        clock: list[float],
     ) -> None:
-        self.schedule, self.length, self.width = schedule, nbytes // width, width
+        self.schedule, self.length, self.width = schedule, length, width
         self.link, self.slow, self.topology = link, slow, topology
-        self.clock = list(start)
-        self.busy = [0.0] * len(start)
-        self.free: dict[tuple[str, int], float] = {}  # ports → when they are free again
+        self.clock, self.busy = clock, [0.0] * len(clock)
+        self.free = defaultdict[tuple[str, int], float](float)  # ports → when they are free again
 
     def step(self, step: Sequence[Transfer]) -> None:
         n, clock, free = self.schedule.ranks, self.clock, self.free
-        sizes = [self._bytes(t) for t in step]
+        spans = [self.schedule.span(t, self.length) for t in step]
+        sizes = [(end - begin) * self.width for begin, end in spans]
         moving, adding = self._crowding(step, sizes)
         leaving = sorted(
             range(len(step)),
             key=lambda i: (clock[step[i].source], (step[i].target - step[i].source) % n),
         )
-        sent: dict[int, float] = {}
-        got: dict[int, float] = {}
-        out_s: dict[int, float] = {}
-        in_s: dict[int, float] = {}
-        added: dict[int, float] = {}
+        sent, got, out_s, in_s, added = (Seconds(float) for _ in range(5))
         arriving: list[tuple[float, int, float]] = []
         for i in leaving:
             a, b = step[i].source, step[i].target
@@ -134,30 +133,24 @@ class _Run:
             plain = waiting + link.beta_s_per_byte * sizes[i] * moving
             out = plain + self._extra(a, sizes[i], link)
             port = self._port("out", a, b)
-            at = max(clock[a], free.get(port, 0.0))
+            at = max(clock[a], free[port])
             free[port] = sent[a] = at + out
-            out_s[a] = out_s.get(a, 0.0) + out
+            out_s[a] += out
             # The receiver's port is held only for the time the message would take without the
             # sender's slowness: meanwhile it takes what others send.
             arriving.append((max(at + out - plain, clock[b]), i, plain))
         for at, i, plain in sorted(arriving):
             a, b = step[i].source, step[i].target
-            link = self.topology.link(a, b, self.link)
-            took = plain + self._extra(b, sizes[i], link)
+            took = plain + self._extra(b, sizes[i], self.topology.link(a, b, self.link))
             port = self._port("in", b, a)
-            free[port] = done = max(at, free.get(port, 0.0)) + took
-            got[b] = max(got.get(b, 0.0), done)
-            in_s[b] = in_s.get(b, 0.0) + took
+            free[port] = done = max(at, free[port]) + took
+            got[b] = max(got[b], done)
+            in_s[b] += took
             if step[i].then == "add":
-                add = self.link.gamma_s_per_byte * sizes[i] * adding
-                added[b] = added.get(b, 0.0) + add
+                added[b] += self.link.gamma_s_per_byte * sizes[i] * adding
         for r in {*sent, *got}:
-            clock[r] = max(sent.get(r, 0.0), got.get(r, 0.0)) + added.get(r, 0.0)
-            self.busy[r] += max(out_s.get(r, 0.0), in_s.get(r, 0.0)) + added.get(r, 0.0)
-
-    def _bytes(self, t: Transfer) -> int:
-        a, b = self.schedule.span(t, self.length)
-        return (b - a) * self.width
+            clock[r] = max(sent[r], got[r]) + added[r]
+            self.busy[r] += max(out_s[r], in_s[r]) + added[r]
 
     def _port(self, way: str, rank: int, peer: int) -> tuple[str, int]:
         if self.topology.across(rank, peer):
@@ -165,32 +158,26 @@ class _Run:
         return way, rank
 
     def _extra(self, rank: int, nbytes: int, link: Link) -> float:
-        """Seconds that the slowness of ``rank`` adds to one of its messages."""
-        slow = self.slow
-        if slow is None or rank != slow.rank:
+        if self.slow is None or rank != self.slow.rank:
             return 0.0
-        return slow.latency_s + throttle(slow, nbytes, link)
+        return delay(self.slow, nbytes, link)
 
     def _crowding(self, step: Sequence[Transfer], sizes: Sequence[int]) -> tuple[float, float]:
         """Factors on moving and on adding in this step, on a shared machine."""
-        if self.topology.kind != "shared":
-            return 1.0, 1.0
-        out: dict[int, int] = {}
-        into: dict[int, int] = {}
-        add: dict[int, int] = {}
+        out, into, add = Counter[int](), Counter[int](), Counter[int]()
         for t, size in zip(step, sizes, strict=True):
-            out[t.source] = out.get(t.source, 0) + size
-            into[t.target] = into.get(t.target, 0) + size
-            if t.then == "add":
-                add[t.target] = add.get(t.target, 0) + size
+            out[t.source] += size
+            into[t.target] += size
+            add[t.target] += size if t.then == "add" else 0
         most = max([*out.values(), *into.values()], default=0)
         return (
             self.topology.crowding(most, sum(sizes)),
-            self.topology.crowding(max(add.values(), default=0), sum(add.values())),
+            self.topology.crowding(max(add.values(), default=0), add.total()),
         )
 
 
-def throttle(slow: Slow, nbytes: float, link: Link) -> float:
-    """Seconds that a lower bandwidth adds to a message."""
+def delay(slow: Slow, nbytes: float, link: Link) -> float:
+    """Seconds that the slowness of a rank adds to one of its messages."""
     rate = slow.bandwidth_bytes_per_s
-    return 0.0 if rate is None else nbytes * max(0.0, 1 / rate - link.beta_s_per_byte)
+    throttled = 0.0 if rate is None else nbytes * max(0.0, 1 / rate - link.beta_s_per_byte)
+    return slow.latency_s + throttled

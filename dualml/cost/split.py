@@ -113,10 +113,7 @@ def width_from(
         None if a million is not wide enough.
     """
 
-    def seconds(name: str, d: int) -> float:
-        return _step(name, [d] * (layers + 1), batch, m, n, flops_per_s, link)
-
-    return _from(WIDEST, seconds)
+    return _from(WIDEST, batch, m, n, flops_per_s, lambda d: ([d] * (layers + 1), link))
 
 
 def bandwidth_from(
@@ -137,29 +134,34 @@ def bandwidth_from(
         alone takes longer than the bubble of the pipeline.
     """
 
-    def seconds(name: str, rate: int) -> float:
-        faster = Link(link.alpha_s, 1 / rate, link.gamma_s_per_byte)
-        return _step(name, sizes, batch, m, n, flops_per_s, faster)
+    def faster(rate: int) -> tuple[Sequence[int], Link]:
+        return sizes, Link(link.alpha_s, 1 / rate, link.gamma_s_per_byte)
 
-    return _from(FASTEST, seconds)
+    return _from(FASTEST, batch, m, n, flops_per_s, faster)
 
 
 def all_reduce_s(n: int, nbytes: int, link: Link) -> float:
     """A(S) as `dualml simulate` prices it: of whole numbers of 4 bytes."""
-    found = cost("all_reduce", n, nbytes, WIDTH)
-    return link.seconds(found.steps, found.bytes, found.added)
+    one = cost("all_reduce", n, nbytes, WIDTH)
+    return link.seconds(one.steps, one.bytes, one.added)
 
 
-def _step(
-    name: str, sizes: Sequence[int], batch: int, m: int, n: int, flops_per_s: float, link: Link
-) -> float:
-    if name == "horizontal":
-        return tensor_parallel_step(sizes, batch, n, flops_per_s, link)
-    return vertical_step(sizes, batch, m, flops_per_s, link)
-
-
-def _from(most: int, seconds: Callable[[str, int], float]) -> int | None:
+def _from(
+    most: int,
+    batch: int,
+    m: int,
+    n: int,
+    flops_per_s: float,
+    at: Callable[[int], tuple[Sequence[int], Link]],
+) -> int | None:
     """Where the last range begins, if it is the horizontal split's."""
+
+    def seconds(name: str, x: int) -> float:
+        sizes, link = at(x)
+        if name == "horizontal":
+            return tensor_parallel_step(sizes, batch, n, flops_per_s, link)
+        return vertical_step(sizes, batch, m, flops_per_s, link)
+
     last = crossovers("horizontal", "vertical", 1, most, seconds)[-1]
     return last.first if last.winner == "horizontal" else None
 

@@ -8,20 +8,16 @@ from dualml.errors import UserError
 
 #: How many make a second; dividing by them rounds once, so 50us is the number 5e-5.
 PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
-BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
+BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 BITS = {"bit": 1 / 8, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "tbit": 125e9}
 
 
 def _split(text: str, what: str, how: str) -> tuple[float, str]:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(\S*)\s*", text)
-    if not found:
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(\S*)\s*", text)
+    if not parts:
         raise UserError(f"{what} {text!r}: write {how}")
-    return float(found[1]), found[2]
+    return float(parts[1]), parts[2]
 
 
 def seconds(text: str, what: str = "time") -> float:

@@ -30,14 +30,14 @@ def source(package: str, topic: str) -> str:
 @functools.cache
 def defined(package: str, topic: str) -> dict[str, Defined]:
     """Name → what ``PACKAGE/diffs/TOPIC.py`` defines at its top, in its order."""
-    found: dict[str, Defined] = {}
+    nodes: dict[str, Defined] = {}
     for node in ast.parse(source(package, topic)).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found[node.name] = node
+            nodes[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {name: node for target in targets for name in names(target)}
-    return found
+            nodes |= {name: node for target in targets for name in names(target)}
+    return nodes
 
 
 @functools.cache
@@ -102,20 +102,12 @@ def used(entries: Sequence[Entry], package: str) -> str:
 
 def reached(known: dict[str, Defined], start: Iterable[str]) -> set[str]:
     """Everything of a file that these definitions use, directly or not."""
-    found: set[str] = set()
+    reachable: set[str] = set()
     left = set(start)
     while left:
-        found |= left
-        left = {n for name in left for n in names(known[name]) if n in known} - found
-    return found
-
-
-def orphans(package: str, topic: str, entries: Iterable[Entry]) -> list[str]:
-    """Functions of a file that no entry has and no probe uses."""
-    known = defined(package, topic)
-    wanted = {name for entry in entries for name in probes(entry).values()}
-    needed = reached(known, wanted & known.keys())
-    return [name for name in functions(package, topic) if name not in needed]
+        reachable |= left
+        left = {n for name in left for n in names(known[name]) if n in known} - reachable
+    return reachable
 
 
 def shown(entry: Entry, package: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.diffs import VARIANTS
 from dualml.diffs.entry import Entry, Lang
 from dualml.parity import distance as parity
 from dualml.words import phrases
@@ -63,26 +64,27 @@ class Found:
         return problem(self.entry, self.plain, self.equal, lang)
 
 
-def judge(entry: Entry, told: Mapping[str, Mapping[str, Probed]]) -> Found:
-    if not {"torch", "mindspore"} <= set(told):
+def judge(entry: Entry, probed: Mapping[str, Mapping[str, Probed]]) -> Found:
+    if not {"torch", "mindspore"} <= set(probed):
         return Found(entry, None, None, None)
-    plain, equal = (see(told["torch"][v], told["mindspore"][v]) for v in ("plain", "equal"))
+    plain, equal = (see(probed["torch"][v], probed["mindspore"][v]) for v in VARIANTS)
     return Found(entry, plain, equal, problem(entry, plain, equal))
 
 
 def see(torch: Probed, mindspore: Probed) -> Seen:
     """How the two sides of one variant differ."""
     sides = {"torch": torch, "MindSpore": mindspore}
-    for name, (kind, told) in sides.items():
+    for name, (kind, why) in sides.items():
         if kind == "died":
-            return Seen("died", np.inf, f"the process of {name} did not end well: {told}",
-                        f"{name} 的进程未正常结束：{told}")  # fmt: skip
-    raised = {name: told for name, (kind, told) in sides.items() if kind == "raised"}
+            return Seen("died", np.inf, f"the process of {name} did not end well: {why}",
+                        f"{name} 的进程未正常结束：{why}")  # fmt: skip
+    raised = [f"{name} {error}" for name, (kind, error) in sides.items() if kind == "raised"]
     if len(raised) == 2:
-        said = "; ".join(f"{name} {told}" for name, told in raised.items())
-        return Seen("both raise", np.inf, f"both raise: {said}", f"两者都报错：{said}")
-    for name, told in raised.items():
-        return Seen("raises", np.inf, f"{name} raises {told}", f"{name} 抛出 {told}")
+        errors = "; ".join(raised)
+        return Seen("both raise", np.inf, f"both raise: {errors}", f"两者都报错：{errors}")
+    for name, (kind, error) in sides.items():
+        if kind == "raised":
+            return Seen("raises", np.inf, f"{name} raises {error}", f"{name} 抛出 {error}")
     return differ(torch[1], mindspore[1])
 
 

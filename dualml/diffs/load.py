@@ -16,13 +16,13 @@ ENTRIES = Path(__file__).with_name("entries")
 @functools.cache
 def catalogue() -> dict[str, Entry]:
     """Name → entry, topic by topic in the order of their files."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for topic in TOPICS:
-        told = tomllib.loads((ENTRIES / f"{topic}.toml").read_text("utf-8"))
-        for name, fields in told.items():
-            assert name not in found, f"two entries are called {name}"
-            found[name] = Entry(name=name, topic=topic, **fields)
-    return found
+        tables = tomllib.loads((ENTRIES / f"{topic}.toml").read_text("utf-8"))
+        for name, fields in tables.items():
+            assert name not in entries, f"two entries are called {name}"
+            entries[name] = Entry(name=name, topic=topic, **fields)
+    return entries
 
 
 def entry(name: str) -> Entry:

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from dualml.backend import BackendInfo, backends
-from dualml.diffs.compare import Found, Probed, Seen, judge, problem, see
+from dualml.diffs import VARIANTS
+from dualml.diffs.compare import Found, Probed, judge
 from dualml.diffs.entry import Entry
 from dualml.errors import TrialError, Unsupported
 from dualml.files import read_json, write_json
 from dualml.launch.ranks import run_ranks
 from dualml.launch.supervise import Launch, died, supervise
-
-__all__ = ["DEVICE", "SIDES", "Found", "Seen", "frameworks", "judge", "measure", "problem", "see"]
 
 #: The two frameworks of the catalogue, and where their probes run.
 SIDES, DEVICE = ("torch", "mindspore"), "cpu"
@@ -35,13 +34,13 @@ def versions(sides: Mapping[str, BackendInfo]) -> dict[str, str | None]:
     """Version of each framework, None where it is not installed; nothing is imported."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, str | None] = {}
+    installed: dict[str, str | None] = {}
     for name, info in sides.items():
         try:
-            found[name] = version(info.framework) if info.installed() else None
+            installed[name] = version(info.framework) if info.installed() else None
         except PackageNotFoundError:  # built from source, or by a vendor under another name
-            found[name] = "?"
-    return found
+            installed[name] = "?"
+    return installed
 
 
 def measure(
@@ -55,8 +54,8 @@ def measure(
         sides: the backends ``torch`` and ``mindspore``, as far as they are installed.
         progress: told what runs.
     """
-    told = {name: probed(entries, info, progress) for name, info in sides.items()}
-    return [judge(entry, {name: side[entry.name] for name, side in told.items()})
+    results = {name: probed(entries, info, progress) for name, info in sides.items()}
+    return [judge(entry, {name: side[entry.name] for name, side in results.items()})
             for entry in entries]  # fmt: skip
 
 
@@ -64,8 +63,8 @@ def probed(
     entries: Sequence[Entry], info: BackendInfo, progress: Callable[[str], None]
 ) -> dict[str, dict[str, Probed]]:
     """Entry → variant → what came of it, for one framework."""
-    with tempfile.TemporaryDirectory(prefix="dualml-diffs-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="dualml-diffs-") as temporary:
+        folder = Path(temporary)
         for ranks in sorted({entry.ranks for entry in entries}):
             left = [entry for entry in entries if entry.ranks == ranks]
             while left:
@@ -78,7 +77,7 @@ def probed(
                     write_json(folder / f"{entry.name}.died.json", {"died": reason})
                 left = left[count:]
         return {entry.name: {variant: read(folder, entry.name, variant)
-                             for variant in ("plain", "equal")} for entry in entries}  # fmt: skip
+                             for variant in VARIANTS} for entry in entries}  # fmt: skip
 
 
 def attempt(
@@ -89,18 +88,17 @@ def attempt(
     progress: Callable[[str], None],
 ) -> str:
     """Run as many as can be run by one start; why it ended early, if it did."""
-    package = f"{info.package}.diffs"
-    job = {"package": package, "probes": [(e.name, e.topic, e.function) for e in entries]}
+    job = {"package": f"{info.package}.diffs", "folder": str(folder), "device": DEVICE,
+           "probes": [(e.name, e.topic, e.function) for e in entries]}  # fmt: skip
     if ranks > 1:
         progress(f"{info.name} ({ranks} ranks)")
-        argument = {**job, "folder": str(folder)}
         try:
-            run_ranks(info.name, ranks, "dualml.diffs.worker:on_ranks", argument,
+            run_ranks(info.name, ranks, "dualml.diffs.worker:on_ranks", job,
                       timeout=20.0, limit=SILENCE * 2)  # fmt: skip
         except (TrialError, Unsupported) as error:
             return str(error)
         return ""
-    write_json(folder / "job.json", {**job, "device": DEVICE})
+    write_json(folder / "job.json", job)
     command = [sys.executable, "-m", "dualml.diffs.worker", str(folder)]
     ended = supervise(
         [Launch(command, info.environ(1), folder / "log")],
@@ -108,8 +106,8 @@ def attempt(
         limit=LIMIT,
         silence=SILENCE,
     )
-    told = ended.results.get(0, {}).get("reason")
-    return str(ended.reason or told or (died(ended.code) if ended.code else ""))
+    reason = ended.reason or ended.results.get(0, {}).get("reason")
+    return str(reason or (died(ended.code) if ended.code else ""))
 
 
 def read(folder: Path, name: str, variant: str) -> Probed:

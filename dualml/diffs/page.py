@@ -21,36 +21,34 @@ INTRO = "intro.{lang}.md"
 def page(
     entries: Sequence[Entry],
     lang: Lang,
-    found: Mapping[str, Found] | None = None,
+    results: Mapping[str, Found] | None = None,
     versions: Mapping[str, str | None] | None = None,
 ) -> str:
     """The page of a language.
 
     Args:
-        found: entry → what was measured; without it the page has gaps in their places.
+        results: entry → what was measured; without it the page has gaps in their places.
         versions: of the frameworks, as they were measured.
     """
     intro = Path(__file__).with_name(INTRO.format(lang=lang)).read_text("utf-8")
     silent = sum(map(is_silent, entries))
     words = phrases(lang, "diffs")
     parts = [intro.strip(), words["page.count"].format(n=len(entries), silent=silent)]
-    told = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
-    parts.append(words["page.here"].format(versions=told))
-    topics = [topic for topic in TOPICS if any(entry.topic == topic for entry in entries)]
-    for topic in topics:
-        rows = [entry for entry in entries if entry.topic == topic]
-        parts.append("\n".join(table(rows, topic, lang, found)))
-    for topic in topics:
+    measured_with = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
+    parts.append(words["page.here"].format(versions=measured_with))
+    by_topic = {topic: [entry for entry in entries if entry.topic == topic] for topic in TOPICS}
+    topics = {topic: rows for topic, rows in by_topic.items() if rows}
+    parts += ["\n".join(table(rows, topic, lang, results)) for topic, rows in topics.items()]
+    for topic, rows in topics.items():
         parts.append(f"## {words[f'topic.{topic}']}")
-        rows = [entry for entry in entries if entry.topic == topic]
         parts += shared(rows, lang)
         for entry in rows:
-            parts += section(entry, lang, found[entry.name] if found else None)
+            parts += section(entry, lang, results[entry.name] if results else None)
     return "\n\n".join(parts) + "\n"
 
 
 def table(
-    entries: Sequence[Entry], topic: str, lang: Lang, found: Mapping[str, Found] | None
+    entries: Sequence[Entry], topic: str, lang: Lang, results: Mapping[str, Found] | None
 ) -> Iterator[str]:
     """The contents of a topic, with what each entry amounts to."""
     words = phrases(lang, "diffs")
@@ -59,7 +57,7 @@ def table(
     yield row(head)
     yield row(["---"] * len(head))
     for entry in entries:
-        amounts = cells(found[entry.name], lang) if found else ("", "")
+        amounts = cells(results[entry.name], lang) if results else ("", "")
         title = getattr(entry.title, lang)
         yield row([f"[{entry.name}](#{entry.name})", title, mark(entry, words), *amounts])
 
@@ -68,19 +66,16 @@ def row(texts: Sequence[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def section(entry: Entry, lang: Lang, found: Found | None) -> Iterator[str]:
+def section(entry: Entry, lang: Lang, result: Found | None) -> Iterator[str]:
     """An entry: its texts, what was measured, its code and its sources."""
     words = phrases(lang, "diffs")
     yield f"### {entry.name}"
-    yield (
-        f"**{getattr(entry.title, lang)}** ({mark(entry, words, '.long')})"
-        if lang == "en"
-        else (f"**{getattr(entry.title, lang)}**（{mark(entry, words, '.long')}）")
-    )
+    brackets = " ({})" if lang == "en" else "（{}）"
+    yield f"**{getattr(entry.title, lang)}**" + brackets.format(mark(entry, words, ".long"))
     facts = {words[side]: getattr(getattr(entry, side), lang) for side in SIDES}
     facts[words["remedy"].capitalize()] = getattr(entry.remedy, lang)
     lines = [f"- **{name}**{words['colon']}{text}" for name, text in facts.items()]
-    measured = sentence(found, lang, brief=True) if found else ""
+    measured = sentence(result, lang, brief=True) if result else ""
     # What is measured stands here and in the last two columns of the tables, and nowhere else: so
     # a test can hold the rest of the page against the data.
     lines.append(words["page.measured"] + measured)

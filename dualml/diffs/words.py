@@ -26,42 +26,44 @@ def is_silent(entry: Entry) -> bool:
     return entry.silent and entry.kind != "same"
 
 
-def cells(found: Found, lang: Lang) -> tuple[str, str]:
+def cells(result: Found, lang: Lang) -> tuple[str, str]:
     """Effect, and distance once both are made equal, as a table has them."""
     none = phrases(lang, "diffs")["none"]
-    if found.plain is None or found.equal is None:
+    if result.plain is None or result.equal is None:
         return none, none
-    after = none if found.entry.after is None else found.equal.short(lang)
-    return found.plain.short(lang), after
+    after = none if result.entry.after is None else result.equal.short(lang)
+    return result.plain.short(lang), after
 
 
-def sentence(found: Found, lang: Lang, *, brief: bool = False) -> str:
+def sentence(result: Found, lang: Lang, *, brief: bool = False) -> str:
     """What was measured of an entry, in one line; ``brief`` leaves out what an error said."""
-    words, entry = phrases(lang, "diffs"), found.entry
-    assert found.plain is not None
-    assert found.equal is not None
-    plain, equal = ((one.short if brief else one.told)(lang) for one in (found.plain, found.equal))
-    if entry.kind == "same" and found.plain.kind == "value":
+    words, entry = phrases(lang, "diffs"), result.entry
+    assert result.plain is not None
+    assert result.equal is not None
+    plain, equal = (
+        (one.short if brief else one.told)(lang) for one in (result.plain, result.equal)
+    )
+    if entry.kind == "same" and result.plain.kind == "value":
         kind = "near"
     else:
-        kind = found.plain.kind if found.plain.kind in ("value", "same") else "other"
-    said = words[f"differ.{kind}"].format(effect=plain)
+        kind = result.plain.kind if result.plain.kind in ("value", "same") else "other"
+    effect = words[f"differ.{kind}"].format(effect=plain)
     if entry.after is not None:
-        return said + words["join"] + words["equal.value"].format(effect=equal)
-    return said if entry.kind == "same" else said + words["join"] + words["equal.none"]
+        return effect + words["join"] + words["equal.value"].format(effect=equal)
+    return effect if entry.kind == "same" else effect + words["join"] + words["equal.none"]
 
 
-def described(entry: Entry, found: Found | None, codes: Mapping[str, Any]) -> dict[str, Any]:
+def described(entry: Entry, result: Found | None, codes: Mapping[str, Any]) -> dict[str, Any]:
     """An entry for scripts: its data, its code, and what was measured."""
     measured = None
-    if found is not None and found.plain is not None and found.equal is not None:
+    if result is not None and result.plain is not None and result.equal is not None:
         measured = {
             name: {"kind": seen.kind, "distance": seen.distance, "text": seen.text}
-            for name, seen in (("plain", found.plain), ("equal", found.equal))
+            for name, seen in (("plain", result.plain), ("equal", result.equal))
         }
     return {
         **entry.model_dump(mode="json"),
         "code": codes,
         "measured": measured,
-        "problem": None if found is None else found.problem,
+        "problem": None if result is None else result.problem,
     }

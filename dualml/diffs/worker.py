@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +24,33 @@ from dualml.launch.child import Emitter, serve
 
 def arrays(value: Any, name: str = "value") -> dict[str, Any]:
     """Whatever a probe returns (a number, an array, lists and dicts of them) by name."""
-    if isinstance(value, Mapping):
-        found: dict[str, Any] = {}
-        for key, one in value.items():
-            found |= arrays(one, str(key))
-        return found
-    if isinstance(value, tuple) or (isinstance(value, list) and not is_flat(value)):
-        found = {}
-        for number, one in enumerate(value):
-            found |= arrays(one, f"{name}{number}")
-        return found
+    parts: Mapping[Any, Any] | None = value if isinstance(value, Mapping) else None
+    flat = isinstance(value, list) and all(isinstance(x, int | float | np.number) for x in value)
+    if isinstance(value, tuple | list) and not flat:
+        parts = {f"{name}{number}": one for number, one in enumerate(value)}
+    if parts is not None:
+        return {k: a for key, one in parts.items() for k, a in arrays(one, str(key)).items()}
     array = np.asarray(value)
     if array.dtype == object:
         raise TypeError(f"a probe returned {type(value).__name__}; NumPy arrays and numbers only")
     return {name: array}
 
 
-def is_flat(values: Sequence[Any]) -> bool:
-    return all(isinstance(one, int | float | bool | np.number) for one in values)
-
-
 def find(package: str, topic: str, function: str) -> dict[str, Callable[..., Any]]:
     """Variant → probe; there is no ``equal`` where it is the plain one."""
     module = importlib.import_module(f"{package}.{topic}")
     return {variant: getattr(module, function + suffix) for variant, suffix in VARIANTS.items()
-            if variant == "plain" or hasattr(module, function + suffix)}  # fmt: skip
+            if variant == "plain" or function + suffix in vars(module)}  # fmt: skip
 
 
 def run(probe: Callable[..., Any], *given: Any) -> tuple[str, dict[str, Any] | str]:
     """``("arrays", …)``, or ``("raised", "Error: first line")``, of one probe."""
     try:
-        told = probe(*given)
+        value = probe(*given)
     except Exception as error:  # what a framework raises is the answer
         first = (str(error).strip().splitlines() or [""])[0]
         return "raised", f"{type(error).__name__}: {first}"[:300]
-    return "arrays", arrays(told)
+    return "arrays", arrays(value)
 
 
 def settle(package: str, kind: str) -> None:
@@ -68,13 +60,14 @@ def settle(package: str, kind: str) -> None:
         wait()
 
 
-def leave(folder: Path, name: str, variant: str, kind: str, told: Any) -> None:
+def leave(folder: Path, name: str, variant: str, kind: str, outcome: Any) -> None:
     if kind == "arrays":
-        with (folder / f"{name}.{variant}.npz.part").open("wb") as file:
-            np.savez(file, **told)
-        (folder / f"{name}.{variant}.npz.part").rename(folder / f"{name}.{variant}.npz")
+        part = folder / f"{name}.{variant}.npz.part"
+        with part.open("wb") as file:
+            np.savez(file, **outcome)
+        part.rename(part.with_suffix(""))
     else:
-        write_json(folder / f"{name}.{variant}.json", {"raised": told})
+        write_json(folder / f"{name}.{variant}.json", {"raised": outcome})
 
 
 def use(package: str, device: str) -> None:
@@ -85,34 +78,32 @@ def use(package: str, device: str) -> None:
 
 
 def perform(emit: Emitter) -> dict[str, Any]:
-    folder = Path(sys.argv[1])
-    job = json.loads((folder / "job.json").read_text("utf-8"))
+    job = json.loads((Path(sys.argv[1]) / "job.json").read_text("utf-8"))
     use(job["package"], job["device"])
-    for number, (name, topic, function) in enumerate(job["probes"]):
-        emit(phase=name, done=number, total=len(job["probes"]))
-        write_bytes(folder / f"{name}.begun", b"")
-        for variant, probe in find(job["package"], topic, function).items():
-            kind, told = run(probe)
-            leave(folder, name, variant, kind, told)
-            settle(job["package"], kind)
-        write_bytes(folder / f"{name}.done", b"")
+    measure(job, lambda name, done, total: emit(phase=name, done=done, total=total))
     return {}
 
 
-def on_ranks(comm: Any, argument: dict[str, Any]) -> None:
+def on_ranks(comm: Any, job: dict[str, Any]) -> None:
     """The same on every rank, for entries about ranks: their probes get the rank and the number of
     ranks, in a group that is there already; rank 0's arrays are kept."""
-    folder = Path(argument["folder"])
-    for name, topic, function in argument["probes"]:
-        if comm.rank == 0:
+    measure(job, lambda *progress: None, comm)
+
+
+def measure(job: dict[str, Any], begun: Callable[..., None], comm: Any = None) -> None:
+    folder, leads = Path(job["folder"]), comm is None or comm.rank == 0
+    for number, (name, topic, function) in enumerate(job["probes"]):
+        begun(name, number, len(job["probes"]))
+        if leads:
             write_bytes(folder / f"{name}.begun", b"")
-        for variant, probe in find(argument["package"], topic, function).items():
-            kind, told = run(probe, comm.rank, comm.size)
-            settle(argument["package"], kind)
-            if comm.rank == 0:
-                leave(folder, name, variant, kind, told)
-            comm.barrier()
-        if comm.rank == 0:
+        for variant, probe in find(job["package"], topic, function).items():
+            kind, outcome = run(probe) if comm is None else run(probe, comm.rank, comm.size)
+            if leads:
+                leave(folder, name, variant, kind, outcome)
+            settle(job["package"], kind)
+            if comm is not None:
+                comm.barrier()
+        if leads:
             write_bytes(folder / f"{name}.done", b"")
 
 

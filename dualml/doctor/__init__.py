@@ -26,16 +26,10 @@ class Diagnosis:
     def describe(self, lang: str) -> dict[str, Any]:
         """Strict JSON, texts in one language."""
         rows = [
-            {
-                "section": section,
-                "item": finding.item,
-                "mark": finding.mark,
-                "text": finding.text(lang),
-                "remedy": finding.remedy(lang) or None,
-            }
-            for section, findings in self.sections.items()
-            for finding in findings
-        ]
+            {"section": section, "item": one.item, "mark": one.mark, "text": one.text(lang),
+             "remedy": one.remedy(lang) or None}
+            for section, findings in self.sections.items() for one in findings
+        ]  # fmt: skip
         return {"ok": self.ok, "backends": self.works, "findings": rows}
 
 

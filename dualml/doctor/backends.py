@@ -19,47 +19,40 @@ LIMIT = 120.0
 def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[Finding], bool]:
     """Findings about a backend, and whether it works."""
     if not info.installed():
-        return [_absent(info)], False
-    told = bounded([sys.executable, "-m", "dualml.doctor.probe", info.name], seconds)
-    return read(info, told, seconds)
+        return [finding(info.framework, "warn", "absent", info.install)], False
+    ended = bounded([sys.executable, "-m", "dualml.doctor.probe", info.name], seconds)
+    return read(info, ended, seconds)
 
 
-def read(info: BackendInfo, told: Finished, seconds: float) -> tuple[list[Finding], bool]:
+def read(info: BackendInfo, ended: Finished, seconds: float) -> tuple[list[Finding], bool]:
     """What a probe printed, and how it ended if it did not finish."""
     findings: list[Finding] = []
-    for line in told.out.splitlines():
+    for line in ended.out.splitlines():
         if not line.startswith(PREFIX):
             continue
         try:
-            said = json.loads(line.removeprefix(PREFIX))
+            message = json.loads(line.removeprefix(PREFIX))
         except ValueError:  # cut off
             continue
-        if "finding" in said:
-            findings.append(Finding(**said["finding"]))
-        elif "works" in said:
+        if "finding" in message:
+            findings.append(Finding(**message["finding"]))
+        elif "works" in message:
             return findings, True
-        elif "error" in said:
-            return [*findings, _broken(info, "raises", error=said["error"])], False
-    return [*findings, _stopped(info, told, seconds)], False
+        elif "error" in message:
+            return [*findings, _broken(info, "raises", error=message["error"])], False
+    return [*findings, _stopped(info, ended, seconds)], False
 
 
-def _stopped(info: BackendInfo, told: Finished, seconds: float) -> Finding:
-    if told.code is None:
+def _stopped(info: BackendInfo, ended: Finished, seconds: float) -> Finding:
+    if ended.code is None:
         return _broken(info, "hangs", seconds=f"{seconds:.0f}")
-    if told.code < 0:
-        try:
-            name = signal.Signals(-told.code).name
-        except ValueError:
-            name = str(-told.code)
-        return _broken(info, "crashes", signal=name)
-    last = (told.err.strip().splitlines() or ["no message"])[-1][:200]
-    return _broken(info, "ends", code=told.code, error=last)
+    if ended.code < 0:
+        known = {number.value: number.name for number in signal.Signals}
+        return _broken(info, "crashes", signal=known.get(-ended.code, str(-ended.code)))
+    last = (ended.err.strip().splitlines() or ["no message"])[-1][:200]
+    return _broken(info, "ends", code=ended.code, error=last)
 
 
 def _broken(info: BackendInfo, how: str, **values: Any) -> Finding:
     fresh = info.install.replace("pip install", "pip install --force-reinstall")
     return finding(info.framework, "problem", how, "reinstall", command=fresh, **values)
-
-
-def _absent(info: BackendInfo) -> Finding:
-    return finding(info.framework, "warn", "absent", info.install)

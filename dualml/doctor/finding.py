@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, Literal
 
@@ -32,9 +32,6 @@ class Finding:
     def remedy(self, lang: str) -> str:
         return self.remedy_zh if lang == "zh" else self.remedy_en
 
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def finding(
     item: str,
@@ -52,18 +49,15 @@ def finding(
         remedy: of what to do below ``doctor.remedy``; a command stands for itself.
         package: where the texts are; a backend has its own.
     """
-    texts = (
-        both(f"doctor.says.{key}", package, **values)
-        if key
-        else dict.fromkeys(LANGUAGES, values["text"])
-    )
+    says = both(f"doctor.says.{key}", package, **values) if key else as_it_is(values["text"])
     known = f"doctor.remedy.{remedy}" in table("en", package=package)
-    todo = (
-        both(f"doctor.remedy.{remedy}", package, **values)
-        if known
-        else dict.fromkeys(LANGUAGES, remedy)
-    )
-    return Finding(item, mark, texts["en"], texts["zh"], todo["en"], todo["zh"])
+    todo = both(f"doctor.remedy.{remedy}", package, **values) if known else as_it_is(remedy)
+    return Finding(item, mark, says["en"], says["zh"], todo["en"], todo["zh"])
+
+
+def as_it_is(text: str) -> dict[str, str]:
+    """The same in every language."""
+    return dict.fromkeys(LANGUAGES, text)
 
 
 def version_finding(package: str, version: str, extra: str, note: str = "") -> Finding:
@@ -98,14 +92,11 @@ def within(version: str, wanted: str) -> bool:
     (True, False)
     """
     have = release(version)
-    for sign, bound in re.findall(r"(>=|<)\s*([\d.]+)", wanted):
-        limit = release(bound)
-        if (sign == ">=" and have < limit) or (sign == "<" and have >= limit):
-            return False
-    return True
+    bounds = re.findall(r"(>=|<)\s*([\d.]+)", wanted)
+    return all((have >= release(bound)) == (sign == ">=") for sign, bound in bounds)
 
 
 def release(version: str) -> tuple[int, ...]:
     """``"2.13.0+cpu"`` → ``(2, 13, 0)``."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    digits = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, digits[0].split("."))) if digits else ()

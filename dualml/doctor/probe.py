@@ -38,7 +38,7 @@ def main(name: str) -> None:
     try:
         os.environ.update(info.environ(0))
         for finding in examine(info):
-            say("finding", finding.describe())
+            say("finding", vars(finding))
         say("works", True)
     except BaseException as error:  # whatever a framework raises is a finding
         first = (str(error).strip().splitlines() or [""])[0]

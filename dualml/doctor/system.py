@@ -45,13 +45,13 @@ def _hardware() -> Iterator[Finding]:
         yield finding("memory", "warn", "memory", "memory", mb=m.memory_mb)
     else:
         yield finding("memory", "ok", text=f"{m.memory_mb} MB")
+    if not m.gpus:
+        yield finding("gpu", "ok", "no_gpu")
+        return
     for gpu in m.gpus:
         yield finding("gpu", "ok", text=f"{gpu.name}, {gpu.memory_mb} MB")
-    if m.gpus:
-        driver = f"{m.gpus[0].driver}, CUDA {m.cuda_driver or '?'}"
-        yield finding("cuda driver", "ok", text=driver)
-    else:
-        yield finding("gpu", "ok", "no_gpu")
+    driver = f"{m.gpus[0].driver}, CUDA {m.cuda_driver or '?'}"
+    yield finding("cuda driver", "ok", text=driver)
 
 
 def _data() -> Iterator[Finding]:
@@ -77,7 +77,6 @@ def _cache() -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return finding(
-            "cache", "problem", "unwritable", "unwritable", folder=folder, error=error.strerror
-        )
+        key, why = "unwritable", error.strerror
+        return finding("cache", "problem", key, key, folder=folder, error=why)
     return finding("cache", "ok", "writable", folder=folder)

@@ -6,12 +6,12 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dualml.errors import TrialError, UserError
 from dualml.finder.causes import GUESSES, Guess, Suspect
 from dualml.finder.causes.base import disturbs, tensors, unexplained
-from dualml.finder.localise import Point, elements, gap, order, outside, points
+from dualml.finder.localise import Point, elements, gap, order, points
 from dualml.finder.replays import Session, replayed
 from dualml.finder.scene import PHASES, REFEREE, Scene
 from dualml.store.records import read_records
@@ -34,23 +34,21 @@ def findings(session: Session, parity: Mapping[str, Any], most: int = 3) -> list
     for c in parity.get("serial", []):
         if suspicious(c) and (c["arm"], c["seed"], c["backend"]) not in seen:
             wanted.append({**c, "a": c["backend"], "b": REFEREE})
-    found: list[dict[str, Any]] = []
-    told: set[tuple[str, int, str]] = set()
+    results: list[dict[str, Any]] = []
+    blamed: set[tuple[str, int, str]] = set()
     for c in wanted:
-        if len(found) >= most:
+        if len(results) >= most:
             break
-        where = (c["arm"], c["seed"])
-        if any(where == t[:2] and t[2] in (c["a"], c["b"]) for t in told):
+        if blamed & {(c["arm"], c["seed"], side) for side in (c["a"], c["b"])}:
             continue  # the same backend in another pair
         finding = {"arm": c["arm"], "seed": c["seed"], "a": c["a"], "b": c["b"]}
         try:
             finding |= find(session, c)
         except (UserError, TrialError) as error:
             finding |= {"status": "not replayed", "reason": str(error)}
-        found.append(finding)
-        if finding.get("backend"):
-            told.add((*where, finding["backend"]))
-    return found
+        results.append(finding)
+        blamed.add((c["arm"], c["seed"], finding.get("backend", "")))
+    return results
 
 
 #: Parts of the reasons of trials that failed by their numbers (`dualml.worker.guards`).
@@ -94,51 +92,54 @@ def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
     arm, seed = comparison["arm"], comparison["seed"]
     sides = [name for name in (comparison["a"], comparison["b"]) if name != REFEREE]
     margin = session.plan.experiment.parity.margin
-    with tempfile.TemporaryDirectory(prefix="dualml-find-") as made:
-        scene = replayed(session, arm, seed, sides, comparison, Path(made))
+    with tempfile.TemporaryDirectory(prefix="dualml-find-") as folder:
+        scene = replayed(session, arm, seed, sides, comparison, Path(folder))
     return explain(scene, sides, margin)
 
 
 def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]:
     """Where the replays leave the rule, on whose side, and what would make just that."""
-    strays = {name: outside(scene, name, margin) for name in sides}
-    first = min((p for found in strays.values() for p in found), key=order, default=None)
+    all_points = {name: list(points(scene, name)) for name in sides}
+    strays = {name: [p for p in own if p.ratio > margin] for name, own in all_points.items()}
+    first = min((p for own in strays.values() for p in own), key=order, default=None)
     if first is None:
+        worst = max((p for own in all_points.values() for p in own), key=lambda p: p.ratio,
+                    default=None)  # fmt: skip
+        keys = ("backend", "step", "phase", "tensor", "ratio")
         return {"status": "rounding only", "steps": scene.steps, "margin": margin,
-                "worst": worst(scene, sides)}  # fmt: skip
-    mine = strays[first.backend]
-    guilty = [name for name, found in strays.items()
-              if any((p.step, p.phase, p.tensor) == (first.step, first.phase, first.tensor)
-                     for p in found)]  # fmt: skip
-    out, clean = looks(scene, mine, first)
-    suspect = Suspect(scene, first.backend, first.phase, first.tensor, out, clean)
-    ranked = rank(suspect)
-    seen = scene.sides[first.backend].ranks[first.rank][first.key]
+                "worst": worst and {key: getattr(worst, key) for key in keys}}  # fmt: skip
+    off = strays[first.backend]
+    guilty = [name for name, own in strays.items() if any(p.key == first.key for p in own)]
+    ranked = rank(
+        Suspect(scene, first.backend, first.phase, first.tensor, *looks(scene, off, first))
+    )
+    here = [p for p in off if (p.step, p.phase) == (first.step, first.phase)]
+    held = {name: scene.sides[name].ranks[first.rank] for name in sides}
     ref = scene.right(first.backend, first.rank, first.key)
-    here = [p for p in mine if (p.step, p.phase) == (first.step, first.phase)]
+    of_phase = tensors(scene.referee.ranks[first.rank], first.step, first.phase)
+    summing = first.phase == "aggregation"
     return {
         "status": "found" if ranked and ranked[0]["score"] >= ENOUGH else "localised",
         "backend": first.backend,
         "guilty": guilty,
         "steps": scene.steps,
         "step": first.step,
-        "first_steps": sorted({p.step for p in mine if p.phase == first.phase}),
+        "first_steps": sorted({p.step for p in off if p.phase == first.phase}),
         "phase": first.phase,
         "tensor": first.tensor,
         "layer": layer_of(scene, first),
         "tensors": list(dict.fromkeys(p.tensor for p in here)),
-        "of_tensors": len(tensors(scene.referee.ranks[first.rank], first.step, first.phase)),
+        "of_tensors": len(of_phase),
         "ranks": sorted({p.rank for p in here}),
         "world_size": len(scene.referee.ranks),
         "owners": owners(scene, first),
-        "collective": collective(scene, first),
+        "collective": scene.arm.aggregation.strategy if summing else None,
         "distance": first.distance,
         "envelope": first.envelope,
         "margin": margin,
-        "others": {name: gap(scene.sides[name].ranks[first.rank][first.key], ref)
-                   for name in sides if name != first.backend
-                   and first.key in scene.sides[name].ranks[first.rank]},
-        "elements": elements(seen, ref),
+        "others": {name: gap(arrays[first.key], ref) for name, arrays in held.items()
+                   if name != first.backend and first.key in arrays},
+        "elements": elements(held[first.backend][first.key], ref),
         "causes": ranked[:SHOWN],
     }  # fmt: skip
 
@@ -146,57 +147,59 @@ def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]
 Looks = list[tuple[int, int]]
 
 
-def looks(scene: Scene, mine: Sequence[Point], first: Point) -> tuple[Looks, Looks]:
+def looks(scene: Scene, off: Sequence[Point], first: Point) -> tuple[Looks, Looks]:
     """Updates and ranks that leave the rule in the phase of the first point and not before it, and
     the updates at which these ranks do neither."""
     at = PHASES.index(first.phase)
-    early = {(p.step, p.rank) for p in mine if PHASES.index(p.phase) < at}
-    out = {(p.step, p.rank) for p in mine if p.phase == first.phase} - early
+    early = {(p.step, p.rank) for p in off if PHASES.index(p.phase) < at}
+    out = {(p.step, p.rank) for p in off if p.phase == first.phase} - early
     every = {(step, rank) for step in scene.steps for rank in {rank for _, rank in out}}
     return sorted(out), sorted(every - out - early)
 
 
+class Scored(NamedTuple):
+    """A guess, the share of the difference it takes away, and whether it changes what is right."""
+
+    score: float
+    disturbing: bool
+    guess: Guess
+
+
 def rank(suspect: Suspect) -> list[dict[str, Any]]:
     """The best guess of each cause, best first: cause, share explained, numbers."""
-    best: dict[str, tuple[float, bool, Guess]] = {}
+    best: dict[str, Scored] = {}
     for guess in GUESSES[suspect.phase](suspect):
         if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
             continue  # what could not be fitted: it would "explain" any NaN
         try:
-            made = (1 - unexplained(suspect, guess), disturbs(suspect, guess), guess)
+            scored = Scored(1 - unexplained(suspect, guess), disturbs(suspect, guess), guess)
         except (ArithmeticError, ValueError, LookupError):
             continue  # what cannot be computed of these tensors explains nothing
-        known = best.get(guess.cause)
-        if known is None or better(made, known):
-            best[guess.cause] = made
-    found = [made for made in best.values() if made[0] > 0]
+        if guess.cause not in best or better(scored, best[guess.cause]):
+            best[guess.cause] = scored
     # Of guesses that explain alike, first those that leave alone what is right, then those with
     # less that was fitted.
-    top = max((score for score, _, _ in found), default=0.0)
+    top = max((one.score for one in best.values()), default=0.0)
 
-    def place(made: tuple[float, bool, Guess]) -> tuple[bool, bool, int, float]:
-        score, disturbing, guess = made
-        alike = score >= top - ALIKE
-        return not alike, alike and disturbing, guess.free if alike else 0, -score
+    def place(one: Scored) -> tuple[bool, bool, int, float]:
+        alike = one.score >= top - ALIKE
+        return not alike, alike and one.disturbing, one.guess.free if alike else 0, -one.score
 
-    found.sort(key=place)
-    return [{"cause": g.cause, "score": s, "detail": g.detail} for s, _, g in found]
+    ranked = sorted((one for one in best.values() if one.score > 0), key=place)
+    return [{"cause": g.cause, "score": score, "detail": g.detail} for score, _, g in ranked]
 
 
-def better(made: tuple[float, bool, Guess], known: tuple[float, bool, Guess]) -> bool:
-    if abs(made[0] - known[0]) < ALIKE / 10:
-        return (made[1], made[2].free) < (known[1], known[2].free)
-    return made[0] > known[0]
+def better(one: Scored, known: Scored) -> bool:
+    if abs(one.score - known.score) < ALIKE / 10:
+        return (one.disturbing, one.guess.free) < (known.disturbing, known.guess.free)
+    return one.score > known.score
 
 
 def layer_of(scene: Scene, point: Point) -> str | None:
     """The layer that the tensor belongs to."""
     name = point.tensor.rpartition("/")[2]
-    layers = [n for n, _ in scene.spec.layers]
-    if name in layers:
-        return name
-    owner = name.rpartition(".")[0]
-    return owner if owner in layers else None
+    layers = dict(scene.recipe.spec.layers)
+    return next((n for n in (name, name.rpartition(".")[0]) if n in layers), None)
 
 
 def owners(scene: Scene, point: Point) -> list[int] | None:
@@ -206,21 +209,3 @@ def owners(scene: Scene, point: Point) -> list[int] | None:
         return None
     return [r for r in range(split.world_size)
             if any(layer in split.stages[s] for s in split.stages_on(r))]  # fmt: skip
-
-
-def collective(scene: Scene, point: Point) -> str | None:
-    """How the ranks that share a batch add up, where that is the phase."""
-    if point.phase != "aggregation":
-        return None
-    return scene.arm.aggregation.strategy
-
-
-def worst(scene: Scene, sides: Sequence[str]) -> dict[str, Any] | None:
-    """The point nearest to the limit, where none is beyond it."""
-    found = max(
-        (p for name in sides for p in points(scene, name)), key=lambda p: p.ratio, default=None
-    )
-    if found is None:
-        return None
-    return {"backend": found.backend, "step": found.step, "phase": found.phase,
-            "tensor": found.tensor, "ratio": found.ratio}  # fmt: skip

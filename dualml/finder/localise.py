@@ -10,25 +10,20 @@ from typing import Any
 import numpy as np
 
 from dualml.finder.scene import PHASES, Scene
+from dualml.parity import pairs
 from dualml.parity.distance import distance
 from dualml.parity.envelope import moved
-from dualml.parity.pairs import FLOOR
 
 MOST_ELEMENTS = 3
 TRUST = 3.0
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(pairs.Point):
     """One tensor of one rank and backend, against the referee."""
 
-    step: int
-    phase: str
-    tensor: str
     rank: int
     backend: str
-    distance: float
-    envelope: float
 
     @property
     def key(self) -> str:
@@ -36,9 +31,8 @@ class Point:
 
     @property
     def ratio(self) -> float:
-        if math.isinf(self.distance):  # also where every draw was: no rounding does that
-            return math.inf
-        return self.distance / max(self.envelope, FLOOR)
+        # Infinite also where every draw was: no rounding does that.
+        return math.inf if math.isinf(self.distance) else super().ratio
 
 
 def gap(a: Any, b: Any) -> float:
@@ -48,29 +42,24 @@ def gap(a: Any, b: Any) -> float:
 
 def points(scene: Scene, backend: str) -> Iterator[Point]:
     """Every tensor of a backend's replay against the referee, in the order of execution."""
-    side, flow = scene.sides[backend], list(scene.spec.parameters())
-    place = {name: i for i, name in enumerate(flow)}
+    parameters, layers = list(scene.recipe.spec.parameters()), dict(scene.recipe.spec.layers)
+    flows = {"forward": list(layers), "update": parameters,
+             **dict.fromkeys(("gradient", "aggregation"), parameters[::-1])}  # fmt: skip
     for step in scene.steps:
         for phase in PHASES:
             start = f"{step}/{phase}/"
             names = [key[len(start) :] for key in scene.referee.ranks[0] if key.startswith(start)]
-            if phase in ("gradient", "aggregation"):
-                names.sort(key=lambda name: -place.get(name, 0))
-            elif phase == "forward":
-                order = {name: i for i, (name, _) in enumerate(scene.spec.layers)}
-                names.sort(key=lambda name: order.get(name, 0))
-            elif phase == "update":
-                names.sort(key=lambda name: place.get(name, 0))
-            for name in names:
+            place = {name: i for i, name in enumerate(flows.get(phase, ()))}
+            for name in sorted(names, key=lambda name: place.get(name, 0)):
                 key = start + name
-                for rank, arrays in enumerate(side.ranks):
+                for rank, arrays in enumerate(scene.sides[backend].ranks):
                     if key not in scene.referee.ranks[rank] or key not in arrays:
                         continue
                     seen, right = arrays[key], scene.right(backend, rank, key)
                     far, width = gap(seen, right), width_of(scene, rank, key)
                     if phase == "data":
                         far, width = 0.0 if same(seen, right) else far or 1.0, 0.0
-                    yield Point(step, phase, name, rank, backend, far, width)
+                    yield Point(step, phase, name, far, width, rank, backend)
 
 
 def width_of(scene: Scene, rank: int, key: str) -> float:
@@ -81,8 +70,8 @@ def width_of(scene: Scene, rank: int, key: str) -> float:
     if len(sides) == 1:
         width, plain = sides[0][key], sides[0].get(f"plain {key}", sides[0][key])
         return plain if moved(width, plain) else width
-    drawn = [widths[key] for widths in sides]
-    return min(max(drawn), TRUST * max(min(drawn), FLOOR)) if drawn else 0.0
+    drawn = [widths[key] for widths in sides] or [0.0]
+    return min(max(drawn), TRUST * max(min(drawn), pairs.FLOOR))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -92,11 +81,6 @@ def same(a: Any, b: Any) -> bool:
     if a.dtype.kind == "f":
         return bool(np.array_equal(a.astype(np.float32), b.astype(np.float32)))
     return bool(np.array_equal(a, b))
-
-
-def outside(scene: Scene, backend: str, margin: float) -> list[Point]:
-    """All points of a backend beyond rounding."""
-    return [p for p in points(scene, backend) if p.ratio > margin]
 
 
 def order(point: Point) -> tuple[int, int]:

@@ -39,11 +39,6 @@ def paragraph(finding: Mapping[str, Any], lang: str = "en") -> str:
     return place(finding, lang) + why(finding, lang)
 
 
-def causes() -> list[str]:
-    """Every cause there are words for."""
-    return list(dict.fromkeys(key.rpartition(".")[0] for key in phrases("en", "cause")))
-
-
 def place(finding: Mapping[str, Any], lang: str) -> str:
     """Update, phase, tensor, ranks, elements, and who agrees."""
     words = phrases(lang, "finding")
@@ -66,11 +61,8 @@ def place(finding: Mapping[str, Any], lang: str) -> str:
     if finding["phase"] != "data":
         far = finding["distance"]
         ratio = far if math.isinf(far) else far / max(finding["envelope"] or 0.0, FLOOR)
-        text += words["far"].format(
-            distance=f"{far:.1e}",
-            ratio=f"{ratio:.2g}",
-            others=others(finding, lang),
-        )
+        also = others(finding, lang)
+        text += words["far"].format(distance=f"{far:.1e}", ratio=f"{ratio:.2g}", others=also)
     if finding["elements"]["largest"]:
         first = finding["elements"]["largest"][0]
         index = f"[{', '.join(map(str, first['index']))}]" if first["index"] else ""
@@ -87,10 +79,8 @@ def others(finding: Mapping[str, Any], lang: str) -> str:
     both = [name for name in finding["guilty"] if name != finding["backend"]]
     fine = [name for name in finding["others"] if name not in both]
     words = phrases(lang, "finding")
-    comma = words["comma"]
-    return (words["both"].format(names=comma.join(both)) if both else "") + (
-        words["others"].format(names=comma.join(fine)) if fine else ""
-    )
+    return "".join(words[key].format(names=words["comma"].join(names))
+                   for key, names in (("both", both), ("others", fine)) if names)  # fmt: skip
 
 
 def why(finding: Mapping[str, Any], lang: str) -> str:
@@ -99,13 +89,10 @@ def why(finding: Mapping[str, Any], lang: str) -> str:
     if not finding["causes"]:
         return words["nothing"]
     best = finding["causes"][0]
-    says = says_of(best, lang)
-    score = f"{best['score']:.1%}"
+    known = {"score": f"{best['score']:.1%}", "says": says_of(best, lang)}
     if finding["status"] != "found":
-        return words["unknown"].format(score=score, says=says)
-    text = words["cause"].format(
-        score=score, says=says, remedy=table(lang)[f"cause.{best['cause']}.remedy"]
-    )
+        return words["unknown"].format(**known)
+    text = words["cause"].format(remedy=table(lang)[f"cause.{best['cause']}.remedy"], **known)
     about = entries().get(best["cause"], [])
     return text + (words["diffs"].format(entry=about[0]) if about else "")
 

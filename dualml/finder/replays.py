@@ -82,25 +82,24 @@ def common_state(
     update 1, and before the one after it), and the update at which they were seen to part."""
     arm = session.plan.experiment.arms[arm_name]
     start: dict[int, Any] = {1: (recipe.weights, recipe.state())}
-    divergence = comparison.get("first_divergence") or {"step": 1}
-    first, after = max(int(divergence["step"]), 1), 0
+    first = max(int((comparison.get("first_divergence") or {"step": 1})["step"]), 1)
     trajectory = recorded(session, arm_name, recipe.seed, comparison["a"])
-    alike = arm.aggregation.of == "gradients" and trajectory is not None  # else ranks may differ
-    if trajectory is not None and alike and first > 4:
-        after = max((s for s in trajectory.steps() if s < first), default=0)
-    if after > 1:
-        assert trajectory is not None
-        begin = f"update/{after:08d}/"
-        weights = {k[len(begin) :]: a for k, a in trajectory.tensors.items() if k.startswith(begin)}
-        slots: dict[str, Any] = {}
-        begin = f"state/{after:08d}/"
-        for key, array in trajectory.tensors.items():
-            if key.startswith(begin):
-                slot, _, name = key[len(begin) :].partition("/")
-                slots.setdefault(slot, {})[name] = array
-        start[after + 1] = (weights, slots)
-        return after, start, first
-    return 0, start, first
+    if trajectory is None or arm.aggregation.of != "gradients" or first <= 4:
+        return 0, start, first  # ranks that average parameters may differ
+    after = max((s for s in trajectory.steps() if s < first), default=0)
+    if after <= 1:
+        return 0, start, first
+    kept: dict[str, dict[str, Any]] = {"update": {}, "state": {}}
+    for key, array in trajectory.tensors.items():
+        phase, at, name = key.split("/", 2)
+        if int(at) == after and phase in kept:
+            kept[phase][name] = array
+    slots: dict[str, Any] = {}
+    for key, array in kept["state"].items():
+        slot, _, name = key.partition("/")
+        slots.setdefault(slot, {})[name] = array
+    start[after + 1] = (kept["update"], slots)
+    return after, start, first
 
 
 def recorded(session: Session, arm: str, seed: int, backend: str) -> Trajectory | None:
@@ -158,8 +157,6 @@ def steps_of(after: int, first: int, updates: int) -> Sequence[int]:
     """The updates to look at for a difference first seen at update ``first``, where update
     ``after`` is the last one known to agree: the very first, those after the common state, and
     those that made what was seen."""
-    near = {
-        *range(after + 1, min(after + 3, first) + 1),
-        *range(max(after + 1, first - 2), first + 1),
-    }
-    return sorted(s for s in {1, 2, 3} | near if 1 <= s <= updates and (s <= first or s <= 3))
+    near = {*range(after + 1, after + 4), *range(max(after + 1, first - 2), first + 1)}
+    near = {step for step in near if step <= first}
+    return sorted(step for step in {1, 2, 3} | near if step <= updates)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,14 @@ from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Arm
 from dualml.model.base import Layer
 from dualml.model.dropout import masks
-from dualml.model.spec import ModelSpec
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import backward, forward
+from dualml.reference.model import backward, forward, own
 from dualml.reference.types import Array, Params
 from dualml.store.replays import Side, States
 
+T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
+Index = NDArray[np.int64]
 #: In the order of execution; `aggregation` is what several ranks make of their gradients.
 PHASES = ("data", "forward", "loss", "gradient", "aggregation", "update", "state")
 REFEREE = "numpy"
@@ -44,7 +45,6 @@ class Scene:
     Attributes:
         recipe: of the arm, from the plan.
         states: update → weights and optimizer state that all started it from.
-        parts: update → samples of each rank; a single one where nobody shares the batch.
     """
 
     plan: Plan
@@ -60,91 +60,60 @@ class Scene:
         return self.plan.experiment.arms[self.arm_name]
 
     @property
-    def spec(self) -> ModelSpec:
-        return self.recipe.spec
-
-    @property
-    def seed(self) -> int:
-        return self.recipe.seed
-
-    @property
-    def x(self) -> NDArray[Any]:
-        """The training samples as the plan has them."""
-        return self.recipe.x
-
-    @property
-    def y(self) -> NDArray[Any]:
-        return self.recipe.y
-
-    @property
     def referee(self) -> Side:
         return self.sides[REFEREE]
 
-    @property
-    def updates(self) -> int:
-        return self.recipe.updates
-
-    def rate(self, step: int) -> float:
-        """The step size of an update."""
-        return self.recipe.rate(step)
-
-    def parts(self, step: int) -> list[NDArray[np.int64]]:
-        feed = self.plan.feed(self.arm, self.seed)
+    def parts(self, step: int) -> list[Index]:
+        """The samples of each rank; a single part where nobody shares the batch."""
+        feed = self.plan.feed(self.arm, self.recipe.seed)
         if len(self.referee.ranks) == 1 or self.arm.split is not None:
             return [feed.batch(step)]
         return feed.parts(step)
 
-    def part(self, step: int, rank: int) -> NDArray[np.int64]:
+    def part(self, step: int, rank: int) -> Index:
         """What a rank is given; all of it where ranks share the model."""
         parts = self.parts(step)
         return parts[rank] if len(parts) > 1 else parts[0]
 
-    def batch(self, step: int) -> NDArray[np.int64]:
+    def batch(self, step: int) -> Index:
         return np.concatenate(self.parts(step))
 
     def weights(self, step: int) -> Params:
         """Canonical name → weights before an update."""
         return {name: np.asarray(w, np.float64) for name, w in self.states[step][0].items()}
 
-    def places(self, step: int, index: NDArray[np.int64]) -> list[Place]:
+    def inputs(self, index: Index) -> NDArray[Any]:
+        return np.asarray(self.recipe.x[index], np.int64 if self.recipe.spec.tokens else np.float64)
+
+    def places(self, step: int, index: Index) -> list[Place]:
         """Every layer with what goes in and out, without Dropout."""
-        found: list[Place] = self.cached(
-            ("places", step, index.tobytes()), lambda: self._places(step, index)
+
+        def work() -> list[Place]:
+            params, places = self.weights(step), []
+            values: tuple[Any, ...] = (self.inputs(index),)
+            for name, layer in self.recipe.spec.layers:
+                before = values[-1]
+                values, _ = forward([(name, layer)], params, values)
+                places.append(Place(name, layer, before, values[-1], own(name, layer, params)))
+            return places
+
+        return self.cached(("places", step, index.tobytes()), work)
+
+    def forward(self, step: int, index: Index, weights: Params) -> tuple[Array, Any]:
+        """Logits of training, and the tape that leads back from them."""
+        drawn = tuple(masks(self.recipe.spec, self.recipe.seed, step, index).values())
+        (out,), tape = forward(self.recipe.spec.layers, weights, (self.inputs(index),), drawn)
+        return out, tape
+
+    def logits(self, step: int, index: Index) -> tuple[Array, Any]:
+        return self.cached(
+            ("logits", step, index.tobytes()), lambda: self.forward(step, index, self.weights(step))
         )
-        return found
-
-    def _places(self, step: int, index: NDArray[np.int64]) -> list[Place]:
-        params, found = self.weights(step), []
-        values: tuple[Any, ...] = (self.inputs(index),)
-        for name, layer in self.spec.layers:
-            own = {leaf: params[f"{name}.{leaf}"] for leaf in layer.parameters()}
-            before = values[-1]
-            values, _ = forward([(name, layer)], params, values)
-            found.append(Place(name, layer, before, values[-1], own))
-        return found
-
-    def inputs(self, index: NDArray[np.int64]) -> NDArray[Any]:
-        x = self.x[index]
-        return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
-
-    def drawn(self, step: int, index: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-        return tuple(masks(self.spec, self.seed, step, index).values())
-
-    def logits(self, step: int, index: NDArray[np.int64]) -> tuple[Array, Any]:
-        """Of training, and the tape that leads back from them."""
-
-        def work() -> tuple[Array, Any]:
-            (out,), tape = forward(self.spec.layers, self.weights(step), (self.inputs(index),),
-                                   self.drawn(step, index))  # fmt: skip
-            return out, tape
-
-        found: tuple[Array, Any] = self.cached(("logits", step, index.tobytes()), work)
-        return found
 
     def gradient(
         self,
         step: int,
-        index: NDArray[np.int64],
+        index: Index,
         *,
         weights: Params | None = None,
         labels: NDArray[Any] | None = None,
@@ -152,22 +121,18 @@ class Scene:
     ) -> tuple[float, Params]:
         """Mean loss and gradient of some samples, with other weights, labels or loss if given."""
         params = self.weights(step) if weights is None else weights
-        (out,), tape = forward(
-            self.spec.layers, params, (self.inputs(index),), self.drawn(step, index)
-        )
-        wanted = self.y[index] if labels is None else labels
+        out, tape = self.forward(step, index, params)
+        wanted = self.recipe.y[index] if labels is None else labels
         value, flow = (loss or LOSSES[self.recipe.loss])(out, wanted)
-        _, found = backward(tape, params, (flow,))
-        return value, {name: found[name] for name in params}
+        _, grads = backward(tape, params, (flow,))
+        return value, {name: grads[name] for name in params}
 
-    def each_gradient(self, step: int, index: NDArray[np.int64]) -> list[tuple[float, Params]]:
+    def each_gradient(self, step: int, index: Index) -> list[tuple[float, Params]]:
         """Loss and gradient of every sample by itself."""
-
-        def work() -> list[tuple[float, Params]]:
-            return [self.gradient(step, index[i : i + 1]) for i in range(len(index))]
-
-        found: list[tuple[float, Params]] = self.cached(("each", step, index.tobytes()), work)
-        return found
+        return self.cached(
+            ("each", step, index.tobytes()),
+            lambda: [self.gradient(step, index[i : i + 1]) for i in range(len(index))],
+        )
 
     def right(self, backend: str, rank: int, key: str) -> NDArray[Any]:
         """What a tensor of a backend should be. Weights and optimizer state after an update are
@@ -175,9 +140,9 @@ class Scene:
         gradient near 0 is a large difference of the update, and not the update's fault."""
         step, phase, _ = key.split("/", 2)
         if phase in ("update", "state"):
-            own = self.own_update(backend, rank, int(step))
-            if key in own:
-                return own[key]
+            updated = self.own_update(backend, rank, int(step))
+            if key in updated:
+                return updated[key]
         return self.referee.ranks[rank][key]
 
     @property
@@ -217,16 +182,16 @@ class Scene:
             if not set(rule.slots) <= set(state):
                 return {}
             with np.errstate(all="ignore"):
-                new, after = rule.update(weights, gradient, state, step, self.rate(step))
-            found = {f"{step}/update/{n}": w for n, w in new.items()}
+                new, after = rule.update(weights, gradient, state, step, self.recipe.rate(step))
+            arrays = {f"{step}/update/{n}": w for n, w in new.items()}
             for slot, named in after.items():
-                found |= {f"{step}/state/{slot}/{n}": a for n, a in named.items()}
-            return found
+                arrays |= {f"{step}/state/{slot}/{n}": a for n, a in named.items()}
+            return arrays
 
-        found: Arrays = self.cached(("update", backend, rank, step), work)
-        return found
+        return self.cached(("update", backend, rank, step), work)
 
-    def cached(self, key: Any, work: Any) -> Any:
+    def cached(self, key: Any, work: Callable[[], T]) -> T:
         if key not in self.kept:
             self.kept[key] = work()
-        return self.kept[key]
+        kept: T = self.kept[key]
+        return kept

@@ -9,7 +9,7 @@ from typing import Any
 
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.exact import inexact, single_of
-from dualml.experiment.schema import Arm, Experiment
+from dualml.experiment.schema import Experiment
 from dualml.parity.pairs import FLOOR, compare
 from dualml.parity.statistics import ENOUGH, equivalent
 from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
@@ -34,22 +34,23 @@ def judge(folder: Path) -> dict[str, Any]:
     shapes = {name: spec.parameters() for name, spec in {"": plan.model, **plan.models}.items()}
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
     backends = list(dict.fromkeys(trial.backend for trial in run.trials))
+    # The frameworks before the referee, so that pairs read torch–mindspore, torch–numpy, …
+    pairs = list(combinations(sorted(backends, key=lambda name: name == "numpy"), 2))
     for arm, set_up in experiment.arms.items():
         if set_up.kind != "train":
             continue
         for seed in experiment.seeds_of(arm):
             model = set_up.model if set_up.model in shapes else ""
             ran = {b: trials[arm, b, seed] for b in backends if (arm, b, seed) in trials}
-            read = {
-                b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
-                for b, t in ran.items()
-                if t.status == "ok"
-            }
+            read = {b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
+                    for b, t in ran.items() if t.status == "ok"}  # fmt: skip
             kept[arm, seed] = read
-            for a, b in combinations(sort(backends), 2):
-                judged = one(ran, read, a, b, experiment.parity.margin, free=free(set_up))
+            by_chance = set_up.aggregation.arrival == "free"  # and with it the trajectory
+            for a, b in pairs:
+                judged = one(ran, read, a, b, experiment.parity.margin, free=by_chance)
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     settle_by_seeds(comparisons, trials)
+    several = any(a.world_size > 1 and a.kind == "train" for a in experiment.arms.values())
     return {
         "format": PARITY.version,
         "settings": {
@@ -59,17 +60,8 @@ def judge(folder: Path) -> dict[str, Any]:
             "floor": FLOOR,
         },
         "comparisons": comparisons,
-        **({"serial": serial(run, experiment, kept)} if several(experiment) else {}),
+        **({"serial": serial(run, experiment, kept)} if several else {}),
     }
-
-
-def free(arm: Arm) -> bool:
-    """Whether the order of updates is left to chance, and with it the trajectory."""
-    return arm.aggregation.arrival == "free"
-
-
-def several(experiment: Experiment) -> bool:
-    return any(a.world_size > 1 and a.kind == "train" for a in experiment.arms.values())
 
 
 def other_samples(a: TrialRecord, b: TrialRecord) -> bool:
@@ -90,7 +82,7 @@ def serial(
     judgements = []
     trials = run.by_key()
     contrast = Contrast(experiment.arms)
-    for (name, seed), mine in read.items():
+    for (name, seed), own in read.items():
         arm = experiment.arms[name]
         alone = single_of(name, contrast)
         if arm.world_size == 1 or alone is None:
@@ -98,19 +90,19 @@ def serial(
         samples = min(arm.samples or run.data.train, run.data.train)
         why = inexact(arm, samples)
         others = read.get((alone, seed), {})
-        for backend, trajectory in mine.items():
+        for backend, trajectory in own.items():
             pairs = [(trials.get((name, backend, s)), trials.get((alone, backend, s)))
                      for s in (seed, *experiment.seeds)]  # fmt: skip
             (here, there), *over = pairs
             if why is not None:
-                told = over_seeds([(a, b) for a, b in over if a and b])
-                judged = {"verdict": None, "reason": why, "evidence": told}
+                evidence = over_seeds([(a, b) for a, b in over if a and b])
+                judged = {"verdict": None, "reason": why, "evidence": evidence}
             elif backend not in others or here is None or there is None:
                 continue
             elif arm.partition and other_samples(here, there):
                 judged = refused(here, there)
             else:
-                envelopes = [t.envelope for t in (*mine.values(), *others.values()) if t.envelope]
+                envelopes = [t.envelope for t in (*own.values(), *others.values()) if t.envelope]
                 judged = compare(others[backend], trajectory, experiment.parity.margin, envelopes)
             pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
             judgements.append({**pair, **judged})
@@ -119,11 +111,6 @@ def serial(
 
 def write(folder: Path, parity: dict[str, Any]) -> None:
     PARITY.write(folder, PARITY.made(parity))
-
-
-def sort(backends: list[str]) -> list[str]:
-    """The frameworks before the referee, so that pairs read torch–mindspore, torch–numpy, …"""
-    return sorted(backends, key=lambda name: name == "numpy")
 
 
 def one(
@@ -161,29 +148,24 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, Tria
     pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] in LEGITIMATE}
     for arm, a, b in pairs:
         all_seeds = [c for c in comparisons if (c["arm"], c["a"], c["b"]) == (arm, a, b)]
-        mine = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] in LEGITIMATE]
         if any(c["verdict"] == "different" for c in all_seeds):
             continue
-        told = over_seeds([(trials[arm, a, c["seed"]], trials[arm, b, c["seed"]]) for c in mine])
-        for c in mine:
-            if c["reason"] in LEGITIMATE and told:
-                c["evidence"].update(told)
-                if told["equivalence"]["equivalent"]:
-                    c.update(verdict="statistically equal", reason="equivalent_over_seeds")
-                else:
-                    c["reason"] = "not_equivalent_over_seeds"
+        fair = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] in LEGITIMATE]
+        evidence = over_seeds([(trials[arm, a, c["seed"]], trials[arm, b, c["seed"]])
+                               for c in fair])  # fmt: skip
+        for c in (c for c in fair if c["reason"] in LEGITIMATE and evidence):
+            c["evidence"].update(evidence)
+            if evidence["equivalence"]["equivalent"]:
+                c.update(verdict="statistically equal", reason="equivalent_over_seeds")
+            else:
+                c["reason"] = "not_equivalent_over_seeds"
 
 
 def over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
     """The equivalence test of the test accuracies of pairs of trials, one pair for each seed;
     empty with fewer than three seeds."""
-    accuracies = [
-        (a.test_accuracy, b.test_accuracy)
-        for a, b in pairs
-        if a.test_accuracy is not None
-        and b.test_accuracy is not None
-        and a.status == b.status == "ok"
-    ]
+    ended = [(a.test_accuracy, b.test_accuracy) for a, b in pairs if a.status == b.status == "ok"]
+    accuracies = [(a, b) for a, b in ended if a is not None and b is not None]
     if len(accuracies) < ENOUGH:
         return {}
     return {"equivalence": equivalent([a for a, _ in accuracies], [b for _, b in accuracies])}
@@ -191,6 +173,5 @@ def over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
 
 def worst(parity: dict[str, Any]) -> str:
     """The run's overall verdict; ``equal`` where nothing was compared."""
-    found = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
-    found = [verdict for verdict in found if verdict is not None]
-    return max(found, key=VERDICTS.index, default="equal")
+    verdicts = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
+    return max((v for v in verdicts if v is not None), key=VERDICTS.index, default="equal")

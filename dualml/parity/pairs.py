@@ -82,11 +82,8 @@ def compare(
             "judged_steps": max((p.step for p in judged), default=0),
         },
         "steps": steps,
-        "phases": {
-            phase: digest(points, phase)
-            for phase in PHASES
-            if any(p.phase == phase for p in points)
-        },
+        "phases": {phase: digest(points, phase) for phase in PHASES
+                   if any(p.phase == phase for p in points)},
         "first_divergence": first_divergence(outside, judged, margin),
         "curve": curve(points),
         "outcome": {
@@ -94,7 +91,7 @@ def compare(
             "test_accuracy": [a.test_accuracy, b.test_accuracy],
             "weights": max(distance(w, b.weights[name]) for name, w in a.weights.items()),
         },
-    }
+    }  # fmt: skip
 
 
 def check_shapes(a: Trajectory, b: Trajectory) -> None:
@@ -120,8 +117,8 @@ def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Poi
     width_at = widest(drawn, calm)
     names: dict[tuple[int, str], list[str]] = defaultdict(list)
     for key in a.tensors:
-        phase, at, tensor = key.split("/", 2)
         if key in b.tensors:
+            phase, at, tensor = key.split("/", 2)
             names[int(at), phase].append(tensor)
     flow = list(a.weights)
     for step in range(1, horizon + 1):
@@ -130,18 +127,15 @@ def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Poi
             if phase == "data" and traced:
                 yield Point(step, "data", "batch", float(a.data[step] != b.data[step]), 0.0)
             elif phase == "loss":
-                i = step - 1
-                ahead = min(reach(step), max(calm, step)) - 1
-                yield Point(step, "loss", "loss", float(gap[i]), float(loss_envelope[ahead]))
+                width = float(loss_envelope[min(reach(step), max(calm, step)) - 1])
+                yield Point(step, "loss", "loss", float(gap[step - 1]), width)
             elif traced:
                 if phase == "update":
                     yield from ranks_apart(step, a, b)
                 for tensor in ordered(phase, names[step, phase], flow):
                     key = f"{phase}/{step:08d}/{tensor}"
-                    width = width_at(phase, tensor, step)
-                    yield Point(
-                        step, phase, tensor, distance(a.tensors[key], b.tensors[key]), width
-                    )
+                    far = distance(a.tensors[key], b.tensors[key])
+                    yield Point(step, phase, tensor, far, width_at(phase, tensor, step))
 
 
 def ranks_apart(step: int, *sides: Trajectory) -> Iterator[Point]:
@@ -176,8 +170,7 @@ def output_layer(trajectory: Trajectory) -> str:
 
 def chaotic_from(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
     """First step at which rounding alone changes the loss by more than `CHAOS`."""
-    horizon = min(len(a.losses), len(b.losses))
-    loss = widest_loss(drawn, horizon)
+    loss = widest_loss(drawn, min(len(a.losses), len(b.losses)))
     wild = np.flatnonzero(loss > CHAOS)
     return int(wild[0]) + 1 if len(wild) else None
 
@@ -201,8 +194,8 @@ def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], fl
     for envelope in envelopes:
         for key, width in envelope.tensors.items():
             phase, at, tensor = key.split("/", 2)
-            mine = seen[phase, tensor]
-            mine[int(at)] = max(mine.get(int(at), 0.0), width)
+            widths = seen[phase, tensor]
+            widths[int(at)] = max(widths.get(int(at), 0.0), width)
 
     def width_at(phase: str, tensor: str, step: int) -> float:
         last = min(reach(step), max(calm, step))
@@ -221,12 +214,11 @@ def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
 
 def digest(points: list[Point], phase: str) -> dict[str, Any]:
     """Largest and last distance of a phase, and its point of the largest ratio."""
-    mine = [p for p in points if p.phase == phase]
-    last = [p for p in mine if p.step == mine[-1].step]
-    worst = max(mine, key=lambda p: p.ratio)
+    of_phase = [p for p in points if p.phase == phase]
+    worst = max(of_phase, key=lambda p: p.ratio)
     return {
-        "max": max(p.distance for p in mine),
-        "final": max(p.distance for p in last),
+        "max": max(p.distance for p in of_phase),
+        "final": max(p.distance for p in of_phase if p.step == of_phase[-1].step),
         "envelope": worst.envelope,
         "ratio": worst.ratio,
         "step": worst.step,
@@ -241,14 +233,10 @@ def first_divergence(
     if not outside:
         return None
     first = outside[0]
-    before = [
-        p.step
-        for p in judged
-        if p.phase == first.phase and p.step < first.step and p.ratio <= margin
-    ]
+    inside = [p.step for p in judged if p.phase == first.phase and p.ratio <= margin]
     return {
         "step": first.step,
-        "after": max(before, default=0),
+        "after": max((step for step in inside if step < first.step), default=0),
         "phase": first.phase,
         "tensor": first.tensor,
         "distance": first.distance,
@@ -257,9 +245,9 @@ def first_divergence(
 
 
 def curve(points: list[Point]) -> dict[str, list[float]]:
-    mine = [p for p in points if p.phase == "loss"]
+    losses = [p for p in points if p.phase == "loss"]
     return {
-        "step": [p.step for p in mine],
-        "loss": [p.distance for p in mine],
-        "envelope": [p.envelope for p in mine],
+        "step": [p.step for p in losses],
+        "loss": [p.distance for p in losses],
+        "envelope": [p.envelope for p in losses],
     }

@@ -12,13 +12,14 @@ import pytest
 
 from dualml import finder
 from dualml.diffs.load import catalogue
-from dualml.finder.paragraph import causes, entries
-from dualml.words import table
+from dualml.finder.paragraph import entries
+from dualml.words import phrases, table
 
 FOLDER = Path(finder.__file__).parent
-CAUSES = causes()
+#: Every cause there are words for.
+CAUSES = list(dict.fromkeys(key.rpartition(".")[0] for key in phrases("en", "cause")))
 #: Function → which of its arguments is the cause.
-MAKERS = {"Guess": 0, "guess": 0, "chosen": 0, "scaled": 1, "weighted": 1}
+MAKERS = {"Guess": 0, "scaled": 1, "weighted": 1}
 #: Cause and the keys of its detail, None where they do not stand at the same place.
 Named = tuple[str, set[str] | None]
 by_cause = pytest.mark.parametrize("cause", CAUSES)
@@ -42,15 +43,10 @@ def keys(node: ast.expr | None) -> set[str] | None:
 
 def called(node: ast.Call, maker: str) -> Iterator[Named]:
     """Of ``Guess(cause, predict, detail)`` and the functions that make one."""
-    detail: set[str] | None = None
-    if maker == "chosen":
-        detail = {str(word.arg) for word in node.keywords}
-    elif maker in ("Guess", "guess"):
-        detail = keys(node.args[2]) if len(node.args) > 2 else set()
-    for cause in words(node.args[MAKERS[maker]]):
-        yield cause, detail
-    if maker == "scaled":  # the factors that it knows
-        yield from ((cause, {"factor"}) for cause in keys(node.args[2]) or ())
+    detail = {"scaled": {"factor"}, "weighted": None}.get(maker, set())
+    if maker == "Guess" and len(node.args) > 2:
+        detail = keys(node.args[2])
+    yield from ((cause, detail) for cause in words(node.args[MAKERS[maker]]))
 
 
 def named(tree: ast.AST) -> Iterator[Named]:

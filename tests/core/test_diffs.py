@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from dualml.backend import BackendInfo
 from dualml.cli import diffs_shown
 from dualml.cli.app import app
 from dualml.diffs import code, load
-from dualml.diffs.code import body, helpers, orphans, package_of
+from dualml.diffs.code import body, defined, functions, helpers, package_of, probes, reached
 from dualml.diffs.entry import TOPICS, Entry
 from dualml.diffs.load import catalogue
 from dualml.diffs.page import PAGES, page
@@ -78,6 +79,14 @@ def test_there_is_a_probe_on_both_sides(entry: Entry) -> None:
         assert code.code(entry, package_of(side)).get("plain"), side
     if entry.after is not None and entry.kind != "same":  # something was done to get there
         assert any("equal" in code.code(entry, package_of(side)) for side in SIDES)
+
+
+def orphans(package: str, topic: str, entries: Iterable[Entry]) -> list[str]:
+    """Functions of a file that no entry has and no probe uses."""
+    known = defined(package, topic)
+    wanted = {name for entry in entries for name in probes(entry).values()}
+    needed = reached(known, wanted & known.keys())
+    return [name for name in functions(package, topic) if name not in needed]
 
 
 @pytest.mark.parametrize("topic", TOPICS)

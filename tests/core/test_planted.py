@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import test_third_backend
 from command import dualml
+from test_causes_text import CAUSES
 from third import path_with
 
-from dualml.finder.paragraph import causes
 from dualml.finder.scene import PHASES
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -84,7 +84,7 @@ def test_what_is_expected_of_the_finder_exists(name: str) -> None:
     plant = PLANTS[name]
     assert plant.phase in PHASES
     assert plant.causes
-    assert set(plant.causes) <= set(causes())
+    assert set(plant.causes) <= set(CAUSES)
     arms = tomllib.loads((FOLDER / "planted/planted.toml").read_text("utf-8"))["arms"]
     text = tomllib.loads((FOLDER / "planted/planted_text.toml").read_text("utf-8"))["arms"]
     assert plant.arm in (text if plant.arm == "rnn" else arms)

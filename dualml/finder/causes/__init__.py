@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import dualml.finder.causes.aggregation as aggregation
-import dualml.finder.causes.data as data
-import dualml.finder.causes.forward as forward
-import dualml.finder.causes.gradient as gradient
-import dualml.finder.causes.loss as loss
-import dualml.finder.causes.update as update
+from dualml.finder.causes import aggregation, data, forward, gradient, loss, update
 from dualml.finder.causes.base import Guess, Suspect
 
 GUESSES: dict[str, Callable[[Suspect], Iterator[Guess]]] = {

@@ -3,138 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from dualml.finder.causes.base import (
+    HALVES,
     Arrays,
     Guess,
     Suspect,
+    flat,
     narrow,
+    quarters,
     rounded,
     scaled,
-    tensors,
 )
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
-    scene = suspect.scene
-    size = len(scene.referee.ranks)
-
-    def own(step: int, rank: int) -> Arrays:
-        return tensors(scene.referee.ranks[rank], step, "gradient")
-
-    def times(c: float) -> Guess:
-        cause = "sum-not-mean" if c > 1 else "averaged-twice"
-        return Guess(
-            cause, lambda s, r: {n: c * a for n, a in suspect.right(s, r).items()}, {"factor": c}
-        )
-
-    yield times(float(size))
-    yield times(1 / size)
-    yield from unsynchronised(suspect, size)
-    if all(own(s, q) for s, _ in suspect.looks for q in range(size)):
-        yield from by_rank(suspect, size)
-        yield from sent_narrow(suspect, size)
+    size = suspect.ranks
+    for factor in (float(size), 1 / size):
+        cause = "sum-not-mean" if factor > 1 else "averaged-twice"
+        yield Guess(cause, suspect.times(factor), {"factor": factor})
+    yield from unsynchronised(suspect)
+    if all(suspect.referee(s, q, "gradient") for s, _ in suspect.looks for q in range(size)):
+        yield from by_rank(suspect)
+        yield from sent_narrow(suspect)
         yield from of_parameters(suspect)
-    yield Guess("stale-gradient", lambda s, r: before(suspect, s, r), {})
+    yield Guess("stale-gradient", lambda s, r: suspect.gradient_before(s))
     yield from narrow(suspect)
-    yield from scaled(suspect, "scaled-gradient", {})
-    zeros = Guess(
-        "not-aggregated",
-        lambda s, r: {n: 0 * a for n, a in suspect.right(s, r).items()},
-        {"found": "zeros"},
-    )
-    yield zeros
+    yield scaled(suspect, "scaled-gradient")
+    yield Guess("not-aggregated", suspect.times(0), {"found": "zeros"})
 
 
-def share(suspect: Suspect, step: int, rank: int) -> float:
-    """What a rank's gradient was multiplied with."""
-    return len(suspect.scene.part(step, rank)) / len(suspect.scene.batch(step))
+def own_gradients(suspect: Suspect, step: int) -> list[Arrays]:
+    """The gradient of each rank before they are added up."""
+    return [suspect.referee(step, rank, "gradient") for rank in range(suspect.ranks)]
 
 
-def unsynchronised(suspect: Suspect, size: int) -> Iterator[Guess]:
+def unsynchronised(suspect: Suspect) -> Iterator[Guess]:
     """Ranks that go on with their own gradient, scaled for the sum or not."""
-    scene = suspect.scene
-    lone = sorted({rank for _, rank in suspect.looks})
+    for for_sum in (True, False):
 
-    def predict(step: int, rank: int, c: float = 1.0) -> Arrays:
-        mine = tensors(scene.referee.ranks[rank], step, "gradient")
-        whole = share(suspect, step, rank) if c else 1.0
-        return {n: a / whole for n, a in mine.items()}
+        def predict(step: int, rank: int, for_sum: bool = for_sum) -> Arrays:
+            whole = 1.0 if for_sum else suspect.share(step, rank)
+            return {n: a / whole for n, a in suspect.referee(step, rank, "gradient").items()}
 
-    told = {"ranks": lone}
-    yield Guess("unsynchronised-rank", lambda s, r: predict(s, r, 0.0), told)
-    yield Guess("unsynchronised-rank", lambda s, r: predict(s, r, 1.0), told)
+        yield Guess("unsynchronised-rank", predict, {"ranks": suspect.lone})
 
 
-def by_rank(suspect: Suspect, size: int) -> Iterator[Guess]:
+def by_rank(suspect: Suspect) -> Iterator[Guess]:
     """How much every rank's gradient counts: those that fit best."""
-    scene = suspect.scene
     fitted = {}
     for step, rank in suspect.looks:
-        seen = suspect.seen(step, rank)
-        parts = [tensors(scene.referee.ranks[q], step, "gradient") for q in range(size)]
-        names = list(seen)
+        seen, parts = suspect.seen(step, rank), own_gradients(suspect, step)
         if not all(np.isfinite(a).all() and parts[0][n].shape == a.shape for n, a in seen.items()):
             return
-        columns = np.stack([np.concatenate([p[n].ravel() for n in names]) for p in parts], 1)
-        target = np.concatenate([seen[n].astype(np.float64).ravel() for n in names])
-        found, *_ = np.linalg.lstsq(columns, target, rcond=None)
-        fitted[step, rank] = np.round(found * 4) / 4 + 0.0  # no -0
+        columns = [flat({name: part[name] for name in seen}) for part in parts]
+        fitted[step, rank] = quarters(columns, flat(seen))
 
     def predict(step: int, rank: int) -> Arrays:
-        parts = [tensors(scene.referee.ranks[q], step, "gradient") for q in range(size)]
-        weights = fitted.get((step, rank))
-        if weights is None:
+        if (step, rank) not in fitted:
             return {}
-        return {n: sum(w * p[n] for w, p in zip(weights, parts, strict=True)) for n in parts[0]}
+        parts = list(zip(fitted[step, rank], own_gradients(suspect, step), strict=True))
+        return {n: sum(w * part[n] for w, part in parts) for n in parts[0][1]}
 
     first = fitted[suspect.looks[0]]
     if len(set(first.tolist())) == 1:
         return
-    usual = float(np.median(first)) if size > 2 else 1.0
+    usual = float(np.median(first)) if suspect.ranks > 2 else 1.0
     odd = [q for q, w in enumerate(first) if w != usual]
-    told = {"ranks": odd, "weights": [float(first[q]) for q in odd]}
-    lost = all(first[q] < usual for q in odd)
-    yield Guess("lost-rank" if lost else "doubled-rank", predict, told, free=1)
+    cause = "lost-rank" if all(first[q] < usual for q in odd) else "doubled-rank"
+    detail = {"ranks": odd, "weights": [float(first[q]) for q in odd]}
+    yield Guess(cause, predict, detail, free=1)
 
 
-def sent_narrow(suspect: Suspect, size: int) -> Iterator[Guess]:
+def sent_narrow(suspect: Suspect) -> Iterator[Guess]:
     """Every rank's gradient in half precision, and so their sum, or not."""
-    for kind in ("float16", "bfloat16"):
+
+    def predict(step: int, rank: int, kind: str, again: bool) -> Arrays:
+        parts = own_gradients(suspect, step)
+        total = {n: np.asarray(sum(rounded(p[n], kind) for p in parts)) for n in parts[0]}
+        return {n: rounded(a, kind) if again else a for n, a in total.items()}
+
+    for kind in HALVES:
         for again in (True, False):
-
-            def predict(step: int, rank: int, kind: str = kind, again: bool = again) -> Arrays:
-                ranks = suspect.scene.referee.ranks
-                parts = [tensors(ranks[q], step, "gradient") for q in range(size)]
-                total = {n: sum(rounded(p[n], kind) for p in parts) for n in parts[0]}
-                return {n: rounded(np.asarray(a), kind) if again else a for n, a in total.items()}
-
-            yield Guess("half-precision", predict, {"type": kind})
+            yield Guess("half-precision", partial(predict, kind=kind, again=again), {"type": kind})
 
 
 def of_parameters(suspect: Suspect) -> Iterator[Guess]:
     """Some tensors that no rank sent."""
     step, rank = suspect.looks[0]
-    off = []
+    alone, whole, off = suspect.referee(step, rank, "gradient"), suspect.right(step, rank), []
     for name, seen in suspect.seen(step, rank).items():
-        mine = tensors(suspect.scene.referee.ranks[rank], step, "gradient")[name]
-        whole = suspect.right(step, rank)[name]
-        if seen.shape == mine.shape and np.abs(seen - mine).sum() < np.abs(seen - whole).sum():
+        same = seen.shape == alone[name].shape
+        if same and np.abs(seen - alone[name]).sum() < np.abs(seen - whole[name]).sum():
             off.append(name)
-    if off and len(off) < len(suspect.right(step, rank)):
+    if off and len(off) < len(whole):
 
         def predict(step: int, rank: int) -> Arrays:
-            mine = tensors(suspect.scene.referee.ranks[rank], step, "gradient")
-            return {name: mine[name] for name in off}
+            own = suspect.referee(step, rank, "gradient")
+            return {name: own[name] for name in off}
 
         yield Guess("not-aggregated", predict, {"parameters": off})
-
-
-def before(suspect: Suspect, step: int, rank: int) -> Arrays:
-    """What the ranks made of the update before."""
-    scene = suspect.scene
-    if step - 1 not in scene.states:
-        return {}
-    return scene.gradient(step - 1, scene.batch(step - 1))[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from numpy.typing import NDArray
 from dualml.finder.scene import Scene
 
 Arrays = Mapping[str, NDArray[Any]]
+#: (update, rank) → tensors of the phase as they would be.
+Predict = Callable[[int, int], Arrays]
 TINY = 1e-300
 #: (‖a − b‖ / ‖b‖)² from which on a tensor is another one.
 DISTURBED = 1e-8
+HALVES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,45 @@ class Suspect:
         return tensors(self.scene.sides[self.backend].ranks[rank], step, self.phase)
 
     def right(self, step: int, rank: int) -> dict[str, NDArray[Any]]:
-        start, arrays = f"{step}/{self.phase}/", self.scene.referee.ranks[rank]
-        return {key[len(start) :]: self.scene.right(self.backend, rank, key)
-                for key in arrays if key.startswith(start)}  # fmt: skip
+        return {name: self.scene.right(self.backend, rank, f"{step}/{self.phase}/{name}")
+                for name in self.referee(step, rank, self.phase)}  # fmt: skip
+
+    def referee(self, step: int, rank: int, phase: str) -> dict[str, NDArray[Any]]:
+        return tensors(self.scene.referee.ranks[rank], step, phase)
+
+    def pairs(self) -> Iterator[tuple[int, str, NDArray[Any], NDArray[Any]]]:
+        """Of everything to explain that has the right shape: update, name, seen, right."""
+        for step, rank in self.looks:
+            right = self.right(step, rank)
+            for name, seen in self.seen(step, rank).items():
+                if name in right and right[name].shape == seen.shape:
+                    yield step, name, seen, right[name]
+
+    def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Predict:
+        """Every tensor of the phase, changed."""
+        return lambda step, rank: {n: change(a) for n, a in self.right(step, rank).items()}
+
+    def times(self, factor: float) -> Predict:
+        return self.each(lambda a: factor * a)
+
+    @property
+    def ranks(self) -> int:
+        return len(self.scene.referee.ranks)
+
+    @property
+    def lone(self) -> list[int]:
+        """The ranks that are off."""
+        return sorted({rank for _, rank in self.looks})
+
+    def share(self, step: int, rank: int) -> float:
+        """What a rank's mean gradient is multiplied with before all are added up."""
+        return len(self.scene.part(step, rank)) / len(self.scene.batch(step))
+
+    def gradient_before(self, step: int) -> Mapping[str, NDArray[Any]]:
+        """What the update before was made with; empty where its start is not known."""
+        if step - 1 not in self.scene.states:
+            return {}
+        return self.scene.gradient(step - 1, self.scene.batch(step - 1))[1]
 
 
 @dataclass(frozen=True)
@@ -56,7 +96,7 @@ class Guess:
     """
 
     cause: str
-    predict: Callable[[int, int], Arrays]
+    predict: Predict
     detail: dict[str, Any] = field(default_factory=dict)
     free: int = 0
 
@@ -74,15 +114,12 @@ def unexplained(suspect: Suspect, guess: Guess) -> float:
     """
     left = total = 0.0
     for step, rank in suspect.looks:
-        seen, right = suspect.seen(step, rank), suspect.right(step, rank)
-        predicted = guess.predict(step, rank)
-        for name, found in seen.items():
+        right, predicted = suspect.right(step, rank), guess.predict(step, rank)
+        for name, seen in suspect.seen(step, rank).items():
             # What comes after a layer follows from it: its output is what there is to explain.
-            if name not in right or (suspect.phase == "forward" and name != suspect.tensor):
-                continue
-            told = predicted.get(name, right[name])
-            off, rest = squares(found, right[name]), squares(found, told)
-            total, left = total + off, left + rest
+            if name in right and (suspect.phase != "forward" or name == suspect.tensor):
+                total += squares(seen, right[name])
+                left += squares(seen, predicted.get(name, right[name]))
     return float(np.sqrt(left / total)) if total > 0 else 1.0
 
 
@@ -90,9 +127,9 @@ def disturbs(suspect: Suspect, guess: Guess) -> bool:
     """Whether the guess changes much at updates where nothing is wrong. A fault may come and go;
     but of two guesses that explain alike, the one that leaves these alone is the better one."""
     return any(
-        squares(told, suspect.right(step, rank)[name]) > DISTURBED
+        squares(predicted, suspect.right(step, rank)[name]) > DISTURBED
         for step, rank in suspect.clean
-        for name, told in guess.predict(step, rank).items()
+        for name, predicted in guess.predict(step, rank).items()
         if name in suspect.right(step, rank)
     )
 
@@ -105,8 +142,7 @@ def squares(a: NDArray[Any], b: NDArray[Any]) -> float:
     with np.errstate(invalid="ignore", over="ignore"):
         off, size = float(np.square(a - b).sum()), float(np.square(b).sum())
     if not np.isfinite(off):
-        both = np.isfinite(a) != np.isfinite(b)
-        return 1e6 if both.any() else 0.0
+        return 1e6 if (np.isfinite(a) != np.isfinite(b)).any() else 0.0
     return min(off / max(size, TINY), 1e6) if off else 0.0
 
 
@@ -115,6 +151,27 @@ def fit(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> float:
     up = sum(float(np.vdot(b.astype(np.float64), a.astype(np.float64))) for a, b in pairs)
     down = sum(float(np.square(b.astype(np.float64)).sum()) for _, b in pairs)
     return up / down if down else 0.0
+
+
+def quarters(columns: Sequence[NDArray[Any]], target: NDArray[Any]) -> NDArray[Any]:
+    """The weights of columns that add up best to a target, as numbers that people would write."""
+    weights = np.linalg.lstsq(np.stack(columns, 1), target, rcond=None)[0]
+    rounded: NDArray[Any] = np.round(weights * 4) / 4 + 0.0  # no -0
+    return rounded
+
+
+def flat(named: Arrays) -> NDArray[np.float64]:
+    return np.concatenate([a.astype(np.float64).ravel() for a in named.values()])
+
+
+def norm_of(named: Arrays) -> float:
+    return float(np.sqrt(sum(np.square(a.astype(np.float64)).sum() for a in named.values())))
+
+
+def clipped(named: Mapping[str, NDArray[Any]], norm: float) -> dict[str, NDArray[Any]]:
+    """All of it so much smaller that its norm is ``norm`` at most."""
+    size = norm_of(named)
+    return {n: a * min(1.0, norm / size) if size else a for n, a in named.items()}
 
 
 def rounded(a: NDArray[Any], kind: str) -> NDArray[Any]:
@@ -127,29 +184,13 @@ def rounded(a: NDArray[Any], kind: str) -> NDArray[Any]:
     return ((bits + even.astype(np.uint32)) & np.uint32(0xFFFF0000)).view(np.float32).astype(float)
 
 
-def narrow(suspect: Suspect, names: Sequence[str] | None = None) -> Iterator[Guess]:
+def narrow(suspect: Suspect) -> Iterator[Guess]:
     """The phase's tensors passed through half precision."""
-    for kind in ("float16", "bfloat16"):
-
-        def predict(step: int, rank: int, kind: str = kind) -> Arrays:
-            right = suspect.right(step, rank)
-            return {n: rounded(a, kind) for n, a in right.items() if names is None or n in names}
-
-        yield Guess("half-precision", predict, {"type": kind})
+    for kind in HALVES:
+        yield Guess("half-precision", suspect.each(partial(rounded, kind=kind)), {"type": kind})
 
 
-def scaled(suspect: Suspect, cause: str, known: Mapping[str, float]) -> Iterator[Guess]:
-    """All tensors times one number: a named one, or a fitted one."""
-    pairs = [(found, suspect.right(step, rank)[name])
-             for step, rank in suspect.looks
-             for name, found in suspect.seen(step, rank).items()
-             if name in suspect.right(step, rank)
-             and suspect.right(step, rank)[name].shape == found.shape]  # fmt: skip
-    factor = fit(pairs)
-
-    def times(c: float) -> Callable[[int, int], Arrays]:
-        return lambda step, rank: {n: c * a for n, a in suspect.right(step, rank).items()}
-
-    for name, c in known.items():
-        yield Guess(name, times(c), {"factor": c})
-    yield Guess(cause, times(factor), {"factor": factor}, free=1)
+def scaled(suspect: Suspect, cause: str) -> Guess:
+    """All tensors times a fitted number."""
+    factor = fit([(seen, right) for _, _, seen, right in suspect.pairs()])
+    return Guess(cause, suspect.times(factor), {"factor": factor}, free=1)

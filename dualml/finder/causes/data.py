@@ -8,125 +8,126 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.finder.causes.base import Arrays, Guess, Suspect, fit, rounded
+from dualml.finder.causes.base import HALVES, Arrays, Guess, Suspect, fit, rounded
 
-Pair = tuple[NDArray[Any], NDArray[Any]]
+Array = NDArray[Any]
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
-    scene = suspect.scene
-
-    def guess(
-        cause: str,
-        change: Callable[[Pair], Pair],
-        detail: dict[str, Any] | None = None,
-        free: int = 0,
-    ) -> Guess:
-        def predict(step: int, rank: int) -> Arrays:
-            right = suspect.right(step, rank)
-            x, y = change((right["x"], right["y"]))
-            return {"x": x, "y": y}
-
-        return Guess(cause, predict, detail or {}, free)
-
-    classes = int(scene.y.max()) + 1
+    classes = int(suspect.scene.recipe.y.max()) + 1
     for by in (1, -1):
-        yield guess("shifted-labels", lambda p, by=by: (p[0], (p[1] + by) % classes), {"by": by})
-        yield guess("rolled-labels", lambda p, by=by: (p[0], np.roll(p[1], by, axis=0)), {"by": by})
-    yield guess("reversed-batch", lambda p: (p[0][::-1], p[1][::-1]))
-    yield guess("reversed-labels", lambda p: (p[0], p[1][::-1]))
-    yield from images(suspect, guess)
-    yield from samples(suspect)
+        shifted = given(suspect, lambda x, y, by=by: (x, (y + by) % classes))
+        yield Guess("shifted-labels", shifted, {"by": by})
+        rolled = given(suspect, lambda x, y, by=by: (x, np.roll(y, by, axis=0)))
+        yield Guess("rolled-labels", rolled, {"by": by})
+    yield Guess("reversed-batch", given(suspect, lambda x, y: (x[::-1], y[::-1])))
+    yield Guess("reversed-labels", given(suspect, lambda x, y: (x, y[::-1])))
+    for cause, change, detail in images(suspect):
+        changed = given(suspect, lambda x, y, change=change: (change(x), y))
+        yield Guess(cause, changed, detail, free=2 if cause == "other-normalisation" else 0)
+    for cause, choose, detail in samples(suspect):
+        yield Guess(cause, chosen(suspect, choose), detail)
 
 
-def images(suspect: Suspect, guess: Any) -> Iterator[Guess]:
+def given(suspect: Suspect, change: Any) -> Callable[[int, int], Arrays]:
+    """The right samples and labels, changed: ``change(x, y)`` → x and y."""
+
+    def predict(step: int, rank: int) -> Arrays:
+        right = suspect.right(step, rank)
+        return dict(zip(("x", "y"), change(right["x"], right["y"]), strict=True))
+
+    return predict
+
+
+def images(suspect: Suspect) -> Iterator[tuple[str, Callable[[Array], Array], dict[str, Any]]]:
     """The right samples with other numbers in them."""
-    step, rank = suspect.looks[0]
-    seen, right = suspect.seen(step, rank)["x"], suspect.right(step, rank)["x"]
+    look = suspect.looks[0]
+    seen, right = suspect.seen(*look)["x"], suspect.right(*look)["x"]
     if right.dtype.kind != "f":
-        yield guess("shifted-tokens", lambda p: (p[0] + 1, p[1]))
+        yield "shifted-tokens", lambda x: x + 1, {}
         return
     data = suspect.scene.plan.data
     mean, std = float(data.get("mean", 0.0)), float(data.get("std", 1.0)) or 1.0
-    yield guess("not-normalised", lambda p: (p[0] * std + mean, p[1]), {"mean": mean, "std": std})
-    yield guess("not-normalised", lambda p: ((p[0] * std + mean) * 255, p[1]), {"range": 255})
-    yield guess("not-normalised", lambda p: (p[0] * std, p[1]), {"mean": "left out"})
-    yield guess("normalised-twice", lambda p: ((p[0] - mean) / std, p[1]))
-    yield guess("image-layout", lambda p: (p[0].swapaxes(-1, -2), p[1]), {"axes": "H and W"})
-    yield guess("mirrored-images", lambda p: (p[0][..., ::-1], p[1]))
-    for kind in ("float16", "bfloat16"):
-        yield guess("half-precision", lambda p, k=kind: (rounded(p[0], k), p[1]), {"type": kind})
+    yield "not-normalised", lambda x: x * std + mean, {"mean": mean, "std": std}
+    yield "not-normalised", lambda x: (x * std + mean) * 255, {"range": 255}
+    yield "not-normalised", lambda x: x * std, {"mean": "left out"}
+    yield "normalised-twice", lambda x: (x - mean) / std, {}
+    yield "image-layout", lambda x: x.swapaxes(-1, -2), {"axes": "H and W"}
+    yield "mirrored-images", lambda x: x[..., ::-1], {}
+    for kind in HALVES:
+        yield "half-precision", lambda x, kind=kind: rounded(x, kind), {"type": kind}
     if seen.shape == right.shape:
         a = fit([(seen - seen.mean(), right - right.mean())])
         b = float(seen.mean() - a * right.mean())
-        told = {"scale": a, "offset": b}
-        yield guess("other-normalisation", lambda p: (a * p[0] + b, p[1]), told, free=2)
+        yield "other-normalisation", lambda x: a * x + b, {"scale": a, "offset": b}
 
 
-def samples(suspect: Suspect) -> Iterator[Guess]:
+#: (update, rank) → numbers of samples; None: there are none.
+Choose = Callable[[int, int], Array | None]
+
+
+def chosen(suspect: Suspect, choose: Choose) -> Callable[[int, int], Arrays]:
+    recipe = suspect.scene.recipe
+
+    def predict(step: int, rank: int) -> Arrays:
+        index = choose(step, rank)
+        if index is None or not len(index):
+            return {}
+        return {"x": recipe.x[index], "y": recipe.y[index]}
+
+    return predict
+
+
+def samples(suspect: Suspect) -> Iterator[tuple[str, Choose, dict[str, Any]]]:
     """Other samples than those of the plan."""
-    scene = suspect.scene
-
-    def chosen(
-        cause: str, choose: Callable[[int, int], NDArray[Any] | None], **detail: Any
-    ) -> Guess:
-        def predict(step: int, rank: int) -> Arrays:
-            index = choose(step, rank)
-            if index is None or not len(index):
-                return {}
-            return {"x": scene.x[index], "y": scene.y[index]}
-
-        return Guess(cause, predict, detail)
-
-    def part(step: int, rank: int) -> NDArray[Any]:
-        return scene.part(step, rank)
+    scene, part = suspect.scene, suspect.scene.part
+    total, updates = len(scene.recipe.y), scene.recipe.updates
 
     def length(step: int, rank: int) -> int:
         return len(suspect.seen(step, rank)["y"])
 
+    def last_repeated(step: int, rank: int) -> Array:
+        index = part(step, rank)
+        return np.pad(index, (0, max(0, length(step, rank) - len(index))), "edge")
+
     for by in (1, -1):
-        yield chosen("shifted-samples", lambda s, r, by=by: (part(s, r) + by) % len(scene.y), by=by)
-        yield chosen(
+        yield "shifted-samples", lambda s, r, by=by: (part(s, r) + by) % total, {"by": by}
+        yield (
             "other-update",
-            lambda s, r, by=by: part(s + by, r) if 1 <= s + by <= scene.updates else None,
-            by=by,
+            lambda s, r, by=by: part(s + by, r) if 1 <= s + by <= updates else None,
+            {"by": by},
         )
-    yield chosen("unshuffled", lambda s, r: unshuffled(suspect, s, r))
-    yield chosen("dropped-samples", lambda s, r: part(s, r)[: length(s, r)])
-    yield chosen("dropped-samples", lambda s, r: part(s, r)[-length(s, r) :])
-    yield chosen("padded-duplicates", lambda s, r: np.resize(part(s, r), length(s, r)))
-    yield chosen(
-        "padded-duplicates",
-        lambda s, r: np.concatenate([part(s, r), np.full(max(0, length(s, r) - len(part(s, r))),
-                                                         part(s, r)[-1])]),
-    )  # fmt: skip
+    yield "unshuffled", lambda s, r: unshuffled(suspect, s, r), {}
+    yield "dropped-samples", lambda s, r: part(s, r)[: length(s, r)], {}
+    yield "dropped-samples", lambda s, r: part(s, r)[-length(s, r) :], {}
+    yield "padded-duplicates", lambda s, r: np.resize(part(s, r), length(s, r)), {}
+    yield "padded-duplicates", last_repeated, {}
     size = len(scene.parts(suspect.looks[0][0]))
-    for other in range(size if size > 1 else 0):
-        yield chosen("not-partitioned", lambda s, r, q=other: part(s, q), rank=other)
     if size > 1:
-        yield chosen("not-partitioned", lambda s, r: scene.batch(s), rank="all")
-        yield chosen("other-rank", lambda s, r: part(s, (r + 1) % size), by=1)
-        yield chosen("other-rank", lambda s, r: part(s, (r - 1) % size), by=-1)
-    yield chosen("shuffled-batch", lambda s, r: matched(suspect, s, r))
+        for other in range(size):
+            yield "not-partitioned", lambda s, r, other=other: part(s, other), {"rank": other}
+        yield "not-partitioned", lambda s, r: scene.batch(s), {"rank": "all"}
+        for by in (1, -1):
+            yield "other-rank", lambda s, r, by=by: part(s, (r + by) % size), {"by": by}
+    yield "shuffled-batch", lambda s, r: matched(suspect, s, r), {}
 
 
-def unshuffled(suspect: Suspect, step: int, rank: int) -> NDArray[Any]:
+def unshuffled(suspect: Suspect, step: int, rank: int) -> Array:
     """The samples of this update had nobody shuffled them."""
     scene = suspect.scene
-    pool = np.sort(scene.plan.pool(scene.arm, scene.seed))
-    before = sum(len(p) for p in scene.parts(step)[:rank])
-    first = scene.plan.feed(scene.arm, scene.seed).samples(step - 1) + before
-    at = (first + np.arange(len(scene.part(step, rank)))) % len(pool)
-    found: NDArray[Any] = pool[at].astype(np.int64)
-    return found
+    pool = np.sort(scene.plan.pool(scene.arm, scene.recipe.seed))
+    before = sum(map(len, scene.parts(step)[:rank]))
+    first = scene.plan.feed(scene.arm, scene.recipe.seed).samples(step - 1) + before
+    index: Array = pool[(first + np.arange(len(scene.part(step, rank)))) % len(pool)]
+    return index.astype(np.int64)
 
 
-def matched(suspect: Suspect, step: int, rank: int) -> NDArray[Any] | None:
+def matched(suspect: Suspect, step: int, rank: int) -> Array | None:
     """The samples of this part in the order in which they were found, where they are the same."""
-    scene, seen = suspect.scene, suspect.seen(step, rank)["x"]
-    index = scene.part(step, rank)
+    x, seen = suspect.scene.recipe.x, suspect.seen(step, rank)["x"]
+    index = suspect.scene.part(step, rank)
     if len(seen) != len(index):
         return None
-    rows = {np.ascontiguousarray(scene.x[i]).tobytes(): i for i in index}
-    found = [rows.get(np.ascontiguousarray(a.astype(scene.x.dtype)).tobytes()) for a in seen]
-    return None if None in found else np.array(found, np.int64)
+    rows = {np.ascontiguousarray(x[i]).tobytes(): i for i in index}
+    order = [rows.get(np.ascontiguousarray(a.astype(x.dtype)).tobytes()) for a in seen]
+    return None if None in order else np.array(order, np.int64)

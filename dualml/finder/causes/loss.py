@@ -8,33 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.finder.causes.base import Arrays, Guess, Suspect, rounded, scaled
+from dualml.finder.causes.base import HALVES, Arrays, Guess, Predict, Suspect, rounded, scaled
 from dualml.reference.losses import LOSSES
 from dualml.reference.types import Array, rows
 
 Labels = NDArray[Any]
 #: An altered loss: (logits, labels) → value; its gradient is not needed here.
 Value = Callable[[Array, Labels], float]
+Change = tuple[str, Value, dict[str, Any]]
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
-    scene = suspect.scene
-    kind = scene.plan.experiment.loss
-    changes = [*(CROSS_ENTROPY if kind == "cross_entropy" else MSE), *common(suspect, kind)]
-    for cause, value, detail in changes:
+    kind = suspect.scene.plan.experiment.loss
+    right: Value = lambda out, y: LOSSES[kind](out, y)[0]  # noqa: E731
+    own = CROSS_ENTROPY if kind == "cross_entropy" else MSE
+    for cause, value, detail in (*own, *common(right)):
         yield Guess(cause, computed(suspect, value), detail)
-    if scene.spec.dropouts:
-        yield Guess("eval-mode", computed(suspect, LOSSES_OF[kind], masked=False))
-    yield from weight_penalty(suspect)
-    yield from scaled(suspect, "scaled-loss", {})
+    if suspect.scene.recipe.spec.dropouts:
+        yield Guess("eval-mode", computed(suspect, right, masked=False))
+    yield weight_penalty(suspect)
+    yield scaled(suspect, "scaled-loss")
 
 
-LOSSES_OF: dict[str, Value] = {
-    name: (lambda out, y, loss=loss: loss(out, y)[0]) for name, loss in LOSSES.items()
-}
-
-
-def computed(suspect: Suspect, value: Value, masked: bool = True) -> Callable[[int, int], Arrays]:
+def computed(suspect: Suspect, value: Value, masked: bool = True) -> Predict:
     """All that is kept of the loss, had it been this one.
 
     Args:
@@ -47,142 +43,109 @@ def computed(suspect: Suspect, value: Value, masked: bool = True) -> Callable[[i
             return 0.0
         with np.errstate(all="ignore"):
             out = scene.logits(step, index)[0] if masked else scene.places(step, index)[-1].output
-            return value(out, scene.y[index])
+            return value(out, scene.recipe.y[index])
 
     def predict(step: int, rank: int) -> Arrays:
         parts = [part for part in scene.parts(step) if len(part)]
-        whole = sum(len(part) for part in parts)
-        found = {"batch": sum(of(step, part) * len(part) / whole for part in parts)}
+        whole = sum(map(len, parts))
+        values = {"batch": sum(of(step, part) * len(part) / whole for part in parts)}
         if len(scene.parts(step)) > 1:
-            found["rank"] = of(step, scene.part(step, rank))
-        return {name: np.array([told]) for name, told in found.items()}
+            values["rank"] = of(step, scene.part(step, rank))
+        return {name: np.array([number]) for name, number in values.items()}
 
     return predict
 
 
-def common(suspect: Suspect, kind: str) -> list[tuple[str, Value, dict[str, Any]]]:
+def common(right: Value) -> Iterator[Change]:
     """Whatever the loss is."""
-    right: Any = LOSSES[kind]
 
-    def with_labels(change: Callable[[Labels, int], Labels]) -> Value:
-        return lambda out, y: right(out, change(y, out.shape[-1]))[0]
+    def labels_by(by: int) -> Value:
+        return lambda out, y: right(out, (y + by) % out.shape[-1])
 
-    found: list[tuple[str, Value, dict[str, Any]]] = []
+    def kept(keep: slice) -> Value:
+        return lambda out, y: right(out[keep], y[keep]) if len(y) > 1 else 0.0
+
+    def ignoring(number: int) -> Value:
+        def value(out: Array, y: Labels) -> float:
+            keep = y.ravel() != number
+            return right(rows(out)[keep], y.ravel()[keep]) if keep.any() else 0.0
+
+        return value
+
     for by in (1, -1):
-        found += [
-            ("shifted-labels", with_labels(lambda y, k, by=by: (y + by) % k), {"by": by}),
-            ("rolled-labels", with_labels(lambda y, k, by=by: np.roll(y, by, axis=0)), {"by": by}),
-        ]
-    found += [
-        ("sum-not-mean", lambda out, y: right(out, y)[0] * y.size, {"factor": "samples"}),
-        ("sum-not-mean", lambda out, y: right(out, y)[0] * out.shape[-1], {"factor": "classes"}),
-        ("mean-over-classes", lambda out, y: right(out, y)[0] / out.shape[-1], {}),
-        (
-            "dropped-samples",
-            lambda out, y: right(out[:-1], y[:-1])[0] if len(y) > 1 else 0.0,
-            {"dropped": "last"},
-        ),
-        (
-            "dropped-samples",
-            lambda out, y: right(out[1:], y[1:])[0] if len(y) > 1 else 0.0,
-            {"dropped": "first"},
-        ),
-        (
-            "padded-duplicates",
-            lambda out, y: right(np.concatenate([out, out[-1:]]), np.concatenate([y, y[-1:]]))[0],
-            {},
-        ),
-    ]
-    for half in ("float16", "bfloat16"):
-        found.append(
-            ("half-precision", lambda out, y, h=half: right(rounded(out, h), y)[0], {"type": half})
-        )
+        yield "shifted-labels", labels_by(by), {"by": by}
+        yield "rolled-labels", lambda out, y, by=by: right(out, np.roll(y, by, axis=0)), {"by": by}
+    yield "sum-not-mean", lambda out, y: right(out, y) * y.size, {"factor": "samples"}
+    yield "sum-not-mean", lambda out, y: right(out, y) * out.shape[-1], {"factor": "classes"}
+    yield "mean-over-classes", lambda out, y: right(out, y) / out.shape[-1], {}
+    yield "dropped-samples", kept(slice(None, -1)), {"dropped": "last"}
+    yield "dropped-samples", kept(slice(1, None)), {"dropped": "first"}
+    yield "padded-duplicates", lambda out, y: right(np.r_[out, out[-1:]], np.r_[y, y[-1:]]), {}
+    for kind in HALVES:
+        yield "half-precision", lambda out, y, k=kind: right(rounded(out, k), y), {"type": kind}
     for number in range(10):
-        found.append(
-            (
-                "ignored-class",
-                lambda out, y, c=number: ignoring(right, out, y, c),
-                {"class": number},
-            )
-        )
-    return found
-
-
-def ignoring(loss: Any, out: Array, y: Labels, number: int) -> float:
-    keep = y.ravel() != number
-    return float(loss(rows(out)[keep], y.ravel()[keep])[0]) if keep.any() else 0.0
+        yield "ignored-class", ignoring(number), {"class": number}
 
 
 def log_softmax(out: Array) -> Array:
     z = out - out.max(-1, keepdims=True)
-    found: Array = z - np.log(np.exp(z).sum(-1, keepdims=True))
-    return found
+    log: Array = z - np.log(np.exp(z).sum(-1, keepdims=True))
+    return log
 
 
-def picked(log: Array, y: Labels) -> Array:
-    found: Array = rows(log)[np.arange(y.size), y.ravel()]
-    return found
+def likelihood(log: Array, y: Labels) -> float:
+    """Minus the mean of what the labels pick out."""
+    return float(-rows(log)[np.arange(y.size), y.ravel()].mean())
 
 
 def smoothed(share: float) -> Value:
     def value(out: Array, y: Labels) -> float:
         log = log_softmax(out)
-        return float(-((1 - share) * picked(log, y) + share * rows(log).mean(-1)).mean())
+        return (1 - share) * likelihood(log, y) - share * float(log.mean())
 
     return value
 
 
 def to_base(base: int) -> Value:
-    return lambda out, y: float(-picked(log_softmax(out), y).mean() / np.log(base))
+    return lambda out, y: likelihood(log_softmax(out), y) / float(np.log(base))
 
 
-def twice(out: Array, y: Labels) -> float:
-    """A softmax before a loss that has one."""
-    return float(-picked(log_softmax(np.exp(log_softmax(out))), y).mean())
-
-
-CROSS_ENTROPY: list[tuple[str, Value, dict[str, Any]]] = [
-    ("softmax-twice", twice, {}),
-    *(("label-smoothing", smoothed(part), {"smoothing": part}) for part in (0.1, 0.05, 0.2, 0.01)),
-    *(("other-logarithm", to_base(base), {"base": base}) for base in (2, 10)),
-    ("other-loss", lambda out, y: float(LOSSES["mse"](out, y)[0]), {"is": "mse"}),
-    ("no-softmax", lambda out, y: float(-picked(out, y).mean()), {}),
-    ("binary-cross-entropy", lambda out, y: binary(out, y), {}),
-]  # fmt: skip
+def one_hot(out: Array, y: Labels) -> Array:
+    hot: Array = np.eye(out.shape[-1])[y.ravel()]
+    return hot
 
 
 def binary(out: Array, y: Labels) -> float:
     """Every class by itself."""
-    target = np.zeros_like(rows(out))
-    target[np.arange(y.size), y.ravel()] = 1
-    z = rows(out)
-    return float((np.logaddexp(0, z) - target * z).mean())
+    return float((np.logaddexp(0, rows(out)) - one_hot(out, y) * rows(out)).mean())
 
 
-def squared(out: Array, y: Labels) -> Array:
-    error = rows(out).copy()
-    error[np.arange(y.size), y.ravel()] -= 1
-    return error
+def error(out: Array, y: Labels) -> Array:
+    return rows(out) - one_hot(out, y)
 
 
-MSE: list[tuple[str, Value, dict[str, Any]]] = [
-    ("halved-loss", lambda out, y: float((squared(out, y) ** 2).mean() / 2), {"factor": 0.5}),
-    (
-        "other-loss",
-        lambda out, y: float(LOSSES["cross_entropy"](out, y)[0]),
-        {"is": "cross_entropy"},
-    ),
-    ("other-loss", lambda out, y: float(np.abs(squared(out, y)).mean()), {"is": "l1"}),
-    ("other-loss", lambda out, y: float(np.sqrt((squared(out, y) ** 2).mean())), {"is": "root"}),
+CROSS_ENTROPY: list[Change] = [
+    # A softmax before a loss that has one.
+    ("softmax-twice", lambda out, y: likelihood(log_softmax(np.exp(log_softmax(out))), y), {}),
+    *(("label-smoothing", smoothed(part), {"smoothing": part}) for part in (0.1, 0.05, 0.2, 0.01)),
+    *(("other-logarithm", to_base(base), {"base": base}) for base in (2, 10)),
+    ("other-loss", lambda out, y: LOSSES["mse"](out, y)[0], {"is": "mse"}),
+    ("no-softmax", likelihood, {}),
+    ("binary-cross-entropy", binary, {}),
+]
+MSE: list[Change] = [
+    ("halved-loss", lambda out, y: float((error(out, y) ** 2).mean() / 2), {"factor": 0.5}),
+    ("other-loss", lambda out, y: LOSSES["cross_entropy"](out, y)[0], {"is": "cross_entropy"}),
+    ("other-loss", lambda out, y: float(np.abs(error(out, y)).mean()), {"is": "l1"}),
+    ("other-loss", lambda out, y: float(np.sqrt((error(out, y) ** 2).mean())), {"is": "root"}),
 ]
 
 
-def weight_penalty(suspect: Suspect) -> Iterator[Guess]:
+def weight_penalty(suspect: Suspect) -> Guess:
     """λ/2 ‖θ‖² added, with a λ that fits."""
-    scene = suspect.scene
 
     def norm(step: int) -> float:
-        return sum(float(np.square(w).sum()) for w in scene.weights(step).values()) / 2
+        return sum(float(np.square(w).sum()) for w in suspect.scene.weights(step).values()) / 2
 
     up = down = 0.0
     for step, rank in suspect.looks:
@@ -192,6 +155,6 @@ def weight_penalty(suspect: Suspect) -> Iterator[Guess]:
     decay = up / down if down else 0.0
 
     def predict(step: int, rank: int) -> Arrays:
-        return {n: a + decay * norm(step) for n, a in suspect.right(step, rank).items()}
+        return suspect.each(lambda a: a + decay * norm(step))(step, rank)
 
-    yield Guess("penalty-in-loss", predict, {"decay": decay}, free=1)
+    return Guess("penalty-in-loss", predict, {"decay": decay}, free=1)

@@ -1,30 +1,68 @@
-"""Fields of a rule that people set otherwise: the variants of each rule, cause by cause."""
+"""A rule with one thing changed: its fields, where its state begins, its formula."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
-from dualml.optim import Adagrad, Adam, RMSprop, Rule
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.optim import Adagrad, Adam, AdamW, RMSprop, Rule
+from dualml.optim.base import Params, State
 
 EPSILONS = (0.0, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 DECAYS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2, 1e-1)
 
 
+class Start(NamedTuple):
+    """What an update starts from: weights, gradients, state, its number, its step size."""
+
+    p: Params
+    g: Params
+    s: State
+    t: int
+    lr: float
+
+
+#: Weights and state after it.
+Result = tuple[Params, State]
+Update = Callable[[Start], Result]
+Change = tuple[str, Update, dict[str, Any]]
+
+
+def by(rule: Rule) -> Update:
+    return lambda start: rule.update(*start)
+
+
+def altered(rule: Rule) -> Iterator[Change]:
+    """Everything below: cause, the altered update, and what is altered."""
+    for cause, fields in variants(rule):
+        try:
+            changed = replace(rule, **fields)
+        except UserError:
+            continue
+        detail = {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
+        yield cause, by(changed), detail
+    yield from coupling(rule)
+    yield from starts(rule)
+    yield from forms(rule)
+
+
 def variants(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cause, and the fields that are other ones."""
+    fields = asdict(rule)
     if isinstance(rule, Adam):
         yield from of_adam(rule)
-    if hasattr(rule, "eps"):
-        for eps in EPSILONS:
-            if eps != rule.eps:
-                yield "other-epsilon", {"eps": eps}
-    if hasattr(rule, "weight_decay"):
-        for decay in DECAYS:
-            if decay != rule.weight_decay:
-                yield ("missing-decay" if decay == 0 else "other-decay"), {"weight_decay": decay}
-    if hasattr(rule, "momentum"):
-        yield from of_momentum(rule)
+    for eps in EPSILONS if "eps" in fields else ():
+        if eps != fields["eps"]:
+            yield "other-epsilon", {"eps": eps}
+    for decay in DECAYS if "weight_decay" in fields else ():
+        if decay != fields["weight_decay"]:
+            yield ("missing-decay" if decay == 0 else "other-decay"), {"weight_decay": decay}
+    if "momentum" in fields:
+        yield from of_momentum(fields)
     if isinstance(rule, RMSprop):
         for alpha in (0.9, 0.99, 0.95):
             yield "other-alpha", {"alpha": alpha}
@@ -37,39 +75,113 @@ def variants(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def of_adam(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
-    other = "hat" if rule.eps_form == "outside" else "outside"
-    yield "adam-epsilon", {"eps_form": other}
+    yield "adam-epsilon", {"eps_form": "hat" if rule.eps_form == "outside" else "outside"}
     yield "bias-correction", {"bias_correction": not rule.bias_correction}
     b1, b2 = rule.betas
-    for betas in (
-        (b2, b1),
-        (b1, 0.99),
-        (b1, 0.9),
-        (b1, 0.95),
-        (0.0, b2),
-        (0.5, b2),
-        (0.95, b2),
-        (0.99, b2),
-    ):
+    others = [(b2, b1), *((b1, b) for b in (0.99, 0.9, 0.95))]
+    for betas in (*others, *((b, b2) for b in (0.0, 0.5, 0.95, 0.99))):
         if betas != rule.betas:
             yield "other-betas", {"betas": betas}
 
 
-def of_momentum(rule: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    if getattr(rule, "nesterov", False) or rule.momentum:
-        if hasattr(rule, "nesterov"):
-            if rule.nesterov:
-                yield "nesterov", {"nesterov": False}
-            elif not getattr(rule, "dampening", 0.0):
-                yield "nesterov", {"nesterov": True}
-        yield (
-            "missing-momentum",
-            {"momentum": 0.0, **({"nesterov": False} if hasattr(rule, "nesterov") else {})},
-        )
+def of_momentum(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    momentum, nesterov = fields["momentum"], fields.get("nesterov")
+    if momentum:
+        if nesterov or (nesterov is False and not fields["dampening"]):
+            yield "nesterov", {"nesterov": not nesterov}
+        plain = {} if nesterov is None else {"nesterov": False}
+        yield "missing-momentum", {"momentum": 0.0, **plain}
     for value in (0.5, 0.9, 0.95, 0.99):
-        if value != rule.momentum:
+        if value != momentum:
             yield "other-momentum", {"momentum": value}
-    if hasattr(rule, "dampening") and not getattr(rule, "nesterov", False):
-        for value in (0.0, 0.1, 0.9, rule.momentum):
-            if value != rule.dampening:
+    if "dampening" in fields and not nesterov:
+        for value in (0.0, 0.1, 0.9, momentum):
+            if value != fields["dampening"]:
                 yield "dampening", {"dampening": value}
+
+
+def undecayed(rule: Rule) -> Update | None:
+    """The rule without its weight decay; None where it has none."""
+    if not asdict(rule).get("weight_decay"):
+        return None
+    fields: dict[str, Any] = {"weight_decay": 0.0}
+    return by(replace(rule, **fields))
+
+
+def coupling(rule: Rule) -> Iterator[Change]:
+    """Weight decay in the gradient or beside it."""
+    plain = undecayed(rule)
+    if plain is None:
+        return
+    decay = asdict(rule)["weight_decay"]
+    if isinstance(rule, Adam):
+        kind = Adam if isinstance(rule, AdamW) else AdamW
+        yield "decay-coupling", by(kind(**asdict(rule))), {"as": kind.__name__}
+
+    def smaller(start: Start, share: float) -> Result:
+        return plain(start._replace(p={n: w * (1 - share) for n, w in start.p.items()}))
+
+    yield "decay-coupling", lambda start: smaller(start, start.lr * decay), {"as": "decoupled"}
+    yield "decay-without-rate", lambda start: smaller(start, decay), {"decay": decay}
+
+
+def starts(rule: Rule) -> Iterator[Change]:
+    """State that begins elsewhere than the rule's."""
+    for slot in rule.slots:
+        for value in (0.1, 1.0, 0.0):
+
+            def update(start: Start, slot: str = slot, value: float = value) -> Result:
+                full = {slot: {n: np.full_like(a, value) for n, a in start.p.items()}}
+                return rule.update(*start._replace(s=start.s | full if start.t == 1 else start.s))
+
+            yield "state-start", update, {"slot": slot, "value": value}
+
+
+def forms(rule: Rule) -> Iterator[Change]:
+    """The same letters in another formula."""
+    fields, slots = asdict(rule), rule.slots
+    eps, mu = fields.get("eps", 0.0), fields.get("momentum", 0.0)
+    if isinstance(rule, Adam):
+
+        def inside(start: Start) -> Result:
+            _, state = rule.update(*start)
+            (b1, b2), weights = rule.betas, {}
+            for n, w in start.p.items():
+                m = state["exp_avg"][n] / (1 - b1**start.t)
+                v = state["exp_avg_sq"][n] / (1 - b2**start.t)
+                base = w * (1 - start.lr * rule.weight_decay) if rule.decoupled else w
+                weights[n] = base - start.lr * m / np.sqrt(v + eps)
+            return weights, state
+
+        yield "eps-inside-root", inside, {"eps": eps}
+    elif "square_avg" in slots or "sum" in slots:
+        slot = "square_avg" if "square_avg" in slots else "sum"
+
+        def root(start: Start) -> Result:
+            _, state = rule.update(*start)
+            return {
+                n: w - start.lr * start.g[n] / np.sqrt(state[slot][n] + eps)
+                for n, w in start.p.items()
+            }, state
+
+        yield "eps-inside-root", root, {"eps": eps}
+    if "momentum_buffer" in slots and not eps:
+
+        def average(start: Start) -> Result:
+            b = {n: mu * start.s["momentum_buffer"][n] + (1 - mu) * g for n, g in start.g.items()}
+            return {n: w - start.lr * b[n] for n, w in start.p.items()}, {"momentum_buffer": b}
+
+        def inside_buffer(start: Start) -> Result:
+            b = {n: mu * start.s["momentum_buffer"][n] + start.lr * g for n, g in start.g.items()}
+            return {n: w - b[n] for n, w in start.p.items()}, {"momentum_buffer": b}
+
+        yield "momentum-average", average, {}
+        yield "rate-in-buffer", inside_buffer, {}
+    if slots:
+        yield "state-lost", lambda u: rule.update(*u._replace(s=rule.init(u.p))), {}
+
+    def twice(start: Start) -> Result:
+        weights, state = rule.update(*start)
+        return rule.update(*start._replace(p=weights, s=state, t=start.t + 1))
+
+    yield "updated-twice", twice, {}

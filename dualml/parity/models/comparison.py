@@ -93,68 +93,64 @@ class Comparison:
             "tolerance": self.tolerance,
             "worst_ratio": self.worst,
             "first": None if self.first is None else asdict(self.first),
-            "phases": {phase: dict(told) for phase, told in self.phases.items()},
+            "phases": {phase: dict(worst) for phase, worst in self.phases.items()},
             "mapping": list(self.mapping),
             "text": {"en": self.paragraph("en"), "zh": self.paragraph("zh")},
             "notes": [{"key": note.key, **note.values} for note in self.notes],
-            "environment": {side: dict(told) for side, told in self.environment.items()},
+            "environment": {side: dict(facts) for side, facts in self.environment.items()},
         }
 
     def paragraph(self, lang: Language = "en") -> str:
         """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
         a, b = self.sides
-        said = [text(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
+        sentences = [text(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
         if self.first is not None:
-            said += self.where(self.first, lang)
+            sentences += self.where(self.first, lang)
         elif self.verdict == "equal":
-            said.append(self.evidence(lang))
+            arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
+            sentences.append(text(lang, "equal.evidence", worst=f"{self.worst:.2g}", arrays=arrays,
+                             margin=f"{self.margin:g}", steps=self.steps))  # fmt: skip
         else:
-            said.append(text(lang, f"reason.{self.reason}"))
-        said += [text(lang, f"note.{note.key}", **note.values) for note in self.notes]
+            sentences.append(text(lang, f"reason.{self.reason}"))
+        sentences += [text(lang, f"note.{note.key}", **note.values) for note in self.notes]
         if self.tolerance == "bound" and self.phases:
-            said.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
-        return (" " if lang == "en" else "").join(said)
-
-    def evidence(self, lang: Language) -> str:
-        arrays = sum(int(told["arrays"]) for told in self.phases.values())
-        values = {"arrays": arrays, "steps": self.steps}
-        return text(lang, "equal.evidence", worst=f"{self.worst:.2g}", margin=f"{self.margin:g}",
-                    **values)  # fmt: skip
+            sentences.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
+        return (" " if lang == "en" else "").join(sentences)
 
     def where(self, first: First, lang: Language) -> list[str]:
         """The first divergence: place, numbers, elements, a usual reason."""
         a, b = self.sides
         layer = first.layer or first.tensor
         shown = f"{layer} ({first.type})" if first.type else layer
-        tensor = first.tensor if first.other in ("", first.tensor) else (
-            f"{first.tensor} ({b}: {first.other})"
-        )  # fmt: skip
-        said = [
+        other = f" ({b}: {first.other})" if first.other not in ("", first.tensor) else ""
+        sentences = [
             text(lang, "first.place", step=first.step, phase=text(lang, f"phase.{first.phase}"),
-                 layer=shown, tensor=tensor)
+                 layer=shown, tensor=first.tensor + other)
         ]  # fmt: skip
         if first.shapes and first.kind in ("shape", "outputs"):
             shapes = [str(tuple(shape)) for shape in first.shapes]
-            said.append(text(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1]))
+            sentences.append(text(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1]))
         elif first.kind == "value":
             ratio = first.distance / first.envelope if first.envelope else float("inf")
-            said.append(text(lang, "first.value", distance=f"{first.distance:.1e}",
+            sentences.append(text(lang, "first.value", distance=f"{first.distance:.1e}",
                              ratio=f"{ratio:.3g}", envelope=f"{first.envelope:.1e}",
                              margin=f"{self.margin:g}"))  # fmt: skip
             if first.outside:
-                told = {**first.outside, "phase": text(lang, f"phase.{first.outside['phase']}")}
-                said.append(text(lang, "first.outside", **told))
+                phase = text(lang, f"phase.{first.outside['phase']}")
+                sentences.append(text(lang, "first.outside", **{**first.outside, "phase": phase}))
         elif first.kind != "outputs":
-            said.append(text(lang, f"first.{first.kind}", side=first.side))
+            sentences.append(text(lang, f"first.{first.kind}", side=first.side))
         if first.elements:
             listed = (text(lang, "first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}",
                            right=f"{e[b]:.7g}") for e in first.elements)  # fmt: skip
-            said.append(text(lang, "first.elements", elements=text(lang, "semicolon").join(listed)))
+            sentences.append(
+                text(lang, "first.elements", elements=text(lang, "semicolon").join(listed))
+            )
         if key := self.hint(first):
-            said.append(text(lang, "first.hint", hint=text(lang, f"hint.{key}")))
+            sentences.append(text(lang, "first.hint", hint=text(lang, f"hint.{key}")))
             if key in ENTRIES:
-                said.append(text(lang, "first.entry", entry=ENTRIES[key]))
-        return said
+                sentences.append(text(lang, "first.entry", entry=ENTRIES[key]))
+        return sentences
 
     def hint(self, first: First) -> str:
         """Key of what usually differs in such a layer, or in such a phase; empty without one."""

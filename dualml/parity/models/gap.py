@@ -28,8 +28,12 @@ def lost(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
-def farthest(a: NDArray[Any], b: NDArray[Any], count: int = 4) -> list[dict[str, Any]]:
-    """The elements that differ most, with their index and both values."""
+def farthest(
+    a: NDArray[Any], b: NDArray[Any], sides: tuple[str, str] = ("a", "b"), count: int = 4
+) -> list[dict[str, Any]]:
+    """The elements that differ most, with their index and both values; none of other shapes."""
+    if a.shape != b.shape:
+        return []
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(a.astype(np.float64) - b.astype(np.float64)).ravel()
     off[np.isnan(off)] = np.inf
@@ -38,8 +42,8 @@ def farthest(a: NDArray[Any], b: NDArray[Any], count: int = 4) -> list[dict[str,
     return [
         {
             "index": [int(i) for i in np.unravel_index(at, a.shape)],
-            "a": float(a.ravel()[at]),
-            "b": float(b.ravel()[at]),
+            sides[0]: float(a.ravel()[at]),
+            sides[1]: float(b.ravel()[at]),
         }
         for at in order
         if off[at] > 0

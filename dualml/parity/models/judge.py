@@ -4,6 +4,7 @@ comparable (and why)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,24 +42,26 @@ def judge(
     same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
     pair = Both(a, b, pairing, sides)
-    notes = [Note("by_order", {"n": len(pairing.by_order()), "all": len(pairing.pairs)})
-             for _ in pairing.by_order()[:1]]  # fmt: skip
+    guessed = [p for p in pairing.pairs if p.how == "order"]
+    values = {"n": len(guessed), "all": len(pairing.pairs)}
+    notes = [Note("by_order", values)] if guessed else []
     notes += [Note("left", {"side": side, "names": ", ".join(names)})
               for side, names in zip(sides, pairing.left, strict=True) if names]  # fmt: skip
     spots = [*pair.frozen(), *(s for step in range(1, pair.last + 1) for s in pair.step(step))]
     notes += pair.notes
-    common = {
-        "sides": sides,
-        "margin": margin,
-        "tolerance": pair.tolerance,
-        "steps": steps,
-        "mapping": tuple(p.describe() for p in pairing.pairs),
-        "environment": {side: t.environment for side, t in zip(sides, (a, b), strict=True)},
-    }
-    rolled = [(side, t.random) for side, t in zip(sides, (a, b), strict=True) if t.random]
+    whole = partial(
+        Comparison,
+        sides=sides,
+        margin=margin,
+        tolerance=pair.tolerance,
+        steps=steps,
+        mapping=tuple(p.describe() for p in pairing.pairs),
+        environment={side: t.environment for side, t in zip(sides, (a, b), strict=True)},
+    )
+    rolled = [Note("random", {"side": side, **t.random})
+              for side, t in zip(sides, (a, b), strict=True) if t.random]  # fmt: skip
     if rolled:
-        notes = [Note("random", {"side": side, **told}) for side, told in rolled] + notes
-        return Comparison("not comparable", "random", notes=tuple(notes), **common)  # type: ignore[arg-type]
+        return whole("not comparable", "random", notes=(*rolled, *notes))
     chaos = pair.chaotic_from(steps)
     judged = [s for s in spots if chaos is None or s.step < chaos]
     outside = [s for s in judged if s.ratio > margin]
@@ -86,14 +89,7 @@ def judge(
         notes.append(Note("chaotic", {"step": chaos}))
     elif not steps:
         verdict, reason = "not comparable", "no_steps"
-    return Comparison(
-        verdict,
-        reason,
-        first=first,
-        phases=table(judged),
-        notes=tuple(notes),
-        **common,  # type: ignore[arg-type]
-    )
+    return whole(verdict, reason, first=first, phases=table(judged), notes=tuple(notes))
 
 
 def onset(spots: Sequence[Spot], stray: Spot, margin: float) -> Spot:
@@ -114,25 +110,25 @@ def onset(spots: Sequence[Spot], stray: Spot, margin: float) -> Spot:
 
 def same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
     """Raises: UserError where the two sides began or trained with something else."""
-    for step, (mine, yours) in enumerate(zip(a.inputs, b.inputs, strict=False), 1):
-        if len(mine) != len(yours):
+    same = "both must be trained on the same batches to be compared"
+    for step, (xs, ys) in enumerate(zip(a.inputs, b.inputs, strict=False), 1):
+        if len(xs) != len(ys):
             raise UserError(
-                f"other inputs: in step {step} {len(mine)} tensors in {sides[0]}, {len(yours)} in "
-                f"{sides[1]}; both must be trained on the same batches to be compared"
+                f"other inputs: in step {step} {len(xs)} tensors in {sides[0]}, {len(ys)} in "
+                f"{sides[1]}; {same}"
             )
-        other = [i for i, (x, y) in enumerate(zip(mine, yours, strict=True)) if x != y]
-        if other:
-            raise UserError(
-                f"other inputs: step {step}, tensor {other[0]} (SHA-256 {mine[other[0]][:12]}… in "
-                f"{sides[0]}, {yours[other[0]][:12]}… in {sides[1]}); both must be trained on the "
-                "same batches to be compared"
-            )
+        for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            if x != y:
+                raise UserError(
+                    f"other inputs: step {step}, tensor {i} (SHA-256 {x[:12]}… in {sides[0]}, "
+                    f"{y[:12]}… in {sides[1]}); {same}"
+                )
     start_a, start_b, off = a.initial(), b.initial(), []
     for pair in pairing.pairs:
-        x, y = start_a.get(pair.a), start_b.get(pair.b)
-        if x is None or y is None:
+        u, v = start_a.get(pair.a), start_b.get(pair.b)
+        if u is None or v is None:
             raise UserError(f"the initial value of {pair.a} is not in both traces")
-        if not np.array_equal(x, changed(y, pair.change, x.shape), equal_nan=x.dtype.kind == "f"):
+        if not np.array_equal(u, changed(v, pair.change, u.shape), equal_nan=u.dtype.kind == "f"):
             off.append(pair.a)
     if off:
         raise UserError(
@@ -144,13 +140,11 @@ def same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> N
 
 def table(spots: Sequence[Spot]) -> dict[str, dict[str, Any]]:
     """Phase → how many arrays, and the one that lies farthest outside of its rounding."""
-    found = {}
+    rows = {}
     for phase in PHASES:
-        mine = [s for s in spots if s.phase == phase]
-        if mine:
-            worst = max(mine, key=lambda s: s.ratio)
-            found[phase] = {
-                "arrays": len(mine), "step": worst.step, "tensor": worst.tensor,
-                "distance": worst.distance, "envelope": worst.envelope, "ratio": worst.ratio,
-            }  # fmt: skip
-    return found
+        of_phase = [s for s in spots if s.phase == phase]
+        if of_phase:
+            worst = max(of_phase, key=lambda s: s.ratio)
+            keys = ("step", "tensor", "distance", "envelope", "ratio")
+            rows[phase] = {"arrays": len(of_phase), **{k: getattr(worst, k) for k in keys}}
+    return rows

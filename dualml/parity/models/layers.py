@@ -8,7 +8,7 @@ under their paired parent, then by their order among modules of one kind.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from dualml.parity.models.mapping import Pairing
 
@@ -35,40 +35,37 @@ def pair_modules(a: Mapping[str, str], b: Mapping[str, str], mapping: Pairing) -
             if x.rpartition(".")[2] != y.rpartition(".")[2]:
                 break  # above a renamed part nothing says which is which
             x, y = parent(x), parent(y)
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for x, names in votes.items():
         y = names.most_common(1)[0][0]
-        if y not in found.values():
-            found[x] = y
-    take_by_name(a, b, found)
-    take_by_order(a, b, found)
-    return found
+        if y not in pairs.values():
+            pairs[x] = y
+    take_by_name(a, b, pairs)
+    take_by_order(a, b, pairs)
+    return pairs
 
 
-def take_by_name(a: Mapping[str, str], b: Mapping[str, str], found: dict[str, str]) -> None:
+def take_by_name(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, str]) -> None:
     """Equal names, or equal names below the nearest paired parent."""
     for x in a:
-        if x in found:
+        if x in pairs:
             continue
         above = parent(x)
-        while above and above not in found:
+        while above and above not in pairs:
             above = parent(above)
         tail = x[len(above) :].lstrip(".")
-        below = f"{found[above]}.{tail}" if above in found else tail
+        below = f"{pairs[above]}.{tail}" if above in pairs else tail
         for y in (below, x):
-            if y in b and y not in found.values() and kind(a[x]) == kind(b[y]):
-                found[x] = y
+            if y in b and y not in pairs.values() and kind(a[x]) == kind(b[y]):
+                pairs[x] = y
                 break
 
 
-def take_by_order(a: Mapping[str, str], b: Mapping[str, str], found: dict[str, str]) -> None:
+def take_by_order(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, str]) -> None:
     """The first with the first among modules of one kind, where both sides have equally many."""
-    for x_kind in {kind(t) for t in a.values()}:
-        xs = [x for x in rest(a, found) if kind(a[x]) == x_kind]
-        ys = [y for y in rest(b, found.values()) if kind(b[y]) == x_kind]
+    taken = set(pairs.values())
+    for wanted in {kind(t) for t in a.values()}:
+        xs = [x for x, t in a.items() if x not in pairs and kind(t) == wanted]
+        ys = [y for y, t in b.items() if y not in taken and kind(t) == wanted]
         if len(xs) == len(ys):
-            found |= dict(zip(xs, ys, strict=True))
-
-
-def rest(modules: Mapping[str, str], taken: object) -> Sequence[str]:
-    return [name for name in modules if name not in taken]  # type: ignore[operator]
+            pairs |= dict(zip(xs, ys, strict=True))

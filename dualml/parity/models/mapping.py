@@ -10,9 +10,10 @@ axes of length one (MindSpore's Conv1d).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -55,9 +56,9 @@ class Tensor:
         return {"name": self.name, "shape": list(self.shape), "trained": self.trained}
 
     @classmethod
-    def restore(cls, told: Mapping[str, Any]) -> Tensor:
+    def restore(cls, row: Mapping[str, Any]) -> Tensor:
         """Raises: KeyError, TypeError or ValueError for anything but what `describe` gives."""
-        return cls(str(told["name"]), tuple(map(int, told["shape"])), bool(told["trained"]))
+        return cls(str(row["name"]), tuple(map(int, row["shape"])), bool(row["trained"]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Pair:
     change: Change = ""
 
     def describe(self) -> dict[str, str]:
-        return {"a": self.a, "b": self.b, "how": self.how, "change": self.change}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,6 @@ class Pairing:
 
     pairs: tuple[Pair, ...]
     left: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-
-    def to_b(self) -> dict[str, Pair]:
-        return {pair.a: pair for pair in self.pairs}
-
-    def by_order(self) -> list[Pair]:
-        return [pair for pair in self.pairs if pair.how == "order"]
 
 
 def canonical(name: str) -> str:
@@ -142,16 +137,14 @@ def match(
     """
     a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
-    found = explicit(a, b, asked or {}, sides)
-    rest = Rest(a, b, found)
+    rest = Rest(a, b, explicit(a, b, asked or {}, sides))
     ways: list[list[Change]] = [["", "reshape"], ["transpose"]]
     for allowed in ways:
         rest.by_key("name", lambda one: one.name, allowed)
         rest.by_key("word", lambda one: canonical(one.name), allowed)
-    for allowed in ways:
-        rest.by_ending(allowed)
-    for allowed in ways:
-        rest.by_block(allowed)
+    for way in (rest.by_ending, rest.by_block):
+        for allowed in ways:
+            way(allowed)
     for allowed in ways:
         rest.by_order(lambda one: canonical(one.name).rpartition(".")[2], allowed)
         rest.by_order(lambda one: one.trained, allowed)
@@ -159,7 +152,7 @@ def match(
     if any(one.trained for side in left for one in side):
         raise UserError(leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
-    pairs = tuple(sorted(rest.found.values(), key=lambda pair: order[pair.a]))
+    pairs = tuple(sorted(rest.pairs.values(), key=lambda pair: order[pair.a]))
     return Pairing(pairs, (tuple(x.name for x in left[0]), tuple(x.name for x in left[1])))
 
 
@@ -167,7 +160,7 @@ def explicit(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked, sides: tuple[str, str]
 ) -> dict[str, Pair]:
     shapes = [{one.name: one.shape for one in side} for side in (a, b)]
-    found: dict[str, Pair] = {}
+    pairs: dict[str, Pair] = {}
     for name, partner in asked.items():
         other, *how = [partner] if isinstance(partner, str) else list(partner)
         for word, known, side in ((name, shapes[0], sides[0]), (other, shapes[1], sides[1])):
@@ -183,74 +176,74 @@ def explicit(
                 f"map: {name} {shapes[0][name]} cannot be {' '.join([other, *how])} "
                 f"{shapes[1][other]}: the shapes differ"
             )
-        if other in {pair.b for pair in found.values()}:
+        if other in {pair.b for pair in pairs.values()}:
             raise UserError(f"map: {other!r} is named twice")
-        found[name] = Pair(name, other, "asked", change)
-    return found
+        pairs[name] = Pair(name, other, "asked", change)
+    return pairs
 
 
 class Rest:
     """What has no partner yet; each way takes away what it can pair."""
 
-    def __init__(self, a: Sequence[Tensor], b: Sequence[Tensor], found: Mapping[str, Pair]) -> None:
-        self.a, self.b, self.found = a, b, dict(found)
+    def __init__(self, a: Sequence[Tensor], b: Sequence[Tensor], pairs: dict[str, Pair]) -> None:
+        self.a, self.b, self.pairs = a, b, pairs
 
     def left(self) -> tuple[list[Tensor], list[Tensor]]:
-        taken = {pair.b for pair in self.found.values()}
+        taken = {pair.b for pair in self.pairs.values()}
         return (
-            [one for one in self.a if one.name not in self.found],
+            [one for one in self.a if one.name not in self.pairs],
             [one for one in self.b if one.name not in taken],
         )
 
     def pair(self, x: Tensor, y: Tensor, how: str, allowed: Sequence[Change]) -> None:
         change = fit(x.shape, y.shape)
         if change is not None and change in allowed:
-            self.found[x.name] = Pair(x.name, y.name, how, change)
+            self.pairs[x.name] = Pair(x.name, y.name, how, change)
 
     def by_key(
         self, how: str, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]
     ) -> None:
         """Where exactly one tensor of each side has a key."""
-        mine, yours = (grouped(side, key) for side in self.left())
-        for word, xs in mine.items():
-            if len(xs) == 1 and len(yours.get(word, ())) == 1:
-                self.pair(xs[0], yours[word][0], how, allowed)
+        by_a, by_b = (grouped(side, key) for side in self.left())
+        for word, xs in by_a.items():
+            if len(xs) == 1 and len(by_b.get(word, ())) == 1:
+                self.pair(xs[0], by_b[word][0], how, allowed)
 
     def by_ending(self, allowed: Sequence[Change]) -> None:
         """``layers.0.weight`` and ``0.weight``: one name is the end of the other, and no second."""
-        mine, yours = self.left()
-        partners: dict[str, list[Tensor]] = defaultdict(list)
-        for x in mine:
-            for y in yours:
-                if ends(canonical(x.name), canonical(y.name)) and fit(x.shape, y.shape) in allowed:
-                    partners[x.name].append(y)
-        times = grouped([y for ys in partners.values() for y in ys], lambda y: y.name)
-        for x in mine:
-            ys = partners.get(x.name, [])
-            if len(ys) == 1 and len(times[ys[0].name]) == 1:
-                self.pair(x, ys[0], "ending", allowed)
+        rest_a, rest_b = self.left()
+        pairs = [
+            (x, y)
+            for x in rest_a
+            for y in rest_b
+            if ends(canonical(x.name), canonical(y.name)) and fit(x.shape, y.shape) in allowed
+        ]
+        times = Counter(one.name for one, _ in pairs), Counter(one.name for _, one in pairs)
+        for x, y in pairs:
+            if times[0][x.name] == times[1][y.name] == 1:
+                self.pair(x, y, "ending", allowed)
 
     def by_block(self, allowed: Sequence[Change]) -> None:
         """Outermost modules with other names and equal contents, where no two are alike."""
 
         def blocks(side: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
-            found: dict[str, dict[str, Tensor]] = defaultdict(dict)
+            named: dict[str, dict[str, Tensor]] = defaultdict(dict)
             for one in side:
                 head, _, tail = canonical(one.name).partition(".")
-                found[head][tail] = one
-            return found
+                named[head][tail] = one
+            return named
 
         def alike(x: dict[str, Tensor], y: dict[str, Tensor]) -> bool:
             return x.keys() == y.keys() and all(
                 fit(x[tail].shape, y[tail].shape) in allowed for tail in x
             )
 
-        mine, yours = (blocks(side) for side in self.left())
-        partners = {x: [y for y in yours if alike(mine[x], yours[y])] for x in mine}
+        of_a, of_b = (blocks(side) for side in self.left())
+        partners = {x: [y for y in of_b if alike(of_a[x], of_b[y])] for x in of_a}
         for x, ys in partners.items():
             if len(ys) == 1 and sum(ys[0] in others for others in partners.values()) == 1:
-                for tail, one in mine[x].items():
-                    self.pair(one, yours[ys[0]][tail], "block", allowed)
+                for tail, one in of_a[x].items():
+                    self.pair(one, of_b[ys[0]][tail], "block", allowed)
 
     def by_order(self, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]) -> None:
         """The first with the first, where both sides have equally many of one shape and kind."""
@@ -259,9 +252,9 @@ class Rest:
             shape = tuple(n for n in one.shape if n != 1)
             return key(one), tuple(sorted(shape)) if allowed == ["transpose"] else shape
 
-        mine, yours = (grouped(side, kind) for side in self.left())
-        for word, xs in mine.items():
-            ys = yours.get(word, [])
+        by_a, by_b = (grouped(side, kind) for side in self.left())
+        for word, xs in by_a.items():
+            ys = by_b.get(word, [])
             if len(xs) == len(ys):
                 for x, y in zip(xs, ys, strict=True):
                     self.pair(x, y, "order", allowed)
@@ -274,10 +267,10 @@ def ends(x: str, y: str) -> bool:
 def grouped(
     side: Sequence[Tensor], key: Callable[[Tensor], Hashable]
 ) -> dict[Hashable, list[Tensor]]:
-    found: dict[Hashable, list[Tensor]] = defaultdict(list)
+    groups: dict[Hashable, list[Tensor]] = defaultdict(list)
     for one in side:
-        found[key(one)].append(one)
-    return found
+        groups[key(one)].append(one)
+    return groups
 
 
 def leftovers(
@@ -287,18 +280,19 @@ def leftovers(
 ) -> str:
     """Everything without a partner, with shapes, and what is nearest on the other side."""
     parts, example = [], ""
-    for i, (mine, side) in enumerate(zip(left, sides, strict=True)):
+    for i, side in enumerate(sides):
         other = left[1 - i] or all_[1 - i]
-        told = []
-        for one in (x for x in mine if x.trained):
-            near = sorted(other, key=lambda y, x=one: apart(x, y))[:NEAREST]  # type: ignore[misc]
+        alone = []
+        for one in (x for x in left[i] if x.trained):
+            near = sorted(other, key=partial(apart, one))[:NEAREST]
             shown = ", ".join(f"{y.name} {y.shape}" for y in near) or "none"
-            told.append(f"{one.name} {one.shape} (nearest: {shown})")
+            alone.append(f"{one.name} {one.shape} (nearest: {shown})")
             if near and not example:
                 names = (one.name, near[0].name) if i == 0 else (near[0].name, one.name)
                 example = f'; say which is which: map={{"{names[0]}": "{names[1]}"}}'
         total = sum(one.trained for one in all_[i])
-        parts.append(f"{len(told)} of {total} in {side}" + (": " if told else "") + ", ".join(told))
+        listed = ": " + ", ".join(alone) if alone else ""
+        parts.append(f"{len(alone)} of {total} in {side}{listed}")
     return f"parameters without a partner: {'; '.join(parts)}{example}"
 
 

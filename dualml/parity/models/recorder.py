@@ -192,8 +192,8 @@ class Recorder:
         if not self.trace.inputs:
             for name, value in self.weights().items():
                 self.trace.arrays[key("parameters", 0, name)] = value
-        found = [self.as_array(one) for one in inputs]
-        self.trace.inputs.append([digest(one) for one in found if one is not None])
+        arrays = [self.as_array(one) for one in inputs]
+        self.trace.inputs.append([digest(one) for one in arrays if one is not None])
 
     def as_array(self, value: Any) -> NDArray[Any] | None:
         if self.is_tensor(value):
@@ -233,10 +233,7 @@ class Recorder:
 
     def keep(self, noted: Arrays) -> None:
         """Take a step's arrays into the trace; written at once where the step ended badly."""
-        step = len(self.trace.inputs)
-        for name, value in noted.items():
-            phase, _, rest = name.partition("/")
-            self.trace.arrays[key(phase, step, rest)] = value
+        self.trace.arrays |= at_step(len(self.trace.inputs), noted)
         self.trace.order.append([n.partition("/")[2] for n in noted if n.startswith("forward/")])
         if self.trace.raised:
             self.trace.write(self.folder)
@@ -246,11 +243,7 @@ class Recorder:
         """The step once more, from the state that is there, keyed like the trace."""
         with self.noting() as noted:
             function(*inputs)
-        step, found = self.trace.steps, {}
-        for name, value in noted.items():
-            phase, _, rest = name.partition("/")
-            found[key(phase, step, rest)] = value
-        return found
+        return at_step(self.trace.steps, noted)
 
     def differing(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
         """The first array that two runs of the same step do not share bit for bit."""
@@ -278,10 +271,10 @@ class Recorder:
         weights = {n: w for n, w in self.weights().items() if n in trained and finite(w)}
         self.load(perturb(weights, seed, number, step))
         moved = [self.moved(one, f"input {i}", number) for i, one in enumerate(inputs)]
-        found = self.again(function, moved)
+        repeated = self.again(function, moved)
         self.drawn[number] = self.snapshot()
         widths = self.trace.envelope = self.trace.envelope or {}
-        for name, value in found.items():
+        for name, value in repeated.items():
             if name in base and not lost(base[name]):
                 widths[name] = max(widths.get(name, 0.0), gap(base[name], value))
         self.trace.draws = max(self.trace.draws, number + 1)
@@ -298,6 +291,12 @@ class Recorder:
             return value
         near = perturb({name: array}, self.seed, number, self.trace.steps)[name]
         return self.like(np.where(array == 0, 0, near).astype(array.dtype), value)
+
+
+def at_step(step: int, noted: Arrays) -> Arrays:
+    """``PHASE/NAME`` keyed like a trace."""
+    parts = {name: name.partition("/") for name in noted}
+    return {key(parts[name][0], step, parts[name][2]): value for name, value in noted.items()}
 
 
 def finite(array: NDArray[Any]) -> bool:

@@ -24,7 +24,7 @@ from dualml.parity.models.judge import MARGIN, judge
 from dualml.parity.models.mapping import Asked
 from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.subject import INSIDE, subject
-from dualml.parity.models.trace import TOLD, read_trace
+from dualml.parity.models.trace import HEAD, read_trace
 from dualml.parity.models.worker import check_targets
 
 FRAMEWORKS = ("torch", "mindspore")
@@ -97,34 +97,25 @@ def compare(
     updates = optimizers(optimizer)
     models = [subject(torch_module, "torch_module"), subject(mindspore_cell, "mindspore_cell")]
     sides = {
-        side: {
-            "label": info.name,
-            "package": info.package,
-            "model": model,
-            "loss": kind,
-            "optimizer": update,
-        }
+        side: {"label": info.name, "package": info.package, "model": model, "loss": kind,
+               "optimizer": update}
         for side, info, model, kind, update in zip("ab", infos, models, kinds, updates, strict=True)
-    }
+    }  # fmt: skip
     job = {
         "sides": sides, "map": given(map), "steps": steps, "train": train, "seed": seed,
         "draws": draws, "timeout": timeout,
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="dualml-compare-") as made:
-        where = Path(made if folder is None else folder)
+    with tempfile.TemporaryDirectory(prefix="dualml-compare-") as temporary:
+        where = Path(temporary if folder is None else folder)
         where.mkdir(parents=True, exist_ok=True)
         work(where, job, infos, [*arrays, *([] if target is None else [target])], timeout)
-        traces = [read_trace(where / side) for side in "ab"]
-        return judge(*traces, margin=margin, asked=job["map"], sides=FRAMEWORKS)  # type: ignore[arg-type]
+        a, b = (read_trace(where / side) for side in "ab")
+        return judge(a, b, margin=margin, asked=given(map), sides=FRAMEWORKS)
 
 
 def compare_traces(
-    folder_a: str | Path,
-    folder_b: str | Path,
-    *,
-    map: Asked | None = None,
-    margin: float = MARGIN,
+    folder_a: str | Path, folder_b: str | Path, *, map: Asked | None = None, margin: float = MARGIN
 ) -> Comparison:
     """Judge two traces that Recorders wrote, perhaps on different machines.
 
@@ -155,7 +146,7 @@ def work(
         UserError: one failed, or they took too long.
     """
     for left in ("weights", ".weights", "a", "b"):  # of an earlier comparison
-        if (folder / left / TOLD).exists():
+        if (folder / left / HEAD).exists():
             shutil.rmtree(folder / left)
     write_json(folder / "job.json", job)
     with (folder / "inputs.npz").open("wb") as file:
@@ -176,10 +167,11 @@ def work(
 
 def failure(ended: Ended, folder: Path, timeout: float) -> str:
     label, log = FRAMEWORKS[ended.rank], folder / f"{'ab'[ended.rank]}.log"
-    told = ended.results.get(ended.rank)
-    if told is not None:
-        alone = str(told["reason"])
-        return alone if "without a partner" in alone or "map: " in alone else f"{label}: {alone}"
+    result = ended.results.get(ended.rank)
+    if result is not None:
+        reason = str(result["reason"])
+        of_both = "without a partner" in reason or "map: " in reason
+        return reason if of_both else f"{label}: {reason}"
     if ended.reason and "time limit" in ended.reason:
         return f"{label} {ended.reason}; give it more with timeout="
     why = ended.reason or died(ended.code)
@@ -191,21 +183,23 @@ def installed() -> list[BackendInfo]:
     known = backends()
     missing = [known[name] for name in FRAMEWORKS if not known[name].installed()]
     if missing:
-        told = " and ".join(f"{info.framework} ({info.install})" for info in missing)
-        raise UserError(f"both frameworks are needed to compare models; install {told}")
+        names = " and ".join(f"{info.framework} ({info.install})" for info in missing)
+        raise UserError(f"both frameworks are needed to compare models; install {names}")
     return [known[name] for name in FRAMEWORKS]
 
 
 def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
     if isinstance(inputs, Mapping):
         raise UserError(f"{what} must be arrays in the order of forward's arguments; not a dict")
+    # A list of numbers, or of lists of them, is one array.
     several = isinstance(inputs, tuple) or (
-        isinstance(inputs, list) and any(hasattr(one, "shape") for one in inputs)
+        isinstance(inputs, list)
+        and not all(isinstance(one, int | float | list | tuple) for one in inputs)
     )
-    found = [numbers(one, what) for one in (inputs if several else [inputs])]
-    if not found:
+    arrays = [numbers(one, what) for one in (inputs if several else [inputs])]
+    if not arrays:
         raise UserError(f"{what}: at least one array")
-    return found
+    return arrays
 
 
 def numbers(value: Any, what: str) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, prod, sqrt
@@ -42,17 +43,16 @@ class Both:
 
     def __init__(self, a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
         self.a, self.b, self.sides = a, b, sides
-        self.pairs = pairing.to_b()
+        self.pairs = {pair.a: pair for pair in pairing.pairs}
         self.modules = pair_modules(a.modules, b.modules, pairing)
         self.last = min(len(a.order), len(b.order))
         self.notes: list[Note] = []
         self.medians: dict[str, float] = {}
-        measured = [t for t in (a, b) if t.envelope is not None]
-        fan = max((prod(t.shape[1:]) for t in a.tensors if t.trained and len(t.shape) > 1),
-                  default=1)  # fmt: skip
-        #: Without draws: what a sum of so many products may round, not what these models do.
-        self.floor = FLOOR if measured else FLOOR * sqrt(fan)
-        self.tolerance = "measured" if measured else "bound"
+        self.tolerance, self.floor = "measured", FLOOR
+        if a.envelope is None and b.envelope is None:
+            # Without draws: what a sum of so many products may round, not what these models do.
+            fans = [prod(t.shape[1:]) for t in a.tensors if t.trained and len(t.shape) > 1]
+            self.tolerance, self.floor = "bound", FLOOR * sqrt(max(fans, default=1))
 
     def frozen(self) -> Iterator[Spot]:
         """Parameters that only one side trains."""
@@ -77,16 +77,16 @@ class Both:
         yield from self.spots("state", step, self.a.names("state", step), partner)
 
     def forward(self, step: int) -> Iterator[Spot]:
-        mine, yours = (t.names("forward", step) for t in (self.a, self.b))
-        outputs = [[n for n in side if n.startswith(OUTPUT)] for side in (mine, yours)]
+        names = [t.names("forward", step) for t in (self.a, self.b)]
+        outputs = [[n for n in side if n.startswith(OUTPUT)] for side in names]
         if all(outputs) and outputs[0] != outputs[1]:
-            told = [
+            shapes = [
                 ", ".join(f"{n.removeprefix(OUTPUT)}{shape(t.get('forward', step, n))}" for n in o)
                 for t, o in zip((self.a, self.b), outputs, strict=True)
             ]
-            self.notes.append(Note("outputs", {"a": told[0], "b": told[1]}))
-        known = set(yours)
-        for name in mine:
+            self.notes.append(Note("outputs", dict(zip("ab", shapes, strict=True))))
+        known = set(names[1])
+        for name in names[0]:
             other = self.partner(name, known)
             if other is not None:
                 yield from self.spots("forward", step, [name], {name: Pair(name, other, "")}.get)
@@ -98,15 +98,15 @@ class Both:
 
     def partner(self, name: str, known: set[str]) -> str | None:
         """The other side's name of a module's output; a tuple's first for a lone tensor."""
-        end = min((i for i in map(name.find, "#[") if i >= 0), default=len(name))
-        module, tail = name[:end], name[end:]
+        module = module_of(name)
+        tail = name.removeprefix(module)
         other = module if module == OUTPUT else self.modules.get(module)
         if other is None:
             return None
-        found = [f"{other}{tail}"]
+        candidates = [f"{other}{tail}"]
         if module != OUTPUT:
-            found += [f"{other}{tail}[0]", f"{other}{tail.removesuffix('[0]')}"]
-        return next((n for n in found if n in known), None)
+            candidates += [f"{other}{tail}[0]", f"{other}{tail.removesuffix('[0]')}"]
+        return next((n for n in candidates if n in known), None)
 
     def spots(
         self, phase: str, step: int, names: Sequence[str], partner: Callable[[str], Pair | None]
@@ -122,22 +122,17 @@ class Both:
                 pair.change == "reshape" and y.size == x.size
             ):
                 y = changed(y, pair.change, x.shape)
-            kind = "value"
-            if x.shape != y.shape:
-                kind = "shape"
-            elif lost(x) or lost(y):
-                kind = "both_nan" if lost(x) and lost(y) else "nan"
+            kind = (
+                "shape" if x.shape != y.shape else ("value", "nan", "both_nan")[lost(x) + lost(y)]
+            )
             far = gap(x, y)
             yield Spot(step, phase, name, far, width, pair.b, kind, (x, y) if far else None)
 
-    def width(self, phase: str, mine: str, yours: str, step: int) -> float:
+    def width(self, phase: str, a: str, b: str, step: int) -> float:
         """Of both envelopes: at step 1 its own, later the largest of the steps that count."""
-        last = min(reach(step), max(self.last, 1))
-        steps = [1] if step == 1 else range(1, last + 1)
-        found = [0.0]
-        for at in steps:
-            found += [self.a.width(phase, at, mine), self.b.width(phase, at, yours)]
-        return max(*found, self.typical(phase, step, mine.rpartition("/")[0]))
+        steps = range(1, min(reach(step), max(self.last, 1)) + 1)
+        widths = [max(self.a.width(phase, at, a), self.b.width(phase, at, b)) for at in steps]
+        return max(*widths, self.typical(phase, step, a.rpartition("/")[0]))
 
     def typical(self, phase: str, step: int, slot: str) -> float:
         """The median envelope of the gradients, or of a slot of the state, at a step.
@@ -149,13 +144,13 @@ class Both:
             return 0.0
         where = key(phase, step, f"{slot}/" if slot else "")
         if where not in self.medians:
-            found = [
+            widths = [
                 width
                 for side in (self.a, self.b)
                 for name, width in (side.envelope or {}).items()
                 if name.startswith(where) and isfinite(width)
             ]
-            self.medians[where] = median(found) if found else 0.0
+            self.medians[where] = median(widths or [0.0])
         return self.medians[where]
 
     def chaotic_from(self, steps: int) -> int | None:
@@ -169,23 +164,15 @@ class Both:
 
     def layer(self, spot: Spot) -> tuple[str, str]:
         """Name and type of the module a spot belongs to."""
-        end = min((i for i in map(spot.tensor.find, "#[") if i >= 0), default=len(spot.tensor))
-        if spot.phase == "forward":
-            name = spot.tensor[:end]
-        else:
-            name = spot.tensor.rpartition("/")[2].rpartition(".")[0]
+        forward, parameter = spot.phase == "forward", spot.tensor.rpartition("/")[2]
+        name = module_of(spot.tensor) if forward else parameter.rpartition(".")[0]
         return name, self.a.modules.get(name, "")
 
     def first(self, spot: Spot, stray: Spot) -> First:
         """Where it begins, and where the margin is passed."""
         layer, kind = self.layer(spot)
-        shapes = None if spot.arrays is None else tuple(a.shape for a in spot.arrays)
-        elements: list[dict[str, Any]] = []
-        if spot.arrays is not None and spot.arrays[0].shape == spot.arrays[1].shape:
-            elements = [
-                {"index": e["index"], self.sides[0]: e["a"], self.sides[1]: e["b"]}
-                for e in farthest(*spot.arrays)
-            ]
+        shapes = tuple(a.shape for a in spot.arrays) if spot.arrays else None
+        elements = farthest(*spot.arrays, self.sides) if spot.arrays else []
         return First(
             step=spot.step, phase=spot.phase, layer=layer, type=kind, tensor=spot.tensor,
             other=spot.other, kind=spot.kind, distance=spot.distance, envelope=spot.envelope,
@@ -199,8 +186,8 @@ class Both:
         if spot.kind == "nan" and spot.arrays is not None:
             return self.sides[0] if lost(spot.arrays[0]) else self.sides[1]
         if spot.kind == "trained":
-            mine = {t.name: t.trained for t in self.a.tensors}[spot.tensor]
-            return self.sides[1] if mine else self.sides[0]
+            trained = {t.name: t.trained for t in self.a.tensors}[spot.tensor]
+            return self.sides[1] if trained else self.sides[0]
         return ""
 
     def where_raised(self) -> First:
@@ -211,8 +198,7 @@ class Both:
         forth = self.modules if other is self.a else {y: x for x, y in self.modules.items()}
 
         def came(name: str) -> bool:
-            end = min((i for i in map(name.find, "#[") if i >= 0), default=len(name))
-            there = forth.get(name[:end])
+            there = forth.get(module_of(name))
             return there is None or any(n.startswith(there) for n in done)
 
         name = next((n for n in order if not came(n)), OUTPUT)
@@ -227,6 +213,11 @@ class Both:
         assert spot.arrays is not None
         x, y = spot.arrays
         return Note("layout", {"name": spot.tensor, "a": str(x.shape), "b": str(y.shape)})
+
+
+def module_of(output: str) -> str:
+    """``enc.0`` of ``enc.0#2[1]``: the module that gave an output."""
+    return re.split(r"[#\[]", output, maxsplit=1)[0]
 
 
 def shape(array: NDArray[Any] | None) -> str:

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -65,33 +66,30 @@ def named(text: str, what: str) -> dict[str, Any]:
     return {"module": path.stem, "file": str(path.resolve()), "name": name}
 
 
-def load(told: Mapping[str, Any]) -> Callable[..., Any]:
+def load(job: Mapping[str, Any]) -> Callable[..., Any]:
     """The class or function itself; in a worker.
 
     Raises:
         UserError: it cannot be imported; the text has the file and the line of the reason.
     """
-    where = told["file"] or told["module"]
-    with blamed(f"{where} cannot be imported", told["file"]):
-        module = imported(told)
-    found: Any = module
-    for part in told["name"].split("."):
-        if not hasattr(found, part):
-            known = [n for n, v in vars(found).items() if callable(v) and not n.startswith("_")]
-            raise UserError(f"{where} has no {told['name']!r}; it has {', '.join(known) or 'none'}")
-        found = getattr(found, part)
-    if not callable(found):
-        kind = type(found).__name__
-        raise UserError(f"{told['name']} of {where} is a live {kind}; {HOW}")
-    return found  # type: ignore[no-any-return]
+    name, where = job["name"], job["file"] or job["module"]
+    with blamed(f"{where} cannot be imported", job["file"]):
+        thing: Any = imported(job["module"], job["file"])
+    for part in name.split("."):
+        members = vars(thing)
+        if part not in members:
+            known = [n for n, v in members.items() if callable(v) and not n.startswith("_")]
+            raise UserError(f"{where} has no {name!r}; it has {', '.join(known) or 'none'}")
+        thing = getattr(thing, part)
+    if not callable(thing):
+        raise UserError(f"{name} of {where} is a live {type(thing).__name__}; {HOW}")
+    builder: Callable[..., Any] = thing
+    return builder
 
 
-def imported(told: Mapping[str, Any]) -> ModuleType:
+def imported(name: str, file: str | None) -> ModuleType:
     """By name where the name leads to the file, else from the file."""
-    name, file = told["module"], told["file"]
-    if file is None:
-        return importlib.import_module(name)
-    if name != "__main__" and origin(name) == file:
+    if file is None or (name != "__main__" and origin(name) == file):
         return importlib.import_module(name)
     # Not as __main__: what stands under `if __name__ == "__main__"` is not for a worker.
     own = f"_dualml_user_{Path(file).stem}"
@@ -139,10 +137,6 @@ def reason(error: BaseException) -> str:
 
 def place(error: BaseException, file: str | None) -> str:
     """`` (models.py, line 12)``: the last line of the user's own file that was run."""
-    trace, found = error.__traceback__, ""
-    while trace is not None:
-        path = trace.tb_frame.f_code.co_filename
-        if file and os.path.realpath(path) == os.path.realpath(file):
-            found = f" ({Path(path).name}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return found
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if file and os.path.realpath(frame.filename) == os.path.realpath(file)]  # fmt: skip
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

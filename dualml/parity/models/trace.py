@@ -22,7 +22,7 @@ from dualml.parity.models.mapping import Tensor
 
 FORMAT = 1
 KIND = "dualml-trace"
-ARRAYS, TOLD = "trace.safetensors", "trace.json"
+ARRAYS, HEAD = "trace.safetensors", "trace.json"
 #: The model's own output among those of its modules.
 OUTPUT = "(output)"
 Arrays = dict[str, NDArray[Any]]
@@ -35,17 +35,14 @@ def key(phase: str, step: int, name: str) -> str:
 def digest(array: NDArray[Any]) -> str:
     """SHA-256 of shape and values; numbers as float32 and int64, whatever the framework held."""
     kind = np.float32 if array.dtype.kind == "f" else np.int64
-    told = hashlib.sha256(repr(array.shape).encode())
-    told.update(np.ascontiguousarray(array, kind).data)
-    return told.hexdigest()
+    values = np.ascontiguousarray(array, kind).tobytes()
+    return hashlib.sha256(repr(array.shape).encode() + values).hexdigest()
 
 
-def digests(arrays: Mapping[str, NDArray[Any]]) -> str:
+def digests(arrays: Arrays) -> str:
     """One SHA-256 for named arrays, in the order of their names."""
-    told = hashlib.sha256()
-    for name in sorted(arrays):
-        told.update(f"{name}={digest(arrays[name])};".encode())
-    return told.hexdigest()
+    text = "".join(f"{name}={digest(arrays[name])};" for name in sorted(arrays))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass
@@ -105,7 +102,7 @@ class Trace:
         write_bytes(folder / ARRAYS, save(whole))
         envelope = None if self.envelope is None else {"draws": self.draws, "width": self.envelope}
         write_json(
-            folder / TOLD,
+            folder / HEAD,
             {
                 "kind": KIND,
                 "format": FORMAT,
@@ -134,50 +131,48 @@ def read_trace(folder: Path) -> Trace:
     from safetensors.numpy import load_file
 
     folder = Path(folder)
-    if not (folder / TOLD).is_file():
-        raise UserError(f"{folder}: no trace here ({TOLD} is missing); a Recorder writes one")
+    if not (folder / HEAD).is_file():
+        raise UserError(f"{folder}: no trace here ({HEAD} is missing); a Recorder writes one")
     with readable(f"{folder}: not a readable trace"):
-        told = read_json(folder / TOLD)
-        if told.get("kind") != KIND:
-            raise UserError(f"{folder / TOLD}: not a trace of dualml")
-        if told["format"] != FORMAT:
+        head = read_json(folder / HEAD)
+        if head.get("kind") != KIND:
+            raise UserError(f"{folder / HEAD}: not a trace of dualml")
+        if head["format"] != FORMAT:
             raise UserError(
-                f"{folder}: a trace of format {told['format']}; this version reads {FORMAT}"
+                f"{folder}: a trace of format {head['format']}; this version reads {FORMAT}"
             )
         loaded = load_file(folder / ARRAYS)
-        missing = [name for name in told["names"] if name not in loaded]
+        missing = [name for name in head["names"] if name not in loaded]
         if missing:
             raise UserError(f"{folder / ARRAYS}: {missing[0]} and {len(missing) - 1} more missing")
-        return restored(told, {name: loaded[name] for name in told["names"]})
+        return restored(head, {name: loaded[name] for name in head["names"]})
 
 
-def restored(told: Mapping[str, Any], arrays: Arrays) -> Trace:
-    envelope = told["envelope"]
+def restored(head: Mapping[str, Any], arrays: Arrays) -> Trace:
+    envelope = head["envelope"]
     trace = Trace(
-        framework=str(told["framework"]),
-        environment=dict(told["environment"]),
-        tensors=[Tensor.restore(one) for one in told["parameters"]],
-        modules={str(name): str(kind) for name, kind in told["modules"].items()},
-        steps=int(told["steps"]),
-        inputs=[list(step) for step in told["plan"]["inputs"]],
-        order=[list(step) for step in told["order"]],
+        framework=str(head["framework"]),
+        environment=dict(head["environment"]),
+        tensors=[Tensor.restore(one) for one in head["parameters"]],
+        modules={str(name): str(kind) for name, kind in head["modules"].items()},
+        steps=int(head["steps"]),
+        inputs=[list(step) for step in head["plan"]["inputs"]],
+        order=[list(step) for step in head["order"]],
         draws=0 if envelope is None else int(envelope["draws"]),
-        random=told["random"],
-        repeated=bool(told["repeated"]),
-        raised=told["raised"],
+        random=head["random"],
+        repeated=bool(head["repeated"]),
+        raised=head["raised"],
         arrays=arrays,
     )
     if envelope is not None:  # JSON has no infinity: null is a draw that was not finite
-        trace.envelope = {
-            str(name): float("inf") if width is None else float(width)
-            for name, width in envelope["width"].items()
-        }
+        trace.envelope = {str(name): float("inf") if width is None else float(width)
+                          for name, width in envelope["width"].items()}  # fmt: skip
     if len(trace.inputs) < trace.steps or len(trace.order) < trace.steps:
         raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
-    for step in range(1, len(trace.order) + 1):
-        absent = [n for n in trace.order[step - 1] if trace.get("forward", step, n) is None]
-        if absent:
-            raise ValueError(f"the output of {absent[0]} in step {step} is missing")
+    for step, names in enumerate(trace.order, 1):
+        for name in names:
+            if trace.get("forward", step, name) is None:
+                raise ValueError(f"the output of {name} in step {step} is missing")
     shapes = {one.name: one.shape for one in trace.tensors}
     for name, value in trace.initial().items():
         if shapes.get(name) != value.shape:
@@ -189,9 +184,6 @@ def leaves(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, An
     """The tensors inside whatever a module returned, named ``[1][0]`` or ``[key]``."""
     if is_tensor(value):
         yield name, value
-    elif isinstance(value, Mapping):
-        for word, inner in value.items():
-            yield from leaves(inner, is_tensor, f"{name}[{word}]")
-    elif isinstance(value, tuple | list):
-        for i, inner in enumerate(value):
-            yield from leaves(inner, is_tensor, f"{name}[{i}]")
+    elif isinstance(value, Mapping | tuple | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from leaves(inner, is_tensor, f"{name}[{key}]")

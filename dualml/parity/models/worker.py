@@ -24,7 +24,7 @@ from dualml.optim import rule_from
 from dualml.parity.models.mapping import changed, match
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.subject import blamed, load
-from dualml.parity.models.trace import Arrays, Trace, read_trace
+from dualml.parity.models.trace import Trace, key, read_trace
 
 #: Of one side, how often it looks for the other's weights.
 LOOK_S = 0.05
@@ -58,12 +58,12 @@ class Room(Protocol):
 def perform(emit: Emitter) -> dict[str, Any]:
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
-    mine = job["sides"][side]
+    own = job["sides"][side]
     sys.path[:] = job["path"]
     emit(phase="import", done=0, total=job["steps"] + 1)
-    room: Room = importlib.import_module(f"{mine['package']}.models")
+    room: Room = importlib.import_module(f"{own['package']}.models")
     room.prepare(job["seed"])
-    model = build(mine)
+    model = build(own["model"])
     room.train(model, job["train"])
     try:
         recorder = room.Recorder(
@@ -75,12 +75,11 @@ def perform(emit: Emitter) -> dict[str, Any]:
         give(recorder, folder)
     else:
         take(recorder, folder, job)
-    with blamed("the optimizer cannot be made", mine["model"]["file"]):
-        recorder.optimizer = optimizer_of(room, model, mine["optimizer"])
+    with blamed("the optimizer cannot be made", own["model"]["file"]):
+        recorder.optimizer = optimizer_of(room, model, own["optimizer"])
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         arrays = [file[name] for name in sorted(file.files)]
-    loss = loss_of(room, mine["loss"], arrays, job)
-    step = room.step(model, loss, recorder.optimizer, recorder)
+    step = room.step(model, loss_of(room, own["loss"]), recorder.optimizer, recorder)
     tensors = [room.tensor(array) for array in arrays]
     for number in range(job["steps"]):
         emit(phase="steps", done=number, total=job["steps"] + 1)
@@ -98,33 +97,29 @@ def perform(emit: Emitter) -> dict[str, Any]:
     return {"raised": None}
 
 
-def build(mine: dict[str, Any]) -> Any:
-    builder = load(mine["model"])
-    with blamed(f"{mine['model']['name']}() cannot be built", mine["model"]["file"]):
+def build(model: dict[str, Any]) -> Any:
+    builder = load(model)
+    with blamed(f"{model['name']}() cannot be built", model["file"]):
         return builder()
 
 
-def optimizer_of(room: Room, model: Any, told: dict[str, Any] | None) -> Any:
-    if told is None:
+def optimizer_of(room: Room, model: Any, kind: dict[str, Any] | None) -> Any:
+    if kind is None:
         return None
-    if "rule" in told:
-        return room.optimizer(model, rule_from(told["rule"]))
-    return room.optimizer(model, load(told))
+    return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load(kind))
 
 
-def loss_of(room: Room, told: Any, arrays: list[NDArray[Any]], job: dict[str, Any]) -> Any:
+def loss_of(room: Room, kind: str | dict[str, Any]) -> Any:
     """A function of outputs and targets; None for a forward pass alone."""
-    if isinstance(told, dict):
-        return load(told)
-    if told == "none":
-        return None
-    return room.losses()[told]
+    if isinstance(kind, dict):
+        return load(kind)
+    return None if kind == "none" else room.losses()[kind]
 
 
 def give(recorder: Base, folder: Path) -> None:
     """The weights and their list, for the other side."""
     trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
-    trace.arrays = {f"parameters/{0:08d}/{n}": w for n, w in recorder.weights().items()}
+    trace.arrays = {key("parameters", 0, n): w for n, w in recorder.weights().items()}
     trace.write(folder / ".weights")
     (folder / ".weights").rename(folder / "weights")  # both files are there at once
 
@@ -144,13 +139,9 @@ def take(recorder: Base, folder: Path, job: dict[str, Any]) -> None:
     given = read_trace(folder / "weights")
     own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
-    pairing = match(given.tensors, own, job["map"], sides)
-    shapes = {one.name: one.shape for one in own}
-    arrays = given.initial()
-    loaded: Arrays = {
-        pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b]) for pair in pairing.pairs
-    }
-    recorder.load(loaded)
+    shapes, arrays = {one.name: one.shape for one in own}, given.initial()
+    recorder.load({pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
+                   for pair in match(given.tensors, own, job["map"], sides).pairs})  # fmt: skip
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:
