@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dualml.report.blocks import Cell, Column, Show, Table, Tone
-from dualml.store.run import Comparison, Trial
+from dualml.store.run import Comparison
 from dualml.words import Words, numbers
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: A row: texts as they are; numbers and means of seeds as the unit of their column asks, None as a
 #: dash.
-Line: TypeAlias = "Sequence[Cell | Spread | str | float | None]"
+Line: TypeAlias = Sequence[Any]
 
 STATUS_TONES: dict[str, Tone] = {
     "ok": "good",
@@ -46,6 +46,7 @@ def _times(factor: float) -> Callable[[Any], str]:
 #: loss that is no cross-entropy and of a perplexity the unit is 1.
 UNITS: Mapping[str, Callable[[Any], str]] = {
     "percent": percent,
+    "points": numbers.points,
     "relative": numbers.factor,
     "milliseconds": numbers.ms,
     "microseconds": _times(1e6),
@@ -105,9 +106,8 @@ def best(text: str, is_best: bool) -> Cell:
     return Cell(text, "good" if is_best else "")
 
 
-def status(trial: Trial, words: Words) -> Cell:
-    text = words.either(f"status.{trial.status}", trial.status)
-    return Cell(text, STATUS_TONES.get(trial.status, "muted"))
+def status(of_trial: str, words: Words) -> Cell:
+    return Cell(words.either(f"status.{of_trial}", of_trial), STATUS_TONES.get(of_trial, "muted"))
 
 
 def verdict(c: Comparison, words: Words, *, why: bool = True) -> Cell:

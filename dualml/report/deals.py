@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from dualml.experiment.deals import Course
 from dualml.report import ranks
 from dualml.store.run import Run, key_of
 from dualml.words import numbers
@@ -79,10 +76,6 @@ def rule(run: Run, arm: str) -> str:
     return str(partition(run, arm).get("name") or "")
 
 
-def dealt_ranks(run: Run, arm: str) -> int:
-    return int(run.arms[arm].get("dealt_to") or ranks.size(run, arm))
-
-
 def settings_text(settings: Mapping[str, Any]) -> str:
     """``label_shards shards=2``; a setting with the rule's own name needs none."""
     name = str(settings.get("name"))
@@ -95,16 +88,14 @@ def deals(run: Run) -> list[Deal]:
     """Every distinct deal of the run that the plan states, in the order of the arms."""
     by_key: dict[str, list[str]] = {}
     for arm in run.arms:
-        key = key_of(run.arms[arm], 0)
-        if key:
-            by_key.setdefault(key, []).append(arm)
+        by_key.setdefault(key_of(run.arms[arm], 0), []).append(arm)
     every = []
-    for arms in by_key.values():
+    for arms in (arms for key, arms in by_key.items() if key):
         # Of arms of different lengths the longest has every epoch; they share the statements.
         stated = {seed: each for seed in run.seeds if (each := run.deals(arms[0], seed))}
+        n = int(run.arms[arms[0]].get("dealt_to") or ranks.size(run, arms[0]))
         if stated:
-            first = arms[0]
-            every.append(Deal(partition(run, first), dealt_ranks(run, first), tuple(arms), stated))
+            every.append(Deal(partition(run, arms[0]), n, tuple(arms), stated))
     return every
 
 
@@ -115,18 +106,6 @@ def deal_of(run: Run, arm: str) -> Deal | None:
 def dealt(run: Run) -> list[str]:
     """Training arms with several ranks and a partition that ran."""
     return [a for a in ranks.several(run) if partition(run, a) and run.select(a)]
-
-
-def course(run: Run, arm: str, stated: Statement) -> Course:
-    """The updates of an epoch that deals so many samples to each rank."""
-    lists = [np.zeros(size, np.int8) for size in stated["sizes"]]
-    return Course(lists, int(run.arms[arm].get("batch_size", 64)))
-
-
-def through(way: Course) -> list[int]:
-    """For each rank the updates of an epoch in which it has samples."""
-    pairs = zip(way.lists, way.each, strict=True)
-    return [-(-len(samples) // size) if size else 0 for samples, size in pairs]
 
 
 def same_samples(run: Run, arms: tuple[str, ...]) -> tuple[int, int]:

@@ -6,14 +6,19 @@ capabilities"; Gustafson 1988, "Reevaluating Amdahl's law".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dualml.aggregation import ASYNCHRONOUS, REPLICAS
 from dualml.report import machine, ranks
+from dualml.report.blocks import Notice
 from dualml.store.run import Run
+from dualml.words import Words
 
 STRONG, WEAK = "strong", "weak"
+#: Of a kind of scaling, n ranks, and the seconds of an update on one rank and on n.
+Ratio: TypeAlias = Callable[[str, int, float, float], float]
 #: What may differ between one rank and n of them; with one there is nothing to aggregate.
 FREE = ("world_size", "aggregation", "dealt_to")
 
@@ -48,38 +53,30 @@ def families(run: Run, *, pinned: bool = True) -> list[Family]:
         and ranks.strategy(run, arm) != REPLICAS
         and bool(settings.get("cores")) == pinned
     }
-    found: list[Family] = []
-    for kind in (STRONG, WEAK):
-        for equal in run.contrast.groups(alone, vary=FREE):
-            found += _of(run, equal[0], kind)
-    return found
+    return [
+        family
+        for kind in (STRONG, WEAK)
+        for equal in run.contrast.groups(alone, vary=FREE)
+        for family in _of(run, equal[0], kind)
+    ]
 
 
-def _of(run: Run, base: str, kind: str) -> list[Family]:
+def _of(run: Run, base: str, kind: str) -> Iterator[Family]:
     free = (*FREE, "batch_size") if kind == WEAK else FREE
-    alike = run.contrast.partners(
-        base,
-        vary=free,
-        where=lambda arm: (
-            ranks.size(run, arm) > 1
-            and _batch_fits(run, arm, base, kind)
-            and ranks.strategy(run, arm) != ASYNCHRONOUS
-        ),
-    )
+    batch = int(run.arms[base].get("batch_size") or 0)
+
+    def fits(arm: str) -> bool:
+        n = ranks.size(run, arm)
+        whole = kind == STRONG or run.arms[arm].get("batch_size") == batch * n > 0
+        return n > 1 and whole and ranks.strategy(run, arm) != ASYNCHRONOUS
+
+    alike = run.contrast.partners(base, vary=free, where=fits)
     ways = run.contrast.groups(alike, vary=[name for name in free if name != "aggregation"])
-    if any(ranks.plain(run, arms[0]) for arms in ways):
-        ways = [arms for arms in ways if ranks.plain(run, arms[0])]
-    made = []
-    for arms in ways:
+    plain = [arms for arms in ways if ranks.plain(run, arms[0])]
+    for arms in plain or ways:
         by_size = {ranks.size(run, arm): arm for arm in reversed(arms)}
         in_order = tuple(by_size[n] for n in sorted(by_size))
-        made.append(Family(kind, base, in_order, ranks.strategy(run, arms[0])))
-    return made
-
-
-def _batch_fits(run: Run, arm: str, base: str, kind: str) -> bool:
-    mine, one = (int(run.arms[a].get("batch_size") or 0) for a in (arm, base))
-    return mine == one if kind == STRONG else one > 0 and mine == one * ranks.size(run, arm)
+        yield Family(kind, base, in_order, ranks.strategy(run, arms[0]))
 
 
 # --- cores ----------------------------------------------------------------------------------------
@@ -115,10 +112,14 @@ def room(run: Run, arm: str, backend: str) -> Room:
     return Room(ranks.size(run, arm), each, machine.cores(run, backend))
 
 
-def crowded(run: Run, arms: Iterable[str]) -> bool:
-    """Whether ranks of any of these arms took turns on cores."""
-    places = [(arm, b) for arm in arms for b in run.backends if run.select(arm, b)]
-    return any(room(run, arm, backend).enough is False for arm, backend in places)
+def crowding(run: Run, words: Words, arms: Iterable[str] | None = None) -> Iterator[Notice]:
+    """A notice where ranks of any of these arms, or of any at all, took turns on cores: it stands
+    before every time."""
+    places = ranks.ran(run, () if arms is None else arms)
+    if arms is None or any(room(run, *place).enough is False for place in places):
+        items = machine.crowded_items(run, words)
+        if items:
+            yield Notice(words("page.crowded", values=items))
 
 
 # --- arithmetic -----------------------------------------------------------------------------------

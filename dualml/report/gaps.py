@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from dualml.parity.statistics import ENOUGH, MARGIN, equivalent
-from dualml.report.spread import Spread, paired
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.parity.statistics import ENOUGH, equivalent
+from dualml.report.results import Result
+from dualml.report.spread import paired
+from dualml.words import Words
 
-signed = numbers.points
 Kind = Literal["equal", "apart", "open", "few"]
 
 
@@ -32,50 +30,31 @@ class Gap:
     seeds: int
 
 
-def gap(run: Run, arm: str, other: str, backend: str) -> Gap | None:
-    """Test accuracy of ``arm`` minus that of ``other``; None without a common seed."""
-    a, b = (accuracies(run, name, backend) for name in (arm, other))
-    seeds = [seed for seed in a if seed in b]
-    difference = paired(a, b, lambda x, y: x - y)
+def gap(a: Result, b: Result) -> Gap | None:
+    """Test accuracy of ``a`` minus that of ``b``; None without a common seed."""
+    difference = paired(a.accuracies, b.accuracies, lambda x, y: x - y)
     if difference is None:
         return None
-    if len(seeds) < ENOUGH:
-        ends = [a[seed] - b[seed] for seed in seeds]
-        return Gap("few", difference.mean, min(ends), max(ends), len(seeds))
-    test = equivalent([a[s] for s in seeds], [b[s] for s in seeds], MARGIN)
-    apart = (difference.low or 0.0) > 0 or (difference.high or 0.0) < 0
-    kind: Kind = "equal" if test["equivalent"] else "apart" if apart else "open"
+    if difference.seeds < ENOUGH:
+        return Gap("few", difference.mean, *difference.ends, difference.seeds)
+    seeds = [seed for seed in a.accuracies if seed in b.accuracies]
+    test = equivalent([a.accuracies[s] for s in seeds], [b.accuracies[s] for s in seeds])
+    low, high = difference.ends
+    kind: Kind = "equal" if test["equivalent"] else "apart" if low > 0 or high < 0 else "open"
     return Gap(kind, difference.mean, test["low"], test["high"], len(seeds))
-
-
-def accuracies(run: Run, arm: str, backend: str) -> dict[int, float]:
-    """Test accuracy of every seed."""
-    known = {t.seed: t.test_accuracy for t in run.select(arm, backend)}
-    return {seed: float(v) for seed, v in known.items() if numbers.known(v)}
-
-
-def plus_minus(s: Spread | None, scale: float = 1.0, decimals: int | None = None) -> str:
-    """The mean, and half its 95 % interval where there are seeds enough for one: to two digits, the
-    mean to as many decimals, unless ``decimals`` are chosen."""
-    if s is None:
-        return numbers.NONE
-    mean = scale * s.mean
-    if s.seeds < ENOUGH or s.high is None:
-        return numbers.loss(mean) if decimals is None else f"{mean:.{decimals}f}"
-    half = scale * s.high - mean
-    if decimals is None:
-        decimals = min(8, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 4
-    return f"{mean:.{decimals}f} ± {half:.{decimals}f}"
 
 
 def in_words(gap: Gap, words: Words) -> str:
     """``−3.20 points (−4.10 … −2.30)``, or that there are too few seeds for an interval."""
     if gap.kind == "few":
-        return words.plural("gap.told_few", gap.seeds, points=signed(gap.mean), n=gap.seeds)
-    return words("gap.told", points=signed(gap.mean), low=signed(gap.low),
-                 high=signed(gap.high))  # fmt: skip
+        return words.plural("gap.told_few", gap.seeds, gap=gap)
+    return words("gap.told", gap=gap)
 
 
-def short(gap: Gap, words: Words) -> str:
-    """Without the interval, where a sentence says that there is none."""
-    return words("gap.points", points=signed(gap.mean))
+def in_list(gaps: dict[str, Gap], words: Words) -> list[str]:
+    """Arm by arm; without intervals where there are none at all."""
+    few = all(g.kind == "few" for g in gaps.values())
+    return [
+        f"{arm} {words('gap.points', gap=g) if few else in_words(g, words)}"
+        for arm, g in gaps.items()
+    ]

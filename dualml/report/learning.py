@@ -9,6 +9,7 @@ import numpy as np
 from dualml.report import curves, keys
 from dualml.report.figure import Axis, Figure, Line, Mark, Owner, Panel
 from dualml.report.measures import loss_unit, slug
+from dualml.report.results import each, results
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
@@ -33,10 +34,11 @@ def learning(run: Run, words: Words, group: str, arms: Sequence[str], axis: str)
         notes.append(words("figure.interpolated"))
     if any(not t.ok and t.curves for t in run.trials if t.arm in arms):
         notes.append(words("figure.broken"))
+    finals = each(results(run, arms), lambda r: numbers.show("percent", r.accuracy))
     return Figure(
         f"{slug(group)}-{axis}",
         words.sentences(notes),
-        words("alt.curves", title=title, finals=_finals(run, arms)),
+        words("alt.curves", title=title, finals=finals),
         [Panel(upper, x, loss, height=270), Panel(lower, x, accuracy, height=170)],
         [*keys.arms(run, arms), *keys.backends(run)],
         share_x="column",
@@ -56,10 +58,8 @@ def _marks(run: Run, arm: str, metric: str, axis: str) -> Iterator[Mark]:
                 yield Line(x, scale * raw, owner, weight="faint")
             x, *values = curves.thin(line.x, line.mean, line.low, line.high)
             mean, low, high = (scale * v for v in values)
-            if len(run.seeds) > 1:
-                yield Line(x, mean, owner, low, high)
-            else:
-                yield Line(x, mean, owner)
+            band = (low, high) if len(run.seeds) > 1 else ()
+            yield Line(x, mean, owner, *band)
         for trial in run.select(arm, backend, ok=False):
             curve = None if trial.ok else trial.curves.get(metric)
             if curve is not None:
@@ -74,14 +74,3 @@ def _far_apart(run: Run, arms: Sequence[str]) -> bool:
     most = [max([t.updates or 0 for t in run.select(arm)], default=0) for arm in arms]
     most = [m for m in most if m]
     return bool(most) and max(most) > 4 * min(most)
-
-
-def _finals(run: Run, arms: Sequence[str]) -> str:
-    """Test accuracy at the end per arm and backend, in words."""
-    parts = []
-    for arm in arms:
-        for backend in run.backends:
-            mean = numbers.mean([t.test_accuracy for t in run.select(arm, backend)])
-            if mean is not None:
-                parts.append(f"{arm} {backend} {numbers.percent(mean)}")
-    return ", ".join(parts) or numbers.NONE

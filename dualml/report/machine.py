@@ -16,15 +16,13 @@ def crowded(run: Run) -> list[tuple[str, int, int, int]]:
     """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
     out = []
     for backend in run.backends:
-        recorded = str((run.environment.get(backend) or {}).get("threads", ""))
         have = cores(run, backend)
-        if have is None:
-            continue
-        usual = int(recorded) if recorded.isdecimal() else have
+        recorded = str((run.environment.get(backend) or {}).get("threads", ""))
+        usual = int(recorded) if recorded.isdecimal() else have or 0
         several = [t for t in run.trials if t.backend == backend and t.ok and t.world_size > 1]
         used = [(t.world_size * (t.threads or usual), t.world_size) for t in several]
-        if used and max(used)[0] > have:
-            busiest, ranks = max(used)
+        busiest, ranks = max(used, default=(0, 0))
+        if have is not None and busiest > have:
             out.append((backend, ranks, busiest // ranks, have))
     return out
 
@@ -45,12 +43,6 @@ def vector_bytes(run: Run) -> int | None:
 def crowded_items(run: Run, words: Words) -> list[str]:
     """The backends whose ranks had to share cores, with the numbers."""
     return [
-        words(
-            "page.crowded_item",
-            backend=backend,
-            ranks=words.count("rank", n),
-            threads=words.count("thread", threads),
-            cores=words.count("core", have),
-        )
+        words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
         for backend, n, threads, have in crowded(run)
     ]

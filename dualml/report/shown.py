@@ -4,12 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from dualml.report.figure import Bar, Owner
+from dualml.report.figure import Bar, Figure, Key, Line, Owner, Panel
+from dualml.report.spread import Spread
+from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 K = TypeVar("K")
+
+
+def figure(
+    words: Words, key: str, panels: Sequence[Panel | None], keys: Sequence[Key],
+    values: Mapping[str, object], *, more: Iterable[str] = (), suffix: str = "", **layout: Any,
+) -> Figure:  # fmt: skip
+    """``KEY`` with its suffix; its caption is ``figure.KEY``, then ``more``, its alternative text
+    ``alt.KEY``, both with the values."""
+    caption = words.sentences([words(f"figure.{key}", **values), *more])
+    alt = words(f"alt.{key}", **values)
+    return Figure(key + suffix, caption, alt, panels, keys, **layout)
+
+
+def intervals(
+    x: Sequence[float], means: Sequence[Spread], owner: Owner, factor: float = 1.0, **look: Any
+) -> Line:
+    """Means of seeds with their intervals, where any is known."""
+    known = any(s.low is not None for s in means)
+    low, high = ([factor * s.ends[k] for s in means] if known else None for k in (0, 1))
+    return Line(x, [factor * s.mean for s in means], owner, low, high, bars="y", **look)
+
+
+def mean_seeds(run: Run, words: Words) -> str:
+    return words.plural("figure.mean_seeds", len(run.seeds), n=len(run.seeds))
 
 
 def stacked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from dualml.parity.statistics import ENOUGH
 from dualml.report.blocks import Cell
-from dualml.words import numbers
+from dualml.words import Words, numbers
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,27 @@ class Spread:
     def scaled(self, factor: float) -> Spread:
         low, high = (None if v is None else v * factor for v in (self.low, self.high))
         return Spread(self.mean * factor, low, high, self.seeds)
+
+    def holds(self, value: float) -> bool:
+        """Whether an interval of enough seeds does not tell the mean from a value."""
+        return self.seeds >= ENOUGH and self.ends[0] < value < self.ends[1]
+
+    def between(self, words: Words, text: Callable[[float], str]) -> str:
+        """``(95 % interval 1.2 – 1.4)``; empty with one seed."""
+        values = interval(self, text)
+        key = "interval" if self.seeds >= ENOUGH else "range"
+        return values and words(f"spread.{key}", values=values)
+
+    def plus_minus(self, scale: float = 1.0, decimals: int | None = None) -> str:
+        """The mean, and half its 95 % interval where there are seeds enough for one: to two digits,
+        the mean to as many decimals, unless ``decimals`` are chosen."""
+        mean = scale * self.mean
+        if self.seeds < ENOUGH or self.high is None:
+            return numbers.loss(mean) if decimals is None else f"{mean:.{decimals}f}"
+        half = scale * self.high - mean
+        if decimals is None:
+            decimals = min(8, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 4
+        return f"{mean:.{decimals}f} ± {half:.{decimals}f}"
 
     def cell(self, text: Callable[[float], str] = numbers.quantity) -> Cell:
         """The mean, beneath it the interval."""

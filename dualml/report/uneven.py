@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from dualml.experiment.deals import Course
 from dualml.report.blocks import Cell, Table
-from dualml.report.columns import columns
-from dualml.report.deals import Deal, course, deals, dealt, through
+from dualml.report.columns import table
+from dualml.report.deals import Deal, deals, dealt
 from dualml.report.listing import several
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -16,7 +18,6 @@ MOST_ARMS = 3  # named beneath a partition
 MOST_TOGETHER = 4
 
 
-@dataclass(frozen=True)
 class Uneven:
     """Arms with one deal and one batch size, in the first epoch of its first seed.
 
@@ -24,75 +25,73 @@ class Uneven:
     epoch's ``updates`` that is; ``last``: samples of all ranks in the last update.
     """
 
-    deal: Deal
-    arms: tuple[str, ...]
-    each: tuple[int, ...]
-    ends: tuple[int, ...]
-    updates: int
-    last: int
+    def __init__(self, deal: Deal, arms: Sequence[str], batch_size: int) -> None:
+        sizes = deal.first["sizes"]
+        epoch = Course([np.zeros(size, np.int8) for size in sizes], batch_size)
+        self.deal, self.arms, self.each, self.updates = deal, arms, epoch.each, epoch.updates
+        pairs = zip(sizes, self.each, strict=True)
+        self.ends = [-(-size // most) if most else 0 for size, most in pairs]
+        self.last = sum(len(part) for part in epoch.parts(self.updates - 1))
+        #: The rank that is through first, of those that have samples.
+        self.first = self.ends.index(min((end for end in self.ends if end), default=0))
+        self.end = self.ends[self.first]
+        self.seen = deal.first["samples"] - deal.first["missed"]
+        #: Every sample once.
+        self.whole = not any(deal.first[key] for key in ("missed", "repeated", "shared"))
 
     @property
-    def first(self) -> int:
-        """The rank that is through first, of those that have samples."""
-        known = [rank for rank, end in enumerate(self.ends) if end]
-        return min(known, key=lambda rank: self.ends[rank])
+    def ends_in_line(self) -> str:
+        return listed(self.ends)
 
     @property
-    def whole(self) -> bool:
-        """Every sample once."""
-        s = self.deal.first
-        return not (s["missed"] or s["repeated"] or s["shared"])
+    def batch(self) -> int:
+        return sum(self.each)
 
 
 def uneven(run: Run) -> list[Uneven]:
     """Deals that some arm went through to the end of an epoch, with ranks that ended more than an
     update earlier."""
-    every = []
+    every, trained = [], dealt(run)
     for deal in deals(run):
         by_batch: dict[int, list[str]] = {}
-        for arm in deal.arms:
-            if arm in dealt(run):
-                by_batch.setdefault(int(run.arms[arm].get("batch_size", 64)), []).append(arm)
-        for arms in by_batch.values():
-            epoch = course(run, arms[0], deal.first)
+        for arm in (arm for arm in deal.arms if arm in trained):
+            by_batch.setdefault(int(run.arms[arm].get("batch_size", 64)), []).append(arm)
+        for batch_size, arms in by_batch.items():
+            u = Uneven(deal, arms, batch_size)
             updates = max(t.updates or 0 for a in arms for t in run.select(a))
-            ends = through(epoch)
-            if max(ends) > min(ends) + 1 and updates >= epoch.updates:
-                last = sum(len(part) for part in epoch.parts(epoch.updates - 1))
-                every.append(
-                    Uneven(deal, tuple(arms), tuple(epoch.each), tuple(ends), epoch.updates, last)
-                )
+            if max(u.ends) > min(u.ends) + 1 and updates >= u.updates:
+                every.append(u)
     return every
 
 
 def uneven_table(run: Run, words: Words) -> Iterator[Table]:
     every = uneven(run)
-    if every:
-        spec = (
-            *("`partition`", "samples_ranks", "each_ranks", "ends_ranks", "epoch_updates:count"),
-            *("first_through:updates", "last_update:samples", "seen_once"),
-        )
-        caption = words("table.uneven", seed=every[0].deal.seed)
-        yield Table("uneven", caption, columns(words, *spec), [_row(u, words) for u in every])
-
-
-def _row(u: Uneven, words: Words) -> list[Cell | str]:
-    s = u.deal.first
-    seen = s["samples"] - s["missed"]
-    share = words("value.of", n=numbers.quantity(seen), of=numbers.quantity(s["samples"]))
-    return [
-        Cell(u.deal.text, note=", ".join(several(u.arms, words, MOST_ARMS))),
-        listed(s["sizes"]),
-        listed(u.each) if len(set(u.each)) > 1 else f"{len(u.each)} × {u.each[0]}",
-        listed(u.ends),
-        numbers.quantity(u.updates),
-        Cell(numbers.quantity(u.ends[u.first]), note=words("value.rank", rank=u.first)),
-        numbers.quantity(u.last),
-        Cell(f"{'✓' if u.whole else '≠'} {share}", "good" if u.whole else "bad"),
+    head = ("`partition`", "samples_ranks", "each_ranks", "ends_ranks", "epoch_updates:count",
+            "first_through:updates", "last_update:samples", "seen_once")  # fmt: skip
+    rows = [
+        [
+            Cell(u.deal.text, note=", ".join(several(u.arms, words, MOST_ARMS))),
+            listed(u.deal.first["sizes"]),
+            listed(u.each) if len(set(u.each)) > 1 else f"{len(u.each)} × {u.each[0]}",
+            u.ends_in_line,
+            u.updates,
+            Cell(numbers.quantity(u.end), note=words("value.rank", rank=u.first)),
+            u.last,
+            _seen(u, words),
+        ]
+        for u in every
     ]
+    if rows:
+        yield from table(words, "uneven", head, rows, seed=every[0].deal.seed)
 
 
-def listed(values: list[int] | tuple[int, ...]) -> str:
+def _seen(u: Uneven, words: Words) -> Cell:
+    n, of = (numbers.quantity(v) for v in (u.seen, u.deal.first["samples"]))
+    share = words("value.of", n=n, of=of)
+    return Cell(f"✓ {share}", "good") if u.whole else Cell(f"≠ {share}", "bad")
+
+
+def listed(values: Sequence[int]) -> str:
     """Rank 0, 1, …; a few stay in one line."""
     dot = "\N{NO-BREAK SPACE}·\N{NO-BREAK SPACE}" if len(values) <= MOST_TOGETHER else " · "
     return dot.join(numbers.quantity(v) for v in values)

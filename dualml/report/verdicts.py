@@ -49,30 +49,18 @@ def divergence(first: Mapping[str, Any] | None, words: Words) -> str:
     """Where two trials left the envelope: ``update 12, gradient conv1.weight: …``."""
     if not first:
         return words("divergence.none")
-    text = words(
-        "divergence.at",
-        step=numbers.quantity(first.get("step")),
-        phase=words.either(f"phase.{first.get('phase')}", str(first.get("phase"))),
-        tensor=tensor(first),
-        distance=numbers.scientific(first.get("distance")),
-        envelope=numbers.scientific(first.get("envelope")),
-    )
-    after = first.get("after")
+    text, after = words("divergence.at", **place(first, words)), first.get("after")
     return text + (words("divergence.after", after=after) if numbers.known(after) and after else "")
-
-
-def tensor(first: Mapping[str, Any]) -> str:
-    """The tensor of a divergence after its phase; the loss is called by its phase already."""
-    name = first.get("tensor")
-    return f" {name}" if name and name != first.get("phase") else ""
 
 
 def place(first: Mapping[str, Any], words: Words) -> dict[str, str]:
     """Step, phase, distance and envelope of a divergence, for a sentence."""
-    phase = words.either(f"phase.{first.get('phase')}", str(first.get("phase")))
+    phase, tensor = str(first.get("phase")), first.get("tensor")
+    # The loss is called by its phase already.
+    name = f" {tensor}" if tensor and tensor != phase else ""
     return {
         "step": numbers.quantity(first.get("step")),
-        "phase": phase + tensor(first),
+        "phase": words.either(f"phase.{phase}", phase) + name,
         "distance": numbers.scientific(first.get("distance")),
         "envelope": numbers.scientific(first.get("envelope")),
     }

@@ -18,9 +18,9 @@ LANGUAGES = ("en", "zh")
 
 class Words(string.Formatter):
     """Looks a text up by its dotted key and fills in the values, each written as the text says:
-    ``{p.step:ms}`` by a function of `dualml.words.numbers`, ``{n:count.update}`` with its noun,
-    ``{arms:join}`` or ``{items:semicolons}`` as a list in prose, ``{shares:each.percent}`` as one
-    of names with numbers.
+    ``{p.step:ms}`` by a function of `dualml.words.numbers` (of several seeds the mean),
+    ``{n:count.update}`` with its noun, ``{arms:join}`` or ``{items:semicolons}`` as a list in
+    prose, ``{shares:each.percent}`` as one of names with numbers.
 
     Args:
         lang: ``en`` or ``zh``.
@@ -53,8 +53,9 @@ class Words(string.Formatter):
         if kind == "each":
             each = (f"{key} {self.format_field(number, name)}" for key, number in value.items())
             return self.join(list(each))
-        show = numbers.BY_NAME.get(spec)
-        return show(value) if show else str(super().format_field(value, spec))
+        if spec in numbers.BY_NAME:
+            return numbers.show(spec, value)
+        return str(super().format_field(value, spec))
 
     def either(self, key: str, default: str) -> str:
         """The text of ``key`` or, for names this version does not know, ``default``."""

@@ -75,8 +75,10 @@ def nbytes(x: Any) -> str:
     return f"{factor(x)} B"
 
 
-def points(x: float) -> str:
+def points(x: Any) -> str:
     """A fraction as percentage points: ``+0.12``, ``−3.40``, ``0.00``."""
+    if not known(x):
+        return NONE
     text = f"{100 * x:+.2f}"
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
@@ -96,8 +98,14 @@ def mean(values: list[float | None]) -> float | None:
     return sum(kept) / len(kept) if kept else None
 
 
-#: As texts (`Words`) name them: ``{seconds:ms}``.
+def show(name: str, value: Any) -> str:
+    """By the name of the function, as texts (`Words`) say: ``{seconds:ms}``; of several seeds the
+    mean."""
+    mean = getattr(value, "mean", None)
+    return BY_NAME[name](mean if isinstance(mean, float) else value)
+
+
 BY_NAME: Mapping[str, Callable[[Any], str]] = {
-    show.__name__: show
-    for show in (quantity, ms, percent, loss, scientific, factor, times, nbytes, points, plain)
+    function.__name__: function
+    for function in (quantity, ms, percent, loss, scientific, factor, times, nbytes, points, plain)
 }

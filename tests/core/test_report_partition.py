@@ -14,12 +14,14 @@ from report_deals import EN, ZH, row, say, table
 from dualml.partition import RandomSampling
 from dualml.report.deals import deal_of, deals, settings_text
 from dualml.report.draw import draw
-from dualml.report.gaps import gap, signed
+from dualml.report.gaps import gap
+from dualml.report.results import Result
 from dualml.report.topics.sampling import contests, expected
-from dualml.report.topics.skew import apart
+from dualml.report.topics.skew import Skewed
 from dualml.store.load import load
 from dualml.store.run import Run
 from dualml.words import LANGUAGES, Words
+from dualml.words.numbers import points
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,8 @@ def test_what_the_trials_recorded(run: Run) -> None:
     assert set(trial.curves) == {"loss", *(f"{s}_{m}" for s in ("train", "test")
                                            for m in ("loss", "accuracy"))}  # fmt: skip
     assert run.select("part", "torch")[0].apart == ()
-    assert apart(run.select("skew-half", "torch")) == pytest.approx((0.2, 2.0))
+    half = Skewed(run, "skew-half", "torch")
+    assert (half.divergence, half.drift) == pytest.approx((0.2, 2.0))
 
 
 def test_records_that_end_in_the_middle(tmp_path: Path) -> None:
@@ -160,16 +163,18 @@ def test_what_is_held_against_what(run: Run) -> None:
 
 
 def test_gaps_are_paired(run: Run) -> None:
-    found = {arm: gap(run, arm, "part", "torch") for arm in ("sample", "once", "kept", "sampler")}
+    base = Result(run, "part", "torch")
+    arms = ("sample", "once", "kept", "sampler")
+    found = {arm: gap(Result(run, arm, "torch"), base) for arm in arms}
     kinds = {arm: g.kind for arm, g in found.items() if g}
     assert kinds == {"sample": "equal", "once": "open", "kept": "apart", "sampler": "equal"}
     once, kept = found["once"], found["kept"]
     assert once is not None
     assert kept is not None
     # t(0.95, 2) = 2.92, deviation 2 points: 2.92 · 2 / √3
-    assert (signed(once.low), signed(once.high)) == ("−3.37", "+3.37")
-    assert (signed(kept.mean), signed(kept.low), signed(kept.high)) == ("−4.00", "−4.34", "−3.66")
-    assert signed(-1e-9) == "0.00"
+    assert (points(once.low), points(once.high)) == ("−3.37", "+3.37")
+    assert (points(kept.mean), points(kept.low), points(kept.high)) == ("−4.00", "−4.34", "−3.66")
+    assert points(-1e-9) == "0.00"
 
 
 def test_sampling_in_numbers(run: Run) -> None:

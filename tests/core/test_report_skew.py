@@ -13,7 +13,7 @@ from test_report_page import Page, rows
 from dualml.report import render
 from dualml.report.blocks import Code, Section, walk
 from dualml.report.topics import key_code
-from dualml.report.topics.skew import emd, places, skewed
+from dualml.report.topics.skew import correlation, emd, skewed
 from dualml.report.uneven import uneven
 from dualml.store.load import load
 from dualml.store.run import Run
@@ -83,10 +83,10 @@ def test_skew_in_sentences(said: dict[str, list[str]], folder: Path) -> None:
 
 def test_epochs_that_end_earlier(run: Run, said: dict[str, list[str]], folder: Path) -> None:
     found = uneven(run)
-    assert [u.arms for u in found] == [("fractions",)]
+    assert [u.arms for u in found] == [["fractions"]]
     # Six samples of each rank in an update: 900 and 300 samples.
     u = found[0]
-    assert (u.ends, u.updates, u.first, u.last) == ((150, 50), 150, 1, 6)
+    assert (u.ends, u.updates, u.first, u.last) == ([150, 50], 150, 1, 6)
     assert said["skew.uneven"][0] == (
         "fractions, seed 0: the ranks have samples in 150 · 50 of the 150 updates of an epoch; "
         "rank 1 is through after update 50, the others go on, and the last update has 6 of 12 "
@@ -146,8 +146,12 @@ def test_both_languages_say_the_same(folder: Path) -> None:
             assert sorted(numbers(x)) == sorted(numbers(y)), (x, y)
 
 
-def test_places_share_ties() -> None:
-    assert places([3.0, 1.0, 3.0, 2.0]).tolist() == [3.5, 1.0, 3.5, 2.0]
+def test_correlation_of_ranks() -> None:
+    assert correlation([3.0, 1.0, 3.0, 2.0], [30.0, 10.0, 30.0, 20.0]) == pytest.approx(1)
+    # ties share their places: 3.5, 1, 3.5, 2 against 4, 1, 3, 2
+    assert correlation([3.0, 1.0, 3.0, 2.0], [5.0, 1.0, 4.0, 2.0]) == pytest.approx(0.948683)
+    assert correlation([0.1, None, 0.3], [1.0, 2.0, 3.0]) is None
+    assert correlation([0.1, 0.1, 0.1], [1.0, 2.0, 3.0]) is None
 
 
 def test_code_of_the_rules(run: Run, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def starred(text: str, run: Run, arm: str, backend: str) -> str:
 def update_alt(run: Run, arms: Iterable[str], backends: Sequence[str], words: Words) -> str:
     """The times of updates that a figure shows."""
     values = listed(arms, backends, lambda name, b: times.update_ms(run, name, b))
-    return words("alt.update_parts", values=values)
+    return words("alt.update-parts", values=values)
 
 
 def verdict(run: Run, arm: str, words: Words) -> Cell:

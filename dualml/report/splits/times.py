@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from dualml.report import families, ranks
-from dualml.report.scaling import PARTS, steps
+from dualml.report.results import Result
+from dualml.report.scaling import PARTS
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.spread import Spread, ratio, spread
+from dualml.report.spread import Spread, ratio
 from dualml.store.run import Run, Trial
 from dualml.words import numbers
 
@@ -16,7 +17,7 @@ KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 
 def step(run: Run, arm: str, backend: str) -> Spread | None:
     """Seconds of an update, with what happens between two updates."""
-    return spread(steps(run.select(arm, backend)).values())
+    return Result(run, arm, backend).step
 
 
 def milliseconds(seconds: Spread | float | None) -> str:
@@ -33,7 +34,7 @@ def against(run: Run, arm: str, backend: str, other: str | None) -> Spread | Non
     """How many times as long as another arm's an update takes, seed by seed."""
     if other is None:
         return None
-    return ratio(*(steps(run.select(name, backend)) for name in (arm, other)))
+    return ratio(*(Result(run, name, backend).steps for name in (arm, other)))
 
 
 def by_rank(run: Run, arm: str, backend: str) -> list[dict[str, float]]:

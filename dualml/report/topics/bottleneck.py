@@ -9,7 +9,7 @@ from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import Line as Row
 from dualml.report.columns import table
-from dualml.report.crowding import crowding
+from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.measures import rising, slug
 from dualml.report.notes import Notes

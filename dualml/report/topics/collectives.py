@@ -10,7 +10,7 @@ from dualml.report import fits, keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Table, Tone
 from dualml.report.columns import Line as Row
 from dualml.report.columns import best, number, table
-from dualml.report.crowding import crowding
+from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.measured import Measured, at_once, crossing, measured
 from dualml.report.measures import known

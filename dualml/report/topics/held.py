@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from dualml.errors import UserError
-from dualml.report.blocks import Block, Cell, Table
-from dualml.report.columns import columns
+from dualml.report.blocks import Block
+from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Panel
 from dualml.report.notes import Notes
 from dualml.report.splits import shown, times
@@ -41,19 +41,15 @@ def bounds(arm: SplitArm) -> list[int]:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
-    for number, group in enumerate(counted(splits)):
-        name = f"held-{number + 1}" if number else "held"
-        yield from _figure(splits, group, name, words)
+    for number, group in enumerate(counted(splits), start=1):
+        yield from _figure(splits, group, f"held-{number}" if number > 1 else "held", words)
+    head = ("`arm`", "backend", "live_bound:per_each_rank", "live:per_each_rank",
+            "held:per_each_rank", "parameters:per_each_rank", "peak:memory_ranks")  # fmt: skip
     rows = [row for arm in splits for b in run.backends if (row := _row(run, arm, b))]
-    head = columns(
-        words,
-        *("`arm`", "backend", "live_bound:per_each_rank", "live:per_each_rank"),
-        *("held:per_each_rank", "parameters:per_each_rank", "peak:memory_ranks"),
-    )
-    yield Table("memory", words("table.memory"), head, rows)
+    yield from table(words, "memory", head, rows)
 
 
-def _row(run: Run, arm: SplitArm, backend: str) -> list[Cell | str]:
+def _row(run: Run, arm: SplitArm, backend: str) -> list[str]:
     live, held, own, peak = (
         by_rank(run, arm.name, backend, key)
         for key in ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
@@ -86,15 +82,14 @@ def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Words) 
         held = first(run, arm.name, backend)
         return Spread(held / 2**20, None, None, 1) if held else None
 
+    def nbytes(arm: str, backend: str) -> str:
+        return numbers.nbytes(first(run, arm, backend) or None)
+
     marks = lines(group, backends, mebibytes)
     if any(len(line.x) for line in marks):
-        values = shown.listed(
-            [arm.name for arm in group], backends,
-            lambda arm, b: numbers.nbytes(first(run, arm, b) or None),
-        )  # fmt: skip
-        caption = words("held.figure", model=group[0].model)
+        alt = words("held.alt", values=shown.listed([arm.name for arm in group], backends, nbytes))
         panel = Panel(marks, micro_batch_axis(group, words), Axis(words("axis.held"), low=0))
-        yield Figure(name, caption, words("held.alt", values=values), [panel],
+        yield Figure(name, words("held.figure", model=group[0].model), alt, [panel],
                      look(group, backends, words), width=600)  # fmt: skip
 
 
@@ -111,7 +106,19 @@ def findings(run: Run, words: Words) -> Notes:
     for group in counted(splits):
         _schedules(notes, splits, group)
     notes.about("table-memory")
-    _bounded(notes, splits)
+    # Whether any rank held more micro-batches than its schedule lets it.
+    checked, over = 0, []
+    for arm, backend in itertools.product(splits.pipelines, run.backends):
+        live = by_rank(run, arm.name, backend, "live")
+        for rank, (most, bound) in enumerate(zip(live, bounds(arm), strict=False)):
+            checked += any(live)
+            if most > bound:
+                over.append({"arm": arm.name, "backend": backend, "rank": rank, "live": most,
+                             "bound": bound})  # fmt: skip
+    if over:
+        notes.warn("live_over", **over[0])
+    elif checked:
+        notes.say("live", n=checked)
     return notes
 
 
@@ -122,36 +129,12 @@ def _schedules(notes: Notes, splits: Splits, group: Sequence[SplitArm]) -> None:
         for schedule in ("gpipe", "1f1b")
     )
     m = max(gpipe.keys() & one.keys(), default=0)
-    if not m:
-        return
-
-    def item(backend: str) -> str:
+    parts = []
+    for backend in times.compared(splits) if m else ():
         a, b = (first(splits.run, arms[m], backend) for arms in (gpipe, one))
-        return (b and notes.words(
-            "say.held.item", backend=backend, gpipe=numbers.nbytes(a), other=numbers.nbytes(b),
-            times=numbers.factor(a / b),
-        )) or ""  # fmt: skip
-
-    values = shown.joined(notes.words, map(item, times.compared(splits)))
-    if values:
-        notes.say("schedules", m=m, values=values)
-
-
-def _bounded(notes: Notes, splits: Splits) -> None:
-    """Whether any rank held more micro-batches than its schedule lets it."""
-    checked, over = 0, []
-    for arm in splits.pipelines:
-        for backend in splits.run.backends:
-            live = by_rank(splits.run, arm.name, backend, "live")
-            for rank, (most, bound) in enumerate(zip(live, bounds(arm), strict=False)):
-                checked += any(live)
-                if most > bound:
-                    over.append((arm.name, backend, rank, most, bound))
-    if checked and not over:
-        notes.say("live", n=checked)
-    for name, backend, rank, most, bound in over[:1]:
-        notes.warn("live_over", arm=name, backend=backend, rank=rank, live=f"{most:g}",
-                   bound=bound)  # fmt: skip
+        if b:
+            parts.append(notes.part("item", backend=backend, gpipe=a, other=b, times=a / b))
+    notes.say_all("schedules", parts, m=m)
 
 
 TOPIC = Topic("held", 630, evidence, findings, leads=lambda run: 45 if counted(Splits(run)) else 0)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from dualml.aggregation import STRATEGIES
 from dualml.report.blocks import Block, Cell, Column, Item, Tone
-from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.measured import Measured, measured
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
-from dualml.words.numbers import nbytes
 
 TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
 #: Primitive → backend → how it was executed, each way once: ``composed: gather and fold``.
@@ -38,9 +37,7 @@ def _kind(way: str) -> str:
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     known = primitives(run)
     shown = [b for b in run.backends if any(b in ways for ways in known.values())]
-    rows: list[Row] = [
-        [name, *(_cell(ways.get(b, ()), words) for b in shown)] for name, ways in known.items()
-    ]
+    rows = [[name, *(_cell(ways.get(b, ()), words) for b in shown)] for name, ways in known.items()]
     yield from table(words, "how", ["`primitive`", *(Column(b, b) for b in shown)], rows)
 
 
@@ -58,35 +55,26 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         for name, ways in known.items():
             for kind in dict.fromkeys(map(_kind, ways.get(backend, ()))):
                 kinds.setdefault(kind, []).append(name)
-        items = [
-            words(f"say.native.{kind}", names=words.join(kinds[kind]))
-            for kind in TONES
-            if kind in kinds
-        ]
-        if items:
-            notes.say("list", backend=backend, values=words.semicolons(items))
+        items = [notes.part(kind, names=kinds[kind]) for kind in TONES if kind in kinds]
+        notes.say_all("list", items, backend=backend)
     every = measured(run)
     for m in every:
         _ring(notes, m)
-    for m in every:
-        for other in every:
-            if m.n == other.n and not m.threads and not other.threads:
-                _composed(notes, m, other, known)
+    for m, other in itertools.product(every, every):
+        if m.n == other.n and not m.threads and not other.threads:
+            _composed(notes, m, other, known)
     return notes
 
 
 def _ring(notes: Notes, m: Measured) -> None:
     """The framework's all-reduce against the ring made of its messages."""
-    ratios = {
-        size: ring / native
+    ratios = [
+        (size, ring / native)
         for size in m.sizes
         if (native := m.seconds("all_reduce", size)) and (ring := m.seconds("ring", size))
-    }
+    ]
     if ratios:
-        ends = {"small": min(ratios), "large": max(ratios)}
-        notes.say("ring", backend=m.backend, n=m.n,
-                  **{end: numbers.factor(ratios[size]) for end, size in ends.items()},
-                  **{f"{end}_size": nbytes(size) for end, size in ends.items()})  # fmt: skip
+        notes.say("ring", m=m, small=min(ratios), large=max(ratios))
 
 
 def _composed(notes: Notes, m: Measured, other: Measured, known: Ways) -> None:
@@ -97,9 +85,7 @@ def _composed(notes: Notes, m: Measured, other: Measured, known: Ways) -> None:
         here, there = ({_only(known, use, x.backend) for use in uses} for x in (m, other))
         a, b = m.seconds(name, size), other.seconds(name, size)
         if "composed" in here and there == {"native"} and a and b:
-            both = {"backend": m.backend, "other": other.backend}
-            notes.say("composed_cost", strategy=name, n=m.n, size=nbytes(size), **both,
-                      times=numbers.factor(a / b))  # fmt: skip
+            notes.say("composed_cost", strategy=name, size=size, m=m, other=other, times=a / b)
 
 
 def _only(known: Ways, primitive: str, backend: str) -> str:

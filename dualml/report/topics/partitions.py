@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from dualml.report.blocks import Block, Cell, Table
-from dualml.report.columns import columns
+from dualml.report.blocks import Block, Cell
+from dualml.report.columns import Line as Row
+from dualml.report.columns import table
 from dualml.report.deals import Deal, Statement, deals, same_samples
 from dualml.report.figure import Axis, Cells, Figure, Panel
 from dualml.report.listing import several
+from dualml.report.shown import figure
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -22,60 +25,36 @@ MOST_ARMS = 3  # named beneath a partition
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     every = deals(run)
-    yield from _figures(words, every)
-    if every:
-        spec = (
-            *("`partition`", "ranks:count", "part_sizes:samples", "coverage:percent"),
-            *("missed:samples", "repeated:samples", "shared:samples", "emd:1", "js:bits"),
-            *("`fingerprint`", "same_samples"),
-        )
-        rows = [_row(run, words, deal) for deal in every]
-        yield Table("partitions", words("table.partitions"), columns(words, *spec), rows)
-
-
-def _figures(words: Words, every: Sequence[Deal]) -> Iterator[Figure]:
-    """A panel for each distinct partition, all on one scale."""
     shown = [deal for deal in every if deal.first.get("histogram")]
-    top = max((max(map(max, deal.first["histogram"])) for deal in shown), default=0)
-    sized = len({deal.ranks for deal in shown}) > 1
     for start in range(0, len(shown), MOST_PANELS):
-        part = shown[start : start + MOST_PANELS]
-        name = "partitions" + (f"-{start // MOST_PANELS + 1}" if start else "")
-        yield _figure(words, name, part, top, sized)
+        suffix = f"-{start // MOST_PANELS + 1}" if start else ""
+        yield _figure(words, suffix, shown[start : start + MOST_PANELS], shown)
+    head = ("`partition`", "ranks:count", "part_sizes:samples", "coverage:percent",
+            "missed:samples", "repeated:samples", "shared:samples", "emd:1", "js:bits",
+            "`fingerprint`", "same_samples")  # fmt: skip
+    yield from table(words, "partitions", head, (_row(run, words, deal) for deal in every))
 
 
-def _figure(words: Words, name: str, shown: Sequence[Deal], top: int, sized: bool) -> Figure:
+def _figure(words: Words, suffix: str, shown: Sequence[Deal], every: Sequence[Deal]) -> Figure:
+    """A panel for each distinct partition, on one scale with all others."""
+    top = max(max(map(max, deal.first["histogram"])) for deal in every)
+    sized = len({deal.ranks for deal in every}) > 1
     across = min(COLUMNS, len(shown))
-    lines = [shown[k : k + across] for k in range(0, len(shown), across)]
-    heights = [
-        min(MOST_HEIGHT, ROW * max(LEAST_ROWS, *(deal.ranks for deal in line))) for line in lines
-    ]
-    texts = [f"{deal.text} (n = {deal.ranks})" for deal in shown]
+    panels = []
+    for k, deal in enumerate(shown):
+        line = shown[k - k % across :][:across]
+        height = min(MOST_HEIGHT, ROW * max(LEAST_ROWS, *(d.ranks for d in line)))
+        cells = Cells(deal.first["histogram"], top, words("axis.samples"),
+                      words("value.no_samples"))  # fmt: skip
+        x = Axis(words("axis.label"), names=[str(label) for label in deal.first["labels"]])
+        y = Axis(words("axis.rank"), names=[str(rank) for rank in range(deal.ranks)])
+        panels.append(Panel([cells], x, y, _title(words, deal, sized), height=height))
     empty = [text for deal in shown if (text := _empty([deal.first], words))]
-    alt = words("alt.partitions", seed=shown[0].seed, values=", ".join(texts))
-    return Figure(
-        name,
-        words("figure.partitions", seed=shown[0].seed),
-        words.sentences([alt, *empty]),
-        [
-            _panel(words, deal, top, sized, height)
-            for line, height in zip(lines, heights, strict=True)
-            for deal in line
-        ],
-        columns=across,
-        width=880 if across > 1 else 528,
-    )
-
-
-def _panel(words: Words, deal: Deal, top: int, sized: bool, height: float) -> Panel:
-    table = Cells(deal.first["histogram"], top, words("axis.samples"), words("value.no_samples"))
-    return Panel(
-        [table],
-        Axis(words("axis.label"), names=[str(label) for label in deal.first["labels"]]),
-        Axis(words("axis.rank"), names=[str(rank) for rank in range(deal.ranks)]),
-        _title(words, deal, sized),
-        height=height,
-    )
+    texts = [f"{deal.text} (n = {deal.ranks})" for deal in shown]
+    drawn = figure(words, "partitions", panels, [],
+                   {"seed": shown[0].seed, "values": ", ".join(texts)}, suffix=suffix,
+                   columns=across, width=880 if across > 1 else 528)  # fmt: skip
+    return replace(drawn, alt=words.sentences([drawn.alt, *empty]))
 
 
 def _title(words: Words, deal: Deal, sized: bool) -> str:
@@ -88,45 +67,32 @@ def _title(words: Words, deal: Deal, sized: bool) -> str:
 def _empty(statements: Sequence[Statement], words: Words) -> str:
     """Ranks without samples, in words."""
     empty = sorted({r for s in statements for r, size in enumerate(s["sizes"]) if not size})
-    if not empty:
-        return ""
-    return words.plural("value.empty_ranks", len(empty), ranks=words.join([str(r) for r in empty]))
+    return words.plural("value.empty_ranks", len(empty), ranks=map(str, empty)) if empty else ""
 
 
-def _row(run: Run, words: Words, deal: Deal) -> list[Cell | str]:
+def _row(run: Run, words: Words, deal: Deal) -> Row:
     sizes = [size for s in deal.all for size in s["sizes"]]
     low, high = numbers.quantity(min(sizes)), numbers.quantity(max(sizes))
     missed, whole = deal.mean("missed"), deal.mean("samples")
-    covered = 100 * (1 - missed / whole) if missed is not None and whole else None
+    alike, compared = same_samples(run, deal.arms)
+    same = Cell(f"≠ {words('value.no')}", "bad")
+    if alike == compared:
+        same = Cell(f"✓ {words('value.yes')}", "good")
     return [
         Cell(deal.text, note=", ".join(several(deal.arms, words, MOST_ARMS))),
-        str(deal.ranks),
+        deal.ranks,
         Cell(low if low == high else f"{low} – {high}", note=_empty(deal.all, words)),
-        numbers.NONE if covered is None else f"{covered:.1f}",
-        *(numbers.quantity(deal.mean(key)) for key in ("missed", "repeated", "shared")),
-        _skew(deal, "emd"),
-        _skew(deal, "js"),
+        1 - missed / whole if missed is not None and whole else None,
+        *(deal.mean(key) for key in ("missed", "repeated", "shared")),
+        *(_skew(*deal.skew(key)) for key in ("emd", "js")),
         str(deal.first.get("sha256"))[:8],
-        _same(run, words, deal),
+        replace(same, note=words("value.of", n=alike, of=compared)) if compared else None,
     ]
 
 
-def _skew(deal: Deal, what: str) -> Cell:
+def _skew(mean: float | None, most: float | None) -> Cell | None:
     """Mean over the ranks, beneath it the largest."""
-    mean, most = deal.skew(what)
-    if mean is None or most is None:
-        return Cell(numbers.NONE)
-    return Cell(f"{mean:.3f}", note=f"≤ {most:.3f}")
-
-
-def _same(run: Run, words: Words, deal: Deal) -> Cell:
-    alike, compared = same_samples(run, deal.arms)
-    if not compared:
-        return Cell(numbers.NONE)
-    note = words("value.of", n=alike, of=compared)
-    if alike == compared:
-        return Cell(f"✓ {words('value.yes')}", "good", note)
-    return Cell(f"≠ {words('value.no')}", "bad", note)
+    return None if mean is None else Cell(f"{mean:.3f}", note=f"≤ {most:.3f}")
 
 
 TOPIC = Topic("partitions", 500, evidence)

@@ -3,21 +3,23 @@ misses, and whether the result is the same."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dualml.parity.statistics import MARGIN
 from dualml.partition import Bootstrap, RandomSampling, partition_from
 from dualml.report import curves, keys, ranks
-from dualml.report.blocks import Block, Cell, Item, Table, Tone
-from dualml.report.columns import SIGNS, columns
+from dualml.report.blocks import Block, Cell, Item, Tone
+from dualml.report.columns import SIGNS, table
+from dualml.report.columns import Line as Row
 from dualml.report.deals import Deal, deal_of, dealt, partition, rule, settings_text
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
-from dualml.report.gaps import Gap, accuracies, gap, in_words, plus_minus, short, signed
+from dualml.report.gaps import Gap, gap, in_list
 from dualml.report.measures import loss_unit
-from dualml.report.merged import Merged
 from dualml.report.notes import Notes
-from dualml.report.spread import spread
+from dualml.report.results import Result, each, results
+from dualml.report.shown import figure, mean_seeds
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -25,6 +27,7 @@ from dualml.words import Words, numbers
 #: Rules that draw with replacement, or without asking the other ranks.
 DRAWN = (RandomSampling.name, Bootstrap.name)
 TONES: Mapping[str, Tone] = {"equal": "near", "apart": "bad", "open": "muted", "few": "muted"}
+ENDS = ("mean", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,15 @@ def expected(deal: Deal) -> float | None:
     return drawn.missed(n, deal.ranks) * n if isinstance(drawn, RandomSampling) else None
 
 
+def gaps_of(run: Run, contest: Contest) -> dict[tuple[str, str], Gap]:
+    """Arm and backend → how it differs from the base there."""
+    return {
+        (arm, backend): g
+        for arm, backend in ranks.ran(run, contest.others)
+        if (g := gap(Result(run, arm, backend), Result(run, contest.base, backend)))
+    }
+
+
 # --- evidence -------------------------------------------------------------------------------------
 
 
@@ -93,222 +105,142 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     every = contests(run)
     for k, contest in enumerate(every):
         yield from _figures(run, words, contest, f"-{k + 1}" if len(every) > 1 else "")
+    head = ("`arm`", "backend", "missed:samples", "missed_expected:samples", "again:samples",
+            f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "gap:points",
+            "verdict")  # fmt: skip
     rows = [
-        _row(run, words, contest, arm, backend)
+        _row(result, gaps.get((result.arm, result.backend)), words)
         for contest in every
-        for arm in contest.arms
-        for backend in run.backends
-        if run.select(arm, backend)
+        for gaps in [gaps_of(run, contest)]
+        for result in results(run, contest.arms)
     ]
-    if rows:
-        spec = (
-            *("`arm`", "backend", "missed:samples", "missed_expected:samples", "again:samples"),
-            *(f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "gap:points", "verdict"),
-        )
-        bases = words.join(list(dict.fromkeys(contest.base for contest in every)))
-        caption = words("table.sampling", margin=f"{100 * MARGIN:g}", arm=bases)
-        yield Table("sampling", caption, columns(words, *spec), rows)
+    bases = dict.fromkeys(contest.base for contest in every)
+    yield from table(words, "sampling", head, rows, margin=f"{100 * MARGIN:g}", arm=bases)
 
 
-def _row(run: Run, words: Words, contest: Contest, arm: str, backend: str) -> list[Cell | str]:
-    trials, deal = run.select(arm, backend), deal_of(run, arm)
-    counts: list[float | None] = [None, None, None]
-    if deal is not None:
-        counts = [deal.mean("missed"), expected(deal), again(deal)]
-    difference = None if arm == contest.base else gap(run, arm, contest.base, backend)
+def _row(r: Result, difference: Gap | None, words: Words) -> Row:
+    deal = deal_of(r.run, r.arm)
+    counts = (deal.mean("missed"), expected(deal), again(deal)) if deal else (None, None, None)
+    shown: Row = (None, None)
+    if difference:
+        tone, few = TONES[difference.kind], difference.kind == "few"
+        ends = "" if few else words("value.span", gap=difference)
+        verdict = f"{SIGNS[tone]} {words(f'gap.{difference.kind}')}"
+        shown = (Cell(numbers.points(difference.mean), note=ends), Cell(verdict, tone))
     return [
-        Cell(arm, note=settings_text(partition(run, arm))),
-        backend,
-        *(numbers.quantity(None if v is None else round(v, 1)) for v in counts),
-        plus_minus(spread(t.final_loss for t in trials)),
-        plus_minus(spread(accuracies(run, arm, backend).values()), 100.0, 2),
-        _gap(difference, words),
-        _verdict(difference, words),
+        Cell(r.arm, note=settings_text(partition(r.run, r.arm))),
+        r.backend,
+        *(None if v is None else round(v, 1) for v in counts),
+        r.loss and r.loss.plus_minus(),
+        r.accuracy and r.accuracy.plus_minus(100.0, 2),
+        *shown,
     ]
-
-
-def _gap(difference: Gap | None, words: Words) -> Cell:
-    if difference is None:
-        return Cell(numbers.NONE)
-    low, high = signed(difference.low), signed(difference.high)
-    ends = "" if difference.kind == "few" else words("value.span", low=low, high=high)
-    return Cell(signed(difference.mean), note=ends)
-
-
-def _verdict(difference: Gap | None, words: Words) -> Cell:
-    if difference is None:
-        return Cell(numbers.NONE)
-    tone = TONES[difference.kind]
-    return Cell(f"{SIGNS[tone]} {words(f'gap.{difference.kind}')}", tone)
 
 
 def _figures(run: Run, words: Words, contest: Contest, suffix: str) -> Iterator[Figure]:
     if any(t.curves for arm in contest.arms for t in run.select(arm)):
         yield _curves(run, words, contest, f"sampling{suffix}")
-    gaps = {
-        (arm, backend): difference
-        for arm in contest.others
-        for backend in run.backends
-        if (difference := gap(run, arm, contest.base, backend)) is not None
-        and difference.kind != "few"
-    }
+    gaps = {place: g for place, g in gaps_of(run, contest).items() if g.kind != "few"}
     if gaps:
-        yield _gaps(run, words, contest, gaps, f"sampling-gaps{suffix}")
+        yield _gaps(run, words, contest, gaps, suffix)
 
 
 def _curves(run: Run, words: Words, contest: Contest, name: str) -> Figure:
     """Loss and test accuracy against updates, all arms and frameworks."""
     panels = []
-    for metric, shown, factor in (("loss", "loss", 1.0), ("test_accuracy", "test_accuracy", 100.0)):
+    for metric, factor in (("loss", 1.0), ("test_accuracy", 100.0)):
         marks: list[Mark] = []
-        for backend in run.backends:
-            for arm in contest.arms:
-                line = curves.line(run.select(arm, backend), metric, "updates")
-                if line is not None:
-                    after = line.x > 0  # what is known before the first update says nothing
-                    x, mean = curves.thin(line.x[after], line.mean[after])
-                    marks.append(Line(x, factor * mean, Owner(arm, backend)))
-        scale = "auto" if metric == "loss" else "linear"
-        y = Axis(words(f"axis.{shown}", unit=loss_unit(run)), scale)  # type: ignore[arg-type]
+        for backend, arm in itertools.product(run.backends, contest.arms):
+            line = curves.line(run.select(arm, backend), metric, "updates")
+            if line is not None:
+                after = line.x > 0  # what is known before the first update says nothing
+                x, mean = curves.thin(line.x[after], line.mean[after])
+                marks.append(Line(x, factor * mean, Owner(arm, backend)))
+        label = words(f"axis.{metric}", unit=loss_unit(run))
+        y = Axis(label, "auto" if metric == "loss" else "linear")
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))
     title = words("figure.sampling", group=words.either(f"group.{contest.group}", contest.group))
-    seeds = words.plural("figure.mean_seeds", len(run.seeds), n=len(run.seeds))
-    base = words("figure.base", arm=contest.base)
-    ends = [
-        f"{arm} {backend} {numbers.loss(end)}"
-        for arm in contest.arms
-        for backend in run.backends
-        if (end := numbers.mean([t.final_loss for t in run.select(arm, backend)])) is not None
-    ]
+    base, mean_line = words("figure.base", arm=contest.base), words("figure.mean_line")
+    finals = each(results(run, contest.arms), lambda r: numbers.show("loss", r.loss))
     return Figure(
-        name,
-        words.sentences([title, words("figure.mean_line"), base, seeds]),
-        words("alt.training", title=title, finals=", ".join(ends) or numbers.NONE),
-        panels,
+        name, words.sentences([title, mean_line, base, mean_seeds(run, words)]),
+        words("alt.training", title=title, finals=finals), panels,
         [*keys.distinct(contest.arms, contest.base), *keys.backends(run)],
         columns=2,
-    )
+    )  # fmt: skip
 
 
 def _gaps(
-    run: Run, words: Words, contest: Contest, gaps: Mapping[tuple[str, str], Gap], name: str
+    run: Run, words: Words, contest: Contest, gaps: Mapping[tuple[str, str], Gap], suffix: str
 ) -> Figure:
     """Differences in test accuracy with their intervals, over the margin of equality."""
-    arms = [a for a in contest.others if any(arm == a for arm, _ in gaps)]
+    arms = list(dict.fromkeys(arm for arm, _ in gaps))
     shown = [b for b in run.backends if any(backend == b for _, backend in gaps)]
-    marks: list[Mark] = [
-        Rule(-100 * MARGIN, to=100 * MARGIN, axis="x", owner=Owner(series="margin")),
-        Rule(0, axis="x"),
-    ]
+    band = Rule(-100 * MARGIN, to=100 * MARGIN, axis="x", owner=Owner(series="margin"))
+    marks: list[Mark] = [band, Rule(0, axis="x")]
     for k, backend in enumerate(shown):
         here = [(y, gaps[arm, backend]) for y, arm in enumerate(arms) if (arm, backend) in gaps]
-        marks.append(
-            Line(
-                [100 * g.mean for _, g in here],
-                [y for y, _ in here],
-                Owner(backend=backend),
-                low=[100 * g.low for _, g in here],
-                high=[100 * g.high for _, g in here],
-                bars="x",
-                joined=False,
-                shift=6.0 * (k - (len(shown) - 1) / 2),
-            )
-        )
-    values = [f"{arm} {backend} {signed(g.mean)}" for (arm, backend), g in gaps.items()]
+        mean, low, high = ([100 * getattr(g, end) for _, g in here] for end in ENDS)
+        shift = 6.0 * (k - (len(shown) - 1) / 2)
+        marks.append(Line(mean, [y for y, _ in here], Owner(backend=backend), low, high, bars="x",
+                          joined=False, shift=shift))  # fmt: skip
     margin = words("figure.margin", margin=f"{100 * MARGIN:g}")
-    return Figure(
-        name,
-        words("figure.sampling_gaps", arm=contest.base),
-        words("alt.sampling_gaps", arm=contest.base, values=", ".join(values)),
-        [
-            Panel(
-                marks,
-                Axis(words("axis.gap", arm=contest.base)),
-                Axis(names=arms),
-                height=24 + 34 * len(arms),
-            )
-        ],
+    x, height = Axis(words("axis.gap", arm=contest.base)), 24 + 34 * len(arms)
+    values = [f"{arm} {backend} {numbers.points(g.mean)}" for (arm, backend), g in gaps.items()]
+    return figure(
+        words, "sampling-gaps", [Panel(marks, x, Axis(names=arms), height=height)],
         [*keys.colored_backends(shown), Key("series", "margin", margin, color="silver")],
-    )
+        {"arm": contest.base, "values": ", ".join(values)}, suffix=suffix,
+    )  # fmt: skip
 
 
 # --- findings -------------------------------------------------------------------------------------
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes = Notes(words, "sampling", "table-sampling")
-    merged, tests = Merged(notes, words), 0
+    notes, tests = Notes(words, "sampling", "table-sampling"), 0
     for contest in contests(run):
-        _epochs(notes, run, words, contest)
-        for backend in run.backends:
-            gaps = {
-                arm: difference
-                for arm in contest.others
-                if (difference := gap(run, arm, contest.base, backend)) is not None
-            }
-            _results(merged, words, contest, backend, gaps)
-            tests += sum(difference.kind != "few" for difference in gaps.values())
-        merged.close()
+        _epochs(notes, run, contest)
+        gaps = gaps_of(run, contest)
+        for backend, kind in itertools.product(run.backends, ("equal", "apart", "open", "few")):
+            alike = {a: g for (a, b), g in gaps.items() if b == backend and g.kind == kind}
+            if alike:  # arms with the same outcome in one sentence
+                seeds = min(g.seeds for g in alike.values())
+                notes.share(backend, kind, seeds if kind == "few" else None, n=seeds,
+                            base=contest.base, margin=f"{100 * MARGIN:g}",
+                            values=in_list(alike, words), warning=kind == "few")  # fmt: skip
+        notes.close()
+        tests += sum(g.kind != "few" for g in gaps.values())
     if tests > 1:
         notes.warn("tests", n=tests)
     return notes
 
 
-def _epochs(notes: Notes, run: Run, words: Words, contest: Contest) -> None:
+def _epochs(notes: Notes, run: Run, contest: Contest) -> None:
     """What the epochs of each rule see, repeat and miss."""
     whole: list[str] = []
     for arm in contest.arms:
         deal = deal_of(run, arm)
         if deal is None:
             continue
-        repeated = numbers.quantity(again(deal))
         if rule(run, arm) in DRAWN:
             _drawn(notes, arm, deal)
         elif deal.mean("missed"):
-            missed = numbers.quantity(deal.mean("missed"))
-            notes.say("partial", arm=arm, missed=missed, again=repeated)
+            notes.say("partial", arm=arm, missed=deal.mean("missed"), again=again(deal))
         elif again(deal):
-            notes.say("padded", arm=arm, again=repeated)
+            notes.say("padded", arm=arm, again=again(deal))
         else:
             whole.append(arm)
     if whole:
-        notes.say("once", len(whole), arms=words.join(whole))
+        notes.say("once", len(whole), arms=whole)
 
 
 def _drawn(notes: Notes, arm: str, deal: Deal) -> None:
     missed, n, chance = deal.mean("missed") or 0.0, deal.first["samples"], expected(deal)
     key = "drawn_once" if deal.settings["name"] == Bootstrap.name else "drawn"
-    notes.say(
-        key if chance is not None else f"{key}_plain",
-        arm=arm,
-        n=numbers.quantity(n),
-        missed=numbers.quantity(round(missed, 1)),
-        share=numbers.percent(missed / n),
-        expected=numbers.percent((chance or 0.0) / n),
-        again=numbers.quantity(round(again(deal) or 0.0, 1)),
-    )
-
-
-def _results(
-    merged: Merged, words: Words, contest: Contest, backend: str, gaps: dict[str, Gap]
-) -> None:
-    """Arms with the same outcome in one sentence."""
-    for kind in ("equal", "apart", "open", "few"):
-        alike = {arm: difference for arm, difference in gaps.items() if difference.kind == kind}
-        if not alike:
-            continue
-        few, seeds = kind == "few", min(difference.seeds for difference in alike.values())
-        text = short if few else in_words
-        merged.say(
-            backend,
-            kind,
-            seeds if few else None,
-            warning=few,
-            base=contest.base,
-            n=seeds,
-            margin=f"{100 * MARGIN:g}",
-            values=words.join([f"{arm} {text(g, words)}" for arm, g in alike.items()]),
-        )
+    notes.say(key if chance is not None else f"{key}_plain", arm=arm, n=n, missed=round(missed, 1),
+              share=missed / n, expected=(chance or 0.0) / n,
+              again=round(again(deal) or 0.0, 1))  # fmt: skip
 
 
 TOPIC = Topic("sampling", 510, evidence, findings, leads=lambda run: 50 if contests(run) else 0)

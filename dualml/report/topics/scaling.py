@@ -3,19 +3,19 @@ more."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
-from dualml.parity.statistics import ENOUGH
 from dualml.report import families, keys, ranks
-from dualml.report.blocks import Block, Card, Cell, Formula, Item, Notice, Prose, Table
-from dualml.report.columns import Line as Row
+from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
+from dualml.report.cards import card
 from dualml.report.columns import table
 from dualml.report.families import STRONG, WEAK, Family
 from dualml.report.figure import Axis, Bar, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.notes import Notes
+from dualml.report.results import each
 from dualml.report.scaling import (
     OVERSUBSCRIBED,
-    PARTS,
     UNKNOWN,
     Point,
     all_points,
@@ -24,7 +24,8 @@ from dualml.report.scaling import (
     places,
     reason,
 )
-from dualml.report.spread import interval
+from dualml.report.shown import figure, intervals
+from dualml.report.spread import Spread
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -68,18 +69,11 @@ def _cards(run: Run, words: Words) -> Iterator[Card]:
     """The formulas of the kinds of scaling that this run has."""
     every = families.families(run)
     for kind, formulas in FORMULAS.items():
-        arms = dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms))
+        arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
         if arms:
-            colon = words("list.colon")
-            yield Card(
-                words(f"scaling.{kind}"),
-                [
-                    *(Formula(latex) for latex in formulas),
-                    Prose(words(f"scaling.does.{kind}")),
-                    Prose(words("page.arms") + colon + ", ".join(arms), small=True),
-                    Prose(words("page.source") + colon + SOURCES[kind], small=True),
-                ],
-            )
+            does = words(f"scaling.does.{kind}")
+            yield card(words, words(f"scaling.{kind}"), formulas, does, arms, source=SOURCES[kind],
+                       most=len(arms))  # fmt: skip
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -88,24 +82,25 @@ def _cards(run: Run, words: Words) -> Iterator[Card]:
 def _speedup_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
     """Speed-up, efficiency and what was to be expected; a dash and why where nothing of it was
     measured."""
-    every = [p.family for p in points]
     head = ("`arm`", "backend", "scaling", "ranks:count", "speedup:relative", "efficiency:percent",
             "law:relative", "law_communicating:relative")  # fmt: skip
-    rows: list[Row] = [
-        [
-            p.arm,
-            p.backend,
-            name(p.family, every, words, "scaling.short"),
-            p.n,
-            Cell(numbers.NONE, note=reason(p, words)) if p.why_not else p.speedup,
-            p.efficiency,
-            p.predicted,
-            p.communicating,
-        ]
+    rows = [
+        [*_place(p, points, words), p.n, _why_not(p, words) if p.why_not else p.speedup,
+         p.efficiency, p.predicted, p.communicating]
         for p in points
         if p.n > 1
-    ]
+    ]  # fmt: skip
     yield from table(words, "speed-up", head, rows)
+
+
+def _place(p: Point, points: Sequence[Point], words: Words) -> list[str]:
+    return [p.arm, p.backend, name(p.family, [q.family for q in points], words, "scaling.short")]
+
+
+def _why_not(p: Point, words: Words) -> Cell:
+    why = reason(p, words)
+    crowded = p.why_not == OVERSUBSCRIBED
+    return Cell(numbers.NONE, note=words("scaling.no_measurement", values=why) if crowded else why)
 
 
 def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
@@ -113,19 +108,13 @@ def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
     head = ("`arm`", "backend", "scaling", "ranks:count", "batch_rank:samples", "cores_used:count",
             "step:milliseconds", "epoch:seconds", "throughput:samples_per_s",
             "per_core:samples_per_s", "waiting:percent", "transferring:percent")  # fmt: skip
-    rows = [_times(p, [q.family for q in points], words) for p in points]
-    yield from table(words, "scaling", head, rows)
-
-
-def _times(p: Point, every: Sequence[Family], words: Words) -> Row:
-    whole = sum(p.parts.values())
-    shares = [p.parts[part] / whole if whole else None for part in ("wait", "transfer") if p.parts]
     unknown = Cell(numbers.NONE, note=words("scaling.cores_unknown"))
-    family = name(p.family, every, words, "scaling.short")
-    return [
-        *(p.arm, p.backend, family, p.n, p.batch, p.room.used or unknown),
-        *(p.step, p.epoch, p.rate, p.per_core, *(shares or [None, None])),
-    ]
+    rows = [
+        [*_place(p, points, words), p.n, p.batch, p.room.used or unknown, p.step, p.epoch, p.rate,
+         p.per_core, p.part("wait"), p.part("transfer")]
+        for p in points
+    ]  # fmt: skip
+    yield from table(words, "scaling", head, rows)
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -143,226 +132,151 @@ def _speedup_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
     across = min(3, len(every))
     panels = []
     for family in every:
-        here = [p for p in points if p.family == family]
-        sizes = sorted({1, *(p.n for p in measured if p.family == family)})
-        panels.append(
-            Panel(
-                list(_speedup_marks(here, backends)),
-                Axis(words("axis.ranks"), ticks=[(n, str(n)) for n in sizes]),
-                Axis(words("axis.speedup"), low=0),
-                name(family, every, words),
-            )
-        )
-    left_out = list(dict.fromkeys(p.arm for p in points if p.n > 1 and p.why_not))
-    caption = [words("figure.speedup")]
-    if left_out:
-        caption.append(words("figure.left_out", arms=words.join(left_out)))
-    values = [
-        f"{p.arm} {p.backend} {numbers.factor(p.speedup.mean)}" for p in measured if p.speedup
-    ]
-    return Figure(
-        "speed-up",
-        words.sentences(caption),
-        words("alt.speedup", values=", ".join(values)),
-        panels,
-        [
-            *keys.colored_backends(backends),
-            Key("series", "ideal", words("figure.ideal"), color="line", stroke="fine-dashes"),
-            Key("series", "amdahl", words("figure.amdahl"), stroke="dots"),
-            Key("series", "communicating", words("figure.communicating"), marker="diamond",
-                hollow=True),
-        ],
-        columns=across,
-        width=(420, 640, 880)[across - 1],
+        here = [p for p in measured if p.family == family]
+        ticks = [(n, str(n)) for n in sorted({1, *(p.n for p in here)})]
+        x, y = Axis(words("axis.ranks"), ticks=ticks), Axis(words("axis.speedup"), low=0)
+        panels.append(Panel(list(_speedups(here, backends)), x, y, name(family, every, words)))
+    absent = dict.fromkeys(p.arm for p in points if p.n > 1 and p.why_not)
+    looks = [
+        *keys.colored_backends(backends),
+        Key("series", "ideal", words("figure.ideal"), color="line", stroke="fine-dashes"),
+        Key("series", "amdahl", words("figure.amdahl"), stroke="dots"),
+        Key("series", "communicating", words("figure.communicating"), marker="diamond",
+            hollow=True),
+    ]  # fmt: skip
+    return figure(
+        words, "speed-up", panels, looks,
+        {"values": each(measured, lambda p: numbers.show("factor", p.speedup))},
+        more=[words("figure.left_out", arms=absent)] if absent else [],
+        columns=across, width=(420, 640, 880)[across - 1],
     )  # fmt: skip
 
 
-def _speedup_marks(points: Sequence[Point], backends: Sequence[str]) -> Iterator[Mark]:
+def _speedups(measured: Sequence[Point], backends: Sequence[str]) -> Iterator[Mark]:
     """Backends side by side, so that the intervals of those that agree can be told apart."""
-    measured = [p for p in points if p.speedup]
     most = max(p.n for p in measured)
     yield Line([1, most], [1, most], Owner(series="ideal"))
     for k, backend in enumerate(backends):
         here = [p for p in measured if p.backend == backend]
-        if not here:
-            continue
-        yield from _amdahl(points, here, backend)
+        yield from _amdahl(here, backend)
         shift = 4.0 * (k - (len(backends) - 1) / 2)
         expected = [(p.n, p.communicating) for p in here if p.communicating is not None]
         if expected:
             x, y = zip(*expected, strict=True)
             owner = Owner(backend=backend, series="communicating")
             yield Line(x, y, owner, joined=False, shift=shift)
-        means = [p.speedup for p in here if p.speedup]
-        yield Line(
-            [1.0, *(p.n for p in here)],
-            [1.0, *(s.mean for s in means)],
-            Owner(backend=backend),
-            low=[1.0, *(s.mean if s.low is None else s.low for s in means)],
-            high=[1.0, *(s.mean if s.high is None else s.high for s in means)],
-            bars="y",
-            shift=shift,
-        )
+        if here:
+            means = [Spread(1.0, 1.0, 1.0, 1), *(p.speedup for p in here if p.speedup)]
+            yield intervals([1.0, *(p.n for p in here)], means, Owner(backend=backend), shift=shift)
 
 
-def _amdahl(points: Sequence[Point], here: Sequence[Point], backend: str) -> Iterator[Mark]:
+def _amdahl(here: Sequence[Point], backend: str) -> Iterator[Mark]:
     """Amdahl's law with the mean of the measured updates of the parameters."""
     serial = [p.parts["update"] for p in here if "update" in p.parts]
-    one = next((p.step.mean for p in points if p.n == 1 and p.backend == backend), None)
-    if here[0].family.kind != STRONG or not serial or one is None:
-        return
-    mean, most = sum(serial) / len(serial), max(p.n for p in here)
-    x = [1 + (most - 1) * k / 60 for k in range(61)]
-    y = [families.amdahl(n, one, mean) for n in x]
-    yield Line(x, y, Owner(backend=backend, series="amdahl"), marker="none")
+    if serial and here[0].family.kind == STRONG:
+        mean, most = sum(serial) / len(serial), max(p.n for p in here)
+        x = [1 + (most - 1) * k / 60 for k in range(61)]
+        y = [families.amdahl(n, here[0].one.seconds, mean) for n in x]
+        yield Line(x, y, Owner(backend=backend, series="amdahl"), marker="none")
 
 
 def _parts_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
     """Families down, backends across, a bar for each number of ranks."""
     every = _families(points)
     shown = [b for b in ranks.frameworks(run) if any(p.backend == b for p in points)]
-    crowded = any(p.room.enough is False for p in points)
     panels = []
-    for family in every:
-        for backend in shown:
-            here = [p for p in points if p.family == family and p.backend == backend]
-            labels = [
-                words("figure.ranks", n=p.n) + (" *" if p.room.enough is False else "")
-                for p in here
-            ]
-            title = words("scaling.on", backend=backend, kind=name(family, every, words))
-            panels.append(
-                Panel(
-                    [mark for row, p in enumerate(here) for mark in _bars(row, p)],
-                    Axis(words("axis.update_ms"), low=0),
-                    Axis(names=labels, grid=False),
-                    title,
-                    height=18 + 30 * max(1, len(here)),
-                )
-            )
-    caption = [words("figure.update_parts"), *([words("figure.take_turns")] if crowded else [])]
-    values = [f"{p.arm} {p.backend} {numbers.quantity(1e3 * p.step.mean)}" for p in points]
-    return Figure(
-        "update-parts",
-        words.sentences(caption),
-        words("alt.update_parts", values=", ".join(values)),
-        panels,
-        keys.fine_parts(words),
-        columns=len(shown),
-        share_x="column",
-    )
+    for family, backend in itertools.product(every, shown):
+        here = [p for p in points if p.family == family and p.backend == backend]
+        labels = [words("figure.ranks", n=p.n) + " *" * p.crowded for p in here]
+        title = words("scaling.on", backend=backend, kind=name(family, every, words))
+        bars = [bar for row, p in enumerate(here) for bar in _bars(row, p)]
+        panels.append(Panel(bars, Axis(words("axis.update_ms"), low=0),
+                            Axis(names=labels, grid=False), title,
+                            height=18 + 30 * max(1, len(here))))  # fmt: skip
+    more = [words("figure.take_turns")] if any(p.crowded for p in points) else []
+    values = each(points, lambda p: numbers.ms(p.seconds))
+    return figure(words, "update-parts", panels, keys.fine_parts(words), {"values": values},
+                  more=more, columns=len(shown), share_x="column")  # fmt: skip
 
 
 def _bars(row: int, p: Point) -> Iterator[Mark]:
     """Parts in milliseconds, then the whole as a number; of one rank no parts are recorded."""
-    text = numbers.quantity(1e3 * p.step.mean)
-    if not p.parts:
-        yield Bar(row, 1e3 * p.step.mean, Owner(series="whole"), text=text)
-        return
-    left, used = 0.0, [part for part in PARTS if part in p.parts]
-    for part in used:
-        width = 1e3 * p.parts[part]
-        last = text if part == used[-1] else ""
-        yield Bar(row, width, Owner(series=part), left=left, text=last)
-        left += width
+    left, parts = 0.0, p.parts or {"whole": p.seconds}
+    for k, (part, seconds) in enumerate(parts.items(), start=1):
+        text = numbers.ms(p.seconds) if k == len(parts) else ""
+        yield Bar(row, 1e3 * seconds, Owner(series=part), left=left, text=text)
+        left += 1e3 * seconds
 
 
 # --- findings -------------------------------------------------------------------------------------
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes = Notes(words, "scaling", "table-speed-up")
-    points = all_points(run)
-    every = [p.family for p in points]
-    explained = []
-    for p in points:
-        one = next((q for q in points if q.n == 1 and _beside(p, q)), None)
-        if p.n > 1 and one is not None and not p.why_not:
-            _speedup(notes, words, p, one, name(p.family, every, words))
-            if p.family.kind == STRONG:
-                explained.append((p, one))
+    notes, points = Notes(words, "scaling", "table-speed-up"), all_points(run)
+    compared = [p for p in points if p.n > 1 and not p.why_not]
+    for p in compared:
+        _speedup(notes, p, name(p.family, [q.family for q in points], words))
     notes.about("figure-update-parts")
-    for p, one in explained:
-        _why(notes, p, one)
-        _law(notes, p)
+    for p in compared:
+        if p.family.kind == STRONG:
+            _why(notes, p)
     notes.about("table-scaling")
     _crowded(notes, words, points)
     unknown = dict.fromkeys(p.backend for p in points if p.why_not == UNKNOWN and p.n > 1)
     if unknown:
-        notes.warn("unknown", backends=words.join(list(unknown)))
-    if points:
-        _shared(notes, run, words)
+        notes.warn("unknown", backends=unknown)
+    # Beside ranks with cores of their own: those that have between them what one rank had.
+    unpinned = families.families(run, pinned=False) if points else []
+    shared = dict.fromkeys(a for f in unpinned for a in f.arms if run.select(a))
+    if shared:
+        notes.warn("shared", len(shared), arms=shared)
     return notes
 
 
-def _beside(p: Point, q: Point) -> bool:
-    return p.family == q.family and p.backend == q.backend
-
-
-def _speedup(notes: Notes, words: Words, p: Point, one: Point, kind: str) -> None:
+def _speedup(notes: Notes, p: Point, kind: str) -> None:
     """Faster, slower, or neither: an interval that holds 1 shows no difference."""
-    if p.speedup is None or p.efficiency is None:
+    if p.speedup is None:
         return
-    several = p.speedup.seeds >= ENOUGH
-    ends = interval(p.speedup, text=numbers.factor)
-    base = 1.0 if p.family.kind == STRONG else float(p.n)
-    low, high = p.speedup.low, p.speedup.high
-    alike = several and low is not None and high is not None and low < base < high
     if p.family.kind == WEAK:
-        key = "weak_alike" if alike else "weak"
+        key = "weak_alike" if p.speedup.holds(p.n) else "weak"
     else:
-        key = "alike" if alike else "faster" if p.speedup.mean >= base else "slower"
-    between = ends and words("scaling.interval" if several else "scaling.range", values=ends)
-    notes.say(key, p=p, one=one, kind=kind, interval=between)
+        other = "faster" if p.speedup.mean >= 1 else "slower"
+        key = "alike" if p.speedup.holds(1) else other
+    notes.say(key, p=p, kind=kind, interval=p.speedup.between(notes.words, numbers.factor))
 
 
-def _why(notes: Notes, p: Point, one: Point) -> None:
-    """What makes an update longer than the n-th part of one rank's."""
+def _why(notes: Notes, p: Point) -> None:
+    """What makes an update longer than the n-th part of one rank's, and what Amdahl's law makes of
+    it."""
     if "update" not in p.parts:
         return
-    ideal = one.step.mean / p.n
-    gap = p.step.mean - ideal
+    ideal = p.one.seconds / p.n
+    gap = p.seconds - ideal
     repeated = p.parts["update"] * (1 - 1 / p.n)
-    left = gap - repeated - sum(p.parts[part] for part in ("wait", "transfer", "rest"))
+    left = gap - repeated - p.sent - p.parts["rest"]
     key = "superlinear" if gap <= 0 else "why" if left >= 0 else "why_less"
-    notes.say(key, p=p, one=ideal, gap=gap, repeated=repeated, left=abs(left))
-
-
-def _law(notes: Notes, p: Point) -> None:
-    if p.predicted is not None and p.communicating is not None and p.speedup is not None:
-        notes.say("law", p=p, sent=p.parts["wait"] + p.parts["transfer"])
+    notes.say(key, p=p, ideal=ideal, gap=gap, repeated=repeated, left=abs(left))
+    if p.predicted is not None:
+        notes.say("law", p=p)
 
 
 def _crowded(notes: Notes, words: Words, points: Sequence[Point]) -> None:
     """Ranks that take turns: what a core gets done is all that can be told."""
-    rates: dict[tuple[str, str, str], dict[str, float]] = {}
+    groups: dict[tuple[str, str, str], dict[str, Point]] = {}
     for p in points:
-        if p.n > 1 and p.why_not == OVERSUBSCRIBED and p.per_core is not None:
-            key = (p.backend, places(p.room, words), p.family.base)
-            rates.setdefault(key, {})[p.arm] = p.per_core.mean
-    alone = {(p.backend, p.arm): p.per_core.mean for p in points if p.n == 1 and p.per_core}
-    for (backend, where, base), by_arm in rates.items():
-        one = alone.get((backend, base))
-        notes.warn(
-            "crowded",
-            backend=backend,
-            places=where,
-            arms=words.join(list(by_arm)),
-            values=words("list.comma").join(
-                words("say.scaling.rate", arm=arm, rate=numbers.quantity(round(rate)))
-                for arm, rate in by_arm.items()
-            ),
-            other=base,
-            other_rate=numbers.quantity(None if one is None else round(one)),
-        )
+        if p.n > 1 and p.why_not == OVERSUBSCRIBED and p.per_core:
+            where = (p.backend, places(p.room, words), p.family.base)
+            groups.setdefault(where, {})[p.arm] = p
+    for (_, turns, _), by_arm in groups.items():
+        p = next(iter(by_arm.values()))
+        notes.warn("crowded", p=p, places=turns, arms=by_arm, alone=_rounded(p.one),
+                   values=words("list.comma").join(
+                       words("say.scaling.rate", arm=arm, rate=_rounded(q))
+                       for arm, q in by_arm.items()))  # fmt: skip
 
 
-def _shared(notes: Notes, run: Run, words: Words) -> None:
-    """Beside ranks with cores of their own: those that have between them what one rank had."""
-    unpinned = families.families(run, pinned=False)
-    arms = list(dict.fromkeys(a for f in unpinned for a in f.arms if run.select(a)))
-    if arms:
-        notes.warn("shared", len(arms), arms=words.join(arms))
+def _rounded(p: Point) -> float | None:
+    return round(p.per_core.mean) if p.per_core else None
 
 
 TOPIC = Topic("scaling", 300, evidence, findings, leads=lambda run: 80 if all_points(run) else 0)

@@ -4,25 +4,84 @@ how often the ranks average, and by what."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from dualml.report import keys, ranks
-from dualml.report.blocks import Block, Cell, Item, Table
-from dualml.report.columns import columns, percent
+from dualml.report.blocks import Block, Cell, Item
+from dualml.report.columns import table
 from dualml.report.deals import SKEWED, deal_of, dealt, partition, rule, settings_text
 from dualml.report.figure import Axis, Band, Cells, Figure, Line, Mark, Owner, Panel
-from dualml.report.gaps import accuracies, gap, in_words, plus_minus, short
-from dualml.report.merged import Merged
+from dualml.report.gaps import gap, in_list, in_words
 from dualml.report.notes import Notes
-from dualml.report.spread import spread
+from dualml.report.results import Result, each
+from dualml.report.shown import figure, mean_seeds
 from dualml.report.topics import Topic
-from dualml.report.uneven import listed, uneven, uneven_table
-from dualml.store.run import Array, Run, Trial
+from dualml.report.uneven import uneven, uneven_table
+from dualml.store.run import Array, Run
 from dualml.words import Words, numbers
 
 LEAST = 3  # arms for a rank correlation
 MOST_COLUMNS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Skewed(Result):
+    """How unlike the parts of an arm are, and how far apart that leads its ranks."""
+
+    @cached_property
+    def rule(self) -> str:
+        return rule(self.run, self.arm)
+
+    @cached_property
+    def every(self) -> int:
+        """Updates from one average to the next."""
+        return ranks.aggregation(self.run, self.arm).every
+
+    @cached_property
+    def emd(self) -> float | None:
+        return emd(self.run, self.arm)
+
+    @cached_property
+    def rows(self) -> Array:
+        """(update, divergence, drift) of every averaging, rank and seed."""
+        recorded = [rows for t in self.trials for rows in t.apart]
+        return np.concatenate(recorded) if recorded else np.zeros((0, 3))
+
+    @cached_property
+    def common(self) -> Array:
+        """The rows at updates that all seeds made."""
+        ends = [t.apart[0][-1, 0] for t in self.trials if t.apart]
+        return self.rows[self.rows[:, 0] <= min(ends, default=0)]
+
+    @property
+    def divergence(self) -> float | None:
+        return mean(self.rows[:, 1])
+
+    @property
+    def drift(self) -> float | None:
+        return mean(self.rows[:, 2])
+
+    @cached_property
+    def classes(self) -> list[float | None]:
+        """Test accuracy of each class, mean over the seeds; None where there is no sample of it."""
+        known = [t.class_accuracy for t in self.trials if t.class_accuracy]
+        most = min(map(len, known), default=0)
+        return [numbers.mean([c[k] for c in known]) for k in range(most)]
+
+    @cached_property
+    def worst(self) -> tuple[float | None, int]:
+        """The lowest accuracy of a class, and the class."""
+        return min(((v, k) for k, v in enumerate(self.classes) if v is not None),
+                   default=(None, 0))  # fmt: skip
+
+
+def mean(column: Array) -> float | None:
+    """Of what is finite."""
+    finite = column[np.isfinite(column)]
+    return float(finite.mean()) if len(finite) else None
 
 
 def skewed(run: Run) -> list[str]:
@@ -44,71 +103,44 @@ def emd(run: Run, arm: str) -> float | None:
     return deal.skew()[0] if deal is not None else None
 
 
-def apart(trials: Sequence[Trial]) -> tuple[float | None, float | None]:
-    """Mean divergence and drift over averagings, ranks and seeds."""
-    recorded = [np.concatenate(t.apart) for t in trials if t.apart]
-    if not recorded:
-        return None, None
-    rows = np.concatenate(recorded)
-    finite = [rows[np.isfinite(rows[:, k]), k] for k in (1, 2)]
-    divergence, drift = (float(v.mean()) if len(v) else None for v in finite)
-    return divergence, drift
-
-
-def by_class(trials: Sequence[Trial]) -> list[float | None]:
-    """Test accuracy of each class, mean over the seeds; None where there is no sample of it."""
-    known = [t.class_accuracy for t in trials if t.class_accuracy]
-    if not known:
-        return []
-    return [numbers.mean([c[k] for c in known]) for k in range(min(map(len, known)))]
-
-
-def worst(trials: Sequence[Trial]) -> tuple[int, float] | None:
-    """The class with the lowest accuracy."""
-    known = [(v, k) for k, v in enumerate(by_class(trials)) if v is not None]
-    return (min(known)[1], min(known)[0]) if known else None
+def every(run: Run) -> list[Skewed]:
+    return [Skewed(run, *place) for place in ranks.ran(run, skewed(run))]
 
 
 # --- evidence -------------------------------------------------------------------------------------
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    arms = skewed(run)
-    classified = [a for a in arms if by_class(run.select(a))]
-    if classified:
-        yield _classes(run, words, classified)
-    loose = [a for a in arms if any(t.apart for t in run.select(a))]
-    if loose:
-        yield _apart(run, words, loose)
+    results = every(run)
+    if any(s.classes for s in results):
+        yield _classes(run, words, results)
+    if any(len(s.rows) for s in results):
+        yield _apart(run, words, [s for s in results if len(s.rows)])
+    head = ("`arm`", "`partition`", "of", "backend", "emd:1", "test_accuracy:percent",
+            "worst_class:percent", "divergence:relative", "drift:relative")  # fmt: skip
     rows = [
-        _row(run, words, arm, backend)
-        for arm in arms
-        for backend in run.backends
-        if run.select(arm, backend)
+        [
+            s.arm,
+            settings_text(partition(run, s.arm)),
+            _combined(run, s.arm, words),
+            s.backend,
+            None if s.emd is None else f"{s.emd:.3f}",
+            s.accuracy and s.accuracy.plus_minus(100.0, 2),
+            _worst_cell(s, words),
+            numbers.quantity(s.divergence),
+            numbers.quantity(s.drift),
+        ]
+        for s in results
     ]
-    if rows:
-        spec = (
-            *("`arm`", "`partition`", "of", "backend", "emd:1", "test_accuracy:percent"),
-            *("worst_class:percent", "divergence:relative", "drift:relative"),
-        )
-        yield Table("skew", words("table.skew"), columns(words, *spec), rows)
+    yield from table(words, "skew", head, rows)
     yield from uneven_table(run, words)
 
 
-def _row(run: Run, words: Words, arm: str, backend: str) -> list[Cell | str]:
-    trials, far = run.select(arm, backend), emd(run, arm)
-    low = worst(trials)
-    label = "" if low is None else words("value.class", label=low[0])
-    return [
-        arm,
-        settings_text(partition(run, arm)),
-        _combined(run, arm, words),
-        backend,
-        numbers.NONE if far is None else f"{far:.3f}",
-        plus_minus(spread(accuracies(run, arm, backend).values()), 100.0, 2),
-        Cell(percent(low[1] if low else None), note=label),
-        *(numbers.quantity(v) for v in apart(trials)),
-    ]
+def _worst_cell(s: Skewed, words: Words) -> Cell | None:
+    accuracy, label = s.worst
+    if accuracy is None:
+        return None
+    return Cell(f"{100 * accuracy:.1f}", note=words("value.class", label=label))
 
 
 def _combined(run: Run, arm: str, words: Words) -> str:
@@ -121,93 +153,58 @@ def _combined(run: Run, arm: str, words: Words) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _classes(run: Run, words: Words, arms: Sequence[str]) -> Figure:
+def _classes(run: Run, words: Words, results: Sequence[Skewed]) -> Figure:
     """A panel for each backend: arms down, classes across."""
-    shown = [b for b in run.backends if any(by_class(run.select(a, b)) for a in arms)]
+    shown = [b for b in run.backends if any(s.classes for s in results if s.backend == b)]
+    arms = list(dict.fromkeys(s.arm for s in results if s.classes))
     panels = []
     for backend in shown:
-        rows = [by_class(run.select(a, backend)) for a in arms]
-        most = max(map(len, rows))
-        table = np.full((len(arms), most), np.nan)
-        for y, row in enumerate(rows):
-            table[y, : len(row)] = [np.nan if v is None else 100 * v for v in row]
-        panels.append(
-            Panel(
-                [Cells(table, 100.0, words("axis.class_accuracy"))],
-                Axis(words("axis.class"), names=[str(label) for label in range(most)]),
-                Axis(names=arms),
-                backend,
-                height=24 * len(arms),
-            )
-        )
-    lowest = [
-        f"{arm} {backend} {numbers.percent(low[1])} ({low[0]})"
-        for arm in arms
-        for backend in shown
-        if (low := worst(run.select(arm, backend))) is not None
-    ]
-    return Figure(
-        "skew-classes",
-        words.sentences([words("figure.skew_classes"), _seeds(run, words)]),
-        words("alt.classes", values=", ".join(lowest)),
-        panels,
-        columns=min(MOST_COLUMNS, len(shown)),
-        share_y="row",
-    )
+        by_arm = {s.arm: s.classes for s in results if s.backend == backend}
+        most = max(map(len, by_arm.values()))
+        cells = np.full((len(arms), most), np.nan)
+        for y, arm in enumerate(arms):
+            row = by_arm.get(arm, [])
+            cells[y, : len(row)] = [np.nan if v is None else 100 * v for v in row]
+        marks = [Cells(cells, 100.0, words("axis.class_accuracy"))]
+        x = Axis(words("axis.class"), names=[str(label) for label in range(most)])
+        panels.append(Panel(marks, x, Axis(names=arms), backend, height=24 * len(arms)))
+
+    def lowest(s: Skewed) -> str:
+        accuracy, label = s.worst
+        return numbers.NONE if accuracy is None else f"{numbers.percent(accuracy)} ({label})"
+
+    return figure(words, "skew-classes", panels, [], {"values": each(results, lowest)},
+                  more=[mean_seeds(run, words)], columns=min(MOST_COLUMNS, len(shown)),
+                  share_y="row")  # fmt: skip
 
 
-def _seeds(run: Run, words: Words) -> str:
-    return words.plural("figure.mean_seeds", len(run.seeds), n=len(run.seeds))
-
-
-def _apart(run: Run, words: Words, arms: Sequence[str]) -> Figure:
+def _apart(run: Run, words: Words, results: Sequence[Skewed]) -> Figure:
     """Divergence and drift at every averaging: mean of the ranks, and the range over them."""
-    plain = [a for a in arms if rule(run, a) == "random_partition"]
+    arms = list(dict.fromkeys(s.arm for s in results))
     shown = ["divergence"]
-    if any(np.isfinite(_all(run, a, b)[:, 2]).any() for a in arms for b in run.backends):
+    if any(np.isfinite(s.common[:, 2]).any() for s in results):
         shown.append("drift")  # known from the second averaging on
     panels = []
     for column, quantity in enumerate(shown, start=1):
-        marks = [m for a in arms for b in run.backends for m in _band(run, a, b, column)]
+        marks = [mark for s in results for mark in _band(s, column)]
         means = [float(v) for mark in marks if isinstance(mark, Line) for v in mark.y]
         # A rank that stands still is next to the average: its band leads far down.
         low = min(means) / 2.5 if means else None
         y = Axis(words(f"axis.{quantity}"), "log", low=low)
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))
-    ends = [
-        f"{arm} {backend} {numbers.quantity(float(np.nanmean(rows[:, 1])))}"
-        for arm in arms
-        for backend in run.backends
-        if len(rows := _all(run, arm, backend)) and np.isfinite(rows[:, 1]).any()
-    ]
-    return Figure(
-        "divergence",
-        words.sentences([words("figure.divergence"), _seeds(run, words)]),
-        words("alt.divergence", values=", ".join(ends)),
-        panels,
-        [*keys.distinct(arms, plain[0] if plain else ""), *keys.backends(run)],
-        columns=len(shown),
-    )
+    values = each(results, lambda s: numbers.quantity(mean(s.common[:, 1])))
+    looks = [*keys.distinct(arms, plainest(results)), *keys.backends(run)]
+    return figure(words, "divergence", panels, looks, {"values": values},
+                  more=[mean_seeds(run, words)], columns=len(shown))  # fmt: skip
 
 
-def _all(run: Run, arm: str, backend: str) -> Array:
-    """Rows (update, divergence, drift) of every rank and seed, at updates that all seeds made."""
-    trials = [t for t in run.select(arm, backend) if t.apart]
-    if not trials:
-        return np.zeros((0, 3))
-    last = min(t.apart[0][-1, 0] for t in trials)
-    rows: Array = np.concatenate([rows for t in trials for rows in t.apart])
-    return np.asarray(rows[rows[:, 0] <= last])
-
-
-def _band(run: Run, arm: str, backend: str, column: int) -> Iterator[Mark]:
-    rows = _all(run, arm, backend)
-    rows = rows[np.isfinite(rows[:, column]) & (rows[:, column] > 0)]
+def _band(s: Skewed, column: int) -> Iterator[Mark]:
+    rows = s.common[np.isfinite(s.common[:, column]) & (s.common[:, column] > 0)]
     if not len(rows):
         return
     steps = np.unique(rows[:, 0])
     at = [rows[rows[:, 0] == step, column] for step in steps]
-    owner = Owner(arm, backend)
+    owner = Owner(s.arm, s.backend)
     yield Band(steps, [float(v.min()) for v in at], [float(v.max()) for v in at], owner)
     marker = "circle" if len(steps) < 3 else ""
     yield Line(steps, [float(v.mean()) for v in at], owner, marker=marker)
@@ -217,74 +214,60 @@ def _band(run: Run, arm: str, backend: str, column: int) -> Iterator[Mark]:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, arms = Notes(words, "skew", "table-skew"), skewed(run)
-    merged = Merged(notes, words)
-    families = run.contrast.groups(arms, vary=("partition",))
+    notes, results = Notes(words, "skew", "table-skew"), every(run)
+    families = run.contrast.groups(skewed(run), vary=("partition",))
     for backend in run.backends:
+        here = [s for s in results if s.backend == backend]
         for family in families:
-            _order(merged, run, words, backend, family)
-        _worst(merged, run, backend, arms)
-    for arm in arms:
-        for backend in run.backends:
-            _every(merged, run, words, backend, arm)
-            _gradients(merged, run, words, backend, arm)
-    merged.close()
+            _order(notes, [s for s in here if s.arm in family and s.emd is not None])
+        _worst(notes, [s for s in here if s.worst[0] is not None])
+    for s in results:
+        _every(notes, s)
+        _gradients(notes, s)
+    notes.close()
     notes.about("table-uneven")
-    _uneven(notes, run, words)
+    for u in uneven(run):
+        notes.say("uneven" if u.whole else "uneven_partial", u=u)
     return notes
 
 
-def plainest(run: Run, arms: Sequence[str]) -> str | None:
+def plainest(results: Sequence[Skewed]) -> str:
     """The arm whose parts are random, to which the others are held."""
-    return next((a for a in arms if rule(run, a) == "random_partition"), None)
+    return next((s.arm for s in results if s.rule == "random_partition"), "")
 
 
-def _order(merged: Merged, run: Run, words: Words, backend: str, arms: Sequence[str]) -> None:
+def _order(notes: Notes, here: Sequence[Skewed]) -> None:
     """Arms that differ in their partition alone: the more skewed, the further apart, the worse?"""
-    here = [a for a in arms if run.select(a, backend) and emd(run, a) is not None]
     if len(here) < 2:
         return
-    items = [_item(run, words, backend, a) for a in here]
-    merged.say(backend, "order", values=words.semicolons(items))
-    _correlation(merged, run, backend, [a for a in here if rule(run, a) != "feature_noise"])
-    base = plainest(run, here)
+    backend, words = here[0].backend, notes.words
+    items = [words("say.skew.item_alike" if s.divergence is None else "say.skew.item", s=s)
+             for s in here]  # fmt: skip
+    notes.share(backend, "order", values=items)
+    _correlation(notes, [s for s in here if s.rule != "feature_noise"])
+    base = next((s for s in here if s.arm == plainest(here)), None)
     if base is None:
         return
-    gaps = {a: g for a in here if a != base and (g := gap(run, a, base, backend))}
+    others = [s for s in here if s is not base]
+    gaps = {s.arm: g for s in others if (g := gap(s, base))}
     if gaps:
         few = all(g.kind == "few" for g in gaps.values())
-        text = short if few else in_words
-        merged.say(
-            backend,
-            "gaps_few" if few else "gaps",
-            base=base,
-            seeds=words.count("seed", min(g.seeds for g in gaps.values())),
-            values=words.semicolons([f"{a} {text(g, words)}" for a, g in gaps.items()]),
-        )
-    for arm in here:
-        if rule(run, arm) == "feature_noise" and arm != base:
-            merged.say(
-                backend,
-                "features",
-                arm=arm,
-                emd=f"{emd(run, arm):.3f}",
-                divergence=_divergence(run, backend, arm),
-                base=base,
-                base_divergence=_divergence(run, backend, base),
-            )
+        notes.share(backend, "gaps_few" if few else "gaps", base=base.arm,
+                    seeds=min(g.seeds for g in gaps.values()),
+                    values=in_list(gaps, words))  # fmt: skip
+    for s in others:
+        if s.rule == "feature_noise":
+            notes.share(backend, "features", s=s, base=base)
 
 
-def _correlation(merged: Merged, run: Run, backend: str, arms: Sequence[str]) -> None:
-    skews = [emd(run, a) for a in arms]
-    distances = [apart(run.select(a, backend))[0] for a in arms]
-    accuracy = [numbers.mean([t.test_accuracy for t in run.select(a, backend)]) for a in arms]
-    divergence_rho, rho = (correlation(skews, values) for values in (distances, accuracy))
-    if rho is not None and divergence_rho is not None:
-        merged.say(
-            backend, "correlation", n=len(arms), divergence=_rho(divergence_rho), accuracy=_rho(rho)
-        )
-    elif rho is not None:
-        merged.say(backend, "correlation_accuracy", n=len(arms), accuracy=_rho(rho))
+def _correlation(notes: Notes, here: Sequence[Skewed]) -> None:
+    skews = [s.emd for s in here]
+    accuracy = correlation(skews, [s.accuracy.mean if s.accuracy else None for s in here])
+    divergence = correlation(skews, [s.divergence for s in here])
+    if accuracy is not None:
+        key = "correlation_accuracy" if divergence is None else "correlation"
+        notes.share(here[0].backend, key, n=len(here), divergence=_rho(divergence),
+                    accuracy=_rho(accuracy))  # fmt: skip
 
 
 def correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
@@ -292,121 +275,48 @@ def correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float |
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
     if len(pairs) < LEAST or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
         return None
-    return float(np.corrcoef([places(column) for column in zip(*pairs, strict=True)])[0, 1])
+    from scipy.stats import spearmanr  # takes a second to import
+
+    return float(spearmanr(pairs).statistic)
 
 
-def places(values: Sequence[float]) -> Array:
-    """The place of each value among all, equal ones sharing the mean of theirs."""
-    column = np.array(values, np.float64)
-    below = (column[None, :] < column[:, None]).sum(axis=1)
-    alike = (column[None, :] == column[:, None]).sum(axis=1)
-    return np.asarray(below + (alike + 1) / 2)
+def _rho(x: float | None) -> str:
+    return "" if x is None else f"{x:.2f}".replace("-", "−")
 
 
-def _rho(x: float) -> str:
-    return f"{x:.2f}".replace("-", "−")
+def _worst(notes: Notes, known: Sequence[Skewed]) -> None:
+    base = next((s for s in known if s.arm == plainest(known)), None)
+    worst = min(known, key=lambda s: s.worst[0] or 0.0, default=None)
+    if base and worst and worst is not base:
+        notes.share(base.backend, "worst", s=worst, base=base)
 
 
-def _divergence(run: Run, backend: str, arm: str) -> str:
-    return numbers.quantity(apart(run.select(arm, backend))[0])
-
-
-def _item(run: Run, words: Words, backend: str, arm: str) -> str:
-    trials = run.select(arm, backend)
-    distance = apart(trials)[0]
-    return words(
-        "say.skew.item" if distance is not None else "say.skew.item_alike",
-        arm=arm,
-        emd=f"{emd(run, arm):.3f}",
-        divergence=numbers.quantity(distance),
-        accuracy=numbers.percent(numbers.mean([t.test_accuracy for t in trials])),
-    )
-
-
-def _worst(merged: Merged, run: Run, backend: str, arms: Sequence[str]) -> None:
-    known = {a: low for a in arms if (low := worst(run.select(a, backend))) is not None}
-    base = plainest(run, list(known))
-    if len(known) < 2 or base is None:
-        return
-    arm = min(known, key=lambda a: known[a][1])
-    if arm != base:
-        merged.say(
-            backend,
-            "worst",
-            arm=arm,
-            label=known[arm][0],
-            accuracy=numbers.percent(known[arm][1]),
-            base=base,
-            base_label=known[base][0],
-            base_accuracy=numbers.percent(known[base][1]),
-        )
-
-
-def _every(merged: Merged, run: Run, words: Words, backend: str, arm: str) -> None:
+def _every(notes: Notes, s: Skewed) -> None:
     """Against the same arm that averages more often, the next one where there are several."""
-    every = ranks.aggregation(run, arm).every
-    alike = run.contrast.partners(arm, vary=("aggregation.every",))
-    others = {
-        a: k for a in skewed(run) if a in alike and (k := ranks.aggregation(run, a).every) < every
-    }
-    if not others:
-        return
-    other = max(others, key=lambda a: others[a])
-    difference = gap(run, arm, other, backend)
-    if difference is not None:
-        near, far = (apart(run.select(a, backend))[0] for a in (other, arm))
-        merged.say(
-            backend,
-            "every" if far is not None else "every_end",
-            arm=arm,
-            other=other,
-            every=every,
-            other_every=others[other],
-            divergence=numbers.quantity(far),
-            other_divergence=numbers.quantity(near),
-            gap=in_words(difference, words),
-        )
+    others = [o for o in _others(s, "aggregation.every") if o.every < s.every]
+    other = max(others, key=lambda o: o.every, default=None)
+    difference = gap(s, other) if other else None
+    if difference:
+        key = "every" if s.divergence is not None else "every_end"
+        told = in_words(difference, notes.words)
+        notes.share(s.backend, key, s=s, other=other, gap=told)
 
 
-def _gradients(merged: Merged, run: Run, words: Words, backend: str, arm: str) -> None:
+def _gradients(notes: Notes, s: Skewed) -> None:
     """Gradients combined at every update against parameters averaged now and then."""
-    if ranks.aggregation(run, arm).of != "gradients":
+    if ranks.aggregation(s.run, s.arm).of != "gradients":
         return
-    alike = run.contrast.partners(arm, vary=("aggregation.of", "aggregation.every"))
-    for other in (a for a in skewed(run) if a in alike):
-        every = ranks.aggregation(run, other).every
-        difference = gap(run, arm, other, backend)
-        if every == 1 or difference is None:
-            continue
-        low, other_low = (worst(run.select(a, backend)) for a in (arm, other))
-        merged.say(
-            backend,
-            "gradients",
-            arm=arm,
-            other=other,
-            every=every,
-            gap=in_words(difference, words),
-            worst=numbers.percent(low[1] if low else None),
-            other_worst=numbers.percent(other_low[1] if other_low else None),
-        )
+    for other in _others(s, "aggregation.of", "aggregation.every"):
+        difference = gap(s, other) if other.every > 1 else None
+        if difference:
+            told = in_words(difference, notes.words)
+            notes.share(s.backend, "gradients", s=s, other=other, gap=told)
 
 
-def _uneven(notes: Notes, run: Run, words: Words) -> None:
-    for u in uneven(run):
-        s = u.deal.first
-        notes.say(
-            "uneven" if u.whole else "uneven_partial",
-            arms=words.join(u.arms),
-            seed=u.deal.seed,
-            ends=listed(u.ends),
-            updates=numbers.quantity(u.updates),
-            rank=u.first,
-            end=numbers.quantity(u.ends[u.first]),
-            last=numbers.quantity(u.last),
-            batch=numbers.quantity(sum(u.each)),
-            n=numbers.quantity(s["samples"]),
-            seen=numbers.quantity(s["samples"] - s["missed"]),
-        )
+def _others(s: Skewed, *vary: str) -> list[Skewed]:
+    """Arms that differ in this alone, on the same backend."""
+    alike = s.run.contrast.partners(s.arm, vary=vary)
+    return [Skewed(s.run, arm, s.backend) for arm in skewed(s.run) if arm in alike]
 
 
 TOPIC = Topic("skew", 520, evidence, findings, leads=lambda run: 50 if skewed(run) else 0)

@@ -10,7 +10,7 @@ from dualml.report import curves, keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
 from dualml.report.columns import Line as Row
 from dualml.report.columns import best, number, table, verdict
-from dualml.report.crowding import crowding
+from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.measures import known, loss_unit, mean, rising, slug
 from dualml.report.notes import Notes

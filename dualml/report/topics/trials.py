@@ -16,13 +16,22 @@ from dualml.words import Words
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     failed: list[Row] = [
-        [t.arm, t.backend, str(t.seed), status(t, words), t.reason] for t in run.trials if not t.ok
+        [t.arm, t.backend, str(t.seed), status(t.status, words), t.reason]
+        for t in run.trials
+        if not t.ok
     ]
     head = ("`arm`", "backend", "seed:", "status", "reason")
     yield from table(words, "failures", head, failed)
     rows: list[Row] = [
         [
-            *(t.arm, t.backend, str(t.seed), status(t, words), t.final_loss, t.train_accuracy),
+            *(
+                t.arm,
+                t.backend,
+                str(t.seed),
+                status(t.status, words),
+                t.final_loss,
+                t.train_accuracy,
+            ),
             *(t.test_accuracy, *([t.test_perplexity] if run.text else []), t.train_s, t.wall_s),
             *(t.updates, t.sample_gradients, t.throughput, t.peak_memory_mb),
         ]
