@@ -42,8 +42,9 @@ class Notes(list[Item]):
         self.append(replace(self._item(key, n, values), warning=True))
 
     def part(self, key: str, /, **values: Any) -> str:
-        """Of a sentence."""
-        return self.words(f"say.{self.topic}.{key}", **values)
+        """Of a sentence; empty where one of the values is missing."""
+        known = None not in values.values()
+        return self.words(f"say.{self.topic}.{key}", **values) if known else ""
 
     def say_all(self, key: str, parts: Iterable[str], /, **values: Any) -> bool:
         """Add a sentence with the parts that are not empty as its ``values``; none without any."""

@@ -123,23 +123,22 @@ def findings(run: Run, words: Words) -> Notes:
     for group in counted(splits):
         for schedule, arms in by_schedule(group).items():
             if len(arms) > 1:
-                what: dict[str, object] = {"schedule": schedule_name(schedule, words)}
-                what |= {"few": arms[0], "many": arms[-1]}
-                notes.say_all("idle_counts", (_idle(notes, arms, b) for b in backends), **what)
-                notes.say_all("update_counts", (_update(notes, arms, b) for b in backends), **what)
+                ends, name = (arms[0], arms[-1]), schedule_name(schedule, words)
+                idle = ([times.idle(run, arm.name, b) for arm in ends] for b in backends)
+                parts = (
+                    notes.part("from_to", backend=b, few=few, many=many)
+                    for b, (few, many) in zip(backends, idle, strict=True)
+                )
+                notes.say_all("idle_counts", parts, schedule=name, few=ends[0], many=ends[1])
+                parts = (_update(notes, arms, b) for b in backends)
+                notes.say_all("update_counts", parts, schedule=name, model=ends[0].model)
     notes.about("table-bubble")
     notes.say_all("above", (_above(words, splits, b) for b in backends))
     return notes
 
 
-def _idle(notes: Notes, arms: Group, backend: str) -> str:
-    """What more micro-batches do to the idle share."""
-    few, many = (times.idle(arm.run, arm.name, backend) for arm in (arms[0], arms[-1]))
-    return notes.part("from_to", backend=backend, few=few, many=many) if few and many else ""
-
-
 def _update(notes: Notes, arms: Group, backend: str) -> str:
-    """And to the time of an update."""
+    """The shortest update, and the longest of the others."""
     steps = {a: s.mean for a in arms if (s := times.step(a.run, a.name, backend))}
     if len(steps) < 2:
         return ""
@@ -152,8 +151,8 @@ def _above(words: Words, splits: Splits, backend: str) -> str:
     """Of pipelines without a slow rank: how far above the schedule's own idle share."""
     gaps, uneven = {}, []
     for arm in healthy(splits.pipelines):
-        ideal, idle = arm.ideal_idle, times.idle(splits.run, arm.name, backend)
-        passes = times.passes(splits.run, arm.name, backend)
+        places = splits.run, arm.name, backend
+        ideal, idle, passes = arm.ideal_idle, times.idle(*places), times.passes(*places)
         if ideal is not None and idle is not None and passes is not None:
             gaps[arm.name] = 100 * (idle.mean - ideal)
             uneven.append(100 * (passes - ideal))
