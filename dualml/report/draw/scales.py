@@ -69,21 +69,20 @@ def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
     """
     if axis.names:
         return Scale(axis, "linear", axis.low or -0.6, axis.high or len(axis.names) - 0.4)
-    finite = [v for v in values if math.isfinite(v)]
-    positive = [v for v in finite if v > 0]
+    shown = [v for v in values if math.isfinite(v)]
+    positive = [v for v in shown if v > 0]
     kind: str = axis.scale
     if kind == "auto":
         kind = "log" if positive and max(positive) / min(positive) > axis.wide else "linear"
-    shown = positive if kind in ("log", "log2") else finite
-    low, high = (min(shown), max(shown)) if shown else (1.0, 10.0) if "log" in kind else (0.0, 1.0)
-    low = low if axis.low is None else axis.low
-    high = high if axis.high is None else axis.high
+    if kind in ("log", "log2"):
+        shown = positive
+    usual = (1.0, 10.0) if "log" in kind else (0.0, 1.0)
+    low = min(shown, default=usual[0]) if axis.low is None else axis.low
+    high = max(shown, default=usual[1]) if axis.high is None else axis.high
     a, b = _warp(np.array([low, high]), kind).tolist()
     air = 0.045 * (b - a) if b > a else max(0.5, 0.05 * abs(a)) if kind == "linear" else 0.5
-    if axis.low is None:
-        a -= air
-    if axis.high is None:
-        b += air + room * (b - a) / max(0.1, 1 - room)
+    a -= air if axis.low is None else 0.0
+    b += air + room * (b - a) / max(0.1, 1 - room) if axis.high is None else 0.0
     return Scale(axis, kind, _unwarp(a, kind), _unwarp(b, kind))
 
 
@@ -112,28 +111,26 @@ def ticks(
     """At most about ``most`` round positions from low to high."""
     if kind == "log2":
         return [(2.0**k, plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)]
-    if kind == "log":
-        return _decades(low, high, most)
     if kind == "symlog":
-        tens = [10.0**k for k in range(math.floor(math.log10(max(high, 1)) + 1e-9) + 1)]
+        tens = [10.0**k for k in _powers(0, math.log10(max(high, 1)), math.inf)]
         return [(v, power(v)) for v in (0.0, *tens) if low <= v <= high]
-    return _even(low, high, most, whole)
+    if kind == "log":
+        kept = _powers(math.log10(low), math.log10(high), most)
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        short = kept and kept[0] >= -3 and kept[-1] <= 5
+        if len(_powers(math.log10(low), math.log10(high), math.inf)) > 1:
+            return [(10.0**k, power(10.0**k) if short else f"10{raised(k)}") for k in kept]
+        every = [m * 10.0**k for k in range(first, last + 1) for m in (1, 2, 5)]
+        inside = [(v, plain(v)) for v in every if low <= v <= high]
+        if len(inside) > 1:
+            return inside
+    return _even(low, high, most, whole and kind != "log")
 
 
 def _powers(low: float, high: float, most: float) -> range:
+    """Exponents of ticks, as many as there is room for."""
     powers = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     return powers[:: max(1, math.ceil(len(powers) / most))]
-
-
-def _decades(low: float, high: float, most: float) -> list[tuple[float, str]]:
-    exponents = _powers(math.log10(low), math.log10(high), math.inf)
-    if len(exponents) > 1:
-        kept = exponents[:: max(1, math.ceil(len(exponents) / most))]
-        short = kept[0] >= -3 and kept[-1] <= 5
-        return [(10.0**k, power(10.0**k) if short else f"10{raised(k)}") for k in kept]
-    powers = range(exponents.start - 1, exponents.stop)
-    inside = [v for k in powers for m in (1, 2, 5) if low <= (v := m * 10.0**k) <= high]
-    return [(v, plain(v)) for v in inside] if len(inside) > 1 else _even(low, high, most, False)
 
 
 def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
