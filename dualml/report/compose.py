@@ -41,13 +41,14 @@ def compose(run: Run, words: Words) -> Page:
     results = [part for part in parts if part.topic.part == "results"]
     results.sort(key=lambda part: -part.leads)  # what answers the question comes first
     lead = results[0] if results and results[0].leads else None
-    answer = _answer(lead) if lead else []
+    # of the topic that answers best the first figure and the first table
+    every_block = list(blocks.walk(lead.evidence)) if lead else []
+    firsts = ([b for b in every_block if isinstance(b, kind)][:1] for kind in (Figure, Table))
+    answer = [block for first in firsts for block in first]
     anchors = {anchor for part in parts for anchor in part.anchors}
     # by place, but what the first screen begins is continued beneath it
-    results_read = sorted(
-        results, key=lambda part: (part is not lead, part.topic.place, part.topic.name)
-    )
-    sections = [_section(part, answer, anchors, words) for part in results_read]
+    read = sorted(results, key=lambda p: (p is not lead, p.topic.place, p.topic.name))
+    sections = [_section(part, answer, anchors, words) for part in read]
     for name in REFERENCE:
         folds = [_fold(part) for part in parts if part.topic.part == name]
         if folds:
@@ -110,13 +111,6 @@ def _notices(run: Run, words: Words) -> Iterator[str]:
         yield words("page.unreadable", line=line)
     if len(lines) > MOST:
         yield words("page.unreadable_more", n=len(lines) - MOST)
-
-
-def _answer(lead: Part) -> list[Block]:
-    """The first figure and the first table of the topic that answers best."""
-    every = list(blocks.walk(lead.evidence))
-    firsts = (next((b for b in every if isinstance(b, kind)), None) for kind in (Figure, Table))
-    return [block for block in firsts if block is not None]
 
 
 def _small(block: Block) -> Block:

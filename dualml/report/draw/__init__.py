@@ -13,7 +13,7 @@ from dualml.report.draw.layout import place
 from dualml.report.draw.legend import legend
 from dualml.report.draw.marks import ordered, svg
 from dualml.report.draw.palette import css
-from dualml.report.draw.styles import Styles
+from dualml.report.draw.places import Styles
 from dualml.report.draw.text import at, element, move, number
 from dualml.report.figure import Figure
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from dualml.report.draw import scales, text
 from dualml.report.draw.palette import SMALL
-from dualml.report.draw.places import Place
-from dualml.report.draw.styles import Styles
+from dualml.report.draw.places import Place, Styles
 from dualml.report.figure import Arrow, Band, Bar, Box, Cells, Figure, Line, Mark, Panel, Rule
 
 GAP = 12.0  # pixels between the letters of neighbours

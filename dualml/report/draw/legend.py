@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dualml.report.draw import markers, text
 from dualml.report.draw.palette import SMALL
-from dualml.report.draw.styles import Styles, marks, owner_of
+from dualml.report.draw.places import Styles, marks, owner_of
 from dualml.report.draw.text import element, move
 from dualml.report.figure import Band, Bar, Box, Cells, Figure, Key, Mark, Rule
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from dualml.report.draw import markers, text
 from dualml.report.draw.palette import SMALL, STROKES
-from dualml.report.draw.places import Array, Place
-from dualml.report.draw.styles import Styles
+from dualml.report.draw.places import Array, Place, Styles
 from dualml.report.draw.text import element, label, number, path
 from dualml.report.figure import NOBODY, Arrow, Band, Bar, Box, Cells, Line, Mark, Rule, Text
 

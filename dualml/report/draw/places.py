@@ -1,24 +1,66 @@
-"""A panel in its figure: its scales, the letters about it, and where its marks are drawn, in pixels
-from its upper left corner."""
+"""How and where marks are shown: what the keys of their owners decide, and the panel they are in,
+with its scales and the letters about it, in pixels from its upper left corner."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.report.draw import text
-from dualml.report.draw.palette import SMALL
+from dualml.report.draw import markers, text
+from dualml.report.draw.palette import CYCLE, SMALL
 from dualml.report.draw.scales import Scale
-from dualml.report.draw.styles import Styles
 from dualml.report.draw.text import element
-from dualml.report.figure import Axis, Owner, Panel
+from dualml.report.figure import KINDS, NOBODY, Axis, Figure, Key, Mark, Owner, Panel
 
 Array = NDArray[np.float64]
 TITLE, TICKS, LABEL = 25.0, 21.0, 20.0  # heights
 ANY = Scale(Axis(), "linear", 0.0, 1.0)  # before it is known
+
+
+class Styles:
+    """The keys of a figure, completed: what is drawn and in no key gets the next free colour."""
+
+    def __init__(self, figure: Figure) -> None:
+        self.keys = {(key.of, key.name): key for key in figure.keys}
+        colors = {key.color for key in figure.keys}
+        free = iter([c for c in CYCLE if c not in colors] + list(CYCLE) * 9)
+        shapes = [s for s in markers.CYCLE if s not in {key.marker for key in figure.keys}]
+        marked = any(key.marker and key.of == "series" for key in figure.keys)
+        for owner in map(owner_of, marks(figure)):
+            if any(key.color for key in self._of(owner)):
+                continue
+            new = [k for k in KINDS if owner.of(k) and (k, owner.of(k)) not in self.keys]
+            for kind in new[:1]:
+                shape = shapes.pop(0) if marked and shapes and kind == "series" else ""
+                name = owner.of(kind)
+                self.keys[kind, name] = Key(kind, name, color=next(free), marker=shape)
+
+    def _of(self, owner: Owner) -> list[Key]:
+        places = ((kind, owner.of(kind)) for kind in KINDS)
+        return [self.keys[place] for place in places if place in self.keys]
+
+    def style(self, owner: Owner) -> Key:
+        """Of the first key that decides each."""
+        keys = self._of(owner)
+        color, stroke, marker = (
+            next((value for key in keys if (value := getattr(key, name))), usual)
+            for name, usual in (("color", "ink"), ("stroke", "solid"), ("marker", ""))
+        )
+        hollow, pale = any(k.hollow for k in keys), any(k.pale for k in keys)
+        return Key("series", "", "", color, stroke, marker, hollow, pale)
+
+
+def owner_of(mark: Mark) -> Owner:
+    return getattr(mark, "owner", NOBODY)
+
+
+def marks(figure: Figure) -> Iterator[Mark]:
+    for panel in figure.panels:
+        yield from panel.marks if panel is not None else ()
 
 
 @dataclass

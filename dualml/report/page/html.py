@@ -22,27 +22,6 @@ from dualml.words import Words
 CODE = re.compile(r"`([^`]+)`")
 #: Characters from which on a column of text needs room, and one of code may be broken.
 LONG = 44
-PAGE = Markup("""<!doctype html>
-<html lang="{lang}">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-{css}
-</style>
-</head>
-<body>
-<nav aria-label="{contents}"><ol>{links}</ol></nav>
-<main>
-<header>{head}</header>
-{body}
-<footer><p>{footer}</p></footer>
-</main>
-{script}</body>
-</html>
-""")
 LINES = Markup("\n")
 
 
@@ -53,8 +32,11 @@ def html(page: Page) -> str:
     links = [tag("li", tag("a", s.title, href=f"#{s.name}")) for s in sections]
     drawn = any(isinstance(block, blocks.Figure) for block in blocks.walk(page.blocks))
     question = tag("p", page.question, class_="question") if page.question else ""
-    style = (files("dualml.report.page") / "style.css").read_text(encoding="utf-8")
-    return PAGE.format(
+    template, style = (
+        (files("dualml.report.page") / name).read_text(encoding="utf-8")
+        for name in ("page.html", "style.css")
+    )
+    return Markup(template).format(
         lang=words("lang"),
         title=page.title,
         css=Markup(style + css()),
