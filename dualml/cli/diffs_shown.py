@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table as Grid
 from rich.text import Text
 
-from dualml.diffs.code import code, helpers, package_of
+from dualml.diffs.code import code, package_of, used
 from dualml.diffs.measure import DEVICE, SIDES
 from dualml.diffs.words import cells, heading, is_silent, mark, sentence
 from dualml.report.blocks import Cell, Column, Table
@@ -110,7 +110,7 @@ def listings(entry: Entry, words: Mapping[str, str], console: Console) -> None:
         parts = [(heading(side, variant, words), codes[side].get(variant)) for side in SIDES]
         if any(text is not None for _, text in parts):
             both(parts, words, console)
-    parts = [(heading(side, "helpers", words), helpers(entry, package_of(side))) for side in SIDES]
+    parts = [(heading(side, "helpers", words), used([entry], package_of(side))) for side in SIDES]
     if any(text for _, text in parts):
         both([(head, text) for head, text in parts if text], words, console)
 

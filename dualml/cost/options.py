@@ -78,11 +78,10 @@ def placed(text: str, alpha: str | None, bandwidth: str | None, inside: Link) ->
         return topology
     if topology.kind != "nodes":
         raise UserError(f"--inter-alpha and --inter-bandwidth need nodes:K; received {text!r}")
-    between = Link(
-        inside.alpha_s if alpha is None else units.seconds(alpha, "--inter-alpha"),
-        inside.beta_s_per_byte
-        if bandwidth is None
-        else 1 / units.rate(bandwidth, "--inter-bandwidth"),
-        inside.gamma_s_per_byte,
-    )
+    between = inside
+    if alpha is not None:
+        between = replace(between, alpha_s=units.seconds(alpha, "--inter-alpha"))
+    if bandwidth is not None:
+        beta = 1 / units.rate(bandwidth, "--inter-bandwidth")
+        between = replace(between, beta_s_per_byte=beta)
     return replace(topology, inter=between)

@@ -38,7 +38,7 @@ class Topology:
             raise UserError(f"topology {self}: {HOW}, K and P from 1")
 
     @classmethod
-    def parse(cls, text: str, inter: Link | None = None) -> Topology:
+    def parse(cls, text: str) -> Topology:
         """``flat``, ``nodes:8`` or ``shared:2``.
 
         Raises:
@@ -49,7 +49,7 @@ class Topology:
             return cls()
         if kind not in ("nodes", "shared") or not colon or not count.isdecimal() or int(count) < 1:
             raise UserError(f"topology {text!r}: {HOW}")
-        return cls("nodes", int(count), inter) if kind == "nodes" else cls("shared", int(count))
+        return cls("nodes" if kind == "nodes" else "shared", int(count))
 
     def __str__(self) -> str:
         return "flat" if self.kind == "flat" else f"{self.kind}:{self.count}"

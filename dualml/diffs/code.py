@@ -83,13 +83,9 @@ def probes(entry: Entry) -> dict[str, str]:
     return {variant: entry.function + suffix for variant, suffix in VARIANTS.items()}
 
 
-def helpers(entry: Entry, package: str) -> str:
-    """What the probes of an entry use of their file, besides each other; empty if nothing."""
-    return used([entry], package)
-
-
 def used(entries: Sequence[Entry], package: str) -> str:
-    """`helpers` of several entries of one topic, each piece once."""
+    """What the probes of entries of one topic use of their file, besides each other, each piece
+    once; empty if nothing."""
     if not entries:
         return ""
     topic = entries[0].topic
@@ -111,8 +107,8 @@ def reached(known: dict[str, Defined], start: Iterable[str]) -> set[str]:
 
 
 def shown(entry: Entry, package: str) -> dict[str, str]:
-    """`code`, with `helpers` where there are any."""
-    more = helpers(entry, package)
+    """`code`, with what it uses where there is any."""
+    more = used([entry], package)
     return code(entry, package) | ({"helpers": more} if more else {})
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dualml.diffs import VARIANTS
 from dualml.diffs.entry import Entry, Lang
 from dualml.parity import distance as parity
-from dualml.words import phrases
+from dualml.words import both, phrases
 
 Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died", text)
 
@@ -76,39 +76,37 @@ def see(torch: Probed, mindspore: Probed) -> Seen:
     sides = {"torch": torch, "MindSpore": mindspore}
     for name, (kind, why) in sides.items():
         if kind == "died":
-            return Seen("died", np.inf, f"the process of {name} did not end well: {why}",
-                        f"{name} 的进程未正常结束：{why}")  # fmt: skip
+            return seen("died", "died", name=name, why=why)
     raised = [f"{name} {error}" for name, (kind, error) in sides.items() if kind == "raised"]
     if len(raised) == 2:
-        errors = "; ".join(raised)
-        return Seen("both raise", np.inf, f"both raise: {errors}", f"两者都报错：{errors}")
+        return seen("both raise", "both_raise", errors="; ".join(raised))
     for name, (kind, error) in sides.items():
         if kind == "raised":
-            return Seen("raises", np.inf, f"{name} raises {error}", f"{name} 抛出 {error}")
+            return seen("raises", "raises", name=name, error=error)
     return differ(torch[1], mindspore[1])
 
 
 def differ(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Seen:
     """How arrays differ: torch's ``a`` and MindSpore's ``b``."""
     if a.keys() != b.keys():
-        return Seen("shape", np.inf, f"torch gives {sorted(a)}, MindSpore {sorted(b)}",
-                    f"torch 给出 {sorted(a)}，MindSpore 给出 {sorted(b)}")  # fmt: skip
+        return seen("shape", "keys", torch=sorted(a), mindspore=sorted(b))
     for key in a:
         if a[key].shape != b[key].shape:
-            return against("shape", np.inf, a[key].shape, b[key].shape)
+            return seen("shape", "against", torch=a[key].shape, mindspore=b[key].shape)
     finite = [all(is_finite(one) for one in side.values()) for side in (a, b)]
     if finite[0] != finite[1]:
-        name = "MindSpore" if finite[0] else "torch"
-        return Seen("nan", np.inf, f"{name} gives NaN or ∞", f"{name} 得到 NaN 或 ∞")
+        return seen("nan", "nan", name="MindSpore" if finite[0] else "torch")
     far = max((distance(a[key], b[key]) for key in a), default=0.0)
     for key in a:
         if far == 0 and a[key].dtype != b[key].dtype:
-            return against("type", 0.0, a[key].dtype, b[key].dtype)
+            return seen("type", "against", 0.0, torch=a[key].dtype, mindspore=b[key].dtype)
     return Seen("value" if far else "same", far, number(far))
 
 
-def against(kind: str, far: float, torch: object, mindspore: object) -> Seen:
-    return Seen(kind, far, f"{torch} against {mindspore}", f"{torch} 对 {mindspore}")
+def seen(kind: str, key: str, far: float = np.inf, **values: object) -> Seen:
+    """How they differ, in the words below ``diffs.outcome``."""
+    texts = both(f"diffs.outcome.{key}", **values)
+    return Seen(kind, far, texts["en"], texts["zh"])
 
 
 def is_finite(array: NDArray[Any]) -> bool:

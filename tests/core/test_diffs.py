@@ -14,7 +14,7 @@ from dualml.backend import BackendInfo
 from dualml.cli import diffs_shown
 from dualml.cli.app import app
 from dualml.diffs import code, load
-from dualml.diffs.code import body, defined, functions, helpers, package_of, probes, reached
+from dualml.diffs.code import body, defined, functions, package_of, probes, reached, used
 from dualml.diffs.entry import TOPICS, Entry
 from dualml.diffs.load import catalogue
 from dualml.diffs.page import PAGES, page
@@ -147,12 +147,12 @@ def test_the_code_is_what_stands_in_the_functions(written: Entry) -> None:
         "plain": "# a reason\nreturn scaled(1.0)",
         "equal": "# a reason\nx = first(0)\n\nreturn x",
     }
-    assert helpers(written, "written_probes") == (
+    assert used([written], "written_probes") == (
         "SCALE = 2.0\n\ndef scaled(x):\n    return SCALE * x"
     )
     assert orphans("written_probes", "layers", [written]) == ["stray"]
     assert code.code(written, "not_there_at_all") == {}
-    assert helpers(made("stray"), "written_probes") == ""
+    assert used([made("stray")], "written_probes") == ""
 
 
 def test_bodies_of_every_form() -> None:
