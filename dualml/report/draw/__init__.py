@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from dualml.report.draw.axes import axes
+from dualml.report.draw.frame import axes, legend
 from dualml.report.draw.layout import place
-from dualml.report.draw.legend import legend
 from dualml.report.draw.marks import ordered, svg
 from dualml.report.draw.palette import css
 from dualml.report.draw.places import Styles

@@ -15,17 +15,6 @@ from dualml.report.splits.arms import SplitArm
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-__all__ = [
-    "crowded",
-    "joined",
-    "listed",
-    "part_keys",
-    "stacked",
-    "starred",
-    "update_alt",
-    "verdict",
-]
-
 #: Verdicts against the whole model, the worst last; any other is worse.
 VERDICTS = ("", "equal", "statistically equal", "not comparable")
 stacked, listed = partial(common.stacked, height=0.76), common.listed
@@ -66,8 +55,3 @@ def crowded(run: Run, arms: Iterable[SplitArm], words: Words) -> Iterator[Notice
     names = times.crowded(run, arms)
     if names:
         yield Notice(words("page.crowded_split", arms=words.join(names)))
-
-
-def joined(words: Words, texts: Iterable[str]) -> str:
-    """What there is to say of each backend as parts of a sentence; empty where nothing is."""
-    return words.semicolons([text for text in texts if text])
