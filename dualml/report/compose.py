@@ -50,11 +50,18 @@ def compose(run: Run, words: Words) -> Page:
     read = sorted(results, key=lambda p: (p is not lead, p.topic.place, p.topic.name))
     sections = [_section(part, answer, anchors, words) for part in read]
     for name in REFERENCE:
-        folds = [_fold(part) for part in parts if part.topic.part == name]
+        folds = [
+            Fold(p.title, [*_prose(p.intro), *_bullets(p.findings), *p.evidence], p.topic.name)
+            for p in parts
+            if p.topic.part == name
+        ]
         if folds:
             intro = _prose(words.either(f"intro.{name}", ""), small=True)
             sections.append(Section(name, words(f"page.part.{name}"), [*intro, *folds]))
-    top = Section("summary", "", [*_status(run, words), *_first_screen(answer, results, anchors)])
+    screen = [_small(block) for block in answer]
+    screen[1:1] = _bullets(_telling(results, anchors))
+    first = [blocks.Row(screen)] if screen else []
+    top = Section("summary", "", [*_status(run, words), *first])
     return Page(
         lang=words.lang,
         title=own_text(run.experiment.get("title"), words) or str(run.meta.get("name") or "dualml"),
@@ -75,6 +82,10 @@ def _part(topic: Topic, run: Run, words: Words) -> Part:
 
 def _prose(text: str, *, small: bool = False) -> list[Block]:
     return [Prose(text, small)] if text else []
+
+
+def _bullets(items: Sequence[Item]) -> list[Block]:
+    return [Bullets(items)] if items else []
 
 
 # --- the first screen -----------------------------------------------------------------------------
@@ -125,16 +136,6 @@ def _small(block: Block) -> Block:
     return replace(block, panels=panels, width=min(block.width, WIDE))
 
 
-def _first_screen(
-    answer: Sequence[Block], results: Sequence[Part], anchors: set[str]
-) -> Iterator[Block]:
-    findings = _telling(results, anchors)
-    shown = [_small(block) for block in answer]
-    shown[1:1] = [Bullets(findings)] if findings else []
-    if shown:
-        yield blocks.Row(shown)
-
-
 def _telling(results: Sequence[Part], anchors: set[str]) -> list[Item]:
     """The first sentence of each topic that answers, then the second ones: at most `MOST`; each
     with a link to its evidence, or to its topic where it names none that is shown."""
@@ -160,30 +161,22 @@ def _section(part: Part, answer: Sequence[Block], anchors: set[str], words: Word
     above the block it is about."""
     here = part.anchors - _anchors(answer)
     notices = [block for block in part.evidence if isinstance(block, blocks.Notice)]
-    general = [_elsewhere(x, anchors, words) for x in part.findings if x.target not in here]
-    out = [*_prose(part.intro, small=True), *notices, *([Bullets(general)] if general else [])]
+    general = []
+    for item in part.findings:
+        if item.target not in anchors:
+            general.append(replace(item, target=""))
+        elif item.target not in here:  # what it is about stands in another section
+            see = words(f"page.see.{item.target.partition('-')[0]}")
+            general.append(replace(item, link=item.link or see))
+    out = [*_prose(part.intro, small=True), *notices, *_bullets(general)]
     for block in part.evidence:
         if block not in notices and block not in answer:
             inside = _anchors([block]) & here
-            about = [replace(x, target="") for x in part.findings if x.target in inside]
-            out += [Bullets(about)] if about else []
+            out += _bullets([replace(x, target="") for x in part.findings if x.target in inside])
             if isinstance(block, Table) and len(block.rows) > SHORT:
                 block = Fold(block.caption, [block])
             out.append(block)
     return Section(part.topic.name, part.title, out)
-
-
-def _elsewhere(item: Item, anchors: set[str], words: Words) -> Item:
-    """With a link to the figure or table it is about, where that stands in another section."""
-    if item.target not in anchors:
-        return replace(item, target="")
-    kind = item.target.partition("-")[0]
-    return replace(item, link=item.link or words(f"page.see.{kind}"))
-
-
-def _fold(part: Part) -> Fold:
-    items = [Bullets(part.findings)] if part.findings else []
-    return Fold(part.title, [*_prose(part.intro), *items, *part.evidence], part.topic.name)
 
 
 def _anchors(evidence: Sequence[Block]) -> set[str]:

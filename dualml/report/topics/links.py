@@ -49,7 +49,7 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
     """Planned bytes are those of the mean batch; gradients do not depend on it. What is gathered
     and what is added up forward were counted together."""
     share = mean_share(arm, trial)
-    links = {(x["source"], x["target"]): x for x in trial.split.get("links") or ()}
+    links: dict[tuple[int, ...], Any] = {(x["source"], x["target"]): x for x in trial.split.get("links") or ()}
     planned: dict[tuple[tuple[int, ...], str], list[tuple[str, float, float]]] = {}
     for x in arm.plan.get("links") or ():
         parts = planned.setdefault(((x["source"], x["target"]), ""), [])
