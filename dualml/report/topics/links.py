@@ -49,7 +49,7 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
     """Planned bytes are those of the mean batch; gradients do not depend on it. What is gathered
     and what is added up forward were counted together."""
     share = mean_share(arm, trial)
-    links: dict[tuple[int, ...], Any] = {(x["source"], x["target"]): x for x in trial.split.get("links") or ()}
+    links = {f"{x['source']} → {x['target']}": x for x in trial.split.get("links") or ()}
     planned: dict[tuple[tuple[int, ...], str], list[tuple[str, float, float]]] = {}
     for x in arm.plan.get("links") or ():
         parts = planned.setdefault(((x["source"], x["target"]), ""), [])
@@ -59,14 +59,13 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
         size = c["nbytes"] * (1.0 if way == "gradients" else share)
         planned.setdefault((tuple(c["ranks"]), way), []).append((c["kind"], c["calls"], size))
     for (group, way), parts in planned.items():
+        where = (", " if way else " → ").join(map(str, group))
+        link = links.get(where) or {}
+        counted = link.get("messages"), link.get("bytes")
         if way:
             calls, nbytes = events.collectives(trial, group[0]).get(way) or (None, None)
             counted = (calls, nbytes) if nbytes else (None, None)
-        else:
-            link = links.get(group) or {}
-            counted = link.get("messages"), link.get("bytes")
         kinds, messages, sizes = zip(*parts, strict=True)
-        where = (", " if way else " → ").join(map(str, group))
         yield Crossing(where, tuple(dict.fromkeys(kinds)), sum(messages), sum(sizes), *counted)
 
 
