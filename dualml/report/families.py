@@ -6,9 +6,8 @@ capabilities"; Gustafson 1988, "Reevaluating Amdahl's law".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from dualml.aggregation import ASYNCHRONOUS, REPLICAS
 from dualml.report import machine, ranks
@@ -17,8 +16,6 @@ from dualml.store.run import Run
 from dualml.words import Words
 
 STRONG, WEAK = "strong", "weak"
-#: Of a kind of scaling, n ranks, and the seconds of an update on one rank and on n.
-Ratio: TypeAlias = Callable[[str, int, float, float], float]
 #: What may differ between one rank and n of them; with one there is nothing to aggregate.
 FREE = ("world_size", "aggregation", "dealt_to")
 
@@ -129,11 +126,6 @@ def speedup(kind: str, n: int, one: float, many: float) -> float:
     """How much more n ranks do in a second: T₁ / Tₙ, or n T₁ / Tₙ where they have n times as much
     to do (Gustafson's scaled speed-up); T is the time of an update."""
     return one / many * (n if kind == WEAK else 1)
-
-
-def efficiency(kind: str, n: int, one: float, many: float) -> float:
-    """Speed-up / n: T₁ / (n Tₙ), or T₁ / Tₙ for weak scaling."""
-    return speedup(kind, n, one, many) / n
 
 
 def amdahl(n: float, one: float, serial: float, communication: float = 0.0) -> float:

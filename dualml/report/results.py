@@ -14,11 +14,26 @@ from dualml.store.run import Run, Trial
 from dualml.words import numbers
 
 
+def _seeds(what: Callable[[Trial], float | None]) -> cached_property[dict[int, float]]:
+    """Seed → what a trial knows, of those that do."""
+
+    def by_seed(result: Result) -> dict[int, float]:
+        values = {t.seed: what(t) for t in result.trials}
+        return {seed: float(v) for seed, v in values.items() if numbers.known(v)}
+
+    return cached_property(by_seed)
+
+
+def _mean(values: Callable[[Result], Iterable[float | None]]) -> cached_property[Spread | None]:
+    return cached_property(lambda result: spread(values(result)))
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Means over the successful trials of an arm on one backend, None where nothing is known.
+    """What the successful trials of an arm came to on one backend, None where nothing is known.
 
-    ``step`` and ``epoch`` in seconds, ``rate`` in samples a second, ``accuracy`` of the test set.
+    ``step`` (all that happens between two updates included) and ``epoch`` in seconds, ``rate`` in
+    samples a second, ``accuracy`` of the test set, ``share`` of the time for communication.
     """
 
     run: Run = field(repr=False)
@@ -29,52 +44,16 @@ class Result:
     def trials(self) -> list[Trial]:
         return self.run.select(self.arm, self.backend)
 
-    def by_seed(self, what: Callable[[Trial], float | None]) -> dict[int, float]:
-        """Of the trials that know it."""
-        values = {t.seed: what(t) for t in self.trials}
-        return {seed: float(v) for seed, v in values.items() if numbers.known(v)}
-
-    @cached_property
-    def steps(self) -> dict[int, float]:
-        """Seed → seconds of an update, all that happens between updates included."""
-        return self.by_seed(ranks.step_seconds)
-
-    @cached_property
-    def accuracies(self) -> dict[int, float]:
-        return self.by_seed(lambda t: t.test_accuracy)
-
-    @cached_property
-    def losses(self) -> dict[int, float]:
-        return self.by_seed(lambda t: t.final_loss)
-
-    @cached_property
-    def step(self) -> Spread | None:
-        return spread(self.steps.values())
-
-    @cached_property
-    def accuracy(self) -> Spread | None:
-        return spread(self.accuracies.values())
-
-    @cached_property
-    def loss(self) -> Spread | None:
-        return spread(self.losses.values())
-
-    @cached_property
-    def epoch(self) -> Spread | None:
-        return spread(epoch_seconds(self.run, t) for t in self.trials)
-
-    @cached_property
-    def rate(self) -> Spread | None:
-        return spread(t.throughput for t in self.trials)
-
-    @cached_property
-    def updates(self) -> float | None:
-        return numbers.mean([t.updates for t in self.trials])
-
-    @cached_property
-    def share(self) -> float | None:
-        """Of the time, for communication."""
-        return ranks.share(self.run, self.arm, self.backend)
+    steps = _seeds(ranks.step_seconds)
+    accuracies = _seeds(lambda t: t.test_accuracy)
+    losses = _seeds(lambda t: t.final_loss)
+    step = _mean(lambda result: result.steps.values())
+    accuracy = _mean(lambda result: result.accuracies.values())
+    loss = _mean(lambda result: result.losses.values())
+    epoch = _mean(lambda result: [epoch_seconds(result.run, t) for t in result.trials])
+    rate = _mean(lambda result: [t.throughput for t in result.trials])
+    updates = _mean(lambda result: [t.updates for t in result.trials])
+    share = _mean(lambda result: [t.communication_share for t in result.trials])
 
 
 R = TypeVar("R", bound=Result)

@@ -71,7 +71,7 @@ class Point(Result):
 
     @property
     def sent(self) -> float:
-        return self.parts["wait"] + self.parts["transfer"]
+        return self.parts.get("wait", 0.0) + self.parts.get("transfer", 0.0)
 
     @cached_property
     def why_not(self) -> str:
@@ -86,16 +86,14 @@ class Point(Result):
     @cached_property
     def speedup(self) -> Spread | None:
         """Seed by seed against the one rank."""
-        return self._paired(families.speedup)
+        if self.n == 1 or self.why_not:
+            return None
+        ratio = partial(families.speedup, self.family.kind, self.n)
+        return paired(self.one.steps, self.steps, ratio)
 
     @cached_property
     def efficiency(self) -> Spread | None:
-        return self._paired(families.efficiency)
-
-    def _paired(self, ratio: families.Ratio) -> Spread | None:
-        if self.n == 1 or self.why_not:
-            return None
-        return paired(self.one.steps, self.steps, partial(ratio, self.family.kind, self.n))
+        return self.speedup and self.speedup.scaled(1 / self.n)
 
     @cached_property
     def predicted(self) -> float | None:
@@ -106,17 +104,15 @@ class Point(Result):
     @cached_property
     def communicating(self) -> float | None:
         """With the measured communication, too."""
-        return self._prediction(self.sent) if self.parts else None
+        return self._prediction(self.sent)
 
     def _prediction(self, communication: float) -> float | None:
-        if self.speedup is None or not self.parts:
+        serial, one = self.parts.get("update"), self.one.seconds
+        if self.speedup and self.parts and self.family.kind != STRONG:
+            return families.gustafson(self.n, one, communication)
+        if self.speedup is None or serial is None:
             return None
-        if self.family.kind != STRONG:
-            return families.gustafson(self.n, self.one.seconds, communication)
-        serial = self.parts.get("update")
-        if serial is None:
-            return None
-        return families.amdahl(self.n, self.one.seconds, serial, communication)
+        return families.amdahl(self.n, one, serial, communication)
 
 
 def _parts(trial: Trial) -> dict[str, float]:

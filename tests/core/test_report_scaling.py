@@ -42,9 +42,7 @@ def pages(
 
 def test_formulas() -> None:
     assert families.speedup(STRONG, 4, 12.0, 4.0) == 3
-    assert families.efficiency(STRONG, 4, 12.0, 4.0) == 0.75
     assert families.speedup(WEAK, 4, 12.0, 16.0) == 3
-    assert families.efficiency(WEAK, 4, 12.0, 16.0) == 0.75
     # a tenth is repeated: 10 / (1 + 9 / 3)
     assert families.amdahl(3, 10.0, 1.0) == 2.5
     assert families.amdahl(3, 10.0, 1.0, 1.0) == 2

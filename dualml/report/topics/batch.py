@@ -250,7 +250,7 @@ def _recovery(notes: Notes, arm: Arm, result: Result, base: Arm, first: Result) 
         key = "lost"
     warmup = ""
     if arm.warmup:
-        short = result.updates is not None and result.updates <= arm.warmup
+        short = result.updates and result.updates.mean <= arm.warmup
         warmup = notes.words("batch.warming" if short else "batch.with_warmup", n=arm.warmup)
     notes.say(key, gain.seeds if gain.kind == "few" else None, arm=arm, result=result, base=base,
               gain=gain, warmup=warmup, level=f"{100 * (1 - 2 * LEVEL):g}",

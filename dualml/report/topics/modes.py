@@ -7,6 +7,8 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from dualml.aggregation import NATIVE, REPLICAS
 from dualml.communicator.how import PRIMITIVES
@@ -19,7 +21,7 @@ from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.results import Result
 from dualml.report.scaling import places
-from dualml.report.spread import interval, paired, ratio
+from dualml.report.spread import Spread, interval, paired, ratio
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -35,8 +37,7 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """``arm`` does in another ``way`` what ``other`` does in the plain one (None: no such arm)."""
 
     way: str
@@ -44,20 +45,32 @@ class Pair:
     other: str | None
 
 
-class Held:
-    """A pair on one backend; ``theirs`` is the plain way, without results where there is none."""
+@dataclass(frozen=True, eq=False)
+class Held(Result):
+    """The arm of a pair on one backend; ``theirs`` is the plain way there."""
 
-    def __init__(self, run: Run, pair: Pair, backend: str) -> None:
-        self.pair, self.backend = pair, backend
-        self.ours = Result(run, pair.arm, backend)
-        self.theirs = Result(run, pair.other or "", backend)
-        self.ratio = ratio(self.ours.steps, self.theirs.steps)
-        self.gap = paired(self.ours.losses, self.theirs.losses, lambda a, b: a - b)
+    way: str
+    other: str | None
+
+    @cached_property
+    def theirs(self) -> Result:
+        return Result(self.run, self.other or "", self.backend)
+
+    @cached_property
+    def ratio(self) -> Spread | None:
+        return ratio(self.steps, self.theirs.steps)
+
+    @cached_property
+    def gap(self) -> Spread | None:
+        """Of the final losses."""
+        return paired(self.losses, self.theirs.losses, lambda a, b: a - b)
 
     @property
-    def equal(self) -> bool:
-        """Whether the losses end alike but for rounding."""
-        return self.gap is not None and all(abs(v) < SAME for v in (self.gap.mean, *self.gap.ends))
+    def detail(self) -> str:
+        """What the framework calls it."""
+        names = [str(v) for t in self.trials for k, v in t.how.items() if k not in PRIMITIVES]
+        text = next((text.partition(":")[2].strip() or text for text in names), "")
+        return re.sub(r"\b(?:\w+\.)+", "", text)  # without the names of modules
 
 
 def way(run: Run, arm: str) -> str:
@@ -82,10 +95,9 @@ def _whole(run: Run, arm: str) -> str | None:
 
 
 def pairs(run: Run) -> list[Pair]:
-    """Every arm that trains in one of the `WAYS`; empty where none does."""
-    found = [(way(run, arm), arm) for arm in ranks.training(run) if not ranks.slow(run, arm)]
-    ordered = sorted((f for f in found if f[0]), key=lambda f: list(WAYS).index(f[0]))
-    return [Pair(w, arm, _other(run, w, arm)) for w, arm in ordered]
+    """Every arm that trains in one of the `WAYS`, in their order; empty where none does."""
+    healthy = {arm: way(run, arm) for arm in ranks.training(run) if not ranks.slow(run, arm)}
+    return [Pair(w, arm, _other(run, w, arm)) for w in WAYS for arm in healthy if healthy[arm] == w]
 
 
 def _other(run: Run, how: str, arm: str) -> str | None:
@@ -102,56 +114,47 @@ def _other(run: Run, how: str, arm: str) -> str | None:
 
 def held(run: Run) -> list[Held]:
     """Pairs with a successful trial of the first arm."""
-    return [Held(run, pair, backend) for pair in pairs(run)
-            for _, backend in ranks.ran(run, [pair.arm])]  # fmt: skip
+    return [
+        Held(run, *place, pair.way, pair.other)
+        for pair in pairs(run)
+        for place in ranks.ran(run, [pair.arm])
+    ]
 
 
 # --- evidence -------------------------------------------------------------------------------------
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    rows = [_row(run, h, words) for h in held(run)]
     absent = [
         [arm, ", ".join(backends), words(f"way.{how}"), status(state, words), why]
         for (arm, how, state, why), backends in missing(run).items()
     ]
-    if rows or absent:
-        arms = [arm for pair in pairs(run) for arm in (pair.arm, pair.other) if arm]
+    arms = [arm for pair in pairs(run) for arm in (pair.arm, pair.other) if arm]
+    if arms:
         yield from crowding(run, words, arms)
     head = ("`arm`", "backend", "way", "ranks:count", "`against`", "step:milliseconds",
             "step_other:milliseconds", "step_ratio:relative", f"loss_gap:{loss_unit(run)}",
             "shares:percent")  # fmt: skip
-    yield from table(words, "modes", head, rows)
+    yield from table(words, "modes", head, [_row(h, words) for h in held(run)])
     yield from table(
         words, "modes-missing", ("`arm`", "backend", "way", "status", "reason"), absent
     )
 
 
-def _row(run: Run, h: Held, words: Words) -> Row:
-    arm, room = h.pair.arm, families.room(run, h.pair.arm, h.backend)
+def _row(h: Held, words: Words) -> Row:
+    room = families.room(h.run, h.arm, h.backend)
+    turns = places(room, words) if room.enough is False else ""
+    detail = h.detail
+    if h.way == OVERLAP:
+        detail = words("way.buckets", size=ranks.aggregation(h.run, h.arm).bucket_bytes)
+    elif h.way == ACCUMULATE:
+        detail = words("way.chunks", n=h.run.arms[h.arm]["chunk"])
     return [
-        arm,
-        h.backend,
-        Cell(words(f"way.{h.pair.way}"), note=_detail(run, h, words)),
-        Cell(str(ranks.size(run, arm)), note=places(room, words) if room.enough is False else ""),
-        h.pair.other,
-        h.ours.step,
-        h.theirs.step,
-        h.ratio,
+        *(h.arm, h.backend, Cell(words(f"way.{h.way}"), note=detail)),
+        *(Cell(str(ranks.size(h.run, h.arm)), note=turns), h.other, h.step, h.theirs.step, h.ratio),
         h.gap.cell(signed) if h.gap else None,
-        " / ".join(percent(x.share) for x in (h.ours, h.theirs)),
+        " / ".join(percent(x.share and x.share.mean) for x in (h, h.theirs)),
     ]
-
-
-def _detail(run: Run, h: Held, words: Words) -> str:
-    """What the framework calls it, the size of a bucket, or that of a chunk."""
-    if h.pair.way == OVERLAP:
-        return words("way.buckets", size=ranks.aggregation(run, h.pair.arm).bucket_bytes)
-    if h.pair.way == ACCUMULATE:
-        return words("way.chunks", n=run.arms[h.pair.arm]["chunk"])
-    names = [str(v) for t in h.ours.trials for k, v in t.how.items() if k not in PRIMITIVES]
-    text = next((text.partition(":")[2].strip() or text for text in names), "")
-    return re.sub(r"\b(?:\w+\.)+", "", text)  # without the names of modules
 
 
 def signed(x: float) -> str:
@@ -180,11 +183,12 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     for h in held(run):
         if h.ratio:
             ends = interval(h.ratio, text=numbers.factor)
+            same = h.gap and {signed(v) for v in (h.gap.mean, *h.gap.ends)} == {"0"}
             gap = signed(h.gap.mean) if h.gap else numbers.NONE
-            losses = words("modes.equal") if h.equal else words("modes.losses", gap=gap)
-            notes.say("alike" if h.ratio.holds(1) else "held", h=h, way=words(f"way.{h.pair.way}"),
-                      interval=ends and words("modes.interval", values=ends),
-                      losses=losses)  # fmt: skip
+            losses = words("modes.equal") if same else words("modes.losses", gap=gap)
+            between = ends and words("modes.interval", values=ends)
+            notes.say("alike" if h.ratio.holds(1) else "held", h=h, way=words(f"way.{h.way}"),
+                      interval=between, losses=losses)  # fmt: skip
     alone = dict.fromkeys(p.arm for p in pairs(run) if p.other is None and run.select(p.arm))
     if alone:
         notes.warn("alone", len(alone), arms=alone)
