@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualml.report.blocks import Block, Card, Formula, Prose
-from dualml.report.listing import several
+from dualml.report.shown import several
 from dualml.words import Words
 
 

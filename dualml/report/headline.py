@@ -51,19 +51,16 @@ def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
         return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
     worst: dict[str, str] = {}
     # Arms without a planned order cannot agree and are not meant to.
-    meant = [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons
-    for c in meant:
+    for c in [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons:
         worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=worse_first)
     parts = []
     for verdict in reversed(WORST_FIRST):
-        arms = [arm for arm in run.arms if worst.get(arm) == verdict]
-        if arms:
+        if arms := [arm for arm in run.arms if worst.get(arm) == verdict]:
             key = f"headline.{verdict.replace(' ', '_')}"
             parts.append(words.plural(key, len(arms), arms=_names(run, arms, words)))
-    backends = list(dict.fromkeys(b for c in run.comparisons for b in (c.a, c.b)))
-    return _tone(worst.values()), words(
-        "headline.sentence", backends=words.join(backends), verdicts=words.semicolons(parts)
-    )
+    backends = dict.fromkeys(b for c in run.comparisons for b in (c.a, c.b))
+    sentence = words("headline.sentence", backends=backends, verdicts=parts)
+    return _tone(worst.values()), sentence
 
 
 def _names(run: Run, arms: list[str], words: Words, most: int = 5) -> str:

@@ -34,6 +34,13 @@ def intervals(
     return Line(x, [factor * s.mean for s in means], owner, low, high, bars="y", **look)
 
 
+def several(names: Sequence[str], words: Words, most: int = 12) -> list[str]:
+    """The first ones of many arms, and how many more there are."""
+    if len(names) <= most + 1:
+        return list(names)
+    return [*names[:most], words.count("more", len(names) - most)]
+
+
 def mean_seeds(run: Run, words: Words) -> str:
     return words.plural("figure.mean_seeds", len(run.seeds), n=len(run.seeds))
 

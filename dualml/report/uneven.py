@@ -10,7 +10,7 @@ from dualml.experiment.deals import Course
 from dualml.report.blocks import Cell, Table
 from dualml.report.columns import table
 from dualml.report.deals import Deal, deals, dealt
-from dualml.report.listing import several
+from dualml.report.shown import several
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 

@@ -10,8 +10,7 @@ from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.deals import Deal, Statement, deals, same_samples
 from dualml.report.figure import Axis, Cells, Figure, Panel
-from dualml.report.listing import several
-from dualml.report.shown import figure
+from dualml.report.shown import figure, several
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
