@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dualml.report.blocks import Block
-from dualml.report.listing import several
 from dualml.report.measures import slug
+from dualml.report.shown import several
 from dualml.report.splits import events, gantt, times
 from dualml.report.splits.arms import SplitArm, Splits, healthy, schedule_name
 from dualml.report.splits.drawing import plan_figure
