@@ -80,7 +80,7 @@ class MindSporeStage:
         self.measuring = False
 
     def _updates(self, recipe: Recipe) -> None:
-        rates = recipe.rule.lr if recipe.constant else recipe.rates()
+        rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         sums = ms.ParameterTuple(self.sums.values())
         self.apply, self.clear = Update(self.optimizer, sums), Zero(sums)

@@ -105,7 +105,7 @@ class MindSporeTraining(Training, Observable):
         self.network.set_train()
         self.parameters = self.network.canonical()
         tuple_ = ms.ParameterTuple(self.parameters.values())
-        rates = recipe.rule.lr if recipe.constant else recipe.rates()
+        rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         criterion = LOSSES[recipe.loss]()
         mean = self.mean = LossCell(self.network, criterion)

@@ -152,7 +152,7 @@ class RpcTraining(SplitModel):
 
     def update(self, context: int, step: int) -> None:
         with self.executor.timeline.during("update"), told(self.comm, "updating"):
-            if not self.recipe.constant:
+            if not self.recipe.schedule.constant:
                 self.each_optimizer(served.set_rate, self.recipe.rate(step))
             self.optimizer.step(context)
 

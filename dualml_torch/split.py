@@ -182,7 +182,7 @@ class TorchStage:
         for parameter in self.parameters.values():
             if parameter.grad is None:  # of a rank without samples
                 parameter.grad = torch.zeros_like(parameter)
-        if not self.recipe.constant:
+        if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(step)
         self.optimizer.step()

@@ -36,7 +36,7 @@ class TorchTraining(Training, Observable):
 
     def update(self, step: int) -> None:
         """Update ``step`` with the gradients that are there."""
-        if not self.recipe.constant:
+        if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(step)
         self.optimizer.step()

@@ -65,7 +65,8 @@ class LocalSGD(DataParallel):
         return part, share, 1.0  # each rank follows its own gradient
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        self.samples += [len(self.deal(batch)[0]), _length(batch)]
+        whole = len(batch) if isinstance(batch, np.ndarray) else sum(map(len, batch))
+        self.samples += [len(self.deal(batch)[0]), whole]
         return super().step(batch, step)
 
     @property
@@ -124,10 +125,6 @@ class LocalSGD(DataParallel):
         self.before = [np.array(before[f"bucket{i}"]) for i in range(len(before))]
         self.samples = np.array(since.get("samples", np.zeros(2)))
         self.apart = []
-
-
-def _length(batch: Array | Sequence[Array]) -> int:
-    return len(batch) if isinstance(batch, np.ndarray) else sum(len(part) for part in batch)
 
 
 def _norm(parts: Sequence[Array]) -> float:

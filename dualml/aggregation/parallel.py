@@ -21,7 +21,6 @@ from dualml.aggregation.times import Times
 from dualml.backend import Array, Arrays, Backend, Observable, Trace, Training
 from dualml.backend.ability import Pieces, Tensor
 from dualml.communicator import Communicator
-from dualml.communicator.parts import start_of
 
 
 class DataParallel(Training, Observable):
@@ -112,13 +111,9 @@ class DataParallel(Training, Observable):
 
     def deal(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
         """This rank's samples, their share of the batch, and the factor of its gradient."""
-        n, rank = self.comm.size, self.comm.rank
-        if isinstance(batch, np.ndarray):
-            length = len(batch)
-            part = batch[start_of(length, n, rank) : start_of(length, n, rank + 1)]
-        else:
-            length, part = sum(len(p) for p in batch), batch[rank]
-        share = len(part) / length
+        parts = np.array_split(batch, self.comm.size) if isinstance(batch, np.ndarray) else batch
+        part = parts[self.comm.rank]
+        share = len(part) / sum(map(len, parts))
         return part, share, self.factor(share)
 
     def factor(self, share: float) -> float:

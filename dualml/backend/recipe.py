@@ -42,11 +42,6 @@ class Recipe:
     chunk: int = 256
     seed: int = 0
 
-    @property
-    def constant(self) -> bool:
-        """Whether every update has the rule's own step size."""
-        return self.schedule.kind == "constant" and not self.schedule.warmup
-
     def rate(self, step: int) -> float:
         """The step size of update ``step`` (from 1)."""
         return self.rule.lr * self.schedule.factor(step, self.updates)

@@ -69,6 +69,11 @@ class Schedule:
                 field = rule.split()[0]
                 raise UserError(f"schedule: {rule}; received {field}={getattr(self, field)!r}")
 
+    @property
+    def constant(self) -> bool:
+        """Whether every update has the rule's own step size."""
+        return self.kind == "constant" and not self.warmup
+
     def factor(self, step: int, updates: int = 0) -> float:
         """c(step); ``updates`` is the trial's length, the default of ``total``."""
         if step <= self.warmup:

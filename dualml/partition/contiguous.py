@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.communicator.parts import parts_of
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 
 
 @PARTITIONS.register("contiguous", 10)
@@ -21,5 +20,4 @@ class Contiguous(Partition):
     """
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
-        return cut(np.arange(n), parts_of(n, ranks))
+        return np.array_split(np.arange(count(samples)), ranks)

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 
 
 @PARTITIONS.register("label_classes", 80)
@@ -55,7 +54,7 @@ class LabelClasses(Partition):
                 alike = draw.permutation(np.flatnonzero(labels == label))
                 # Who gets the odd sample goes round, too.
                 turn = int(draw.integers(len(having)))
-                pieces = cut(alike, parts_of(len(alike), len(having)))
+                pieces = np.array_split(alike, len(having))
                 for rank, piece in zip(having[turn:] + having[:turn], pieces, strict=True):
                     parts[rank].append(piece)
         return [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in parts]

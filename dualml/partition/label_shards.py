@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 
 
 @PARTITIONS.register("label_shards", 70)
@@ -39,7 +39,7 @@ class LabelShards(Partition):
         if pieces > n:
             raise UserError(f"{self.name}: {ranks} ranks with {self.shards} shards each need "
                             f"{pieces} samples; there are {n}")  # fmt: skip
-        shards = cut(np.argsort(np.asarray(samples), kind="stable"), parts_of(n, pieces))
+        shards = np.array_split(np.argsort(np.asarray(samples), kind="stable"), pieces)
         dealt = draw.permutation(pieces).reshape(ranks, self.shards)
         return [np.concatenate([shards[i] for i in np.sort(row)]) for row in dealt]
 

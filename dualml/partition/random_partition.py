@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.communicator.parts import parts_of
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count, cut
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 
 
 @PARTITIONS.register("random_partition", 30)
@@ -23,5 +22,4 @@ class RandomPartition(Partition):
     """
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
-        return cut(draw.permutation(n), parts_of(n, ranks))
+        return np.array_split(draw.permutation(count(samples)), ranks)

@@ -76,8 +76,9 @@ class Setup:
     def model_key(self) -> str:
         """What decides the model's code: arms that agree here may use one model in turn."""
         arm, schedule = self.arm, self.arm.plan_schedule
-        constant = schedule.kind == "constant" and not schedule.warmup
-        length = 0 if constant else self.schedule.updates  # a list of rates ends with the trial
+        length = (
+            0 if schedule.constant else self.schedule.updates
+        )  # a list of rates ends with the trial
         rule = arm.plan_partition
         noise = deal_key(arm, self.seed) if rule is not None and rule.changes_features else ""
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""

@@ -89,8 +89,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count, cut
-from dualml.partition.contiguous import parts_of
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 
 
 @PARTITIONS.register("toyreverse")
@@ -104,8 +103,7 @@ class ToyReverse(Partition):
     name = "toyreverse"
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
-        return cut(np.arange(n)[::-1], parts_of(n, ranks))
+        return np.array_split(np.arange(count(samples))[::-1], ranks)
 '''
 CHAPTER = '''
 """How many trials there are."""
