@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dualml.aggregation.schedule import Schedule, Transfer
 from dualml.aggregation.slow import Slow
@@ -87,7 +87,7 @@ def simulate(
         raise UserError(f"start times for {len(compute)} ranks; the schedule has {n}")
     if slow is not None:
         check_slow(slow, n)
-    run = _Run(schedule, link, slow, topology, width, nbytes // width, list(compute))
+    run = _Run(schedule, link, slow, topology, width, nbytes // width, list(compute), [0.0] * n)
     for step in schedule.steps:
         run.step(step)
     wait = [max(0.0, f - c - b) for f, c, b in zip(run.clock, compute, run.busy, strict=True)]
@@ -97,23 +97,20 @@ def simulate(
 Seconds = defaultdict[int, float]
 
 
+@dataclass
 class _Run:
     """The clocks and ports of one simulation, of a vector of ``length`` elements."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        link: Link,
-        slow: Slow | None,
-        topology: Topology,
-        width: int,
-        length: int,
-        clock: list[float],
-    ) -> None:
-        self.schedule, self.length, self.width = schedule, length, width
-        self.link, self.slow, self.topology = link, slow, topology
-        self.clock, self.busy = clock, [0.0] * len(clock)
-        self.free = defaultdict[tuple[str, int], float](float)  # ports → when they are free again
+    schedule: Schedule
+    link: Link
+    slow: Slow | None
+    topology: Topology
+    width: int
+    length: int
+    clock: list[float]
+    busy: list[float]
+    #: Ports → when they are free again.
+    free: defaultdict[tuple[str, int], float] = field(default_factory=lambda: defaultdict(float))
 
     def step(self, step: Sequence[Transfer]) -> None:
         n, clock, free = self.schedule.ranks, self.clock, self.free

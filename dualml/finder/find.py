@@ -89,12 +89,10 @@ def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError, TrialError: the replay could not be made.
     """
-    arm, seed = comparison["arm"], comparison["seed"]
     sides = [name for name in (comparison["a"], comparison["b"]) if name != REFEREE]
-    margin = session.plan.experiment.parity.margin
     with tempfile.TemporaryDirectory(prefix="dualml-find-") as folder:
-        scene = replayed(session, arm, seed, sides, comparison, Path(folder))
-    return explain(scene, sides, margin)
+        scene = replayed(session, sides, comparison, Path(folder))
+    return explain(scene, sides, session.plan.experiment.parity.margin)
 
 
 def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]:

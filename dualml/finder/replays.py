@@ -46,16 +46,12 @@ class Session:
 
 
 def replayed(
-    session: Session,
-    arm: str,
-    seed: int,
-    sides: Sequence[str],
-    comparison: Mapping[str, Any],
-    folder: Path,
+    session: Session, sides: Sequence[str], comparison: Mapping[str, Any], folder: Path
 ) -> Scene:
     """The replays of the referee and of both sides."""
     from dualml.experiment.samples import samples_of
 
+    arm, seed = comparison["arm"], comparison["seed"]
     samples, settings = samples_of(session.plan), session.plan.experiment.arms[arm]
     recipe = session.plan.recipe(settings, seed, samples.train_x, samples.train_y)
     after, start, first = common_state(session, arm, recipe, comparison)

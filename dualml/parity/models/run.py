@@ -109,7 +109,7 @@ def compare(
     with tempfile.TemporaryDirectory(prefix="dualml-compare-") as temporary:
         where = Path(temporary if folder is None else folder)
         where.mkdir(parents=True, exist_ok=True)
-        work(where, job, infos, [*arrays, *([] if target is None else [target])], timeout)
+        work(where, job, infos, [*arrays, *([] if target is None else [target])])
         a, b = (read_trace(where / side) for side in "ab")
         return judge(a, b, margin=margin, asked=given(map), sides=FRAMEWORKS)
 
@@ -134,11 +134,7 @@ def compare_traces(
 
 
 def work(
-    folder: Path,
-    job: dict[str, Any],
-    infos: Sequence[BackendInfo],
-    arrays: Sequence[NDArray[Any]],
-    timeout: float,
+    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> None:
     """Run both workers to their end.
 
@@ -160,6 +156,7 @@ def work(
         )
         for side, info in zip("ab", infos, strict=True)
     ]
+    timeout = job["timeout"]
     ended = supervise(launches, lambda rank, event: None, limit=timeout, silence=timeout)
     if ended.code or ended.reason:
         raise UserError(failure(ended, folder, timeout))
