@@ -45,7 +45,7 @@ def families(run: Run, *, pinned: bool = True) -> list[Family]:
     alone = {
         arm: settings
         for arm, settings in run.arms.items()
-        if ranks.trains(run, arm)
+        if run.settings[arm].kind == "train"
         and ranks.size(run, arm) == 1
         and ranks.strategy(run, arm) != REPLICAS
         and bool(settings.get("cores")) == pinned

@@ -1,38 +1,18 @@
 r"""A small part of LaTeX → MathML, which browsers draw without a network or a script.
 
 Known: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, the spaces ``\, \quad``
-and the symbols of `SYMBOLS`. Markdown keeps the LaTeX, so every formula is written once.
+and symbols by their names in HTML or `SYMBOLS`. Markdown keeps the LaTeX, so every formula is
+written once.
 """
 
 from __future__ import annotations
 
 import re
 from html import escape
+from html.entities import html5
 
-SYMBOLS = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "eta": "η",
-    "theta": "θ",
-    "lambda": "λ",
-    "mu": "μ",
-    "tau": "τ",
-    "varepsilon": "ε",
-    "ell": "ℓ",
-    "nabla": "∇",
-    "sum": "∑",
-    "cdot": "·",
-    "in": "∈",
-    "lceil": "⌈",
-    "rceil": "⌉",
-    "log": "log",
-    "leftarrow": "←",
-    "partial": "∂",
-    "min": "min",
-    "max": "max",
-}
-_OPERATORS = {"∇", "∑", "·", "∈", "⌈", "⌉", "←"}
+#: Commands that HTML calls otherwise or not at all.
+SYMBOLS = {"varepsilon": "ε", "cdot": "·", "partial": "∂", "log": "log", "min": "min", "max": "max"}
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)
 
 
@@ -59,12 +39,9 @@ def _scripted(tokens: list[str]) -> str:
     while tokens and tokens[0] in "^_" and tokens[0] not in scripts:
         mark = tokens.pop(0)
         scripts[mark] = _atom(tokens)
-    if not scripts:
-        return base
-    low, high = scripts.get("_"), scripts.get("^")
-    if low and high:
-        return f"<msubsup>{base}{low}{high}</msubsup>"
-    return f"<msub>{base}{low}</msub>" if low else f"<msup>{base}{high}</msup>"
+    tag = {"": "", "_": "msub", "^": "msup", "^_": "msubsup"}["".join(sorted(scripts))]
+    both = base + scripts.get("_", "") + scripts.get("^", "")
+    return f"<{tag}>{both}</{tag}>" if tag else base
 
 
 def _atom(tokens: list[str]) -> str:
@@ -96,7 +73,8 @@ def _command(name: str, tokens: list[str]) -> str:
         return '<mspace width="0.17em"></mspace>'
     if name == "quad":
         return '<mspace width="1.6em"></mspace>'
-    if name not in SYMBOLS:
+    symbol = SYMBOLS.get(name) or html5.get(f"{name};")
+    if symbol is None:
         raise ValueError(f"no MathML for \\{name}")
-    tag = "mo" if SYMBOLS[name] in _OPERATORS else "mi"
-    return f"<{tag}>{SYMBOLS[name]}</{tag}>"
+    tag = "mi" if symbol.isalpha() or symbol == "∂" else "mo"
+    return f"<{tag}>{symbol}</{tag}>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from dualml.aggregation import ASYNCHRONOUS
@@ -23,11 +23,7 @@ HANDICAPS = {
 
 def distributed(run: Run) -> bool:
     """Whether any arm has several ranks or measures collectives."""
-    return any(size(run, arm) > 1 or not trains(run, arm) for arm in run.arms)
-
-
-def trains(run: Run, arm: str) -> bool:
-    return run.settings[arm].kind == "train"
+    return any(arm.world_size > 1 or arm.kind != "train" for arm in run.settings.values())
 
 
 def size(run: Run, arm: str) -> int:
@@ -35,7 +31,7 @@ def size(run: Run, arm: str) -> int:
 
 
 def training(run: Run) -> list[str]:
-    return [arm for arm in run.arms if trains(run, arm)]
+    return [arm for arm in run.arms if run.settings[arm].kind == "train"]
 
 
 def several(run: Run) -> list[str]:
@@ -91,20 +87,19 @@ def slow(run: Run, arm: str) -> Slow | None:
     return run.settings[arm].slow
 
 
-def _amounts(s: Slow) -> dict[str, float]:
+def _amounts(run: Run, arm: str) -> dict[str, float]:
     """Kind of handicap → its amount, of those that are set."""
-    usual = Slow()
+    given = (slow(run, arm) or Slow()).model_dump(exclude_defaults=True)
     return {
-        kind: factor * amount
+        kind: factor * given[key]
         for kind, (key, factor) in HANDICAPS.items()
-        if (amount := getattr(s, key)) not in (getattr(usual, key), None)
+        if given.get(key) is not None
     }
 
 
 def handicap(run: Run, arm: str) -> str:
     """The kind of the arm's handicap, or nothing."""
-    s = slow(run, arm)
-    return next(iter(_amounts(s)), "") if s else ""
+    return next(iter(_amounts(run, arm)), "")
 
 
 def handicap_text(run: Run, arm: str, words: Words) -> str:
@@ -112,10 +107,7 @@ def handicap_text(run: Run, arm: str, words: Words) -> str:
     s = slow(run, arm)
     if s is None:
         return numbers.NONE
-    parts = [
-        words(f"handicap.{kind}", amount=numbers.quantity(amount))
-        for kind, amount in _amounts(s).items()
-    ]
+    parts = [words(f"handicap.{kind}", amount=x) for kind, x in _amounts(run, arm).items()]
     parts += [words("handicap.since", step=s.since)] if s.since > 1 else []
     return words("handicap.rank", rank=s.rank, what=words("list.comma").join(parts))
 
@@ -127,34 +119,22 @@ def step_seconds(trial: Trial) -> float | None:
 
 def mean_step(run: Run, arm: str, backend: str) -> float | None:
     """Median over the seeds."""
-    found = [s for t in run.select(arm, backend) if (s := step_seconds(t)) is not None]
-    return median(found) if found else None
-
-
-def loss(run: Run, arm: str, backend: str) -> float | None:
-    """At the end, mean over the seeds."""
-    return numbers.mean([t.final_loss for t in run.select(arm, backend)])
-
-
-def accuracy(run: Run, arm: str, backend: str) -> float | None:
-    """Of the test set at the end, mean over the seeds."""
-    return numbers.mean([t.test_accuracy for t in run.select(arm, backend)])
+    seconds = [s for t in run.select(arm, backend) if (s := step_seconds(t)) is not None]
+    return median(seconds) if seconds else None
 
 
 def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
     """Rank by rank, mean over the seeds: seconds of computing, waiting, transferring."""
-    trials = [t for t in run.select(arm, backend) if t.ranks]
-    if not trials:
-        return []
     keys = ("compute_s", "wait_s", "transfer_s", "step_s")
-    return [
-        {k: sum(float(t.ranks[r][k]) for t in trials) / len(trials) for k in keys}
-        for r in range(min(len(t.ranks) for t in trials))
-    ]
+    trials = [t for t in run.select(arm, backend) if t.ranks]
+    each = zip(
+        *([{k: float(row[k]) for k in keys} for row in t.ranks] for t in trials), strict=False
+    )
+    return [average(rows) for rows in each]
 
 
-def average(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Mean over the ranks."""
+def average(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Mean over the ranks, or over the seeds of one."""
     return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
 
 

@@ -14,12 +14,11 @@ from test_report_page import Page, rows
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.registry import source_of
 from dualml.report import machine, ranks, render
-from dualml.report.blocks import Card, Prose, Section, Table, walk
+from dualml.report.blocks import Card, Prose, Row, Section, Table, walk
 from dualml.report.figure import Bar, Figure, Line
 from dualml.report.fits import fitted
 from dualml.report.measured import at_once, measured
-from dualml.report.topics import combination, principle
-from dualml.report.topics.schedules import schedules
+from dualml.report.topics import combination, principle, schedules
 from dualml.store.load import load
 from dualml.words import LANGUAGES, Words
 from dualml.words.numbers import nbytes
@@ -220,7 +219,9 @@ def test_every_strategy_has_its_card(folder: Path) -> None:
 
 
 def test_schedules_are_drawn_once(folder: Path) -> None:
-    made = {f.name: f for f in schedules(load([folder]), EN)}
+    (shown,) = schedules.evidence(load([folder]), EN)
+    assert isinstance(shown, Row)
+    made = {f.name: f for f in shown.blocks if isinstance(f, Figure)}
     assert set(made) == {"schedule-all-reduce", "schedule-reduce-broadcast", "schedule-neighbour"}
     assert made["schedule-all-reduce"].alt == (
         "Schedule of all_reduce and ring among 4 ranks: 24 messages in 6 steps."

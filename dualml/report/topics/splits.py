@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
-from dualml.report import ranks
 from dualml.report.blocks import Block, Cell, Column, Table
 from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel, Rule
+from dualml.report.measures import mean
 from dualml.report.notes import Notes
 from dualml.report.splits import shown, times
 from dualml.report.splits.arms import SplitArm, Splits, healthy
@@ -169,7 +169,7 @@ def _item(notes: Notes, key: str, arm: SplitArm, other: SplitArm, backend: str) 
     text = notes.part("item", backend=backend, one=one, two=two, times=one.mean / two.mean)
     if key != "asynchronous":
         return text
-    loss, other_loss = (ranks.loss(arm.run, each.name, backend) for each in (arm, other))
+    loss, other_loss = (mean(arm.run, each.name, backend, "final_loss") for each in (arm, other))
     return text + notes.part("losses", loss=loss, other_loss=other_loss)
 
 
