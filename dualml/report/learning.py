@@ -72,5 +72,4 @@ def _marks(run: Run, arm: str, metric: str, axis: str) -> Iterator[Mark]:
 def _far_apart(run: Run, arms: Sequence[str]) -> bool:
     """Full-batch arms make few updates, others thousands: then 0, 1, 10, 100, …"""
     most = [max([t.updates or 0 for t in run.select(arm)], default=0) for arm in arms]
-    most = [m for m in most if m]
-    return bool(most) and max(most) > 4 * min(most)
+    return max(most) > 4 * min([m for m in most if m], default=0) > 0

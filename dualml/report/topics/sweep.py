@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -41,7 +41,7 @@ def sweeps(run: Run, group: str) -> list[Sweep]:
     out = []
     for optimizer, arms in rules.items():
         for what in ("batch_size", "lr"):  # a larger batch often gets a larger rate
-            values = {v: arm for arm, v in settings(run, arms, what).items()}
+            values = {v: arm for arm in arms if (v := setting(run, arm, what)) is not None}
             alike = run.contrast.groups(arms, vary=["optimizer.lr"])
             if len(values) == len(arms) > 1 and (what == "batch_size" or len(alike) == 1):
                 out.append(Sweep(group, optimizer, what, dict(sorted(values.items()))))
@@ -53,18 +53,13 @@ def _rule(run: Run, arm: str) -> str:
     return str((run.arms[arm].get("optimizer") or {}).get("name"))
 
 
-def settings(run: Run, arms: Iterable[str], what: str) -> dict[str, float]:
-    """``lr``, ``batch_size`` (the full batch as the number of its samples) or ``epochs`` of the
-    arms that have it."""
-    values = {}
-    for arm in arms:
-        given = run.arms[arm]
-        value = ((given.get("optimizer") or {}) if what == "lr" else given).get(what)
-        if what == "batch_size":
-            value = value or given.get("samples") or run.train_size
-        if numbers.known(value):
-            values[arm] = float(value)
-    return values
+def setting(run: Run, arm: str, what: str) -> float | None:
+    """``lr``, ``batch_size`` (the full batch as the number of its samples) or ``epochs``."""
+    given = run.arms[arm]
+    value = ((given.get("optimizer") or {}) if what == "lr" else given).get(what)
+    if what == "batch_size":
+        value = value or given.get("samples") or run.train_size
+    return float(value) if numbers.known(value) else None
 
 
 def measured(run: Run, arm: str, backend: str | None, quantity: str) -> list[float]:
@@ -198,7 +193,7 @@ def _size(notes: Notes, run: Run, s: Sweep) -> None:
     """The smallest batch against the largest, per backend."""
     ends = (min(s.arms), max(s.arms))
     for what, key in (("lr", "rates"), ("epochs", "passes")):
-        values = [f"{v:g}" for v in settings(run, s.arms.values(), what).values()]
+        values = [f"{v:g}" for a in s.arms.values() if (v := setting(run, a, what)) is not None]
         if len(set(values)) > 1:
             notes.warn(key, s=s, values=values)
     for backend in run.backends:
