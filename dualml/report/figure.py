@@ -47,7 +47,7 @@ class Key:
 
     Args:
         label: shown in the legend; the name where it is empty.
-        color, stroke, marker: names in `palette.COLORS`, `palette.STROKES`, `markers.SHAPES` of
+        color, stroke, marker: names in `palette.COLORS`, `palette.STROKES`, `text.SHAPES` of
             `dualml.report.draw`; ``hollow`` leaves a marker white inside.
         pale: drawn half transparent.
         listed: whether it stands in the legend, where it can be switched off.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dualml.report.draw.markers import CYCLE as MARKERS
 from dualml.report.draw.palette import CYCLE
+from dualml.report.draw.text import MARKERS
 from dualml.report.figure import Key, Kind
 from dualml.store.run import Run
 from dualml.words import Words

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.report.draw import markers, text
+from dualml.report.draw import text
 from dualml.report.draw.palette import LETTER, SMALL
 from dualml.report.draw.places import TICKS, Place, Styles, marks, owner_of
 from dualml.report.draw.scales import Scale
@@ -107,7 +107,7 @@ def _sample(key: Key, owned: Sequence[Mark], styles: Styles) -> str:
         look = ".2" if band else ".45" if key.pale else None
         return element("rect", class_=f"swatch {color}", fill_opacity=look, x=5, y=5, width=18,
                        height=12, rx=1)  # fmt: skip
-    shape = markers.path(key.marker, [(13, 11)], hollow=key.hollow) if key.marker else ""
+    shape = text.markers(key.marker, [(13, 11)], hollow=key.hollow) if key.marker else ""
     strokes = {styles.style(owner_of(m)).stroke for m in owned}
     stroke = key.stroke or ("" if key.marker else "solid" if strokes == {"solid"} else "patch")
     line = path(f"M0,11H{SWATCH:g}", f"k-{stroke}") if stroke else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report.draw import markers, text
+from dualml.report.draw import text
 from dualml.report.draw.palette import SMALL, STROKES
 from dualml.report.draw.places import Array, Place, Styles
 from dualml.report.draw.text import element, label, number, path
@@ -29,7 +29,7 @@ def line(mark: Line, place: Place) -> str:
         inside = [(a, b) for a, b in zip(x, y, strict=True)
                   if -1 <= a <= place.width + 1 and -1 <= b <= place.height + 1]  # fmt: skip
         hollow = style.hollow if mark.hollow is None else mark.hollow
-        parts.append(markers.path(shape, inside, hollow=hollow))
+        parts.append(text.markers(shape, inside, hollow=hollow))
     ends = [place.y.many(v) for v in (mark.low, mark.high) if v is not None and mark.bars != "x"]
     points = "" if mark.weight == "faint" else _answers(mark, x, y, place)
     return place.group(mark.owner, "".join(parts), stroke=True, data_points=points,

@@ -15,7 +15,12 @@ FONTS = (
 )
 LETTER, SMALL = 12.5, 11.5  # pixels
 
-_DATA = tomllib.loads((files("dualml.report.draw") / "palette.toml").read_text(encoding="utf-8"))
+
+def _read(name: str) -> str:
+    return (files("dualml.report.draw") / name).read_text(encoding="utf-8")
+
+
+_DATA = tomllib.loads(_read("palette.toml"))
 #: Name → on white, on black.
 COLORS: dict[str, list[str]] = _DATA["colors"]
 #: Name → width in pixels, dashes, opacity.
@@ -35,7 +40,7 @@ def css(*, page: bool = True) -> str:
         ".fig .halo { paint-order: stroke; stroke-width: 4px; stroke-linejoin: round; }",
         ".fig rect { fill: currentColor; } .fig .hit { fill: none; }",
         ".fig .fill { fill: currentColor; stroke: none; } .fig .band { fill-opacity: .12; }",
-        *((files("dualml.report.draw") / "page.css").read_text().splitlines() if page else ()),
+        *(_read("page.css").splitlines() if page else ()),
     ]
     for name, (width, dashes, alpha) in STROKES.items():
         look = f"stroke-dasharray: {dashes or 'none'}; stroke-opacity: {alpha:g}"

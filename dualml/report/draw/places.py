@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.report.draw import markers, text
+from dualml.report.draw import text
 from dualml.report.draw.palette import CYCLE, SMALL
 from dualml.report.draw.scales import Scale
 from dualml.report.draw.text import element
@@ -28,7 +28,7 @@ class Styles:
         self.keys = {(key.of, key.name): key for key in figure.keys}
         colors = {key.color for key in figure.keys}
         free = iter([c for c in CYCLE if c not in colors] + list(CYCLE) * 9)
-        shapes = [s for s in markers.CYCLE if s not in {key.marker for key in figure.keys}]
+        shapes = [s for s in text.MARKERS if s not in {key.marker for key in figure.keys}]
         marked = any(key.marker and key.of == "series" for key in figure.keys)
         for owner in map(owner_of, marks(figure)):
             if any(key.color for key in self._of(owner)):

@@ -142,14 +142,11 @@ def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float
     if whole:
         step = max(1.0, float(math.ceil(step)))
     places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    digits = next((d for d in range(9) if _whole(step * 10**d)), 9)
+    scaled = [step * 10**d for d in range(9)]
+    digits = next((d for d, v in enumerate(scaled) if math.isclose(v, round(v), rel_tol=1e-9)), 9)
     if digits > 6 or max(abs(low), abs(high)) >= 1e7:
         return [(k * step, power(k * step) if k else "0") for k in places]
     return [(k * step, _minus(f"{k * step:,.{digits}f}")) for k in places]
-
-
-def _whole(value: float) -> bool:
-    return math.isclose(value, round(value), rel_tol=1e-9)
 
 
 def _minus(text: str) -> str:
