@@ -1,16 +1,20 @@
-"""Where the time of a split model's ranks goes: the numbers behind tables and figures."""
+"""Where the time of a split model's ranks goes, and how it is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from dualml.report import families, ranks
+from dualml.report import families, keys, ranks, shown
+from dualml.report.blocks import Cell, Notice
+from dualml.report.columns import verdict as judged
+from dualml.report.figure import Key
 from dualml.report.results import Result
 from dualml.report.scaling import PARTS
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.spread import Spread, ratio
 from dualml.store.run import Run, Trial
-from dualml.words import numbers
+from dualml.words import Words, numbers
 
 KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 
@@ -18,16 +22,6 @@ KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 def step(run: Run, arm: str, backend: str) -> Spread | None:
     """Seconds of an update, with what happens between two updates."""
     return Result(run, arm, backend).step
-
-
-def milliseconds(seconds: Spread | float | None) -> str:
-    """Of a mean over seeds, too."""
-    return numbers.ms(seconds.mean if isinstance(seconds, Spread) else seconds)
-
-
-def update_ms(run: Run, arm: str, backend: str) -> str:
-    """The mean time of an update."""
-    return milliseconds(step(run, arm, backend))
 
 
 def against(run: Run, arm: str, backend: str, other: str | None) -> Spread | None:
@@ -80,7 +74,7 @@ def take_turns(run: Run, arm: str, backend: str) -> bool:
     return families.room(run, arm, backend).enough is False
 
 
-def crowded(run: Run, arms: Iterable[SplitArm]) -> list[str]:
+def took_turns(run: Run, arms: Iterable[SplitArm]) -> list[str]:
     """Arms whose ranks did on some backend."""
     return [
         name
@@ -101,8 +95,8 @@ def passes(run: Run, arm: str, backend: str) -> float | None:
 
 def idle(run: Run, arm: str, backend: str) -> Spread | None:
     """The measured bubble: median over the updates with its quartiles, means over the seeds."""
-    keys = ("bubble_low", "bubble", "bubble_high")
-    low, middle, high = (recorded(run, arm, backend, key) for key in keys)
+    names = ("bubble_low", "bubble", "bubble_high")
+    low, middle, high = (recorded(run, arm, backend, name) for name in names)
     return None if middle is None else Spread(middle, low, high, 1)
 
 
@@ -110,3 +104,48 @@ def compared(splits: Splits) -> list[str]:
     """The backends whose times are drawn."""
     run = splits.run
     return [b for b in ranks.frameworks(run) if any(run.select(arm.name, b) for arm in splits)]
+
+
+# --- shown --------------------------------------------------------------------------------------
+
+#: Verdicts against the whole model, the worst last; any other is worse.
+VERDICTS = ("", "equal", "statistically equal", "not comparable")
+stacked, listed = partial(shown.stacked, height=0.76), shown.listed
+
+
+def part_keys(words: Words) -> list[Key]:
+    """Parts of an update; one pale bar where what the ranks did is not recorded."""
+    whole = Key("series", "whole", words("splits.part.whole"), "pale")
+    return [whole, *(key for key in keys.fine_parts(words) if key.name != "whole")]
+
+
+def starred(text: str, run: Run, arm: str, backend: str) -> str:
+    """With a star where ranks took turns on cores."""
+    turns = text != numbers.NONE and take_turns(run, arm, backend)
+    return f"{text} *" if turns else text
+
+
+def update_alt(run: Run, arms: Collection[str], backends: Sequence[str], words: Words) -> str:
+    """The times of updates that a figure shows."""
+    steps = {(a, b): s.mean for a in arms for b in backends if (s := step(run, a, b))}
+    values = listed(arms, backends, lambda *place: numbers.ms(steps.get(place)))
+    return words("alt.update-parts", values=values)
+
+
+def verdict(run: Run, arm: str, words: Words) -> Cell:
+    """Against the whole model: the worst over backends and seeds."""
+    every = {s.verdict: s for s in reversed(run.serial) if s.arm == arm}
+    if not every:
+        return Cell(numbers.NONE)
+    worst = every[max(every, key=lambda v: VERDICTS.index(v) if v in VERDICTS else len(VERDICTS))]
+    if worst.verdict:
+        return judged(worst, words, why=False)
+    reason = words.either(f"rule.{worst.reason}", worst.reason)
+    return Cell(words("value.another_rule"), note=reason)
+
+
+def crowded(run: Run, arms: Iterable[SplitArm], words: Words) -> Iterator[Notice]:
+    """Before every time: whose ranks had to share cores."""
+    names = took_turns(run, arms)
+    if names:
+        yield Notice(words("page.crowded_split", arms=words.join(names)))

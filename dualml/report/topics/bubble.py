@@ -10,7 +10,7 @@ from dualml.report.blocks import Block
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Key, Line, Owner, Panel
 from dualml.report.notes import Notes
-from dualml.report.splits import shown, times
+from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, healthy, schedule_name
 from dualml.report.spread import Spread
 from dualml.report.topics import Topic
@@ -75,7 +75,7 @@ def look(group: Group, backends: Sequence[str], words: Words) -> list[Key]:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
-    yield from shown.crowded(run, splits.pipelines, words)
+    yield from times.crowded(run, splits.pipelines, words)
     for number, group in enumerate(counted(splits)):
         if any(times.idle(run, arm.name, b) for arm in group for b in times.compared(splits)):
             yield _figure(splits, group, f"bubble-{number + 1}" if number else "bubble", words)
@@ -109,7 +109,7 @@ def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
     shares = Panel([formula, *scaled(times.idle, 100)], x, Axis(words("axis.idle"), low=0))
     updates = Panel(scaled(times.step, 1e3), x, Axis(words("axis.update_ms"), low=0))
     caption = words("bubble.figure", arm=group[0])
-    alt = words("bubble.alt", values=shown.listed(names, backends, idle))
+    alt = words("bubble.alt", values=times.listed(names, backends, idle))
     look_of = [*look(group, backends, words), THEORY]
     return Figure(name, caption, alt, [shares, updates], look_of, columns=2)
 

@@ -9,7 +9,7 @@ from dualml.report.blocks import Block, Table
 from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Text
 from dualml.report.notes import Notes
-from dualml.report.splits import shown, times
+from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, healthy
 from dualml.report.topics import Topic
 from dualml.store.run import Run
@@ -34,7 +34,7 @@ def position(arm: SplitArm) -> int:
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
     groups = cut_groups(splits)
-    yield from shown.crowded(run, (arm for group in groups for arm in group), words)
+    yield from times.crowded(run, (arm for group in groups for arm in group), words)
     for k, group in enumerate(groups):
         if any(times.step(run, arm.name, b) for arm in group for b in times.compared(splits)):
             yield _figure(splits, group, f"cuts-{k + 1}" if k else "cuts", words)
@@ -98,7 +98,7 @@ def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
     ticks = [(float(k), layer) for k, (_, layer) in enumerate(cuts)]
     axis = Axis(words("axis.cut"), low=-0.3, high=len(cuts) - 0.7, ticks=ticks)
     panel = Panel(marks, axis, Axis(words("axis.update_ms"), low=0))
-    alt = shown.update_alt(run, [arm.name for arm in group], backends, words)
+    alt = times.update_alt(run, [arm.name for arm in group], backends, words)
     return Figure(name, words("cuts.figure", model=group[0].model), alt, [panel], look, width=640)
 
 

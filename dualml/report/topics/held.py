@@ -10,7 +10,7 @@ from dualml.report.blocks import Block
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Panel
 from dualml.report.notes import Notes
-from dualml.report.splits import shown, times
+from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.spread import Spread
 from dualml.report.topics import Topic
@@ -87,7 +87,7 @@ def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Words) 
 
     marks = lines(group, backends, mebibytes)
     if any(len(line.x) for line in marks):
-        alt = words("held.alt", values=shown.listed([arm.name for arm in group], backends, nbytes))
+        alt = words("held.alt", values=times.listed([arm.name for arm in group], backends, nbytes))
         panel = Panel(marks, micro_batch_axis(group, words), Axis(words("axis.held"), low=0))
         yield Figure(name, words("held.figure", model=group[0].model), alt, [panel],
                      look(group, backends, words), width=600)  # fmt: skip

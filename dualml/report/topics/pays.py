@@ -13,7 +13,7 @@ from dualml.report.columns import percent, table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.notes import Notes
 from dualml.report.splits import calibration as model
-from dualml.report.splits import shown
+from dualml.report.splits import times
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import Topic
 from dualml.store.run import Run
@@ -44,7 +44,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     if not known:
         return
     compared = [p for c in known for p in model.predictions(splits, c)]
-    yield from shown.crowded(run, [p.arm for p in compared], words)
+    yield from times.crowded(run, [p.arm for p in compared], words)
     used = list(dict.fromkeys(base for c in known for base in c.rates))
     yield card(words, words("pays.name"), FORMULAS, words("pays.does"), used, source=SOURCE)
     asked = _questions(splits, known)

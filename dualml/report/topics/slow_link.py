@@ -9,7 +9,7 @@ from dualml.report.blocks import Block, Cell
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
-from dualml.report.splits import shown, times
+from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.topics import Topic
 from dualml.store.run import Run
@@ -24,7 +24,7 @@ HEAD = ("`arm`", "backend", "crossed:bytes_update", "calls:count", "without:mill
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
     pairs = splits.slowed()
-    yield from shown.crowded(run, (arm for pair in pairs for arm in pair), words)
+    yield from times.crowded(run, (arm for pair in pairs for arm in pair), words)
     backends = times.compared(splits)
     if any(times.by_rank(run, arm.name, b) for arm, _ in pairs for b in backends):
         yield _figure(run, pairs, backends, words)
@@ -55,7 +55,7 @@ def _figure(run: Run, pairs: Pairs, backends: Sequence[str], words: Words) -> Fi
         for y, name in ticks:
             parts = times.average(times.by_rank(run, name, backend))
             text = numbers.ms(sum(parts.values())) if parts else ""
-            marks += shown.stacked(y, parts, 1e3, text)
+            marks += times.stacked(y, parts, 1e3, text)
         panels.append(Panel(marks, x, y_axis, backend, height=26.0 * (last + 1.2)))
     bases = {arm.name: base.name for arm, base in pairs}
 
@@ -63,8 +63,8 @@ def _figure(run: Run, pairs: Pairs, backends: Sequence[str], words: Words) -> Fi
         ratio = times.against(run, arm, backend, bases[arm])
         return numbers.factor(ratio and ratio.mean)
 
-    alt = words("alt.slowdown", values=shown.listed(bases, backends, slowdown))
-    return Figure("slow-link", words("slow_link.figure"), alt, panels, shown.part_keys(words),
+    alt = words("alt.slowdown", values=times.listed(bases, backends, slowdown))
+    return Figure("slow-link", words("slow_link.figure"), alt, panels, times.part_keys(words),
                   columns=len(panels), share_y="all")  # fmt: skip
 
 

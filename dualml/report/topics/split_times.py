@@ -12,7 +12,7 @@ from dualml.report.figure import Axis, Bar, Figure, Mark, Panel, Rule
 from dualml.report.measures import slug
 from dualml.report.notes import Notes
 from dualml.report.scaling import PARTS
-from dualml.report.splits import shown, times
+from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, healthy, model_of
 from dualml.report.topics import Topic
 from dualml.report.topics.splits import bests
@@ -26,7 +26,7 @@ BESIDES = ("wait", "transfer", "rest")
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
-    yield from shown.crowded(run, splits, words)
+    yield from times.crowded(run, splits, words)
     for base, members in splits.families.items():
         # the first arm of each way to split; others differ in numbers that have topics of their own
         first: dict[object, SplitArm] = {}
@@ -53,7 +53,7 @@ def _starred(run: Run, arm: str, backend: str) -> Cell:
     """The time of an update."""
     step = times.step(run, arm, backend)
     cell = step.cell(numbers.ms) if step else Cell(numbers.NONE)
-    return replace(cell, text=shown.starred(cell.text, run, arm, backend))
+    return replace(cell, text=times.starred(cell.text, run, arm, backend))
 
 
 def _whole_table(splits: Splits, words: Words) -> Iterator[Table]:
@@ -72,7 +72,7 @@ def _whole_table(splits: Splits, words: Words) -> Iterator[Table]:
         for name in filter(run.select, hows):
             pairs = ((_starred(run, name, b), times.against(run, name, b, base)) for b in backends)
             cells = [c for step, r in pairs for c in (step, None if name == base else r)]
-            end = [shown.verdict(run, name, words)] if run.serial else []
+            end = [times.verdict(run, name, words)] if run.serial else []
             size = run.settings[name].world_size
             rows.append([name, model_of(run, name), hows[name], size, *cells, *end])
     verdict = ["split_verdict"] if run.serial else []
@@ -101,7 +101,7 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: W
                 rows = times.by_rank(run, name, backend) or [{"whole": step.mean}]
                 first = middle if len(rows) == 1 else tops[name]
                 for rank, parts in enumerate(rows):
-                    marks += shown.stacked(first + rank, parts, 1e3, height=0.84)
+                    marks += times.stacked(first + rank, parts, 1e3, height=0.84)
                 end = 1e3 * max(sum(parts.values()) for parts in rows)
                 marks.append(Bar(middle, 0.0, left=end, text=_starred(run, name, backend).text))
         panels.append(Panel(marks, x, y, backend, height=PIXELS * (top + 0.4)))
@@ -110,7 +110,7 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: W
         notes.append(words("figure.take_turns"))
     return Figure(
         f"split-{slug(base or arms[0].name)}", words.sentences(notes),
-        shown.update_alt(run, sizes, backends, words), panels, shown.part_keys(words),
+        times.update_alt(run, sizes, backends, words), panels, times.part_keys(words),
         columns=len(panels), share_y="all",
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel, Rule
 from dualml.report.measures import mean
 from dualml.report.notes import Notes
-from dualml.report.splits import shown, times
+from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, healthy
 from dualml.report.spread import Spread
 from dualml.report.topics import Topic
@@ -42,7 +42,7 @@ class Best:
         s = self.ratios.get(backend)
         if s is None:
             return Cell(numbers.NONE)
-        text = shown.starred(numbers.factor(s.mean), self.arm.run, self.arm.name, backend)
+        text = times.starred(numbers.factor(s.mean), self.arm.run, self.arm.name, backend)
         return replace(s.cell(numbers.factor), text=text, tone="good" if s.mean < 1 else "")
 
 
@@ -59,7 +59,7 @@ def bests(splits: Splits) -> list[Best]:
             if base and ratios:
                 ways.setdefault(arm.way, []).append(Best(base, arm, ratios))
         for each in ways.values():
-            own_cores = [x for x in each if not times.crowded(run, [x.arm])]
+            own_cores = [x for x in each if not times.took_turns(run, [x.arm])]
             fastest.append(min(own_cores or each, key=lambda best: best.ratio))
     return fastest
 
@@ -68,7 +68,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
     fastest = bests(splits)
     if fastest:
-        yield from shown.crowded(run, (best.arm for best in fastest), words)
+        yield from times.crowded(run, (best.arm for best in fastest), words)
         yield _figure(splits, fastest, words)
         yield from _table(splits, fastest, words)
 
@@ -85,13 +85,13 @@ def _figure(splits: Splits, fastest: Sequence[Best], words: Words) -> Figure:
             whole = times.step(run, best.base, backend)
             if whole and backend in best.ratios:
                 parts = times.parts(run, best.arm.name, backend)
-                marks += shown.stacked(row, parts, 1 / whole.mean, best.cell(backend).text)
+                marks += times.stacked(row, parts, 1 / whole.mean, best.cell(backend).text)
         panels.append(Panel(marks, x, y, backend, height=22.0 * len(fastest)))
     ratios = {(x.arm.name, b): numbers.factor(s.mean) for x in fastest for b, s in x.ratios.items()}
     names = [best.arm.name for best in fastest]
-    values = shown.listed(names, backends, lambda *at: ratios.get(at, numbers.NONE))
+    values = times.listed(names, backends, lambda *at: ratios.get(at, numbers.NONE))
     return Figure("splits", words("splits.figure"), words("splits.alt", values=values), panels,
-                  shown.part_keys(words), len(panels), 620, share_y="all")  # fmt: skip
+                  times.part_keys(words), len(panels), 620, share_y="all")  # fmt: skip
 
 
 def _table(splits: Splits, fastest: Sequence[Best], words: Words) -> Iterator[Table]:
@@ -108,7 +108,7 @@ def _table(splits: Splits, fastest: Sequence[Best], words: Words) -> Iterator[Ta
             Cell(best.name(words), note=best.arm.name),
             *map(best.cell, backends),
             best.arm.crossing_bytes or None,
-            replace(shown.verdict(splits.run, best.arm.name, words), note=""),
+            replace(times.verdict(splits.run, best.arm.name, words), note=""),
         ]
         for best in fastest
     ), caption)  # fmt: skip
