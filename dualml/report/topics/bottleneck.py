@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Item, Table
-from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
@@ -106,7 +105,7 @@ def _ranks(
 
 
 def _table(run: Run, words: Words, every: Sequence[Slowdown]) -> Iterator[Table]:
-    rows: list[Row] = [
+    rows = [
         [s.arm, s.backend, ranks.handicap_text(run, s.arm, words), *s.times, s.factor, s.predicted,
          s.others, s.waiting]
         for s in every

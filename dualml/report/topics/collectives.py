@@ -8,7 +8,6 @@ from itertools import combinations, product
 
 from dualml.report import fits, keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Table, Tone
-from dualml.report.columns import Line as Row
 from dualml.report.columns import best, number, table
 from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
@@ -121,7 +120,7 @@ def _answer(run: Run, words: Words, first: Sequence[Measured]) -> Iterator[Table
     worst = {b: {name: _worst(run, words, name, b) for name in names} for b in backends}
     slow = [backend for backend, cells in worst.items() if any(cells.values())]
     ends = [(m, size) for m in first for size in m.ends]
-    rows: list[Row] = [
+    rows = [
         [
             name,
             *(best(ms(m.seconds(name, size)), m.fastest(size) == name) for m, size in ends),
@@ -164,7 +163,7 @@ def _times(every: Sequence[Measured], words: Words) -> Iterator[Table]:
         tone: Tone = "good" if m.fastest(size) == name else ""
         return Cell(ms(row["seconds"]), tone, f"{ms(row['low'])} – {ms(row['high'])}")
 
-    rows: list[Row] = [
+    rows = [
         [name, m.backend, m.n, *(cell(m, name, size) for size in sizes)]
         for m in every
         for name in m.strategies

@@ -10,7 +10,6 @@ from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Cell, Item
-from dualml.report.columns import Line as Row
 from dualml.report.columns import percent, table
 from dualml.report.measures import known, loss_unit, mean
 from dualml.report.notes import Notes
@@ -88,7 +87,7 @@ def _values(run: Run, arm: str, backend: str) -> dict[str, Any]:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     """Each value, and beneath it that of the arm it is held against."""
-    rows: list[Row] = []
+    rows = []
     for arm, _, other in held(run):
         for _, backend in ranks.ran(run, [arm]):
             if other is not None and run.select(other, backend):

@@ -61,7 +61,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         group = run.arms[arms[0]].get("group") or "main"
         for axis in curves.AXES:
             yield learning(run, words, group, arms, axis)
-    rows: list[Row] = []
+    rows = []
     for arm, backend in ranks.ran(run, arms):
         hit = reached(run, arm, backend)
         taken: Row = [words("value.never"), *[None] * 3]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item, Prose, Table
-from dualml.report.columns import Line as Row
 from dualml.report.columns import table, verdict
 from dualml.report.distances import distance_figures
 from dualml.report.headline import WORST_FIRST
@@ -64,7 +63,7 @@ def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterat
     # In a run with ranks the table is long enough without a column of nothing.
     several = ranks.distributed(run)
     apart = any(c.first_divergence for c in comparisons) or not several
-    rows: list[Row] = [
+    rows = [
         [
             *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
             short_verdict(c, words) if several else verdict(c, words),
@@ -80,7 +79,7 @@ def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterat
 
 
 def _outcomes(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
-    rows: list[Row] = [
+    rows = [
         [
             *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
             *(c.outcome.get("final_loss") or [None, None]),

@@ -8,7 +8,6 @@ from typing import Any
 
 from dualml.report import keys
 from dualml.report.blocks import Block, Item, Table
-from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.fits import checks, fits
@@ -41,7 +40,7 @@ def _ratios(run: Run) -> dict[str, float]:
 
 def _constants(run: Run, words: Words) -> Iterator[Table]:
     """α and β of every fit with their intervals, and how well it fits."""
-    rows: list[Row] = []
+    rows = []
     for f in fits(run):
         fit, link = f["fit"], f["fit"]["link"]
         ends = {**dict.fromkeys(link, (None, None)), **(fit.get("intervals") or {})}
@@ -102,7 +101,7 @@ def _checked(run: Run, words: Words) -> Iterator[Table]:
     for c in checks(run):
         at = (str(c["backend"]), c["world_size"], c.get("from_world_size"), str(c["strategy"]))
         grouped.setdefault(at, []).append(c)
-    rows: list[Row] = []
+    rows = []
     for place, each in grouped.items():
         last = max(each, key=lambda c: float(c["bytes"]))
         ratios = [c["predicted_s"] / c["measured_s"] for c in each if c["measured_s"]]

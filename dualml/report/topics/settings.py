@@ -119,7 +119,7 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
     several = {arm: run.settings[arm] for arm in ranks.several(run)}
     dealt = any(arm.partition for arm in several.values())
     pinned = any(arm.cores for arm in several.values())
-    rows: list[Row] = [
+    rows = [
         [
             *(name, arm.world_size),
             *([arm.cores or None] if pinned else []),
@@ -133,7 +133,7 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
             *(["`partition`"] if dealt else []), "`strategy`", "of", "reduce", "every:updates",
             "bucket", "compress", "arrival", "handicap"]  # fmt: skip
     yield from table(words, "aggregation", head, rows)
-    measured: list[Row] = [
+    measured = [
         [name, arm.world_size, ", ".join(arm.strategies),
          ", ".join(map(numbers.nbytes, arm.sizes)), arm.seconds]
         for name, arm in run.settings.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.measured import Traffic, measured
 from dualml.report.measures import known, rising
@@ -21,7 +20,7 @@ EXTRA = 1.25  # times the closed form's bytes from which the surplus is told
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     """Of the largest vector; a native collective makes its messages inside."""
     inside = words("value.inside")
-    rows: list[Row] = []
+    rows = []
     for m, name in [(each, name) for each in measured(run) for name in each.strategies]:
         at = (name, m.ends[1])
         counted = m.counted(*at) or Traffic(inside, inside, inside)

@@ -8,7 +8,6 @@ from itertools import combinations
 from dualml.experiment.exact import single_of
 from dualml.report import curves, keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
-from dualml.report.columns import Line as Row
 from dualml.report.columns import best, number, table, verdict
 from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
@@ -139,7 +138,7 @@ def _by_strategy(run: Run, words: Words) -> Iterator[Table]:
     timed = ranks.frameworks(run)
     steps = {(a, b): ranks.mean_step(run, a, b) for a in most.values() for b in timed}
     least = {min((s for (_, b), s in steps.items() if b == x and s), default=None) for x in timed}
-    rows: list[Row] = []
+    rows = []
     for name, arm in sorted(most.items(), key=lambda item: steps[item[1], timed[0]] or 0.0):
         cells: list[str | Cell | float | None] = [name]
         for backend in timed:
@@ -168,7 +167,7 @@ def _table(run: Run, words: Words) -> Iterator[Table]:
         a for a in ranks.training(run)
         if run.settings[a].group not in slow and not ranks.split(run, a)
     ]  # fmt: skip
-    rows: list[Row] = [
+    rows = [
         [
             *(arm, b, ranks.size(run, arm)),
             ranks.strategy(run, arm) if ranks.size(run, arm) > 1 else None,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from dualml.report import ranks
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import Line as Row
 from dualml.report.columns import status, table
 from dualml.report.measures import loss_unit
 from dualml.report.topics import Topic
@@ -15,14 +14,14 @@ from dualml.words import Words
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    failed: list[Row] = [
+    failed = [
         [t.arm, t.backend, str(t.seed), status(t.status, words), t.reason]
         for t in run.trials
         if not t.ok
     ]
     head = ("`arm`", "backend", "seed:", "status", "reason")
     yield from table(words, "failures", head, failed)
-    rows: list[Row] = [
+    rows = [
         [
             *(
                 t.arm,
