@@ -12,7 +12,7 @@ from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.measures import rising, slug
 from dualml.report.notes import Notes
-from dualml.report.shown import extremes, foreseen, listed, stacked
+from dualml.report.shown import extremes, figure, foreseen, listed, stacked
 from dualml.report.slowed import Slowdown, before_and_after, slow_arms, slowdowns
 from dualml.report.topics import Topic
 from dualml.store.run import Run
@@ -57,12 +57,9 @@ def _slowdowns(words: Words, arms: Sequence[str], every: Sequence[Slowdown]) -> 
             marks.append(Line(guess, rows, predicted, joined=False, shift=shift))
     x = Axis(words("axis.slowdown"), "auto", wide=8)
     diamond = Key("series", "predicted", words("figure.predicted"), marker="diamond", hollow=True)
-    return Figure(
-        "slowdown", words("figure.slowdown"),
-        words("alt.slowdown", values=_listed(arms, backends, every)),
-        [Panel(marks, x, Axis(names=arms), height=30 * len(arms))],
-        [*keys.colored_backends(backends), diamond],
-    )  # fmt: skip
+    panel = Panel(marks, x, Axis(names=arms), height=30 * len(arms))
+    values = {"values": _listed(arms, backends, every)}
+    return figure(words, "slowdown", [panel], [*keys.colored_backends(backends), diamond], values)
 
 
 def _listed(arms: Sequence[str], backends: Sequence[str], every: Sequence[Slowdown]) -> str:
@@ -95,13 +92,12 @@ def _ranks(
     parts = keys.parts(words)
     pale = [replace(k, name=k.name + WITHOUT, pale=True, listed=False) for k in parts]
     pale[0] = replace(pale[0], label=words("figure.without"), listed=True)
-    return Figure(
-        "bottleneck" if len(run.backends) == 1 else f"bottleneck-{slug(backend)}",
-        words("figure.bottleneck", backend=backend),
-        words("alt.bottleneck", backend=backend, values=_listed([*arms], [backend], every)),
-        [replace(p, x=Axis(words("axis.update_ms"), low=0, high=longest[k])) for k, p in panels],
-        [*parts, *pale], columns=min(COLUMNS, len(panels)),
-    )  # fmt: skip
+    scaled = [replace(p, x=Axis(words("axis.update_ms"), low=0, high=longest[k]))
+              for k, p in panels]  # fmt: skip
+    values = {"backend": backend, "values": _listed([*arms], [backend], every)}
+    suffix = "" if len(run.backends) == 1 else f"-{slug(backend)}"
+    return figure(words, "bottleneck", scaled, [*parts, *pale], values, suffix=suffix,
+                  columns=min(COLUMNS, len(panels)))  # fmt: skip
 
 
 def _table(run: Run, words: Words, every: Sequence[Slowdown]) -> Iterator[Table]:

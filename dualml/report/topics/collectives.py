@@ -50,11 +50,9 @@ def _over_fastest(words: Words, first: Sequence[Measured]) -> Figure:
             hints = [f"{nbytes(s)};{times(r)}, {ms(timed[s])} ms" for s, r in ratios.items()]
             marks.append(Line([*ratios], [*ratios.values()], Owner(series=name), hints=hints))
         panels.append(_panel(m, marks, Axis(words("axis.over_fastest"), "auto", wide=4), words))
-    return Figure(
-        "fastest", words("figure.fastest"), _alt(first, words), panels,
-        keys.strategies(name for m in first for name in m.exact),
-        columns=len(panels), share_y="row",
-    )  # fmt: skip
+    series = keys.strategies(name for m in first for name in m.exact)
+    return Figure("fastest", words("figure.fastest"), _alt(first, words), panels, series,
+                  columns=len(panels), share_y="row")  # fmt: skip
 
 
 def _absolute(run: Run, words: Words, every: Sequence[Measured]) -> Figure:

@@ -9,7 +9,6 @@ import numpy as np
 
 from dualml.report import curves, ranks
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import Line as Row
 from dualml.report.columns import table
 from dualml.report.learning import MOST, learning
 from dualml.report.measures import alone
@@ -61,14 +60,14 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         group = run.arms[arms[0]].get("group") or "main"
         for axis in curves.AXES:
             yield learning(run, words, group, arms, axis)
-    rows = []
+    rows: list[list[object]] = []
     for arm, backend in ranks.ran(run, arms):
         hit = reached(run, arm, backend)
-        taken: Row = [words("value.never"), *[None] * 3]
-        if hit is not None:
+        if hit is None:
+            rows.append([arm, backend, words("value.never"), None, None, None])
+        else:
             seeds = words("value.of", n=hit.n, of=hit.of)
-            taken = [hit.updates, hit.epochs, hit.seconds, seeds]
-        rows.append([arm, backend, *taken])
+            rows.append([arm, backend, hit.updates, hit.epochs, hit.seconds, seeds])
     head = ("`arm`", "backend", "updates:count", "epochs:epochs", "seconds:seconds", "seeds:count")
     if not run.text:  # of the next word nobody is right that often
         yield from table(words, "reached", head, rows, target=TARGET_TEXT)

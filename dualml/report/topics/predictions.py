@@ -12,7 +12,7 @@ from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.fits import checks, fits
 from dualml.report.notes import Notes
-from dualml.report.shown import foreseen
+from dualml.report.shown import figure, foreseen
 from dualml.report.spread import Spread
 from dualml.report.topics import Topic
 from dualml.store.run import Run
@@ -88,11 +88,9 @@ def _figure(run: Run, words: Words) -> Figure:
     ratios = _ratios(run)
     worst = max((max(r, 1 / r) for r in ratios.values()), default=None)
     inside = sum(0.5 <= r <= 2 for r in ratios.values())
-    return Figure(
-        "predictions", words("figure.predictions"),
-        words("alt.predictions", n=len(ratios), inside=inside, worst=worst), panels,
-        [*keys.strategies(names), *lines], columns=len(panels), share_y="row",
-    )  # fmt: skip
+    texts = {"n": len(ratios), "inside": inside, "worst": worst}
+    return figure(words, "predictions", panels, [*keys.strategies(names), *lines], texts,
+                  columns=len(panels), share_y="row")  # fmt: skip
 
 
 def _checked(run: Run, words: Words) -> Iterator[Table]:

@@ -9,7 +9,6 @@ from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column
-from dualml.report.columns import Line as Row
 from dualml.report.columns import number, table
 from dualml.report.deals import settings_text
 from dualml.report.topics import Topic
@@ -143,7 +142,7 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "measurements", head, measured)
 
 
-def _combined(s: Aggregation, words: Words) -> Row:
+def _combined(s: Aggregation, words: Words) -> list[object]:
     packed = {"none": numbers.NONE, "topk": f"topk {100 * s.fraction:g} %"}
     return [
         s.strategy,

@@ -62,14 +62,10 @@ def setting(run: Run, arm: str, what: str) -> float | None:
     return float(value) if numbers.known(value) else None
 
 
-def measured(run: Run, arm: str, backend: str | None, quantity: str) -> list[float]:
+def measured(run: Run, arm: str, backend: str, quantity: str) -> list[float]:
     """``final_loss``, ``test_accuracy`` or ``epoch_seconds`` of every trial that has it."""
-    trials = run.select(arm, backend)
-    if quantity == "epoch_seconds":
-        values = [epoch_seconds(run, t) for t in trials]
-    else:
-        values = [getattr(t, quantity) for t in trials]
-    return [float(v) for v in values if numbers.known(v)]
+    known = epoch_seconds if quantity == "epoch_seconds" else lambda _, t: getattr(t, quantity)
+    return [float(v) for t in run.select(arm, backend) if numbers.known(v := known(run, t))]
 
 
 def mean(run: Run, arm: str, backend: str, quantity: str) -> float | None:

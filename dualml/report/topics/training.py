@@ -13,7 +13,7 @@ from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.measures import known, loss_unit, mean, rising, slug
 from dualml.report.notes import Notes
-from dualml.report.shown import by_name, listed, on_backend, slower, stacked
+from dualml.report.shown import by_name, figure, listed, on_backend, slower, stacked
 from dualml.report.topics import Topic
 from dualml.report.topics.sampling import shown_here
 from dualml.store.run import Run, Serial
@@ -103,11 +103,9 @@ def _parts(run: Run, words: Words, arms: Sequence[str]) -> Figure:
         y_axis = Axis(names=arms, grid=False)
         panels.append(Panel(marks, Axis(words("axis.update_ms"), low=0), y_axis, backend,
                             height=20 * len(arms)))  # fmt: skip
-    return Figure(
-        "communication", words("figure.communication"),
-        words("alt.communication", values=listed(arms, shown, share)), panels, keys.parts(words),
-        columns=len(panels), share_y="row",
-    )  # fmt: skip
+    values = {"values": listed(arms, shown, share)}
+    return figure(words, "communication", panels, keys.parts(words), values, columns=len(panels),
+                  share_y="row")  # fmt: skip
 
 
 # --- tables ---------------------------------------------------------------------------------------
