@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.store.run import Array, Curve, Trial
+from dualml.report import figure
+from dualml.store.run import Array, Curve, Run, Trial
 
 AXES = ("epochs", "updates", "seconds")
 
@@ -109,3 +111,21 @@ def at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] |
         return None
     kept = np.flatnonzero((curve.epochs <= epochs * (1 + 1e-9)) & np.isfinite(curve.value))
     return (float(curve.value[kept[-1]]), float(curve.step[kept[-1]])) if len(kept) else None
+
+
+def drawn(
+    run: Run,
+    arms: Sequence[str],
+    metric: str,
+    axis: str,
+    factor: float = 1.0,
+    after: float = -np.inf,
+) -> list[figure.Mark]:
+    """The means of arms on all backends, from some place on."""
+    marks: list[figure.Mark] = []
+    for backend, arm in itertools.product(run.backends, arms):
+        if curve := line(run.select(arm, backend), metric, axis):
+            kept = curve.x > after
+            x, mean = thin(curve.x[kept], curve.mean[kept])
+            marks.append(figure.Line(x, factor * mean, figure.Owner(arm, backend)))
+    return marks

@@ -54,6 +54,7 @@ class Point(Result):
 
     @cached_property
     def per_core(self) -> Spread | None:
+        """``rate`` of each core."""
         return self.rate.scaled(1 / self.room.used) if self.rate and self.room.used else None
 
     @cached_property
@@ -153,10 +154,11 @@ def name(family: Family, every: Sequence[Family], words: Words, key: str = "scal
     return kind if len(same) < 2 else words("scaling.by", kind=kind, strategy=family.strategy)
 
 
-def reason(p: Point, words: Words) -> str:
+def reason(p: Point, words: Words, *, long: bool = False) -> str:
     """Why there is no speed-up, in words."""
     if p.why_not == OVERSUBSCRIBED:
-        return places(p.room, words)
+        turns = places(p.room, words)
+        return words("scaling.no_measurement", values=turns) if long else turns
     return words(f"scaling.{p.why_not}", base=p.family.base)
 
 

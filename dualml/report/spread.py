@@ -37,9 +37,13 @@ class Spread:
         """Whether an interval of enough seeds does not tell the mean from a value."""
         return self.seeds >= ENOUGH and self.ends[0] < value < self.ends[1]
 
+    def interval(self, text: Callable[[float], str]) -> str:
+        """``1.2 – 1.4``; empty with one seed."""
+        return "" if self.low is None else " – ".join(map(text, self.ends))
+
     def between(self, words: Words, text: Callable[[float], str]) -> str:
         """``(95 % interval 1.2 – 1.4)``; empty with one seed."""
-        values = interval(self, text)
+        values = self.interval(text)
         key = "interval" if self.seeds >= ENOUGH else "range"
         return values and words(f"spread.{key}", values=values)
 
@@ -56,7 +60,7 @@ class Spread:
 
     def cell(self, text: Callable[[float], str] = numbers.quantity) -> Cell:
         """The mean, beneath it the interval."""
-        return Cell(text(self.mean), note=interval(self, text))
+        return Cell(text(self.mean), note=self.interval(text))
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
@@ -85,17 +89,3 @@ def paired(
 def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> Spread | None:
     """a / b, seed by seed."""
     return paired(a, {seed: v for seed, v in b.items() if v}, lambda x, y: x / y)
-
-
-def interval(s: Spread | None, text: Callable[[float], str] = numbers.quantity) -> str:
-    """``1.2 – 1.4``; empty with one seed."""
-    if s is None or s.low is None or s.high is None:
-        return ""
-    return f"{text(s.low)} – {text(s.high)}"
-
-
-def cell(
-    s: Spread | None, scale: float = 1.0, text: Callable[[float], str] = numbers.quantity
-) -> Cell:
-    """The mean, beneath it the interval."""
-    return Cell(numbers.NONE) if s is None else s.scaled(scale).cell(text)

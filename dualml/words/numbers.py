@@ -36,6 +36,10 @@ def percent(x: Any) -> str:
     return f"{100 * x:.1f} %" if known(x) else NONE
 
 
+def whole(x: Any) -> str:
+    return f"{x:,.0f}" if known(x) else NONE
+
+
 def loss(x: Any) -> str:
     return quantity(x, 4)
 
@@ -107,5 +111,17 @@ def show(name: str, value: Any) -> str:
 
 BY_NAME: Mapping[str, Callable[[Any], str]] = {
     function.__name__: function
-    for function in (quantity, ms, percent, loss, scientific, factor, times, nbytes, points, plain)
+    for function in (
+        quantity,
+        ms,
+        percent,
+        loss,
+        scientific,
+        factor,
+        times,
+        nbytes,
+        points,
+        whole,
+        plain,
+    )
 }

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dualml.parity.statistics import LEVEL, MARGIN
-from dualml.report import curves, keys, ranks
+from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.cards import card
 from dualml.report.columns import Line as Row
 from dualml.report.columns import table
+from dualml.report.curves import drawn
 from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.gaps import gap
@@ -170,24 +171,17 @@ def _figure(run: Run, words: Words, family: Batches, suffix: str) -> Figure:
         Key("series", kind, words(f"batch.series.{kind}"), color="grey", marker=MARKERS[kind])
         for kind in family.by_kind()
     ]
+    losses = drawn(run, names, "loss", "epochs")
     percents = each(results(run, names), lambda r: numbers.show("percent", r.accuracy))
     return figure(
         words, "large-batch",
         [
-            Panel(list(_losses(run, names)), Axis(words("axis.epochs"), low=0), loss, weight=1.15),
+            Panel(losses, Axis(words("axis.epochs"), low=0), loss, weight=1.15),
             Panel(list(_points(run, family)), size, Axis(words("axis.test_accuracy"))),
         ],
         [*keys.distinct(names), *kinds, *keys.backends(run)], {"values": percents},
         more=[words("figure.mean_line"), words("figure.intervals")], suffix=suffix, columns=2,
     )  # fmt: skip
-
-
-def _losses(run: Run, names: Sequence[str]) -> Iterator[Mark]:
-    for backend, name in itertools.product(run.backends, names):
-        curve = curves.line(run.select(name, backend), "loss", "epochs")
-        if curve is not None:
-            x, mean = curves.thin(curve.x, curve.mean)
-            yield Line(x, mean, Owner(name, backend))
 
 
 def _points(run: Run, family: Batches) -> Iterator[Mark]:

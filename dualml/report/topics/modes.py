@@ -21,7 +21,7 @@ from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.results import Result
 from dualml.report.scaling import places
-from dualml.report.spread import Spread, interval, paired, ratio
+from dualml.report.spread import Spread, paired, ratio
 from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
@@ -182,7 +182,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     notes = Notes(words, "modes", "table-modes")
     for h in held(run):
         if h.ratio:
-            ends = interval(h.ratio, text=numbers.factor)
+            ends = h.ratio.interval(numbers.factor)
             same = h.gap and {signed(v) for v in (h.gap.mean, *h.gap.ends)} == {"0"}
             gap = signed(h.gap.mean) if h.gap else numbers.NONE
             losses = words("modes.equal") if same else words("modes.losses", gap=gap)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from dualml.parity.statistics import MARGIN
 from dualml.partition import Bootstrap, RandomSampling, partition_from
-from dualml.report import curves, keys, ranks
+from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Tone
 from dualml.report.columns import SIGNS, table
 from dualml.report.columns import Line as Row
+from dualml.report.curves import drawn
 from dualml.report.deals import Deal, deal_of, dealt, partition, rule, settings_text
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.gaps import Gap, gap, in_list
@@ -149,13 +150,8 @@ def _curves(run: Run, words: Words, contest: Contest, name: str) -> Figure:
     """Loss and test accuracy against updates, all arms and frameworks."""
     panels = []
     for metric, factor in (("loss", 1.0), ("test_accuracy", 100.0)):
-        marks: list[Mark] = []
-        for backend, arm in itertools.product(run.backends, contest.arms):
-            line = curves.line(run.select(arm, backend), metric, "updates")
-            if line is not None:
-                after = line.x > 0  # what is known before the first update says nothing
-                x, mean = curves.thin(line.x[after], line.mean[after])
-                marks.append(Line(x, factor * mean, Owner(arm, backend)))
+        # What is known before the first update says nothing.
+        marks = drawn(run, contest.arms, metric, "updates", factor, after=0)
         label = words(f"axis.{metric}", unit=loss_unit(run))
         y = Axis(label, "auto" if metric == "loss" else "linear")
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))

@@ -10,7 +10,7 @@ from dualml.report import families, keys, ranks
 from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
 from dualml.report.cards import card
 from dualml.report.columns import table
-from dualml.report.families import STRONG, WEAK, Family
+from dualml.report.families import STRONG, WEAK
 from dualml.report.figure import Axis, Bar, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.notes import Notes
 from dualml.report.results import each
@@ -85,7 +85,7 @@ def _speedup_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
     head = ("`arm`", "backend", "scaling", "ranks:count", "speedup:relative", "efficiency:percent",
             "law:relative", "law_communicating:relative")  # fmt: skip
     rows = [
-        [*_place(p, points, words), p.n, _why_not(p, words) if p.why_not else p.speedup,
+        [*_place(p, points, words), p.n, p.speedup or _unknown(reason(p, words, long=True)),
          p.efficiency, p.predicted, p.communicating]
         for p in points
         if p.n > 1
@@ -97,10 +97,8 @@ def _place(p: Point, points: Sequence[Point], words: Words) -> list[str]:
     return [p.arm, p.backend, name(p.family, [q.family for q in points], words, "scaling.short")]
 
 
-def _why_not(p: Point, words: Words) -> Cell:
-    why = reason(p, words)
-    crowded = p.why_not == OVERSUBSCRIBED
-    return Cell(numbers.NONE, note=words("scaling.no_measurement", values=why) if crowded else why)
+def _unknown(why: str) -> Cell:
+    return Cell(numbers.NONE, note=why)
 
 
 def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
@@ -108,7 +106,7 @@ def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
     head = ("`arm`", "backend", "scaling", "ranks:count", "batch_rank:samples", "cores_used:count",
             "step:milliseconds", "epoch:seconds", "throughput:samples_per_s",
             "per_core:samples_per_s", "waiting:percent", "transferring:percent")  # fmt: skip
-    unknown = Cell(numbers.NONE, note=words("scaling.cores_unknown"))
+    unknown = _unknown(words("scaling.cores_unknown"))
     rows = [
         [*_place(p, points, words), p.n, p.batch, p.room.used or unknown, p.step, p.epoch, p.rate,
          p.per_core, p.part("wait"), p.part("transfer")]
@@ -120,14 +118,10 @@ def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
 # --- figures --------------------------------------------------------------------------------------
 
 
-def _families(points: Sequence[Point]) -> list[Family]:
-    return list(dict.fromkeys(p.family for p in points))
-
-
 def _speedup_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
     """A panel for each family: ideal line, Amdahl's curve, measured points with intervals."""
     measured = [p for p in points if p.speedup]
-    every = _families(measured)
+    every = list(dict.fromkeys(p.family for p in measured))
     backends = [b for b in run.backends if any(p.backend == b for p in measured)]
     across = min(3, len(every))
     panels = []
@@ -182,7 +176,7 @@ def _amdahl(here: Sequence[Point], backend: str) -> Iterator[Mark]:
 
 def _parts_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
     """Families down, backends across, a bar for each number of ranks."""
-    every = _families(points)
+    every = list(dict.fromkeys(p.family for p in points))
     shown = [b for b in ranks.frameworks(run) if any(p.backend == b for p in points)]
     panels = []
     for family, backend in itertools.product(every, shown):
@@ -267,16 +261,11 @@ def _crowded(notes: Notes, words: Words, points: Sequence[Point]) -> None:
         if p.n > 1 and p.why_not == OVERSUBSCRIBED and p.per_core:
             where = (p.backend, places(p.room, words), p.family.base)
             groups.setdefault(where, {})[p.arm] = p
-    for (_, turns, _), by_arm in groups.items():
-        p = next(iter(by_arm.values()))
-        notes.warn("crowded", p=p, places=turns, arms=by_arm, alone=_rounded(p.one),
-                   values=words("list.comma").join(
-                       words("say.scaling.rate", arm=arm, rate=_rounded(q))
-                       for arm, q in by_arm.items()))  # fmt: skip
-
-
-def _rounded(p: Point) -> float | None:
-    return round(p.per_core.mean) if p.per_core else None
+    for (backend, turns, base), by_arm in groups.items():
+        alone = next(iter(by_arm.values())).one
+        rates = [words("say.scaling.rate", arm=arm, p=p) for arm, p in by_arm.items()]
+        notes.warn("crowded", backend=backend, places=turns, arms=by_arm, base=base, alone=alone,
+                   values=words("list.comma").join(rates))  # fmt: skip
 
 
 TOPIC = Topic("scaling", 300, evidence, findings, leads=lambda run: 80 if all_points(run) else 0)
