@@ -14,8 +14,7 @@ from report_deals import EN, ZH, row, say, table
 from dualml.partition import RandomSampling
 from dualml.report.deals import deal_of, deals, settings_text
 from dualml.report.draw import draw
-from dualml.report.gaps import gap
-from dualml.report.results import Result
+from dualml.report.results import Result, gap
 from dualml.report.topics.sampling import contests, expected
 from dualml.report.topics.skew import Skewed
 from dualml.store.load import load

@@ -19,10 +19,9 @@ from dualml.report.columns import table
 from dualml.report.curves import drawn
 from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.gaps import gap
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.results import Result, each, results
+from dualml.report.results import Result, each, gap, results
 from dualml.report.shown import figure, intervals
 from dualml.report.spread import paired
 from dualml.report.topics import Topic

@@ -16,10 +16,9 @@ from dualml.report.columns import Line as Row
 from dualml.report.curves import drawn
 from dualml.report.deals import Deal, deal_of, dealt, partition, rule, settings_text
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
-from dualml.report.gaps import Gap, gap, in_list
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.results import Result, each, results
+from dualml.report.results import Gap, Result, each, gap, in_list, results
 from dualml.report.shown import figure, mean_seeds
 from dualml.report.topics import Topic
 from dualml.store.run import Run

@@ -14,9 +14,8 @@ from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import table
 from dualml.report.deals import SKEWED, deal_of, dealt, partition, rule, settings_text
 from dualml.report.figure import Axis, Band, Cells, Figure, Line, Mark, Owner, Panel
-from dualml.report.gaps import gap, in_list, in_words
 from dualml.report.notes import Notes
-from dualml.report.results import Result, each
+from dualml.report.results import Result, each, gap, in_list, in_words
 from dualml.report.shown import figure, mean_seeds
 from dualml.report.topics import Topic
 from dualml.report.uneven import uneven, uneven_table
@@ -193,7 +192,8 @@ def _apart(run: Run, words: Words, results: Sequence[Skewed]) -> Figure:
         y = Axis(words(f"axis.{quantity}"), "log", low=low)
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))
     values = each(results, lambda s: numbers.quantity(mean(s.common[:, 1])))
-    looks = [*keys.distinct(arms, plainest(results)), *keys.backends(run)]
+    base = plainest(results)
+    looks = [*keys.distinct(arms, base.arm if base else ""), *keys.backends(run)]
     return figure(words, "divergence", panels, looks, {"values": values},
                   more=[mean_seeds(run, words)], columns=len(shown))  # fmt: skip
 
@@ -222,8 +222,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             _order(notes, [s for s in here if s.arm in family and s.emd is not None])
         _worst(notes, [s for s in here if s.worst[0] is not None])
     for s in results:
-        _every(notes, s)
-        _gradients(notes, s)
+        _averages(notes, s)
     notes.close()
     notes.about("table-uneven")
     for u in uneven(run):
@@ -231,9 +230,9 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     return notes
 
 
-def plainest(results: Sequence[Skewed]) -> str:
+def plainest(results: Sequence[Skewed]) -> Skewed | None:
     """The arm whose parts are random, to which the others are held."""
-    return next((s.arm for s in results if s.rule == "random_partition"), "")
+    return next((s for s in results if s.rule == "random_partition"), None)
 
 
 def _order(notes: Notes, here: Sequence[Skewed]) -> None:
@@ -245,7 +244,7 @@ def _order(notes: Notes, here: Sequence[Skewed]) -> None:
              for s in here]  # fmt: skip
     notes.share(backend, "order", values=items)
     _correlation(notes, [s for s in here if s.rule != "feature_noise"])
-    base = next((s for s in here if s.arm == plainest(here)), None)
+    base = plainest(here)
     if base is None:
         return
     others = [s for s in here if s is not base]
@@ -285,32 +284,24 @@ def _rho(x: float | None) -> str:
 
 
 def _worst(notes: Notes, known: Sequence[Skewed]) -> None:
-    base = next((s for s in known if s.arm == plainest(known)), None)
+    base = plainest(known)
     worst = min(known, key=lambda s: s.worst[0] or 0.0, default=None)
     if base and worst and worst is not base:
         notes.share(base.backend, "worst", s=worst, base=base)
 
 
-def _every(notes: Notes, s: Skewed) -> None:
-    """Against the same arm that averages more often, the next one where there are several."""
-    others = [o for o in _others(s, "aggregation.every") if o.every < s.every]
-    other = max(others, key=lambda o: o.every, default=None)
-    difference = gap(s, other) if other else None
-    if difference:
-        key = "every" if s.divergence is not None else "every_end"
-        told = in_words(difference, notes.words)
-        notes.share(s.backend, key, s=s, other=other, gap=told)
-
-
-def _gradients(notes: Notes, s: Skewed) -> None:
-    """Gradients combined at every update against parameters averaged now and then."""
-    if ranks.aggregation(s.run, s.arm).of != "gradients":
-        return
-    for other in _others(s, "aggregation.of", "aggregation.every"):
-        difference = gap(s, other) if other.every > 1 else None
-        if difference:
-            told = in_words(difference, notes.words)
-            notes.share(s.backend, "gradients", s=s, other=other, gap=told)
+def _averages(notes: Notes, s: Skewed) -> None:
+    """Against the same arm that averages more often, the next one where there are several; and
+    gradients combined at every update against parameters averaged now and then."""
+    oftener = [o for o in _others(s, "aggregation.every") if o.every < s.every]
+    key = "every_end" if s.divergence is None else "every"
+    pairs = [(key, max(oftener, key=lambda o: o.every))] if oftener else []
+    if ranks.aggregation(s.run, s.arm).of == "gradients":
+        others = _others(s, "aggregation.of", "aggregation.every")
+        pairs += [("gradients", o) for o in others if o.every > 1]
+    for key, other in pairs:
+        if difference := gap(s, other):
+            notes.share(s.backend, key, s=s, other=other, gap=in_words(difference, notes.words))
 
 
 def _others(s: Skewed, *vary: str) -> list[Skewed]:
