@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: A row: texts as they are; numbers and means of seeds as the unit of their column asks, None as a
 #: dash.
-Line: TypeAlias = Sequence[Any]
+Row: TypeAlias = Sequence[Any]
 
 STATUS_TONES: dict[str, Tone] = {
     "ok": "good",
@@ -63,7 +63,7 @@ def table(
     words: Words,
     name: str,
     specs: Iterable[str | Column],
-    rows: Iterable[Line],
+    rows: Iterable[Row],
     caption: str = "",
     **values: Any,
 ) -> Iterator[Table]:

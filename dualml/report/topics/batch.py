@@ -14,8 +14,7 @@ from dualml.parity.statistics import LEVEL, MARGIN
 from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.cards import card
-from dualml.report.columns import Line as Row
-from dualml.report.columns import table
+from dualml.report.columns import Row, table
 from dualml.report.curves import drawn
 from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel

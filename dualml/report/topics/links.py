@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.report.blocks import Block, Cell
-from dualml.report.columns import Line as Row
-from dualml.report.columns import table
+from dualml.report.columns import Row, table
 from dualml.report.notes import Notes
 from dualml.report.splits import events
 from dualml.report.splits.arms import SplitArm, Splits, healthy

@@ -14,8 +14,7 @@ from dualml.aggregation import NATIVE, REPLICAS
 from dualml.communicator.how import PRIMITIVES
 from dualml.report import families, ranks
 from dualml.report.blocks import Block, Cell, Item
-from dualml.report.columns import Line as Row
-from dualml.report.columns import percent, status, table
+from dualml.report.columns import Row, percent, status, table
 from dualml.report.families import crowding
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes

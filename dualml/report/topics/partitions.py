@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dualml.report.blocks import Block, Cell
-from dualml.report.columns import Line as Row
-from dualml.report.columns import table
+from dualml.report.columns import Row, table
 from dualml.report.deals import Deal, Statement, deals, same_samples
 from dualml.report.figure import Axis, Cells, Figure, Panel
 from dualml.report.shown import figure, several

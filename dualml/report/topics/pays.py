@@ -8,8 +8,7 @@ from statistics import median
 from dualml.cost.model import Fit
 from dualml.report.blocks import Block, Cell
 from dualml.report.cards import card
-from dualml.report.columns import Line as Row
-from dualml.report.columns import percent, table
+from dualml.report.columns import Row, percent, table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.notes import Notes
 from dualml.report.splits import calibration as model

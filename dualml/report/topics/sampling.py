@@ -11,8 +11,7 @@ from dualml.parity.statistics import MARGIN
 from dualml.partition import Bootstrap, RandomSampling, partition_from
 from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Tone
-from dualml.report.columns import SIGNS, table
-from dualml.report.columns import Line as Row
+from dualml.report.columns import SIGNS, Row, table
 from dualml.report.curves import drawn
 from dualml.report.deals import Deal, deal_of, dealt, partition, rule, settings_text
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule

@@ -10,8 +10,7 @@ import numpy as np
 
 from dualml.report import curves, keys, ranks, verdicts
 from dualml.report.blocks import Block, Column, Item, Table
-from dualml.report.columns import Line as Row
-from dualml.report.columns import table
+from dualml.report.columns import Row, table
 from dualml.report.figure import Axis, Band, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.headline import split
 from dualml.report.notes import Notes

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dualml.report.blocks import Block, Cell, Table
-from dualml.report.columns import Line as Row
-from dualml.report.columns import number, table
+from dualml.report.columns import Row, number, table
 from dualml.report.figure import Axis, Bar, Figure, Mark, Panel, Rule
 from dualml.report.measures import slug
 from dualml.report.notes import Notes
