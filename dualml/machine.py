@@ -132,7 +132,7 @@ def machine() -> Machine:
 def environment() -> dict[str, str]:
     """`machine` as the flat text that a run folder records; what is unknown is left out."""
     m = machine()
-    told = {
+    facts = {
         "platform": m.platform,
         "cpu": m.cpu,
         "cores": f"{m.usable_cores} usable, {m.physical_cores} physical, {m.logical_cores} logical",
@@ -141,16 +141,16 @@ def environment() -> dict[str, str]:
         "cuda_driver": m.cuda_driver,
         "git": m.git,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in facts.items() if value}
 
 
-def recorded_cores(told: Mapping[str, str]) -> int | None:
+def recorded_cores(environment: Mapping[str, str]) -> int | None:
     """Usable cores, from what `environment` recorded; None where it did not.
 
     >>> recorded_cores({"cores": "2 usable, 2 physical, 4 logical"})
     2
     """
-    count = str(told.get("cores", "")).partition(" ")[0]
+    count = str(environment.get("cores", "")).partition(" ")[0]
     return int(count) if count.isdecimal() else None
 
 
@@ -177,8 +177,8 @@ def cpu_flags() -> frozenset[str]:
         text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
         return frozenset()
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return frozenset(found[1].split()) if found else frozenset()
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(flags[1].split()) if flags else frozenset()
 
 
 def usable_cores() -> int:
@@ -196,8 +196,7 @@ def pin(rank: int, cores: int) -> None:
     Threads of a numerical library can be counted; where they run cannot be told otherwise.
     """
     if cores and USABLE:
-        mine = {USABLE[(rank * cores + i) % len(USABLE)] for i in range(cores)}
-        os.sched_setaffinity(0, mine)
+        os.sched_setaffinity(0, {USABLE[(rank * cores + i) % len(USABLE)] for i in range(cores)})
 
 
 def usable_memory() -> int:
@@ -249,8 +248,8 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
     if listed.code != 0:
         return (), ""
     rows = [[cell.strip() for cell in line.split(",")] for line in listed.out.splitlines()]
-    found = re.search(r"CUDA\s+(?:UMD\s+)?Version\s*:\s*([\d.]+)", header)
-    return tuple(Gpu(*row) for row in rows if len(row) == 3), found[1] if found else ""
+    cuda = re.search(r"CUDA\s+(?:UMD\s+)?Version\s*:\s*([\d.]+)", header)
+    return tuple(Gpu(*row) for row in rows if len(row) == 3), cuda[1] if cuda else ""
 
 
 def git_revision() -> str | None:
@@ -259,12 +258,12 @@ def git_revision() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        told = bounded(
+        described = bounded(
             ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"], 10
         )
     except OSError:
         return None
-    return told.out.strip() if told.code == 0 else None
+    return described.out.strip() if described.code == 0 else None
 
 
 def cache_dir() -> Path:

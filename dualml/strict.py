@@ -31,8 +31,8 @@ def explain(
         return f"{where} is missing"
     message = str(first["msg"]).removeprefix("Value error, ")
     received = first.get("input")
-    told = "received" in message or repr(received) in message or isinstance(received, dict)
-    shown = "" if told else f"; received {shortened(repr(received))}"
+    quoted = "received" in message or repr(received) in message or isinstance(received, dict)
+    shown = "" if quoted else f"; received {shortened(repr(received))}"
     return f"{where}: {message}{shown}" if where else f"{message}{shown}"
 
 

@@ -33,9 +33,10 @@ def assert_parity(
     known = backends()
     missing = [known[name] for name in FRAMEWORKS if not known[name].installed()]
     if missing:
-        told = ", ".join(f"{info.framework} is not installed ({info.install})" for info in missing)
-        raise unittest.SkipTest(told)
-    found = compare(torch_module, mindspore_cell, inputs, **options)
-    if not found.equal:
-        raise AssertionError(found.paragraph())
-    return found
+        raise unittest.SkipTest(
+            ", ".join(f"{info.framework} is not installed ({info.install})" for info in missing)
+        )
+    comparison = compare(torch_module, mindspore_cell, inputs, **options)
+    if not comparison.equal:
+        raise AssertionError(comparison.paragraph())
+    return comparison

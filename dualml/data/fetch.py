@@ -67,8 +67,7 @@ def download(info: DatasetInfo) -> Path:
             return folder
         except MirrorError as error:
             faults[mirror] = str(error)
-    said = "; ".join(f"{host(mirror)}: {faults[mirror]}" for mirror in info.mirrors)
-    raise Unreachable(info, said)
+    raise Unreachable(info, "; ".join(f"{host(m)}: {faults[m]}" for m in info.mirrors))
 
 
 class MirrorError(Exception):

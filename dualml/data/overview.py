@@ -30,9 +30,9 @@ def texts() -> list[Row]:
 def row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int) -> Row:
     folder, problem = None, None
     try:
-        found, folder = whereabouts(info)
+        place, folder = whereabouts(info)
     except UserError as error:
-        found, problem = "incomplete", str(error)
+        place, problem = "incomplete", str(error)
     return {
         "name": info.name,
         "what": info.what,
@@ -42,7 +42,7 @@ def row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int
         "bytes": size,
         "licence": info.licence,
         "provenance": info.provenance,
-        "found": found,
+        "found": place,
         "folder": None if folder is None else str(folder),
         "problem": problem,
     }
@@ -52,8 +52,9 @@ def whereabouts(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]:
     """Raises `UserError` where some of it is missing."""
     if isinstance(info, TextInfo):
         path = corpora.where(info)
-        place = ("absent", None) if path is None else ("env", path.parent)
-        return ("generated", None) if info.generated else place
+        if info.generated:
+            return "generated", None
+        return ("absent", None) if path is None else ("env", path.parent)
     if info.embedded:
         return "embedded", None
     there = locate(info)

@@ -56,10 +56,10 @@ class Contrast:
         self, among: Collection[str] | None = None, *, vary: Sequence[str]
     ) -> list[list[str]]:
         """Arms that agree in all but ``vary``, in their order; also groups of one."""
-        found: dict[Hashable, list[str]] = {}
+        groups: dict[Hashable, list[str]] = {}
         for name in self.decisions if among is None else among:
-            found.setdefault(self.agreed(name, vary), []).append(name)
-        return list(found.values())
+            groups.setdefault(self.agreed(name, vary), []).append(name)
+        return list(groups.values())
 
     def partners(
         self,

@@ -24,8 +24,8 @@ Index = NDArray[np.int32]
 
 def deal_key(arm: Arm, seed: int) -> str:
     """Where the lists of an arm's ranks are in the plan's order; arms that deal alike share it."""
-    told = json.dumps([arm.partition, arm.dealt_ranks, arm.samples], sort_keys=True)
-    short = hashlib.sha256(told.encode()).hexdigest()[:10]
+    settings = json.dumps([arm.partition, arm.dealt_ranks, arm.samples], sort_keys=True)
+    short = hashlib.sha256(settings.encode()).hexdigest()[:10]
     return f"seed{seed}/deal-{arm.partition.get('name')}-n{arm.dealt_ranks}-{short}"
 
 
@@ -48,26 +48,26 @@ class Course:
     def each(self) -> list[int]:
         """Samples of each rank in an update, until its list ends."""
         if not self.batch_size:
-            return [len(mine) for mine in self.lists]
+            return [len(own) for own in self.lists]
         return parts_of(self.batch_size, len(self.lists))
 
     @property
     def updates(self) -> int:
         """Until the last rank is through."""
         pairs = zip(self.lists, self.each, strict=True)
-        return max(math.ceil(len(mine) / size) for mine, size in pairs if size)
+        return max(math.ceil(len(own) / size) for own, size in pairs if size)
 
     def parts(self, position: int) -> list[NDArray[Any]]:
         """Each rank's samples of an update, from 0; empty after its end."""
         return [
-            mine[position * size : (position + 1) * size]
-            for mine, size in zip(self.lists, self.each, strict=True)
+            own[position * size : (position + 1) * size]
+            for own, size in zip(self.lists, self.each, strict=True)
         ]
 
     def done(self, position: int) -> int:
         """Samples of all ranks in the first ``position`` updates."""
         pairs = zip(self.lists, self.each, strict=True)
-        return sum(min(position * size, len(mine)) for mine, size in pairs)
+        return sum(min(position * size, len(own)) for own, size in pairs)
 
 
 class Feed:
@@ -157,10 +157,10 @@ def freeze_deals(
         if f"{key}/epoch{epoch}/rank0" not in order:
             try:
                 parts = rule.deal(samples, ranks, seed, epoch)
-                told = prove(rule, parts, samples)
+                statement = prove(rule, parts, samples)
             except UserError as error:
                 raise UserError(f"arms.{name}.partition: {error}") from None
-            stated.setdefault(key, []).append(told.describe())
+            stated.setdefault(key, []).append(statement.describe())
             for rank, part in enumerate(parts):
                 order[f"{key}/epoch{epoch}/rank{rank}"] = pool[part].astype(np.int32)
         if epoch == 0:

@@ -28,17 +28,17 @@ def parts_of(
     splits: Mapping[str, SplitPlan],
 ) -> dict[str, str]:
     """SHA-256 of each part of the plan, so that two plans can say where they differ."""
-    told = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
-    told["model"] = spec.describe()
+    protocol = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
+    protocol["model"] = spec.describe()
     if models:
-        told["models"] = {name: own.describe() for name, own in models.items()}
+        protocol["models"] = {name: own.describe() for name, own in models.items()}
     if splits:  # also where the cut follows from a measurement
-        told["splits"] = {name: list(split.cut) for name, split in splits.items()}
-    told["data"] = {k: v for k, v in told["data"].items() if k != "name"}
+        protocol["splits"] = {name: list(split.cut) for name, split in splits.items()}
+    protocol["data"] = {k: v for k, v in protocol["data"].items() if k != "name"}
     content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
     content |= {k: data[k] for k in ("words", "length") if k in data}  # of a text
     return {
-        "experiment": sha256(canonical(told)),
+        "experiment": sha256(canonical(protocol)),
         "data": sha256(canonical(content)),
         "weights": digest(weights),
         "order": digest(order),
@@ -55,9 +55,9 @@ def sha256(content: bytes) -> str:
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over names, types, shapes and bytes."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()

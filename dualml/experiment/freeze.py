@@ -99,7 +99,7 @@ def freeze_splits(
     Raises:
         UserError: with the arm's name, what cannot be split so.
     """
-    found = {}
+    splits = {}
     for name, arm in experiment.arms.items():
         if arm.split is None:
             continue
@@ -107,10 +107,10 @@ def freeze_splits(
         timed = arm.split.balance == "time" and not arm.split.cut
         try:
             times = reference_times(own) if timed else None
-            found[name] = arm.split.plan(own, arm.world_size, times)
+            splits[name] = arm.split.plan(own, arm.world_size, times)
         except UserError as error:
             raise UserError(f"arms.{name}: {error}") from None
-    return found
+    return splits
 
 
 def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpec:
@@ -152,13 +152,13 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
 
 def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     """What the plan's data say of a text alone: how to make the same samples of it again."""
-    told = {
+    facts = {
         "kind": data.kind,
         "words": experiment.data.words,
         "length": data.train_x.shape[1],
         "vocabulary": len(data.classes),
     }
-    return told | ({"path": data.path} if data.path else {})
+    return facts | ({"path": data.path} if data.path else {})
 
 
 def subset(total: int, most: int, *purpose: Any) -> Index:

@@ -82,7 +82,7 @@ def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, st
     if not isinstance(arms, dict):
         return {}
     several = False
-    made: dict[str, Any] = {}
+    expanded: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, arm in arms.items():
         sizes = arm.get("world_size", 1) if isinstance(arm, dict) else 1
@@ -91,21 +91,21 @@ def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, st
             sizes = [world_size] if isinstance(sizes, list) else world_size
             arm["world_size"] = sizes
         if not isinstance(sizes, list):
-            made[name] = arm
+            expanded[name] = arm
             continue
         if not sizes:
             raise UserError(f"arms.{name}.world_size is an empty list; name at least one size")
         for size in sizes:
             one = f"{name}-n{size}"
-            if one in arms or one in made:
+            if one in arms or one in expanded:
                 raise UserError(f"arms.{name}.world_size = {sizes}: there are two arms {one}")
-            made[one] = {**arm, "world_size": size}
+            expanded[one] = {**arm, "world_size": size}
             origins[one] = name
     if world_size is not None and world_size > 1 and not several:
         raise UserError(
             f"--world-size {world_size}: no arm of {table.get('name')} has more than one rank"
         )
-    table["arms"] = made
+    table["arms"] = expanded
     return origins
 
 
@@ -127,7 +127,7 @@ def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> 
 
 def line_of(text: str, loc: Sequence[str]) -> int | None:
     """Line of a TOML text that says the key ``loc``, or the nearest table around it."""
-    best, found, table = 0, None, list[str]()
+    best, line_number, table = 0, None, list[str]()
     for number, line in enumerate(text.splitlines(), start=1):
         header = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
         key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
@@ -135,8 +135,8 @@ def line_of(text: str, loc: Sequence[str]) -> int | None:
             table = parts(header[1])
         here = table if header else [*table, *parts(key[1])] if key else []
         if best < len(here) <= len(loc) and list(loc[: len(here)]) == here:
-            best, found = len(here), number
-    return found
+            best, line_number = len(here), number
+    return line_number
 
 
 def parts(key: str) -> list[str]:
@@ -181,7 +181,7 @@ def override(table: dict[str, Any], text: str) -> None:
 def select(
     experiment: Experiment, chosen: Sequence[str], origins: Mapping[str, str] | None = None
 ) -> Experiment:
-    """Keep the arms named, those of the groups named, and those made of an arm named."""
+    """Keep the arms named, those of the groups named, and those expanded of an arm named."""
     arms, origins = experiment.arms, origins or {}
     if not chosen:
         chosen = ["main"] if "main" in experiment.groups() else ["all"]
@@ -193,7 +193,7 @@ def select(
         members = [n for n, arm in arms.items() if word in ("all", arm.group, origins.get(n))]
         if not members:
             known = [*arms, *experiment.groups(), *origins.values(), "all"]
-            told = nearest(word, list(dict.fromkeys(known)))
-            raise UserError(f"{experiment.name} has no arm {word!r}{told}")
+            hint = nearest(word, list(dict.fromkeys(known)))
+            raise UserError(f"{experiment.name} has no arm {word!r}{hint}")
         keep.update(dict.fromkeys(members))
     return experiment.model_copy(update={"arms": {n: arms[n] for n in arms if n in keep}})

@@ -99,7 +99,7 @@ class Plan:
         if rule is None or not rule.changes_features:
             return x
         lists = lists_of(self.order, deal_key(arm, seed), 0, arm.dealt_ranks)
-        return rule.features(x, [mine.astype(np.int64) for mine in lists], seed)
+        return rule.features(x, [own.astype(np.int64) for own in lists], seed)
 
     def recipe(self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]) -> Recipe:
         """What the arm's model is trained with.

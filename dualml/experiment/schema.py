@@ -287,19 +287,19 @@ class Experiment(Strict):
         return list(dict.fromkeys(arm.group for arm in self.arms.values()))
 
     def describe(self) -> dict[str, Any]:
-        told = self.model_dump(mode="json")
+        table = self.model_dump(mode="json")
         # Said only where it was said: files of experiments with one rank stay what they were.
         for name, arm in self.arms.items():
             for key in RARE:
                 if getattr(arm, key) == Arm.model_fields[key].default:
-                    del told["arms"][name][key]
+                    del table["arms"][name][key]
             if arm.split is not None:
-                told["arms"][name]["split"] = arm.split.describe()
+                table["arms"][name]["split"] = arm.split.describe()
             if not arm.aggregation.overlap:
-                told["arms"][name].get("aggregation", {}).pop("overlap", None)
+                table["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
-            del told["limits"]["collective"]
+            del table["limits"]["collective"]
         for key in ("words", "length"):
             if getattr(self.data, key) == Data.model_fields[key].default:
-                del told["data"][key]
-        return told
+                del table["data"][key]
+        return table

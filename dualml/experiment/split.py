@@ -115,8 +115,8 @@ class Split(Strict):
 
     def describe(self) -> dict[str, Any]:
         """Without what was not said."""
-        told = self.model_dump(mode="json")
-        return {k: v for k, v in told.items() if v != type(self).model_fields[k].default}
+        table = self.model_dump(mode="json")
+        return {k: v for k, v in table.items() if v != type(self).model_fields[k].default}
 
 
 def reference_times(spec: ModelSpec) -> dict[str, float]:

@@ -88,15 +88,15 @@ def place_for(folder: Path | None) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="dualml-ranks-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="dualml-ranks-") as temporary:
+        yield Path(temporary)
 
 
 def failure(ended: Ended, folder: Path) -> Exception:
     """What the rank at fault ended with, as an error of ours."""
-    told = ended.results.get(ended.rank, {})
-    if told.get("status") == "unsupported":
-        return Unsupported(str(told["reason"]))
-    why = ended.reason or told.get("reason") or died(ended.code)
-    lines = last_lines(folder / f"rank{ended.rank}.log") if not told else []
+    result = ended.results.get(ended.rank, {})
+    if result.get("status") == "unsupported":
+        return Unsupported(str(result["reason"]))
+    why = ended.reason or result.get("reason") or died(ended.code)
+    lines = last_lines(folder / f"rank{ended.rank}.log") if not result else []
     return TrialError("; ".join([f"rank {ended.rank}: {why}", *lines]))

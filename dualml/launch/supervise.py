@@ -97,8 +97,8 @@ def supervise(
                 ranks[rank].code, reason = finish(ranks[rank])
                 if (ranks[rank].code or reason) and fault is None:
                     fault = (now, reason, rank)
-            if fault is None and (found := watch(ranks, begin, now, limit, silence)):
-                return Ended(-1, found[1], found[0], results)
+            if fault is None and (stuck := watch(ranks, begin, now, limit, silence)):
+                return Ended(-1, stuck[1], stuck[0], results)
             if (fault is not None and now - fault[0] > PEERS_S) or over():
                 break
         if fault is None:
@@ -110,8 +110,8 @@ def supervise(
 def listen_once(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
     """The next event, None for a closed channel; rank −1 when nothing came."""
     try:
-        found: tuple[int, dict[str, Any] | None] = events.get(timeout=POLL_S)
-        return found
+        heard: tuple[int, dict[str, Any] | None] = events.get(timeout=POLL_S)
+        return heard
     except queue.Empty:
         return -1, None
 
@@ -178,12 +178,12 @@ def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: i
     """The rank that failed by itself: killed, before its own error, before one of communication."""
 
     def order(number: int) -> tuple[int, bool]:
-        code, told = ranks[number].code, results.get(number, {})
+        code, result = ranks[number].code, results.get(number)
         if not code:
             return 3, True
-        if number not in results:
+        if result is None:
             return (0 if code < 0 else 1), number != first
-        return (2 if told.get("kind") == SECONDARY else 1), number != first
+        return (2 if result.get("kind") == SECONDARY else 1), number != first
 
     return min(range(len(ranks)), key=order)
 

@@ -154,8 +154,8 @@ def value_of(text: bytes) -> Any:
         raise ValueError("not text in UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
-    if (found := problem(value)) is not None:
-        place, why = found
+    if (fault := problem(value)) is not None:
+        place, why = fault
         raise ValueError(f"{'.'.join(map(str, place[:8]))}: {why}" if place else why)
     return value
 
@@ -167,8 +167,8 @@ def problem(value: Any, depth: int = 0) -> tuple[list[Any], str] | None:
             return [], f"nested more than {DEEPEST} deep"
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, inner in pairs:
-            if (found := problem(inner, depth + 1) or problem(key)) is not None:
-                return [key, *found[0]], found[1]
+            if (fault := problem(inner, depth + 1) or problem(key)) is not None:
+                return [key, *fault[0]], fault[1]
     elif isinstance(value, float) and not math.isfinite(value):
         return [], "not a finite number"
     elif isinstance(value, int) and abs(value) >= LARGEST:

@@ -97,7 +97,7 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
             rows.setdefault(name, []).append(row)
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {number} is not a record: {error}") from None
-    return {name: curve(path, name, found) for name, found in rows.items()}
+    return {name: curve(path, name, lines) for name, lines in rows.items()}
 
 
 def curve(path: Path, name: str, rows: list[Row]) -> Curve:

@@ -32,24 +32,24 @@ class Side:
 
 def flatten(states: Mapping[int, tuple[Arrays, Mapping[str, Arrays]]]) -> Arrays:
     """Weights and state before updates, as the arrays of one file."""
-    found: Arrays = {}
+    arrays: Arrays = {}
     for step, (weights, slots) in states.items():
-        found |= {f"{step}|weights|{name}": np.asarray(w) for name, w in weights.items()}
+        arrays |= {f"{step}|weights|{name}": w for name, w in weights.items()}
         for slot, named in slots.items():
-            found |= {f"{step}|state|{slot}|{name}": np.asarray(a) for name, a in named.items()}
-    return {name: np.ascontiguousarray(a) for name, a in found.items()}
+            arrays |= {f"{step}|state|{slot}|{name}": a for name, a in named.items()}
+    return {name: np.ascontiguousarray(a) for name, a in arrays.items()}
 
 
 def unflatten(arrays: Mapping[str, NDArray[Any]]) -> States:
-    found: States = {}
+    states: States = {}
     for key, value in arrays.items():
         step, kind, *rest = key.split("|")
-        weights, state = found.setdefault(int(step), ({}, {}))
+        weights, state = states.setdefault(int(step), ({}, {}))
         if kind == "weights":
             weights[rest[0]] = value
         else:
             state.setdefault(rest[0], {})[rest[1]] = value
-    return found
+    return states
 
 
 class ReplayJob(WorkerJob):

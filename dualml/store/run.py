@@ -115,8 +115,8 @@ class Serial(Comparison):
     @property
     def worst(self) -> float | None:
         """Largest distance over its envelope, of all phases."""
-        found = [p.get("ratio") for p in self.phases.values()]
-        return max((float(r) for r in found if r is not None), default=None)
+        ratios = (p.get("ratio") for p in self.phases.values())
+        return max((float(r) for r in ratios if r is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -208,30 +208,22 @@ class Run:
 
     def groups(self) -> dict[str, list[str]]:
         """Group → arms, the group ``main`` first."""
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for arm, settings in self.arms.items():
-            found.setdefault(settings.get("group") or "main", []).append(arm)
-        return dict(sorted(found.items(), key=lambda item: item[0] != "main"))
+            groups.setdefault(settings.get("group") or "main", []).append(arm)
+        return dict(sorted(groups.items(), key=lambda item: item[0] != "main"))
 
     def main_arms(self) -> list[str]:
         """The arms of the first group that trains."""
-        groups = {
-            name: mine
-            for name, arms in self.groups().items()
-            if (mine := [a for a in arms if self.arms[a].get("kind", "train") == "train"])
-        }
-        return groups.get("main") or next(iter(groups.values()), [])
+        for arms in self.groups().values():
+            if train := [a for a in arms if self.arms[a].get("kind", "train") == "train"]:
+                return train
+        return []
 
     def select(self, arm: str, backend: str | None = None, *, ok: bool = True) -> list[Trial]:
         """Trials of an arm by seed; only successful ones unless ``ok=False``."""
-        return sorted(
-            (
-                t
-                for t in self.trials
-                if t.arm == arm and backend in (None, t.backend) and (t.ok or not ok)
-            ),
-            key=lambda t: t.seed,
-        )
+        trials = [t for t in self.trials if t.arm == arm and backend in (None, t.backend)]
+        return sorted((t for t in trials if t.ok or not ok), key=lambda t: t.seed)
 
 
 def key_of(settings: Mapping[str, Any], seed: int) -> str:

@@ -56,12 +56,12 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
         comm.barrier()
         comm.synchronize()
         begin = time.perf_counter()
-        found = way.sum(comm, x)
+        total = way.sum(comm, x)
         comm.synchronize()
-        return time.perf_counter() - begin, found
+        return time.perf_counter() - begin, total
 
-    _, found = once()
-    verify(comm, name, whole, found)
+    _, total = once()
+    verify(comm, name, whole, total)
     comm.traffic.reset()
     first, _ = once()
     counted = comm.traffic.describe()
@@ -74,8 +74,8 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
     slowest = np.max([comm.numpy(part) for part in parts], axis=0)
     low, median, high = np.percentile(slowest, [25, 50, 75])
     moved = ("sent", "received", "bytes_sent", "bytes_received", "calls", "payload")
-    mine = np.array([counted[key] for key in moved], np.int64)
-    ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(mine))]
+    own_counts = np.array([counted[key] for key in moved], np.int64)
+    ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(own_counts))]
     return {
         "strategy": name,
         "bytes": nbytes,
@@ -89,9 +89,9 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
     }
 
 
-def verify(comm: Communicator, name: str, whole: Any, found: Any) -> None:
+def verify(comm: Communicator, name: str, whole: Any, total: Any) -> None:
     """The sum over ranks, exactly; neighbours' averaging sums over the neighbours."""
-    n, got = comm.size, comm.numpy(found)
+    n, got = comm.size, comm.numpy(total)
     near = {(comm.rank + shift) % n for shift in (-1, 0, 1)}
     if strategy(name).exact:
         expected, slack = n * whole + n * (n - 1) / 2, 0.0
@@ -107,8 +107,8 @@ def verify(comm: Communicator, name: str, whole: Any, found: Any) -> None:
 
 def agreed(comm: Communicator, repeats: int) -> int:
     """Rank 0's choice, on every rank."""
-    told = comm.broadcast(comm.tensor(np.array([repeats], np.int64)))
-    return int(comm.numpy(told)[0])
+    choice = comm.broadcast(comm.tensor(np.array([repeats], np.int64)))
+    return int(comm.numpy(choice)[0])
 
 
 def copy_seconds(nbytes: int) -> float:

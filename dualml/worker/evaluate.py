@@ -81,6 +81,5 @@ def perplexity(loss: float) -> float:
 
 def together(comm: Communicator, rows: NDArray[Any], ends: list[int]) -> NDArray[Any]:
     """The rows of all ranks, those of each from where its pieces are."""
-    found = [comm.numpy(part) for part in comm.all_gather(comm.tensor(rows))]
-    mine = [part[ends[r] : ends[r + 1]] for r, part in enumerate(found)]
-    return np.concatenate(mine)
+    ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(rows))]
+    return np.concatenate([part[ends[r] : ends[r + 1]] for r, part in enumerate(ranks)])

@@ -18,8 +18,8 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def remedy(rule: Rule) -> str:
-    told = f"lower the learning rate (lr = {rule.lr:g})"
-    return f"{told}, or give eps a value above 0" if getattr(rule, "eps", 1) == 0 else told
+    lower = f"lower the learning rate (lr = {rule.lr:g})"
+    return f"{lower}, or give eps a value above 0" if getattr(rule, "eps", 1) == 0 else lower
 
 
 def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, stop: int) -> None:

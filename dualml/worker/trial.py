@@ -164,16 +164,16 @@ class Trial(Setup):
 
     def resume(self) -> Progress:
         """Go to the last checkpoint; to the start where there is none that can be read."""
-        found = None
+        checkpoint = None
         try:
-            found = load_checkpoint(self.folder, self.ranks.rank)
-            if found is not None:
-                self.recall(found[0])
+            checkpoint = load_checkpoint(self.folder, self.ranks.rank)
+            if checkpoint is not None:
+                self.recall(checkpoint[0])
         except UserError as error:
             print(f"{error}; starting again from update 1", flush=True)
-            found = None
-        if self.ranks.agree(found[0].step if found else 0) and found is not None:
-            progress, weights, state, trace = found
+            checkpoint = None
+        if self.ranks.agree(checkpoint[0].step if checkpoint else 0) and checkpoint is not None:
+            progress, weights, state, trace = checkpoint
             self.training.load(weights, state, progress.step)
             self.trace = trace
             return progress
@@ -227,9 +227,9 @@ class Trial(Setup):
             test = self.ranks.score(s.test_x, s.test_y, everything, s.classes)
         if train is None or test is None or self.ranks.rank:
             return
-        found = (train.loss, train.accuracy, test.loss, test.accuracy)
+        values = (train.loss, train.accuracy, test.loss, test.accuracy)
         done = self.feed.samples(step)
-        for metric, value in zip(LOOKS, found, strict=True):
+        for metric, value in zip(LOOKS, values, strict=True):
             unit = self.unit if metric.endswith("loss") else "1"
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
             self.looks[metric] = value
