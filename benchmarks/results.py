@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tables import HEAD, WORDS, Record, by_section, cells, say
+from tables import Record, by_section, cells, say, words
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 #: Facts without which figures of two runs do not belong on one page.
@@ -15,12 +15,12 @@ SAME = ("cpu: ", "platform: ", "versions: ")
 
 def markdown(records: Sequence[Record], facts: Sequence[str], lang: str = "en") -> str:
     """The machine, and a table for each section."""
-    parts = ["\n".join([f"{WORDS[lang]['machine']}:", "", *(f"- {fact}" for fact in facts)])]
+    parts = ["\n".join([f"{words(lang)['machine']}:", "", *(f"- {fact}" for fact in facts)])]
     align = ["---"] * 2 + ["--:"] * 4 + ["---"] * 2
-    for section, found in by_section(records).items():
-        lines = [HEAD[lang], align, *(cells(record, lang) for record in found)]
-        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"### {say(section, lang)}\n\n{rows}")
+    for section, rows in by_section(records).items():
+        lines = [words(lang)["head"], align, *(cells(record, lang) for record in rows)]
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        parts.append(f"### {say(section, lang)}\n\n{table}")
     return "\n\n".join(parts) + "\n"
 
 
