@@ -7,13 +7,10 @@ mirrors are asked at once for a sign of life before anything is downloaded, and 
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from dualml.data.places import good_bytes, path_of, write_whole
@@ -80,30 +77,45 @@ def fetch(mirror: str, file: IdxFile) -> bytes:
     Raises:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
     """
-    import pooch
     import requests
 
     name = f"{file.name}.gz"
-    with tempfile.TemporaryDirectory(prefix="dualml-") as scratch:
-        path = Path(scratch) / name
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with progress(f"{name} from {host(mirror)}") as bar:
-                    get = pooch.HTTPDownloader(
-                        progressbar=bar, chunk_size=CHUNK, timeout=(CONNECT_S, READ_S)
-                    )
-                    get(mirror + name, str(path), None)
-                break
-            except requests.RequestException as error:
-                if attempt == ATTEMPTS or not passing(error):
-                    raise MirrorError(reason(error)) from None
-                time.sleep(PAUSE_S * attempt)
-            except OSError as error:
-                raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    for attempt in range(1, ATTEMPTS + 1):
         try:
-            return good_bytes(path, file, "")
-        except UserError as error:
-            raise MirrorError(str(error).replace(str(path), name)) from None
+            data = get(mirror + name, f"{name} from {host(mirror)}")
+            break
+        except requests.RequestException as error:
+            if attempt == ATTEMPTS or not passing(error):
+                raise MirrorError(reason(error)) from None
+            time.sleep(PAUSE_S * attempt)
+    try:
+        return good_bytes(Path(name), file, "", data)
+    except UserError as error:
+        raise MirrorError(str(error)) from None
+
+
+def get(url: str, text: str) -> bytes:
+    """What is there; progress on stderr: a bar on a terminal, one plain line elsewhere."""
+    import requests
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"downloading {text}", soft_wrap=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    parts: list[bytes] = []
+    with (
+        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
+        requests.get(url, stream=True, timeout=(CONNECT_S, READ_S)) as answer,
+    ):
+        answer.raise_for_status()
+        size = int(answer.headers.get("Content-Length", 0))
+        task = bar.add_task(text, total=size or None)
+        for part in answer.iter_content(CHUNK):
+            parts.append(part)
+            bar.update(task, advance=len(part))
+    return b"".join(parts)
 
 
 def passing(error: Exception) -> bool:
@@ -174,34 +186,3 @@ def is_good(folder: Path, file: IdxFile) -> bool:
 
 def host(url: str) -> str:
     return urlsplit(url).netloc
-
-
-class Bar:
-    """What pooch expects of a progress bar, drawn by rich."""
-
-    def __init__(self, rich_progress: Any, text: str) -> None:
-        self.rich, self.task = rich_progress, rich_progress.add_task(text, total=None)
-        self.total = 0
-
-    def update(self, count: int) -> None:
-        self.rich.update(self.task, advance=count, total=self.total or None)
-
-    def reset(self) -> None:
-        self.rich.reset(self.task)
-
-    def close(self) -> None:
-        self.rich.update(self.task, completed=self.total)
-
-
-@contextmanager
-def progress(text: str) -> Iterator[Bar]:
-    """A line on stderr: a bar on a terminal, one plain line elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    if not console.is_terminal:
-        console.print(f"downloading {text}", soft_wrap=True, highlight=False)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as drawn:
-        yield Bar(drawn, text)

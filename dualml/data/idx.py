@@ -27,18 +27,19 @@ TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: 
 GZIP = b"\x1f\x8b"
 
 
-def unpack(path: Path, remedy: str = "") -> bytes:
+def unpack(path: Path, remedy: str = "", packed: bytes | None = None) -> bytes:
     """The bytes of a file, decompressed if it is gzip (told by its first bytes, not by its name).
 
     Args:
         remedy: the command that would repair the file, for the error message.
+        packed: what the file holds, where it was not written.
 
     Raises:
         UserError: unreadable, cut off, or damaged gzip.
     """
-    data = b""
+    data = packed or b""
     try:
-        data = path.read_bytes()
+        data = path.read_bytes() if packed is None else packed
         if data.startswith(GZIP):
             return gzip.decompress(data)
     except EOFError:

@@ -72,13 +72,16 @@ def path_of(folder: Path, name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def good_bytes(path: Path, file: IdxFile, remedy: str) -> bytes:
+def good_bytes(path: Path, file: IdxFile, remedy: str, packed: bytes | None = None) -> bytes:
     """The uncompressed bytes of ``path`` after every check.
+
+    Args:
+        packed: what the file holds, where it was not written.
 
     Raises:
         UserError: no gzip or IDX file, cut off, another shape, or another checksum.
     """
-    data = idx.unpack(path, remedy)
+    data = idx.unpack(path, remedy, packed)
     shape = idx.parse(data, path, dtype="uint8", ndim=len(file.shape), remedy=remedy).shape
     if shape != file.shape:
         raise idx.fault(path, f"has shape {shape}; expected {file.shape}", remedy)

@@ -18,6 +18,11 @@ from dualml.machine import bounded, default_threads, parse_device
 from dualml.store.folder import RunFolder, check_free
 from dualml.store.manifest import Options, read_run
 
+#: Options that make no sense with --resume.
+REFUSED = (
+    *("set", "arm", "seed", "data", "quick", "out", "backend", "device", "threads"),
+    *("world-size", "rendezvous", "check"),
+)
 #: Makes a backend on a device.
 PROBE = """
 import json, sys
@@ -106,23 +111,11 @@ def default_out(name: str) -> Path:
 
 def refuse_settings(request: Request) -> None:
     """Raises `UserError` where --resume comes with what the run folder says already."""
-    given = {
-        "--set": request.overrides,
-        "--arm": request.arms,
-        "--seed": request.seeds,
-        "--data": request.data,
-        "--quick": request.quick,
-        "--out": request.out,
-        "--backend": request.backend,
-        "--device": request.device,
-        "--threads": request.threads,
-        "--world-size": request.world_size,
-        "--rendezvous": request.rendezvous,
-        "--check": request.check,
-    }
-    for option, value in given.items():
-        if value not in (None, False, (), []):
-            raise UserError(f"--resume goes on with what {request.resume} says; leave out {option}")
+    for option in REFUSED:
+        name = {"set": "overrides", "arm": "arms", "seed": "seeds"}.get(option, option)
+        if getattr(request, name.replace("-", "_")) not in (None, False, (), []):
+            text = f"--resume goes on with what {request.resume} says; leave out --{option}"
+            raise UserError(text)
 
 
 def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:

@@ -22,28 +22,16 @@ from dualml.store.folder import RunFolder
 from dualml.store.manifest import Key, TrialRecord
 from dualml.store.sessions import announce
 from dualml.store.times import TIMELINE, TIMES
-from dualml.store.trial import JOB, RESULT, Job, board_path, log_path
+from dualml.store.trial import JOB, RESULT, Job, Result, board_path, log_path
 
 CHECKPOINT_S = 10.0  # of training between two checkpoints
 Listener = Callable[[TrialRecord, dict[str, Any]], None]
-COPIED = (
-    "train_s",
-    "compile_s",
-    "final_loss",
-    "train_accuracy",
-    "test_loss",
-    "test_accuracy",
-    "test_perplexity",
-    "updates",
-    "sample_gradients",
-    "peak_memory_mb",
-    "class_accuracy",
-    "samples_sha256",
-    "how",
-    "staleness",
-    "measurements",
-    "memory",
-)
+#: What a worker reports that stands in ``run.json``, too.
+COPIED = (TrialRecord.model_fields.keys() & Result.model_fields) - {
+    "status",
+    "reason",
+    "world_size",
+}
 
 
 def run_trials(
@@ -134,11 +122,7 @@ class Session:
             announce(self.folder.path, self.number, places)
         words = [sys.executable, "-m", "dualml.worker.main"]
         launches = [
-            Launch(
-                [*words, str(rank), *map(str, places)],
-                environ,
-                log_path(places[0], rank),
-            )
+            Launch([*words, str(rank), *map(str, places)], environ, log_path(places[0], rank))
             for rank in range(processes)
         ]
         limits = self.plan.experiment.limits
@@ -161,10 +145,9 @@ class Session:
         return self.at
 
     def over(self) -> bool:
-        """Whether a rank that a launcher started has told of its end."""
-        if self.adopted is None or self.size == 1:
-            return False
-        return fallen(self.folder.path, self.number) is not None
+        """Whether a rank that a launcher started has left word of its end."""
+        launched = self.adopted is not None and self.size > 1
+        return launched and fallen(self.folder.path, self.number) is not None
 
     def impossible(self, info: BackendInfo) -> str | None:
         """Why these ranks cannot be started; None where they can."""

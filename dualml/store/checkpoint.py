@@ -66,23 +66,16 @@ def load_checkpoint(
     path = checkpoint_path(trial, rank)
     if not path.exists():
         return None
-    with readable(f"{path}: not a readable checkpoint"):
-        return read(path)
-
-
-def read(path: Path) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays]:
-    weights: Arrays = {}
+    parts: dict[str, Arrays] = {"weights": {}, "trace": {}}
     state: dict[str, Arrays] = {}
-    trace: Arrays = {}
-    with safe_open(path, framework="numpy") as file:
+    fault = f"{path}: not a readable checkpoint"
+    with readable(fault), safe_open(path, framework="numpy") as file:
         progress = Progress(**json.loads(file.metadata()["progress"]))
         for key in file.keys():  # noqa: SIM118 - not a dictionary
-            kind, _, rest = key.partition("/")
-            if kind == "weights":
-                weights[rest] = file.get_tensor(key)
-            elif kind == "trace":
-                trace[rest] = file.get_tensor(key)
+            kind, _, name = key.partition("/")
+            if kind in parts:
+                parts[kind][name] = file.get_tensor(key)
             else:
-                slot, _, name = rest.partition("/")
+                slot, _, name = name.partition("/")
                 state.setdefault(slot, {})[name] = file.get_tensor(key)
-    return progress, weights, state, trace
+    return progress, parts["weights"], state, parts["trace"]

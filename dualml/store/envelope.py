@@ -25,10 +25,8 @@ class Widths(Record):
     tensors: dict[TraceKey, Width]
 
 
-class EnvelopeRecord(Record):
+class EnvelopeRecord(Widths):
     draws: Count
-    loss: list[Width]
-    tensors: dict[TraceKey, Width]
     plain: Widths | None = None
 
     @model_validator(mode="after")
@@ -66,14 +64,8 @@ class Envelope:
 
     @classmethod
     def of(cls, record: EnvelopeRecord) -> Envelope:
-        plain = record.plain
-        return cls(
-            np.array([known(width) for width in record.loss], np.float64),
-            {key: known(width) for key, width in record.tensors.items()},
-            record.draws,
-            None if plain is None else np.array([known(w) for w in plain.loss], np.float64),
-            {} if plain is None else {key: known(w) for key, w in plain.tensors.items()},
-        )
+        plain = (None, {}) if record.plain is None else known(record.plain)
+        return cls(*known(record), record.draws, *plain)
 
     def describe(self) -> dict[str, Any]:
         """The content of the file."""
@@ -84,8 +76,10 @@ class Envelope:
         return content
 
 
-def known(width: Width) -> float:
-    return math.inf if width is None else width
+def known(widths: Widths) -> tuple[NDArray[np.float64], dict[str, float]]:
+    """Those of the loss and of the tensors, with infinity."""
+    tensors = {key: math.inf if w is None else w for key, w in widths.tensors.items()}
+    return np.array([math.inf if w is None else w for w in widths.loss], np.float64), tensors
 
 
 def write_envelope(folder: Path, envelope: Envelope) -> None:

@@ -12,7 +12,7 @@ from dualml.errors import UserError
 from dualml.split.timeline import COLUMNS
 from dualml.store.costs import COLLECTIVES, COST, CostRecord
 from dualml.store.findings import read_findings
-from dualml.store.manifest import RUN, TrialRecord, read_run
+from dualml.store.manifest import RESULTS, RUN, TrialRecord, read_run
 from dualml.store.merge import merge
 from dualml.store.plan import PLAN, plan_folder
 from dualml.store.planned import PlanRecord
@@ -88,7 +88,10 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
     averages = (arm.get("aggregation") or {}).get("of") == "parameters"
     known = record.describe()
     return Trial(
-        **{key: known.get(key) for key in NUMBERS},
+        **{
+            key: known.get(key)
+            for key in (*RESULTS, "wall_s", "sample_gradients", "peak_memory_mb")
+        },
         arm=record.arm,
         backend=record.backend,
         framework=record.backend,
@@ -122,12 +125,6 @@ def threads_of(recorded: str | int | None) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-NUMBERS = (
-    *("wall_s", "train_s", "final_loss", "train_accuracy", "test_accuracy"),
-    *("updates", "sample_gradients", "peak_memory_mb"),
-)
-
-
 def moments(
     reader: Reader, file: ColumnFile, place: Path, ranks: int
 ) -> tuple[Mapping[str, Array], ...]:
@@ -140,10 +137,10 @@ def moments(
 def timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str, Array], ...]:
     """What every rank did when; no events where a rank left none, nothing where none did."""
     none = {name: np.zeros(0) for name in COLUMNS}
+    there = [TIMELINE.path(place, rank).exists() for rank in range(ranks)]
     events = [
-        (reader(TIMELINE.read, place, rank) if TIMELINE.path(place, rank).exists() else None)
-        or none
-        for rank in range(ranks)
+        (reader(TIMELINE.read, place, rank) if here else None) or none
+        for rank, here in enumerate(there)
     ]
     return tuple(events) if any(len(columns["step"]) for columns in events) else ()
 
@@ -188,27 +185,17 @@ def verdicts(parity: ParityRecord | None) -> dict[str, Any]:
 
 def judged(record: Judged) -> dict[str, Any]:
     content = record.describe()
-    return {
-        "reason": record.reason,
-        "evidence": content.get("evidence", {}),
-        "steps": record.steps,
-        "phases": content.get("phases", {}),
-        "first_divergence": content.get("first_divergence"),
-        "curve": content.get("curve", {}),
-        "outcome": content.get("outcome") or {},
-    }
+    tables = {key: content.get(key) or {} for key in ("evidence", "phases", "curve", "outcome")}
+    first = content.get("first_divergence")
+    return {"reason": record.reason, "steps": record.steps, "first_divergence": first, **tables}
 
 
 def costs_of(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Rows of ``cost.json``, each with what the messages were taken to share."""
     shared = {"topology": costs.topology}
     return {
-        name: tuple({**shared, **row.describe()} for row in rows)
-        for name, rows in (
-            ("fits", costs.fits),
-            ("checks", costs.checks),
-            ("slowdowns", costs.slowdowns),
-        )
+        name: tuple({**shared, **row.describe()} for row in getattr(costs, name))
+        for name in ("fits", "checks", "slowdowns")
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +23,7 @@ def merge(runs: Sequence[Run]) -> Run:
     if len(runs) == 1:
         return runs[0]
     labels = labels_of([run.folders[0] for run in runs])
-    homes: dict[str, int] = {}
-    for run in runs:
-        for name in {t.backend for t in run.trials}:
-            homes[name] = homes.get(name, 0) + 1
+    homes = Counter(name for run in runs for name in {t.backend for t in run.trials})
     environment: dict[str, Mapping[str, Any]] = {}
     trials: list[Trial] = []
     comparisons: list[Comparison] = []

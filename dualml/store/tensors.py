@@ -20,10 +20,6 @@ KEY = r"^(forward|gradient|update|state)/\d{8}/.+$"
 TraceKey = Annotated[str, Field(pattern=KEY)]
 
 
-def trace_key(phase: str, step: int, tensor: str) -> str:
-    return f"{phase}/{step:08d}/{tensor}"
-
-
 @dataclass(frozen=True)
 class TensorFile:
     """One kind of safetensors file."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from dualml.aggregation import NATIVE
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import Divisible, NativeParallel, Overlapping, Pieces, Training
 from dualml.communicator import Communicator
-from dualml.split.remote import SplitModel
+
+T = TypeVar("T")
 
 
 class ModelCache:
@@ -17,21 +19,15 @@ class ModelCache:
     only in how their ranks talk share one. Whoever gets it loads weights and state."""
 
     def __init__(self) -> None:
-        self.trainings: dict[str, Training] = {}
-        self.splits: dict[str, SplitModel] = {}
+        self.models: dict[str, Any] = {}
         self.divided: dict[tuple[str, str], Pieces] = {}
 
-    def training(self, key: str, make: Callable[[], Training]) -> Training:
-        """The model of this key, made where there is none yet."""
-        if key not in self.trainings:
-            self.trainings[key] = make()
-        return self.trainings[key]
-
-    def split(self, key: str, make: Callable[[], SplitModel]) -> SplitModel:
-        """The same of a model that the ranks share."""
-        if key not in self.splits:
-            self.splits[key] = make()
-        return self.splits[key]
+    def keep(self, key: str, make: Callable[[], T]) -> T:
+        """The model of this key, or a rank's part of it; made where there is none yet."""
+        if key not in self.models:
+            self.models[key] = make()
+        model: T = self.models[key]
+        return model
 
     def pieces(
         self,
@@ -44,7 +40,7 @@ class ModelCache:
         buckets = layout(shapes, settings.bucket_bytes)
         name = (key, f"{settings.strategy == NATIVE} {settings.overlap} {buckets}")
         if name not in self.divided:
-            self.divided[name] = divide(self.trainings[key], settings, buckets, comm)
+            self.divided[name] = divide(self.models[key], settings, buckets, comm)
         return self.divided[name]
 
 

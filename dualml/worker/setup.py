@@ -63,11 +63,11 @@ class Setup:
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is not None:
-            split = models.split(
+            split = models.keep(
                 key, lambda: split_training(backend, plan, arm, comm, self.recipe())
             )
             return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
-        own = models.training(key, self.make)
+        own = models.keep(key, self.make)
         if comm is None:
             return Alone(backend, own, folder, self.feed)
         pieces = models.pieces(key, self.spec.parameters(), arm.aggregation, comm)
