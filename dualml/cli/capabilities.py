@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.machine import parse_device
+from dualml.report.blocks import Cell, Tone
+from dualml.report.page import terminal
 from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.capabilities import Column
-    from dualml.report.blocks import Cell, Tone
 
 TONES: Mapping[str, Tone] = {
     "native": "good",
@@ -34,10 +37,7 @@ def capabilities(
     from rich.console import Console
 
     from dualml.backend import backends, choose
-    from dualml.cli.output import print_json
-    from dualml.machine import parse_device
     from dualml.report import blocks
-    from dualml.report.page import terminal
 
     for word in device or ():
         parse_device(word)
@@ -67,8 +67,6 @@ def capabilities(
 
 def cell(column: Column, primitive: str, words: Mapping[str, str], dtypes: bool) -> Cell:
     """The kind, what it is made of, and the types that differ; or all types in detail."""
-    from dualml.report.blocks import Cell
-
     if column.reason is not None:
         kind = "failed" if column.asked else "unsupported"
         return Cell(f"{words[kind]}: {column.reason}", TONES[kind])

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+from dualml.files import readable
+from dualml.report.blocks import Column, Table
+from dualml.report.page import terminal
 
 if TYPE_CHECKING:
     from dualml.parity.models.comparison import Comparison
@@ -38,8 +43,6 @@ def compare(
 ) -> None:
     """Compare two recorded traces, or a PyTorch model and its MindSpore port; exit 0 if they are
     equal, 3 if they are different, 2 if they cannot be compared."""
-    from dualml.cli.output import print_json
-    from dualml.errors import UserError
     from dualml.parity.models import run
 
     asked = names(map_)
@@ -73,9 +76,6 @@ def names(path: Path | None) -> dict[str, Any] | None:
     """A map as a TOML file has it."""
     import tomllib
 
-    from dualml.errors import UserError
-    from dualml.files import readable
-
     if path is None:
         return None
     with readable(f"{path}: not a readable map"):
@@ -102,8 +102,6 @@ def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], A
     """Inputs and targets, read or drawn."""
     import numpy as np
 
-    from dualml.errors import UserError
-    from dualml.files import readable
     from dualml.seeds import generator
 
     if (path is None) == (not shapes):
@@ -124,8 +122,6 @@ def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], A
 
 
 def lengths(shape: str) -> tuple[int, ...]:
-    from dualml.errors import UserError
-
     words = shape.split(",")
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
         raise UserError(f"--shape takes lengths >= 1, as 4,1,28,28; received {shape!r}")
@@ -135,8 +131,6 @@ def lengths(shape: str) -> tuple[int, ...]:
 def show(comparison: Comparison, lang: str) -> None:
     """The paragraph, and the phases as a table."""
     from dualml.parity.models.words import text
-    from dualml.report.blocks import Column, Table
-    from dualml.report.page import terminal
 
     language: Any = lang
     typer.echo(comparison.paragraph(language))

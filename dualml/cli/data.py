@@ -8,6 +8,10 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import AsJson
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+from dualml.report.blocks import Column, Table
+from dualml.report.page import terminal
 
 app = typer.Typer(name="data", no_args_is_help=True)
 
@@ -17,7 +21,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Every dataset, its size, licence, and where it was found."""
-    from dualml.cli.output import print_json
     from dualml.data.overview import overview, texts
     from dualml.data.registry import TEXTS
 
@@ -54,11 +57,9 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Download a dataset into the cache, or import it from a folder; every file is verified."""
-    from dualml.cli.output import print_json
     from dualml.data.fetch import download
     from dualml.data.places import adopt
     from dualml.data.registry import TEXTS, find
-    from dualml.errors import UserError
 
     if name in TEXTS:
         if not TEXTS[name].generated:
@@ -79,10 +80,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every file of a dataset against the published checksums; exit code 2 if one differs."""
-    from dualml.cli.output import print_json
     from dualml.data.overview import check, check_text
     from dualml.data.registry import TEXTS, find
-    from dualml.errors import UserError
 
     rows = check_text(TEXTS[name], folder) if name in TEXTS else check(find(name), folder)
     if as_json:
@@ -99,7 +98,4 @@ def verify(
 
 
 def show(header: list[str], rows: list[list[str]]) -> None:
-    from dualml.report.blocks import Column, Table
-    from dualml.report.page import terminal
-
     terminal.show(Table("datasets", "", [Column(title, title) for title in header], rows))

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import complain, print_json
+from dualml.errors import UserError
+from dualml.files import write_bytes
 from dualml.words import phrases
 
 if TYPE_CHECKING:
@@ -32,10 +35,8 @@ def diffs(
 
     Exit code 1: a behaviour is not as the catalogue says.
     """
-    from dualml.cli.output import print_json
     from dualml.diffs.load import entry, of_topic
     from dualml.diffs.measure import DEVICE, frameworks, versions
-    from dualml.errors import UserError
 
     chosen: Language = "zh" if lang == "zh" else "en"
     if name is not None and topic is not None:
@@ -69,8 +70,6 @@ def check_page(
     name: str | None, topic: str | None, no_run: bool, missing: Sequence[BackendInfo]
 ) -> None:
     """A page has all entries, and figures that were measured for it."""
-    from dualml.errors import UserError
-
     if name is not None or topic is not None:
         raise UserError("--page writes the whole catalogue: without NAME and --topic")
     if no_run:
@@ -114,7 +113,6 @@ def describe(
 
 def judge(measured: Sequence[Found], lang: Language) -> int:
     """Name what is not as described; the exit code."""
-    from dualml.cli.output import complain
 
     wrong = [one for one in measured if one.problem]
     for one in wrong:
@@ -126,8 +124,6 @@ def write_pages(
     folder: Path, measured: Sequence[Found], versions: Mapping[str, str | None], *, quiet: bool
 ) -> None:
     from dualml.diffs.page import PAGES, page
-    from dualml.errors import UserError
-    from dualml.files import write_bytes
 
     if not folder.is_dir():
         raise UserError(f"--page {folder}: no such folder")

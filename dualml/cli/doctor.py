@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.report.blocks import Cell, Cells, Column, Table, Tone
+from dualml.report.page import terminal
 from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.doctor import Diagnosis
-    from dualml.report.blocks import Tone
 
 MARKS: Mapping[str, tuple[str, Tone]] = {
     "ok": ("✓", "good"),
@@ -25,7 +27,6 @@ def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
     """What is installed, what does not fit together, and the remedy; 0 if a backend works."""
     from rich.console import Console
 
-    from dualml.cli.output import print_json
     from dualml.doctor import diagnose
 
     words = phrases(lang, "doctor")
@@ -42,8 +43,6 @@ def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
 
 def show(diagnosis: Diagnosis, lang: str) -> None:
     """One line per finding, its remedy below it."""
-    from dualml.report.blocks import Cell, Cells, Column, Table
-    from dualml.report.page import terminal
 
     words = phrases(lang, "doctor")
     columns = [Column(key, "") for key in ("mark", "item", "finding")]

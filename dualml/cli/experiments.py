@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.experiment.find import names, read
+from dualml.report.page import terminal
+from dualml.words import Words
 
 
 def list_(json: AsJson = False, lang: Lang = "en") -> None:
     """The experiments that come with dualml."""
-    from dualml.cli.output import print_json
-    from dualml.experiment.find import names, read
 
     tables = {name: read(path) for name, path in names().items()}
     if json:
@@ -36,7 +38,6 @@ def show(
     lang: Lang = "en",
 ) -> None:
     """One experiment fully resolved, with all its arms."""
-    from dualml.cli.output import print_json
     from dualml.experiment.load import load
 
     experiment = load(lab, overrides=set_ or [], arms=["all"], quick=quick)
@@ -46,8 +47,6 @@ def show(
     from rich.console import Console
 
     from dualml.cli.arms import common, tables
-    from dualml.report.page import terminal
-    from dualml.words import Words
 
     words, console = Words(lang), Console(highlight=False)
     title = experiment.title.get(lang) or experiment.title.get("en", "")

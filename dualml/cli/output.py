@@ -10,6 +10,11 @@ from typing import Any
 
 import typer
 
+from dualml.files import finite
+from dualml.report.blocks import Cell, Table
+from dualml.report.page import terminal
+from dualml.words import Words
+
 
 def complain(text: str) -> None:
     """One line on standard error."""
@@ -17,8 +22,6 @@ def complain(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    from dualml.files import finite
-
     escaped = "utf" not in (sys.stdout.encoding or "").lower()  # then every letter as ASCII
     json.dump(finite(value), sys.stdout, indent=1, ensure_ascii=escaped, allow_nan=False)
     sys.stdout.write("\n")
@@ -37,10 +40,7 @@ def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool
 def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
     """One row for each arm, seed and pair of backends; then how many arms with several ranks are
     what one rank computes, and which are not."""
-    from dualml.report.blocks import Cell, Table
     from dualml.report.columns import VERDICT_TONES, columns
-    from dualml.report.page import terminal
-    from dualml.words import Words
 
     words = Words(lang)
 

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+from dualml.report.blocks import Cell, Cells, Column, Table
+from dualml.report.page import terminal
 from dualml.words import phrases
 
 if TYPE_CHECKING:
     from dualml.partition import Index, Partition, Statement
-    from dualml.report.blocks import Cell, Table
 
 MOST_ROWS = 40  # of a table; --json has all
 
@@ -31,9 +34,7 @@ def partition(
     lang: Lang = "en",
 ) -> None:
     """Deal the training samples of a dataset to ranks and say what every rank gets."""
-    from dualml.cli.output import print_json
     from dualml.data import load
-    from dualml.errors import UserError
     from dualml.experiment.load import override
     from dualml.partition import partition_from, prove
     from dualml.partition.from_file import save
@@ -76,7 +77,6 @@ def list_rules(as_json: bool, lang: str) -> None:
     """Every rule: what it does, and its settings with their defaults."""
     from dataclasses import MISSING, fields
 
-    from dualml.cli.output import print_json
     from dualml.partition import PARTITIONS
 
     words, described = phrases(lang, "partition.shown"), phrases(lang, "partition.rule")
@@ -108,8 +108,6 @@ def show(
     """The table of the ranks, and below it what holds for all of them."""
     from rich.console import Console
 
-    from dualml.report.page import terminal
-
     words, console = phrases(lang, "partition.shown"), Console(highlight=False)
     if notice:
         typer.echo(f"! {notice}")
@@ -132,8 +130,6 @@ def histogram(statement: Statement, labels: Index, words: dict[str, str], width:
     The numbers of labels are shaded; on a narrow terminal bars stand for them.
     """
     import numpy as np
-
-    from dualml.report.blocks import Cells, Column, Table
 
     known, whole = np.unique(labels, return_counts=True)
     wide = 5 * len(known) + 26 <= width
@@ -158,7 +154,6 @@ def histogram(statement: Statement, labels: Index, words: dict[str, str], width:
 
 def cells(counts: list[int], wide: bool) -> list[Cell]:
     """A row's numbers, the darker the nearer to its largest; or its bars in one cell."""
-    from dualml.report.blocks import Cell
 
     most = max(max(counts), 1)
     if not wide:

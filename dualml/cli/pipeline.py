@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+from dualml.report.blocks import Column, Table
+from dualml.report.page import terminal
 from dualml.words import phrases
 
 if TYPE_CHECKING:
@@ -49,7 +53,6 @@ def asked(given: Mapping[str, Any]) -> bool:
     Raises:
         UserError: options of the one question in the other.
     """
-    from dualml.errors import UserError
 
     wanted = given["pipeline"] is not None or given["grid"] is not None
     if wanted:
@@ -66,7 +69,6 @@ def asked(given: Mapping[str, Any]) -> bool:
 
 def answer(given: Mapping[str, Any]) -> None:
     """Print what is asked for."""
-    from dualml.cli.output import print_json
     from dualml.cost import options
     from dualml.cost.pipeline_request import grid_of, request
 
@@ -86,8 +88,6 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
     from rich.console import Console
 
     from dualml.cost.units import told_seconds
-    from dualml.report.blocks import Column, Table
-    from dualml.report.page import terminal
 
     words = phrases(lang, "simulate_pipeline")
     console, grid = Console(highlight=False), request.grid

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_findings, print_json, print_verdicts
+from dualml.words import Words
 
 
 def report(
@@ -28,7 +30,6 @@ def parity(
     lang: Lang = "en",
 ) -> None:
     """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
-    from dualml.cli.output import print_findings, print_json, print_verdicts
     from dualml.parity.judge import judge, worst, write
     from dualml.session.execute import DIFFERENT, WELL
     from dualml.store.findings import read_findings
@@ -56,12 +57,10 @@ def find(
     lang: Lang = "en",
 ) -> None:
     """Where and why backends differ: the update that parts them, made again; exit 3 if they do."""
-    from dualml.cli.output import print_findings, print_json
     from dualml.parity.judge import judge
     from dualml.session.execute import DIFFERENT, WELL, search
     from dualml.store.findings import read_findings
     from dualml.store.folder import RunFolder, in_use
-    from dualml.words import Words
 
     words = Words(lang)
     opened, plan = RunFolder.open(folder)

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import LANG, AsJson
+from dualml.cli.output import print_json, print_run
+from dualml.errors import UserError
 
 
 def run(
@@ -32,9 +34,7 @@ def run(
     no_find: Annotated[bool, typer.Option("--no-find")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
-    from dualml.cli.output import print_json, print_run
     from dualml.communicator.place import check_rendezvous
-    from dualml.errors import UserError
     from dualml.experiment.schema import MOST_RANKS
     from dualml.session.execute import INTERRUPTED, execute
     from dualml.session.prepare import Request
@@ -83,8 +83,6 @@ def run(
 
 def numbers(words: list[str]) -> list[int]:
     """``["0,1", "2"]`` → ``[0, 1, 2]``."""
-    from dualml.errors import UserError
-
     try:
         return [
             int(part)

@@ -9,6 +9,9 @@ import typer
 
 from dualml.cli import pipeline as pipelines
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.report.blocks import Cell, Cells, Column, Table
+from dualml.report.page import terminal
 from dualml.words import phrases
 
 if TYPE_CHECKING:
@@ -53,7 +56,6 @@ def simulate(
     """Predict seconds per update of the aggregations, for any number of ranks, or lay out one
     update of a pipeline."""
     given = dict(locals())
-    from dualml.cli.output import print_json
     from dualml.cost import options, units
     from dualml.cost.closed import names
     from dualml.cost.request import Request, parse_ranks, schedules
@@ -100,8 +102,6 @@ def show(request: Request, fit: Path | None, lang: str) -> None:
 
     from dualml.cost import units
     from dualml.cost.compare import fastest
-    from dualml.report.blocks import Cell, Cells, Column, Table
-    from dualml.report.page import terminal
 
     words, console = phrases(lang, "simulate"), Console(highlight=False)
     title = words["title"].format(

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import TrialError, UserError
+from dualml.files import write_bytes
+from dualml.report.blocks import Column, Table
+from dualml.report.page import terminal
+from dualml.words import Words
+from dualml.words.numbers import quantity
 
 if TYPE_CHECKING:
     from dualml.split.plan import SplitPlan
-    from dualml.words import Words
 
 Option = typer.Option
 
@@ -35,8 +41,6 @@ def split(
     lang: Lang = "en",
 ) -> None:
     """Cut a model into pieces: stages, slices, bytes on every link."""
-    from dualml.cli.output import print_json
-    from dualml.errors import UserError
     from dualml.experiment.split import Split
     from dualml.model import model
     from dualml.split.traffic import describe
@@ -78,7 +82,6 @@ def reason(error: ValueError) -> str:
 
 def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int]:
     """The plan of an arm, and its batch size."""
-    from dualml.errors import UserError
     from dualml.experiment.load import load
     from dualml.experiment.split import reference_times
     from dualml.model import model
@@ -96,7 +99,6 @@ def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int]:
 def measured(backend: str, model: str, batch: int) -> dict[str, float]:
     """Seconds of each layer on a backend, in a process of its own."""
     from dualml.backend import choose
-    from dualml.errors import TrialError, UserError
     from dualml.launch.ranks import run_ranks
 
     (info, *_) = choose(backend)
@@ -110,10 +112,8 @@ def measured(backend: str, model: str, batch: int) -> dict[str, float]:
 
 def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
     """Draw the plan into an SVG."""
-    from dualml.files import write_bytes
     from dualml.report.draw import standalone
     from dualml.report.splits.drawing import plan_figure
-    from dualml.words import Words
 
     figure = plan_figure("plan", described, Words(lang))
     write_bytes(path, standalone(figure).encode())
@@ -121,11 +121,7 @@ def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
 
 def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     """The plan as tables."""
-    from dualml.report.blocks import Column, Table
-    from dualml.report.page import terminal
     from dualml.report.splits.layers import collective_name
-    from dualml.words import Words
-    from dualml.words.numbers import quantity
 
     words = Words(lang)
     typer.echo(
