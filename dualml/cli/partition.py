@@ -175,21 +175,14 @@ def compact(count: int) -> str:
 
 def sentences(rule: Partition, statement: Statement, words: dict[str, str]) -> list[str]:
     """Coverage, what is dealt twice, who has nothing, and what the next epoch does."""
-    s = statement
-    holds = {
-        "covering": s.covering,
-        "missed": not s.covering,
-        "disjoint": s.disjoint,
-        "repeated": s.repeated,
-        "shared": s.shared,
-        "empty": s.empty,
-        "redeals": rule.redeals,
-        "keeps": not rule.redeals,
-    }
-    values: dict[str, dict[str, Any]] = {
-        "missed": {"n": s.missed, "of": s.samples, "share": s.missed / s.samples},
-        "repeated": {"n": s.repeated},
-        "shared": {"n": s.shared},
-        "empty": {"ranks": ", ".join(map(str, s.empty))},
-    }
-    return [words[key].format(**values.get(key, {})) for key, true in holds.items() if true]
+    s, share = statement, statement.missed / statement.samples
+    missed = words["missed"].format(n=s.missed, of=s.samples, share=share)
+    holds = [
+        (words["covering"] if s.covering else missed, True),
+        (words["disjoint"], s.disjoint),
+        (words["repeated"].format(n=s.repeated), s.repeated),
+        (words["shared"].format(n=s.shared), s.shared),
+        (words["empty"].format(ranks=", ".join(map(str, s.empty))), s.empty),
+        (words["redeals" if rule.redeals else "keeps"], True),
+    ]
+    return [sentence for sentence, true in holds if true]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,31 +35,20 @@ Update = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANE
 COLOURS = {"F": ("white on blue", "black on cyan"), "B": ("black on yellow", "black on green")}
 BLOCKS = 3  # of ticks below one another; more are left out
 
-#: Options that only a pipeline has, and those that it does not have, with their defaults.
+#: Options that only a pipeline has, and those that it has as well.
 ONLY = ("micro_batches", "chunks", "owners", "forward", "backward", "update")
-NEVER = {
-    **dict.fromkeys(("strategy", "model", "gamma", "fit", "slow_rank", "slow_bandwidth")),
-    **dict.fromkeys(("topology", "inter_alpha", "inter_bandwidth")),
-    **dict.fromkeys(("compute", "slow_latency", "jitter"), "0s"),
-    "slow_compute": 1.0,
-    "every": 10,
-    "seed": 0,
-    "schedule": False,
-}
+TOO = ("pipeline", "grid", "ranks", "size", "alpha", "bandwidth", "beta", "json", "lang")
 
 
-def asked(given: Mapping[str, Any]) -> bool:
-    """Whether the options of `dualml simulate` ask for a pipeline.
+def asked(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
+    """Whether the options of `dualml simulate`, with their usual values, ask for a pipeline.
 
     Raises:
         UserError: options of the one question in the other.
     """
-
     wanted = given["pipeline"] is not None or given["grid"] is not None
-    if wanted:
-        wrong = [name for name, default in NEVER.items() if given[name] != default]
-    else:
-        wrong = [name for name in ONLY if given[name] is not None]
+    others = [name for name in usual if name not in (*ONLY, *TOO)] if wanted else ONLY
+    wrong = [name for name in others if given[name] != usual[name].default]
     options_given = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
     if wrong and wanted:
         raise UserError(f"a pipeline has no use for {options_given}; leave it out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +61,7 @@ def simulate(
     from dualml.cost.closed import names
     from dualml.cost.request import Request, parse_ranks, schedules
 
-    if pipelines.asked(given):
+    if pipelines.asked(given, signature(simulate).parameters):
         pipelines.answer(given)
         return
     chosen = tuple(dict.fromkeys(strategy or names()))

@@ -47,11 +47,12 @@ class RunFolder:
 
     Attributes:
         path: the folder.
+        trials: as they are now, by key.
     """
 
     def __init__(self, path: Path, run: RunRecord) -> None:
         self.path, self._run = path, run
-        self._trials = {trial.key: trial for trial in run.trials}
+        self.trials = {trial.key: trial for trial in run.trials}
         self._environment = dict(run.environment)
 
     @classmethod
@@ -118,17 +119,13 @@ class RunFolder:
     def run(self) -> RunRecord:
         """``run.json`` as it is now."""
         return self._run.model_copy(
-            update={"trials": list(self._trials.values()), "environment": self._environment}
+            update={"trials": list(self.trials.values()), "environment": self._environment}
         )
-
-    @property
-    def trials(self) -> Mapping[Key, TrialRecord]:
-        return self._trials
 
     def change(self, key: Key, **values: Any) -> TrialRecord:
         """Another state of a trial, not yet written."""
-        self._trials[key] = self._trials[key].changed(**values)
-        return self._trials[key]
+        self.trials[key] = self.trials[key].changed(**values)
+        return self.trials[key]
 
     def set_environment(self, backend: str, environment: Mapping[str, Any]) -> None:
         self._environment[backend] = dict(environment)
@@ -141,7 +138,7 @@ class RunFolder:
 
     def pending(self) -> list[TrialRecord]:
         """Trials that have not ended: interrupted ones go on, failed ones are tried again."""
-        return [t for t in self._trials.values() if t.status in ("interrupted", "failed")]
+        return [t for t in self.trials.values() if t.status in ("interrupted", "failed")]
 
 
 def check_free(path: Path) -> None:

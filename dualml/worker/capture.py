@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,17 @@ def before(
 ) -> tuple[Arrays, str]:
     """Activations of ``probe`` and gradients of ``batch`` before update ``step``; its SHA-256."""
     seen = training.trace(batch, probe)
-    out = {f"forward/{step:08d}/{n}": np.ascontiguousarray(v) for n, v in seen.activations.items()}
-    for name, value in seen.gradients.items():
-        out[f"gradient/{step:08d}/{name}"] = np.ascontiguousarray(value)
-    return out, seen.data
+    arrays = keyed("forward", step, seen.activations) | keyed("gradient", step, seen.gradients)
+    return arrays, seen.data
 
 
 def after(training: Training, step: int) -> Arrays:
     """Weights and optimizer state after update ``step``."""
-    out = {f"update/{step:08d}/{n}": np.ascontiguousarray(w) for n, w in training.weights().items()}
+    arrays = keyed("update", step, training.weights())
     for slot, named in training.state().items():
-        for name, value in named.items():
-            out[f"state/{step:08d}/{slot}/{name}"] = np.ascontiguousarray(value)
-    return out
+        arrays |= keyed("state", step, {f"{slot}/{name}": value for name, value in named.items()})
+    return arrays
+
+
+def keyed(phase: str, step: int, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    return {f"{phase}/{step:08d}/{n}": np.ascontiguousarray(a) for n, a in arrays.items()}
