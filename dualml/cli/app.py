@@ -22,10 +22,7 @@ from dualml.cli.simulate import simulate
 from dualml.cli.split import split
 
 app = typer.Typer(
-    name="dualml",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    name="dualml", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 
 

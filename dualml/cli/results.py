@@ -13,9 +13,7 @@ from dualml.words import Words
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument()],
-    out: Path | None = None,
-    lang: Lang = "en",
+    folders: Annotated[list[Path], typer.Argument()], out: Path | None = None, lang: Lang = "en"
 ) -> None:
     """Render the report again, also for several run folders side by side."""
     from dualml.report import render
@@ -25,9 +23,7 @@ def report(
 
 
 def parity(
-    folder: Annotated[Path, typer.Argument()],
-    json: AsJson = False,
-    lang: Lang = "en",
+    folder: Annotated[Path, typer.Argument()], json: AsJson = False, lang: Lang = "en"
 ) -> None:
     """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
     from dualml.parity.judge import judge, worst, write

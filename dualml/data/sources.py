@@ -6,7 +6,7 @@ embedded digits with a notice. Texts: see `dualml.data.corpora`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,8 @@ def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
             no class.
     """
     remedy = info.env_remedy if source == "env" else info.remedy
-    train_x, train_y, test_x, test_y = (read(folder, file, remedy) for file in info.files)
-    return assembled(info, source, None, train_x, train_y, test_x, test_y, str(folder))
+    arrays = [read(folder, file, remedy) for file in info.files]
+    return assembled(info, source, None, arrays, folder)
 
 
 def read(folder: Path, file: IdxFile, remedy: str) -> Array:
@@ -84,34 +84,27 @@ def read(folder: Path, file: IdxFile, remedy: str) -> Array:
 
 
 def embedded(info: DatasetInfo, notice: dict[str, str] | None) -> Dataset:
-    return assembled(info, "embedded", notice, *digits.arrays(), where="scikit-learn")
+    return assembled(info, "embedded", notice, digits.arrays(), Path("scikit-learn"))
 
 
 def assembled(
     info: DatasetInfo,
     source: Source,
     notice: dict[str, str] | None,
-    train_x: Array,
-    train_y: Array,
-    test_x: Array,
-    test_y: Array,
-    where: str,
+    arrays: Sequence[Array],
+    where: Path,
 ) -> Dataset:
     """Check that images and labels belong together, and take the fingerprint."""
+    train_x, train_y, test_x, test_y = arrays
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
+        what = f"({info.name}, {part}) has"
         if len(x) != len(y):
-            raise idx.fault(
-                Path(where),
-                f"({info.name}, {part}) has {len(x):,} images but {len(y):,} labels",
-                info.remedy,
-            )
+            fault = f"{what} {len(x):,} images but {len(y):,} labels"
+            raise idx.fault(where, fault, info.remedy)
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < len(info.classes):
-            raise idx.fault(
-                Path(where),
-                f"({info.name}, {part}) has labels from {y.min()} to {y.max()}; expected 0 to "
-                f"{len(info.classes) - 1}",
-                info.remedy,
-            )
+            last = len(info.classes) - 1
+            fault = f"{what} labels from {y.min()} to {y.max()}; expected 0 to {last}"
+            raise idx.fault(where, fault, info.remedy)
     arrays = (train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
     return Dataset(
         info.name,

@@ -62,11 +62,7 @@ class Contrast:
         return list(groups.values())
 
     def partners(
-        self,
-        arm: str,
-        *,
-        vary: Sequence[str],
-        where: Callable[[str], object] = lambda name: True,
+        self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
     ) -> list[str]:
         """The other arms that differ from ``arm`` in nothing but ``vary``, if ``where`` holds."""
         same = self.agreed(arm, vary)
@@ -74,11 +70,7 @@ class Contrast:
         return [name for name in others if self.agreed(name, vary) == same and where(name)]
 
     def partner(
-        self,
-        arm: str,
-        *,
-        vary: Sequence[str],
-        where: Callable[[str], object] = lambda name: True,
+        self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
     ) -> str | None:
         """The first of them."""
         return next(iter(self.partners(arm, vary=vary, where=where)), None)

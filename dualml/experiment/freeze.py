@@ -78,17 +78,8 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "std": data.std,
         **(of_text(experiment, data) if text else {}),
     }
-    return Plan(
-        experiment,
-        spec,
-        description,
-        weights,
-        order,
-        parts_of(experiment, spec, description, weights, order, models, splits),
-        deals,
-        models,
-        splits,
-    )
+    parts = parts_of(experiment, spec, description, weights, order, models, splits)
+    return Plan(experiment, spec, description, weights, order, parts, deals, models, splits)
 
 
 def freeze_splits(

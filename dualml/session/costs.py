@@ -73,9 +73,7 @@ def cores(run: RunRecord) -> int:
 
 
 def checks(
-    measured: Measured,
-    fits: Mapping[tuple[str, int], Fits],
-    topology: Topology,
+    measured: Measured, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
     """Every measurement against the prediction from the fewest ranks of its backend."""
     compared = []
@@ -125,10 +123,7 @@ def pace(folder: RunFolder, key: Key, n: int, since: int = 1) -> Pace | None:
 
 
 def slowdowns(
-    folder: RunFolder,
-    plan: Plan,
-    fits: Mapping[tuple[str, int], Fits],
-    topology: Topology,
+    folder: RunFolder, plan: Plan, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
     """Arms with a slow node against the same arm without: measured and predicted."""
     arms = plan.experiment.arms

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,24 +74,23 @@ def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
     return list(together.values())
 
 
+@dataclass
 class Session:
-    """One start of one group of ranks, for as many trials as they get through."""
+    """One start of one group of ranks, for as many trials as they get through: ``keys``, of which
+    the one ``at`` this place is at work since ``begin``, and was for ``before`` seconds earlier."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        plan: Plan,
-        infos: Mapping[str, BackendInfo],
-        environs: Mapping[str, dict[str, str]],
-        listen: Listener,
-        adopted: Adopted | None,
-        number: int,
-    ) -> None:
-        self.adopted, self.number, self.size = adopted, number, 1
-        self.folder, self.plan, self.infos = folder, plan, infos
-        self.environs, self.listen = environs, listen
-        self.keys: Sequence[Key] = ()
-        self.at, self.begin, self.before = 0, 0.0, 0.0
+    folder: RunFolder
+    plan: Plan
+    infos: Mapping[str, BackendInfo]
+    environs: Mapping[str, dict[str, str]]
+    listen: Listener
+    adopted: Adopted | None
+    number: int
+    size: int = 1
+    keys: Sequence[Key] = ()
+    at: int = 0
+    begin: float = 0.0
+    before: float = 0.0
 
     def run(self, keys: Sequence[Key]) -> int:
         """How many of the trials have ended, well or not: at least one."""
@@ -105,14 +105,12 @@ class Session:
                 self.listen(trial, {"phase": "end"})
             return len(keys)
         options = self.folder.run.options
-        environ, threads = self.environs[info.name], options.threads
-        if arm.cores:
-            threads = arm.cores
-            environ = info.environ(threads)
-        elif size > 1 and info.ranks == "processes" and not options.threads_asked:
+        threads = arm.cores or options.threads
+        if not arm.cores and size > 1 and info.ranks == "processes" and not options.threads_asked:
             # The ranks share what one rank would have: the same cores for one worker and for n.
             threads = max(1, threads // size)
-            environ = info.environ(threads)
+        known = self.environs[info.name]
+        environ = known if threads == options.threads else info.environ(threads)
         for key in keys:
             self.prepare(key, threads, arm.cores)
         places = [self.folder.trial_folder(key) for key in keys]

@@ -72,14 +72,11 @@ class RunFolder:
             shutil.rmtree(plan_folder(path), ignore_errors=True)
             raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
         experiment = plan.experiment
-        keys = [
-            (arm, backend, seed)
-            for arm in experiment.arms
-            for seed in experiment.seeds_of(arm)
-            for backend in backends
-        ]
         trials = [
-            TrialRecord.fresh(key, plan.hash, experiment.arms[key[0]].world_size) for key in keys
+            TrialRecord.fresh((name, backend, seed), plan.hash, arm.world_size)
+            for name, arm in experiment.arms.items()
+            for seed in experiment.seeds_of(name)
+            for backend in backends
         ]
         run = RunRecord(
             dualml=dualml.__version__,

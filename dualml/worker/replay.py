@@ -10,6 +10,7 @@ far rounding moves each of them, measured as in `dualml.parity.envelope`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,13 @@ import numpy as np
 from dualml.backend import Observable
 from dualml.parity.distance import distance
 from dualml.parity.envelope import PLAIN, perturb
-from dualml.store.replays import (
-    Arrays,
-    States,
-    read_start,
-    read_states,
-    write_side,
-    write_states,
-)
+from dualml.store.replays import Arrays, States, read_start, read_states, write_side, write_states
 from dualml.worker.setup import Setup
 
 DRAWS = 3
 
 
+@dataclass
 class Replay:
     """Updates of one trial on one backend, as one of its ranks.
 
@@ -39,8 +34,8 @@ class Replay:
         beat: called now and then, as a sign of life.
     """
 
-    def __init__(self, trial: Setup, beat: Callable[[], None]) -> None:
-        self.trial, self.beat = trial, beat
+    trial: Setup
+    beat: Callable[[], None]
 
     def chain(self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int) -> States:
         """Weights and state before each of the updates ``first`` … ``last``, from those before the

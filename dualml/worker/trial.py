@@ -9,25 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.store.checkpoint import (
-    Progress,
-    load_checkpoint,
-    remove_checkpoint,
-    save_checkpoint,
-)
+from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
 from dualml.store.tensors import TRACE, WEIGHTS
 from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
 from dualml.worker.evaluate import perplexity
-from dualml.worker.guards import (
-    check_final,
-    check_finite,
-    check_loaded,
-    check_losses,
-    check_moved,
-)
+from dualml.worker.guards import check_final, check_finite, check_loaded, check_losses, check_moved
 from dualml.worker.seen import Seen
 from dualml.worker.setup import Setup
 
