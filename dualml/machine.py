@@ -81,65 +81,20 @@ class Gpu:
     memory_mb: str
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What a report says about the hardware.
-
-    Attributes:
-        usable_cores: logical cores this process may use: affinity and cgroup quota.
-        memory_mb: memory this process may use.
-        cuda_driver: newest CUDA the driver supports, ``""`` without a driver.
-        git: revision of the checkout, ``-dirty`` if changed; ``""`` outside a checkout.
-    """
-
-    cpu: str
-    physical_cores: int
-    logical_cores: int
-    usable_cores: int
-    memory_mb: int
-    platform: str
-    python: str
-    numpy: str
-    gpus: tuple[Gpu, ...]
-    cuda_driver: str
-    git: str
-
-
 @functools.cache
-def machine() -> Machine:
-    """Everything, measured once per process."""
-    from importlib.metadata import version
-
-    import psutil
-
+def environment() -> dict[str, str]:
+    """What a run folder records of the machine; what is unknown is left out. ``git``: revision of
+    the checkout, ``-dirty`` if changed."""
     gpus, cuda = nvidia()
     logical = os.cpu_count() or 1
-    return Machine(
-        cpu=cpu_model(),
-        physical_cores=psutil.cpu_count(logical=False) or logical,
-        logical_cores=logical,
-        usable_cores=usable_cores(),
-        memory_mb=usable_memory() // 2**20,
-        platform=platform.platform(),
-        python=platform.python_version(),
-        numpy=version("numpy"),
-        gpus=gpus,
-        cuda_driver=cuda,
-        git=git_revision() or "",
-    )
-
-
-def environment() -> dict[str, str]:
-    """`machine` as the flat text that a run folder records; what is unknown is left out."""
-    m = machine()
     facts = {
-        "platform": m.platform,
-        "cpu": m.cpu,
-        "cores": f"{m.usable_cores} usable, {m.physical_cores} physical, {m.logical_cores} logical",
-        "memory": f"{m.memory_mb} MB",
-        "gpus": "; ".join(f"{g.name} ({g.memory_mb} MB, driver {g.driver})" for g in m.gpus),
-        "cuda_driver": m.cuda_driver,
-        "git": m.git,
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "cores": f"{usable_cores()} usable, {physical_cores()} physical, {logical} logical",
+        "memory": f"{usable_memory() // 2**20} MB",
+        "gpus": "; ".join(f"{g.name} ({g.memory_mb} MB, driver {g.driver})" for g in gpus),
+        "cuda_driver": cuda,
+        "git": git_revision() or "",
     }
     return {key: value for key, value in facts.items() if value}
 
@@ -181,6 +136,12 @@ def cpu_flags() -> frozenset[str]:
     return frozenset(flags[1].split()) if flags else frozenset()
 
 
+def physical_cores() -> int:
+    import psutil
+
+    return psutil.cpu_count(logical=False) or os.cpu_count() or 1
+
+
 def usable_cores() -> int:
     """Logical cores this process may use: the smaller of affinity and cgroup quota, at least 1."""
     cores = len(USABLE) or os.cpu_count() or 1
@@ -217,9 +178,7 @@ def default_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
-    import psutil
-
-    return max(1, min(usable_cores(), psutil.cpu_count(logical=False) or usable_cores()))
+    return max(1, min(usable_cores(), physical_cores()))
 
 
 def thread_variables(threads: int) -> dict[str, str]:

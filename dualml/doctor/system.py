@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import dualml
+from dualml import machine
 from dualml.doctor.finding import Finding, finding
-from dualml.machine import cache_dir, default_threads, machine
 
 OLDEST_PYTHON = (3, 11)
 #: MindSpore 2.10 has no wheels for anything newer.
@@ -25,33 +27,33 @@ def examine_system() -> Iterator[Finding]:
 
 
 def _python() -> Iterator[Finding]:
-    m = machine()
-    shown = f"{m.python}, {sys.executable}"
+    shown = f"{platform.python_version()}, {sys.executable}"
     if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
         yield finding("python", "ok", text=shown)
     else:
         yield finding("python", "warn", "python", "python", shown=shown)
-    yield finding("dualml", "ok", text=f"{dualml.__version__}{f', {m.git}' if m.git else ''}")
-    yield finding("numpy", "ok", text=m.numpy)
+    versions = (dualml.__version__, machine.git_revision())
+    yield finding("dualml", "ok", text=", ".join(filter(None, versions)))
+    yield finding("numpy", "ok", text=version("numpy"))
 
 
 def _hardware() -> Iterator[Finding]:
-    m = machine()
-    yield finding("cpu", "ok", "cpu", cpu=m.cpu, cores=m.physical_cores, usable=m.usable_cores)
-    n = default_threads()
+    cpu, cores, usable = machine.cpu_model(), machine.physical_cores(), machine.usable_cores()
+    yield finding("cpu", "ok", "cpu", cpu=cpu, cores=cores, usable=usable)
+    n = machine.default_threads()
     source = "OMP_NUM_THREADS" if os.environ.get("OMP_NUM_THREADS") == str(n) else ""
     yield finding("threads", "ok", text=f"{n} {source}".strip())
-    if m.memory_mb < LITTLE_MEMORY_MB:
-        yield finding("memory", "warn", "memory", "memory", mb=m.memory_mb)
+    memory, (gpus, cuda) = machine.usable_memory() // 2**20, machine.nvidia()
+    if memory < LITTLE_MEMORY_MB:
+        yield finding("memory", "warn", "memory", "memory", mb=memory)
     else:
-        yield finding("memory", "ok", text=f"{m.memory_mb} MB")
-    if not m.gpus:
+        yield finding("memory", "ok", text=f"{memory} MB")
+    if not gpus:
         yield finding("gpu", "ok", "no_gpu")
         return
-    for gpu in m.gpus:
+    for gpu in gpus:
         yield finding("gpu", "ok", text=f"{gpu.name}, {gpu.memory_mb} MB")
-    driver = f"{m.gpus[0].driver}, CUDA {m.cuda_driver or '?'}"
-    yield finding("cuda driver", "ok", text=driver)
+    yield finding("cuda driver", "ok", text=f"{gpus[0].driver}, CUDA {cuda or '?'}")
 
 
 def _data() -> Iterator[Finding]:
@@ -71,7 +73,7 @@ def _data() -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    folder = cache_dir()
+    folder = machine.cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -26,7 +26,7 @@ def gone(pid: int) -> bool:
 
 def test_recorded_cores_are_the_usable_ones() -> None:
     told = machine.environment()
-    assert machine.recorded_cores(told) == machine.machine().usable_cores
+    assert machine.recorded_cores(told) == machine.usable_cores()
     assert machine.recorded_cores({}) is machine.recorded_cores({"cores": "many"}) is None
 
 
