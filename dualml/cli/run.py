@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -84,12 +85,7 @@ def run(
 def numbers(words: list[str]) -> list[int]:
     """``["0,1", "2"]`` → ``[0, 1, 2]``."""
     try:
-        return [
-            int(part)
-            for word in words
-            for part in word.replace("[", "").replace("]", "").split(",")
-        ]
+        return [int(part) for word in words for part in re.sub(r"[\[\]]", "", word).split(",")]
     except ValueError:
-        raise UserError(
-            f"--seed takes whole numbers, as in --seed 0,1,2; received {words}"
-        ) from None
+        text = f"--seed takes whole numbers, as in --seed 0,1,2; received {words}"
+        raise UserError(text) from None

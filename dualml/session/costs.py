@@ -152,14 +152,12 @@ def predicted_slowdown(
     """Time of an update with the slow node over that without, both from the model."""
     assert arm.slow is not None
     n, settings = arm.world_size, arm.aggregation
-    name = settings.strategy
-    if settings.every > 1:
-        name = "local_sgd"
-    if fits is None:
-        return None
+    name = "local_sgd" if settings.every > 1 else settings.strategy
     try:
-        link = fits.link(name)
+        link = None if fits is None else fits.link(name)
     except UserError:
+        link = None
+    if link is None:
         return None
     alone = plain.compute / topology.slowdown(n)  # measured with all ranks at work
     slow = Slow(**arm.slow.model_dump())
