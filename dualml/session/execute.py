@@ -108,10 +108,10 @@ def perform(
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
     words = Words(lang)
     try:
-        with Console(stderr=True, quiet=request.quiet).status(words("run.preparing")):
+        with Console(stderr=True).status(words("run.preparing")):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
-        with Bars(len(folder.pending()), words, request.quiet) as bars:
+        with Bars(len(folder.pending()), words) as bars:
             run_trials(folder, plan, known, environs, bars, launcher)
     except KeyboardInterrupt:
         folder.write()
@@ -121,7 +121,7 @@ def perform(
     parity = judge(folder.path)
     write(folder.path, parity)
     if request.find and launcher is None:
-        search(folder, plan, environs, parity, words, quiet=request.quiet)
+        search(folder, plan, environs, parity, words)
     if request.report:
         from dualml.report import render
 
@@ -139,7 +139,7 @@ def search(
     parity: dict[str, Any],
     words: Words,
     *,
-    quiet: bool,
+    quiet: bool = False,
     most: int = 3,
 ) -> list[dict[str, Any]]:
     """Where and why backends differ, if any do: into ``findings.json``."""

@@ -54,7 +54,6 @@ class Request:
     resume: Path | None = None
     lang: str | None = None
     report: bool = True
-    quiet: bool = False
     world_size: int | None = None
     rendezvous: str | None = None
     check: bool = False

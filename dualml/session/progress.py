@@ -23,9 +23,9 @@ from dualml.words import Words
 class Bars:
     """``listen`` of `run_trials`, drawn with rich."""
 
-    def __init__(self, total: int, words: Words, quiet: bool = False) -> None:
+    def __init__(self, total: int, words: Words) -> None:
         self.words = words
-        self.console = Console(stderr=True, quiet=quiet)
+        self.console = Console(stderr=True)
         self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
