@@ -120,10 +120,6 @@ class Plan:
             seed=seed,
         )
 
-    def batch(self, arm: Arm, seed: int, step: int) -> NDArray[np.int64]:
-        """Samples of all ranks in update ``step`` (from 1), as indices into the training set."""
-        return self.feed(arm, seed).batch(step)
-
     def schedule(self, arm: Arm, seed: int) -> Schedule:
         per_epoch = self.feed(arm, seed).per_epoch
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))

@@ -32,19 +32,19 @@ def test_every_epoch_deals_every_sample_once() -> None:
     per_epoch = plan.feed(arm, 0).per_epoch
     n = len(plan.order["train"])
     for epoch in range(3):
-        batches = [plan.batch(arm, 0, epoch * per_epoch + i + 1) for i in range(per_epoch)]
+        batches = [plan.feed(arm, 0).batch(epoch * per_epoch + i + 1) for i in range(per_epoch)]
         assert [len(b) for b in batches[:-1]] == [64] * (per_epoch - 1)
         assert sorted(np.concatenate(batches)) == list(range(n))
-    first, second = plan.batch(arm, 0, 1), plan.batch(arm, 0, per_epoch + 1)
+    first, second = plan.feed(arm, 0).batch(1), plan.feed(arm, 0).batch(per_epoch + 1)
     assert not np.array_equal(first, second)
 
 
 def test_gd_sees_its_whole_pool_in_every_update() -> None:
     plan = plan_of("arms.gd.samples=100")
     arm = plan.experiment.arms["gd"]
-    batch = plan.batch(arm, 0, 1)
+    batch = plan.feed(arm, 0).batch(1)
     assert len(set(batch)) == 100
-    assert np.array_equal(batch, plan.batch(arm, 0, 7))
+    assert np.array_equal(batch, plan.feed(arm, 0).batch(7))
     assert plan.feed(arm, 0).samples(7) == 700
 
 
@@ -54,7 +54,7 @@ def test_sample_gradients_counts_the_short_last_batch() -> None:
     n, per_epoch = len(plan.order["train"]), plan.feed(arm, 0).per_epoch
     dealt = 0
     for step in range(1, 2 * per_epoch + 1):
-        dealt += len(plan.batch(arm, 0, step))
+        dealt += len(plan.feed(arm, 0).batch(step))
         assert plan.feed(arm, 0).samples(step) == dealt
     assert dealt == 2 * n
 
@@ -62,7 +62,7 @@ def test_sample_gradients_counts_the_short_last_batch() -> None:
 def test_all_arms_share_one_order() -> None:
     plan = plan_of()
     sgd, adam = plan.experiment.arms["sgd"], plan.experiment.arms["adam"]
-    assert np.array_equal(plan.batch(sgd, 0, 5), plan.batch(adam, 0, 5))
+    assert np.array_equal(plan.feed(sgd, 0).batch(5), plan.feed(adam, 0).batch(5))
 
 
 def test_the_same_inputs_give_the_same_hash_and_any_change_names_its_part() -> None:
@@ -115,7 +115,7 @@ def test_restored_plan_equals_the_saved_one(tmp_path: Path) -> None:
     again = restore(tmp_path)
     assert again.hash == plan.hash
     arm = plan.experiment.arms["sgd"]
-    assert np.array_equal(again.batch(arm, 0, 3), plan.batch(arm, 0, 3))
+    assert np.array_equal(again.feed(arm, 0).batch(3), plan.feed(arm, 0).batch(3))
     for name, w in plan.initial(0).items():
         assert np.array_equal(again.initial(0)[name], w)
 

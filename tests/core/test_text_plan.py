@@ -146,7 +146,7 @@ def test_partitions_by_number_deal_windows(lab: Path, rule: str) -> None:
     (stated,) = plan.deals.values()
     assert stated[0]["samples"] == 60
     assert "histogram" not in stated[0]
-    assert len(plan.batch(plan.experiment.arms["two"], 0, 1)) == 20
+    assert len(plan.feed(plan.experiment.arms["two"], 0).batch(1)) == 20
 
 
 def test_plans_of_images_are_what_they_were() -> None:
