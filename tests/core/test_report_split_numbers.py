@@ -12,7 +12,7 @@ from report_splits import row, table
 
 from dualml.cost.split import all_reduce_s
 from dualml.report.splits import calibration, events, times
-from dualml.report.splits.arms import Splits
+from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.splits.calibration import BY_LAYER, INSIDE, question
 from dualml.report.topics import splits as answer
 from dualml.store.load import load
@@ -114,6 +114,22 @@ def test_calls_against_messages(folder: Path) -> None:
     assert f"torch 50 against {1e3 * other.mean:.3g} ms per update" in text
     assert f"{one.mean / other.mean:.3g} times as long" in text
     assert "mindspore" not in text  # its arm is unsupported
+
+
+def test_an_arm_is_held_against_plainer_ones_in_what_says_most(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not wait has several trainers, too."""
+    ways = {
+        "gpipe": ["by_layer", "trainers", "asynchronous"],
+        "one-4": ["trainers"],
+        "rpc": ["rpc"],
+    }
+    monkeypatch.setattr(SplitArm, "ways", property(lambda arm: ways.get(arm.name, ["by_layer"])))
+    keys: dict[str, str] = {}
+    monkeypatch.setattr(answer, "_against", lambda notes, key, _, arm: keys.update({arm.name: key}))
+    answer.findings(load([folder]), Words("en"))
+    assert keys == {"gpipe": "asynchronous", "one-4": "trainers", "rpc": "rpc"}
 
 
 def test_parts_add_up_to_the_update(folder: Path) -> None:

@@ -116,8 +116,9 @@ def _table(splits: Splits, fastest: Sequence[Best], words: Words) -> Iterator[Ta
 
 # --- sentences ------------------------------------------------------------------------------------
 
-#: What is another thing for calls than for messages: the driver may be a rank more, and there is
-#: one order of the passes; and what a second trainer changes.
+#: What an arm is said to be, the first that holds, and what may differ in the plainer one. What is
+#: another thing for calls than for messages: the driver may be a rank more, and there is one order
+#: of the passes.
 VARY = {
     "asynchronous": ("split.arrival",),
     "trainers": ("split.trainers", "split.schedule", "split.micro_batches", "world_size"),
@@ -129,7 +130,7 @@ def findings(run: Run, words: Words) -> Notes:
     notes, splits = Notes(words, "splits", "figure-splits"), Splits(run)
     notes.say_all("faster", (_faster(splits, b, notes) for b in times.compared(splits)))
     for arm in splits:
-        for key in [way for way in VARY if way in arm.ways][-1:]:
+        for key in [way for way in VARY if way in arm.ways][:1]:
             _against(notes, key, splits, arm)
     return notes
 
