@@ -51,11 +51,9 @@ def _cell(ways: Sequence[str], words: Words) -> Cell:
 def findings(run: Run, words: Words) -> Sequence[Item]:
     notes, known = Notes(words, "native", "table-how"), primitives(run)
     for backend in run.backends:
-        kinds: dict[str, list[str]] = {}
-        for name, ways in known.items():
-            for kind in dict.fromkeys(map(_kind, ways.get(backend, ()))):
-                kinds.setdefault(kind, []).append(name)
-        items = [notes.part(kind, names=kinds[kind]) for kind in TONES if kind in kinds]
+        by_name = {name: set(map(_kind, ways.get(backend, ()))) for name, ways in known.items()}
+        by_kind = {kind: [name for name in by_name if kind in by_name[name]] for kind in TONES}
+        items = [notes.part(kind, names=names) for kind, names in by_kind.items() if names]
         notes.say_all("list", items, backend=backend)
     every = measured(run)
     for m in every:

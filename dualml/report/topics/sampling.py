@@ -62,15 +62,10 @@ def _base(run: Run, arms: Sequence[str]) -> str:
 
 def shown_here(run: Run) -> set[str]:
     """Groups of several ranks whose curves are all in the figures of this topic."""
-    among: dict[str, set[str]] = {}
-    for contest in contests(run):
-        among.setdefault(contest.group, set()).update(contest.arms)
-    groups = run.groups()
-    return {
-        group
-        for group, arms in among.items()
-        if {a for a in ranks.several(run) if a in groups[group] and run.select(a)} <= arms
-    }
+    every, groups = contests(run), run.groups()
+    arms = {arm for contest in every for arm in contest.arms}
+    ran = {arm for arm in ranks.several(run) if run.select(arm)}
+    return {c.group for c in every if ran.intersection(groups[c.group]) <= arms}
 
 
 def again(deal: Deal) -> float | None:
