@@ -10,6 +10,7 @@ from dualml.report.blocks import Block
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Key, Line, Owner, Panel
 from dualml.report.notes import Notes
+from dualml.report.shown import figure
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, healthy, schedule_name
 from dualml.report.spread import Spread
@@ -78,7 +79,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from times.crowded(run, splits.pipelines, words)
     for number, group in enumerate(counted(splits)):
         if any(times.idle(run, arm.name, b) for arm in group for b in times.compared(splits)):
-            yield _figure(splits, group, f"bubble-{number + 1}" if number else "bubble", words)
+            yield _figure(splits, group, f"-{number + 1}" if number else "", words)
     rows = [
         [
             *(arm.name, backend, arm.mesh.pipeline, schedule_name(arm.schedule, words)),
@@ -92,7 +93,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "bubble", HEAD, rows)
 
 
-def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
+def _figure(splits: Splits, group: Group, suffix: str, words: Words) -> Figure:
     """Left the idle share, right the time of an update."""
     run, backends, p = splits.run, times.compared(splits), group[0].mesh.pipeline
     fine = [1 + (group[-1].micro_batches - 1) * k / 80 for k in range(81)]
@@ -108,10 +109,9 @@ def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
     x, names = micro_batch_axis(group, words), [arm.name for arm in group]
     shares = Panel([formula, *scaled(times.idle, 100)], x, Axis(words("axis.idle"), low=0))
     updates = Panel(scaled(times.step, 1e3), x, Axis(words("axis.update_ms"), low=0))
-    caption = words("bubble.figure", arm=group[0])
-    alt = words("bubble.alt", values=times.listed(names, backends, idle))
+    values = {"arm": group[0], "values": times.listed(names, backends, idle)}
     look_of = [*look(group, backends, words), THEORY]
-    return Figure(name, caption, alt, [shares, updates], look_of, columns=2)
+    return figure(words, "bubble", [shares, updates], look_of, values, suffix=suffix, columns=2)
 
 
 # --- sentences ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dualml.report.cards import card
 from dualml.report.columns import Row, percent, table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.notes import Notes
+from dualml.report.shown import figure
 from dualml.report.splits import calibration as model
 from dualml.report.splits import times
 from dualml.report.splits.arms import Splits
@@ -127,8 +128,8 @@ def _figure(questions: Sequence[model.Question], words: Words) -> Figure:
                 marks.append(Line(WIDTHS, ratios, Owner(series=way)))
         panels.append(Panel(marks, x, y, asked.calibration.backend))
     look = [Key("series", w, words(f"splits.way.{w}"), color) for w, color in COLORS.items()]
-    caption, wide = words("pays.figure", q=questions[0]), 880 if len(panels) > 1 else 560
-    return Figure("pays", caption, words("pays.alt"), panels, look, columns=len(panels), width=wide,
+    wide = 880 if len(panels) > 1 else 560
+    return figure(words, "pays", panels, look, {"q": questions[0]}, columns=len(panels), width=wide,
                   share_y="all")  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel, Rule
 from dualml.report.measures import mean
 from dualml.report.notes import Notes
+from dualml.report.shown import figure
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, healthy
 from dualml.report.spread import Spread
@@ -90,8 +91,8 @@ def _figure(splits: Splits, fastest: Sequence[Best], words: Words) -> Figure:
     ratios = {(x.arm.name, b): numbers.factor(s.mean) for x in fastest for b, s in x.ratios.items()}
     names = [best.arm.name for best in fastest]
     values = times.listed(names, backends, lambda *at: ratios.get(at, numbers.NONE))
-    return Figure("splits", words("splits.figure"), words("splits.alt", values=values), panels,
-                  times.part_keys(words), len(panels), 620, share_y="all")  # fmt: skip
+    return figure(words, "splits", panels, times.part_keys(words), {"values": values},
+                  columns=len(panels), width=620, share_y="all")  # fmt: skip
 
 
 def _table(splits: Splits, fastest: Sequence[Best], words: Words) -> Iterator[Table]:
