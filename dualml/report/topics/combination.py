@@ -105,20 +105,17 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     notes = Notes(words, "combination", "table-combination")
     for arm, name, other in held(run):
         settings, n = ranks.aggregation(run, arm), ranks.size(run, arm)
-        values: dict[str, Any] = {"arm": arm, "other": other, "n": n, "every": settings.every,
-                  "values": _against(run, words, arm, other) if other else []}  # fmt: skip
-        if name == "compress":
-            # Half of each number; or the chosen entries, each with its place of four bytes.
-            share = 0.5 if settings.compress == "fp16" else min(1.0, 2 * settings.fraction)
-            values["saved"] = 1 - share
+        values = _against(run, words, arm, other) if other else []
+        rates = [float(run.settings[a].optimizer.get("lr") or 0) for a in (arm, other or arm)]
+        effective = n * rates[0]  # a sum is n times the mean
         if name == "sum":
-            arms = (arm, other or arm)
-            rate, plain = (float(run.settings[a].optimizer.get("lr") or 0) for a in arms)
-            values |= {"rate": rate, "effective": n * rate, "other_rate": plain}  # n times the mean
-            same = abs(n * rate - plain) <= 1e-9 * plain
-            name = "sum_alone" if not values["values"] else "sum_same" if same else "sum"
-        if values["values"] or name == "sum_alone":
-            notes.say(name, **values)
+            same = abs(effective - rates[1]) <= 1e-9 * rates[1]
+            name = "sum_alone" if not values else "sum_same" if same else "sum"
+        # Half of each number; or the chosen entries, each with its place of four bytes.
+        share = 0.5 if settings.compress == "fp16" else min(1.0, 2 * settings.fraction)
+        if values or name == "sum_alone":
+            notes.say(name, arm=arm, other=other, n=n, every=settings.every, values=values,
+                      saved=1 - share, rates=rates, effective=effective)  # fmt: skip
     return notes
 
 

@@ -47,10 +47,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             notes.warn("no_pair", a=a, b=b)
             continue
         fast, slow = (a, b) if median(ratios.values()) >= 1 else (b, a)
-        listed = [
-            words("say.speed.item", arm=arm, times=r if fast == a else 1 / r)
-            for arm, r in ratios.items()
-        ]
+        times = {arm: r if fast == a else 1 / r for arm, r in ratios.items()}
+        listed = [notes.part("item", arm=arm, times=r) for arm, r in times.items()]
         notes.say("ratio", slow=slow, fast=fast, values=listed)
     for backend in shown:
         seconds = numbers.mean([_outside(t) for arm in arms for t in run.select(arm, backend)])
