@@ -66,11 +66,6 @@ def moving_mean(values: Array, window: int) -> Array:
     return np.where(n > 0, (total[high] - total[low]) / np.maximum(n, 1), np.nan)
 
 
-def window(trials: Sequence[Trial], points: int) -> int:
-    """Points to average over: a thirtieth of the curve, one where nothing is noisy."""
-    return 1 if all(t.full_batch for t in trials) or points < 40 else (points // 30) | 1
-
-
 def line(trials: Sequence[Trial], metric: str, axis: str) -> Line | None:
     """Mean and range over the seeds; cut to the shortest curve; None when nobody has the metric."""
     have = [t for t in trials if metric in t.curves]
@@ -79,7 +74,8 @@ def line(trials: Sequence[Trial], metric: str, axis: str) -> Line | None:
     n = min(len(t.curves[metric].step) for t in have)
     x = np.mean([position(t, t.curves[metric], axis)[:n] for t in have], axis=0)
     values = np.array([t.curves[metric].value[:n] for t in have])
-    width = window(have, n) if metric == "loss" else 1
+    noisy = metric == "loss" and n >= 40 and not all(t.full_batch for t in have)
+    width = n // 30 | 1 if noisy else 1  # points to average over: a thirtieth of the curve
     smooth = np.array([moving_mean(v, width) for v in values])
     raw = values.mean(axis=0) if width > 1 else None
     return Line(x, smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0), raw)
