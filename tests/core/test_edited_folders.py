@@ -1,22 +1,50 @@
-"""Run folders whose files somebody edited: a page from what can be read, or one line that names the
-file; never anything else."""
+"""Run folders whose files somebody edited, cut off, emptied or took away: a page and verdicts from
+what can be read, or one line that names the file; never anything else."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import fake_run
 import pytest
 
 from dualml.errors import UserError
+from dualml.parity.judge import judge
 from dualml.report.compose import compose
+from dualml.store.folder import RunFolder
 from dualml.store.load import load
 from dualml.words import Words
 
-EDITS: tuple[Any, ...] = (None, "x", -1e400, 10**400, [], {"a": {"b": [1]}})
+sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
+import golden_recorded
+
+#: In place of a field's value: other types, numbers that no float holds, deep nesting.
+VALUES: tuple[Any, ...] = (None, "x", True, -1e400, 10**400, [], {"a": {"b": [1]}}, [[[[0]]]])
+#: In place of a file's content.
+CONTENTS: dict[str, Callable[[bytes], bytes | None]] = {
+    "gone": lambda content: None,
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "without its last byte": lambda content: content[:-1],
+    "reversed": lambda content: content[::-1],
+    "binary": lambda content: bytes(range(256)) * 4,
+    "deeply nested": lambda content: b"[" * 100_000,
+    "a list": lambda content: b"[]",
+    "a newer version": lambda content: content.replace(b'"format": 1', b'"format": 99'),
+}
+#: What reads a run folder: a page, the verdicts, a run that is continued.
+USES: tuple[Callable[[Path], object], ...] = (
+    lambda folder: compose(load([folder]), Words("en")),
+    judge,
+    RunFolder.open,
+)
+#: Lab → how many edits of its folder, chosen by a hash.
+EDITS = {"lab1": 300, "lab2": 60, "lab3": 60}
+Edit: TypeAlias = tuple[str, str, bytes | None]
 
 
 def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -30,22 +58,58 @@ def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value[0], (*here, 0))
 
 
-@pytest.mark.parametrize("name", ["run.json", "parity.json"])
-def test_an_edited_field_is_shown_around_or_named(tmp_path: Path, name: str) -> None:
-    folder = fake_run.make(tmp_path)
-    file = folder / name
-    text = file.read_text("utf-8")
+def with_value(content: bytes, place: tuple[Any, ...], value: Any) -> bytes:
+    edited = json.loads(content)
+    inner = edited
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return json.dumps(edited).encode()
+
+
+def edits(folder: Path) -> Iterator[Edit]:
+    """File, what is done to it, and its content then."""
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+        for what, change in CONTENTS.items():
+            if (edited := change(content)) != content:
+                yield name, what, edited
+        if path.suffix == ".json":
+            for number, place in enumerate(places(json.loads(content))):
+                value = VALUES[number % len(VALUES)]
+                yield name, f"{place}: {str(value)[:9]}", with_value(content, place, value)
+
+
+def rank(edit: Edit) -> str:
+    return hashlib.sha256(f"{edit[0]} {edit[1]}".encode()).hexdigest()
+
+
+def refusal(use: Callable[[Path], object], folder: Path) -> str:
+    """The message of a `UserError`, or nothing; any other exception has a line break."""
+    try:
+        use(folder)
+    except UserError as error:
+        return str(error)
+    except Exception as error:
+        return f"{error!r}\n"
+    return ""
+
+
+@pytest.mark.parametrize("lab", EDITS)
+def test_an_edited_file_is_shown_around_or_named(tmp_path: Path, lab: str) -> None:
+    folder = golden_recorded.unpacked(lab, tmp_path)
+    chosen = sorted(edits(folder), key=rank)[: EDITS[lab]]
+    assert len(chosen) == EDITS[lab]
     refusals = []
-    for number, place in enumerate(places(json.loads(text))):
-        edited = json.loads(text)
-        inner = edited
-        for key in place[:-1]:
-            inner = inner[key]
-        inner[place[-1]] = EDITS[number % len(EDITS)]
-        file.write_text(json.dumps(edited), "utf-8")
-        try:
-            compose(load([folder]), Words("en"))
-        except UserError as error:
-            refusals.append(str(error))
-    assert all(name in text and "\n" not in text for text in refusals)
-    assert refusals or name != "run.json"
+    for name, what, content in chosen:
+        file = folder / name
+        kept = file.read_bytes()
+        file.unlink() if content is None else file.write_bytes(content)
+        refusals += [(name, what, text) for use in USES if (text := refusal(use, folder))]
+        file.write_bytes(kept)
+    assert 0 < len(refusals) < len(USES) * EDITS[lab]
+    for name, what, text in refusals:
+        file = folder / name
+        named = any(part in text for part in (file.name, file.parent.name, str(folder)))
+        assert named, (name, what, text)
+        assert "\n" not in text, (name, what, text)

@@ -6,6 +6,10 @@
 ``numpy/LAB`` is a small run of a lab with the NumPy backend, made again every time: the plan and
 its files, the files of the run folder and their keys, verdicts, exit codes and every record must
 be what they were; trained numbers to 1e-9, and to the byte on the machine that recorded them.
+
+``recorded/LAB`` is a run folder that version 0.1.0 wrote with both frameworks: it stays readable,
+and verdicts and pages made from it again, without a framework, are what they were. Recording one
+runs the lab with the frameworks that are installed.
 """
 
 import argparse

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import golden_numpy
+import golden_recorded
 from golden_files import labs, read_json, write_record
 
 #: Every record there is, as KIND/NAME.
-NAMES = [f"numpy/{name}" for name in labs("numpy")]
+NAMES = [f"{kind}/{name}" for kind in ("numpy", "recorded") for name in labs(kind)]
 
 
 def record_of(name: str) -> Path:
@@ -25,9 +26,15 @@ def today(name: str) -> dict[str, Any]:
 
 def check(name: str) -> list[str]:
     """What has changed since the record was made; empty if nothing has."""
+    kind, _, lab = name.partition("/")
+    if kind == "recorded":
+        return golden_recorded.check(lab)
     return golden_numpy.compare(read_json(record_of(name)), today(name))
 
 
 def record(name: str) -> list[str]:
+    kind, _, lab = name.partition("/")
+    if kind == "recorded":
+        return golden_recorded.record(lab)
     write_record(record_of(name), today(name))
     return []

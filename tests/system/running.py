@@ -122,6 +122,30 @@ class Run:
         self.process.wait(timeout=10)
 
 
+def run_lab(
+    out: Path, lab: str, arms: Sequence[str], *words: str, whole: bool = False
+) -> dict[str, Any]:
+    """``dualml run LAB --quick`` on both frameworks; its summary.
+
+    Args:
+        arms: of the lab's quick selection; ``whole`` runs all of that, with its own settings.
+        words: further words of the command for the selected arms.
+    """
+    command = ["run", lab, "--quick", "--backend", "both", "--out", str(out), "--json"]
+    if not whole:
+        command += [*(word for arm in arms for word in ("--arm", arm)), *words]
+    done = subprocess.run(dualml(*command), capture_output=True, text=True, timeout=580,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def settings(**values: object) -> list[str]:
+    """``--set`` for each, ``__`` for a dot."""
+    return [w for k, v in values.items() for w in ("--set", f"{k.replace('__', '.')}={v}")]
+
+
 def dualml(*words: object) -> list[str]:
     return [sys.executable, "-P", "-m", "dualml", *map(str, words)]
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conformance.backends import require
-from running import loaded_from_elsewhere
+from running import loaded_from_elsewhere, run_lab, settings
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+TRAINED = ["single", "all-reduce", "ring", "parameter-server", "sum", "slow-compute-all-reduce"]
+ARMS = ["micro-n2", "single", "all-reduce-n2", "ring-n2", "parameter-server-n2", "sum",
+        "slow-compute-all-reduce"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def ran(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> tuple[Path, dict[str, Any]]:
+    """Few arms and updates; with ``--slow`` all that ``--quick`` has."""
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("lab2") / "out"
-    words = ["dualml", "run", "lab2", "--quick", "--backend", "both", "--out", str(out), "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, timeout=380, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return out, json.loads(done.stdout)
+    fewer = [w for arm in TRAINED for w in ("--set", f"arms.{arm}.updates=20")]
+    fewer += settings(data__train=512, data__test=100, evaluation__train_samples=100)
+    whole = request.config.getoption("--slow")
+    return out, run_lab(out, "lab2", ARMS, *fewer, whole=whole)
 
 
 def test_every_trial_of_both_frameworks_succeeds(ran: tuple[Path, dict[str, Any]]) -> None:

@@ -3,47 +3,38 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conformance.backends import require
+from running import run_lab, settings
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 ARMS = ["whole", "by-layer", "inside", "rpc-3", "deep", "micro-8"]
+TRAINERS = ["whole", "two-trainers", "two-trainers-asynchronous"]
 Ran = tuple[Path, dict[str, Any]]
-
-
-def run(out: Path, *words: str) -> dict[str, Any]:
-    require("torch")
-    require("mindspore")
-    command = [sys.executable, "-m", "dualml", "run", *words, "--quick", "--backend", "both"]
-    done = subprocess.run(
-        [*command, "--out", str(out), "--json"], capture_output=True, text=True, timeout=580,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
 
 
 @pytest.fixture(scope="module")
 def lab4(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Few updates of some arms: a lab of all takes ten minutes and has no other parts."""
+    require("torch")
+    require("mindspore")
     out = tmp_path_factory.mktemp("lab4") / "out"
-    arms = [word for arm in ARMS for word in ("--arm", arm)]
-    return out, run(out, "lab4", *arms)
+    fewer = [w for arm in ARMS for w in ("--set", f"arms.{arm}.updates=6")]
+    fewer += settings(data__train=400, data__test=50, evaluation__train_samples=50)
+    return out, run_lab(out, "lab4", ARMS, *fewer)
 
 
 @pytest.fixture(scope="module")
 def rnn_ps(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    require("torch")
+    require("mindspore")
     out = tmp_path_factory.mktemp("rnn_ps") / "out"
-    words = []
-    for arm in ("whole", "two-trainers", "two-trainers-asynchronous"):
-        words += ["--arm", arm, "--set", f"arms.{arm}.updates=50"]
-    return out, run(out, "rnn_ps", "--data", "sentences", *words)
+    fewer = [w for arm in TRAINERS for w in ("--set", f"arms.{arm}.updates=20")]
+    return out, run_lab(out, "rnn_ps", TRAINERS, "--data", "sentences", *fewer)
 
 
 def statuses(told: dict[str, Any]) -> dict[tuple[str, str], str]:
