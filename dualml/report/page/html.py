@@ -23,6 +23,8 @@ CODE = re.compile(r"`([^`]+)`")
 #: Characters from which on a column of text needs room, and one of code may be broken.
 LONG = 44
 LINES = Markup("\n")
+#: Columns of a table that has a place beside nothing else.
+WIDE = 6
 
 
 def html(page: Page) -> str:
@@ -131,8 +133,10 @@ def _table(table: Table) -> Markup:
     body = [tag("tr", *map(_cell, row, styles, count())) for row in rows]
     caption = tag("caption", tag("span", table.caption))
     parts = caption, tag("thead", tag("tr", *head)), _lines("tbody", *body)
-    grid = _lines("table", *parts, id=f"table-{table.name}")
-    return _lines("div", grid, class_="scroll", tabindex="0", role="region",
+    across = len(table.columns)
+    grid = _lines("table", *parts, id=f"table-{table.name}", style=f"--columns: {across}")
+    place = "scroll wide" if across > WIDE else "scroll"
+    return _lines("div", grid, class_=place, tabindex="0", role="region",
                   aria_label=table.caption)  # fmt: skip
 
 
