@@ -66,7 +66,7 @@ def pages(request: pytest.FixtureRequest, folder: Path) -> tuple[str, Path]:
 
 
 def rows(html: str, name: str) -> list[str]:
-    body = re.search(rf'<table id="table-{name}">.*?<tbody>(.*?)</tbody>', html, re.S)
+    body = re.search(rf'<table id="table-{name}"[^>]*>.*?<tbody>(.*?)</tbody>', html, re.S)
     assert body is not None, name
     return re.findall(r"<tr>(.*?)</tr>", body[1], re.S)
 

@@ -58,7 +58,7 @@ def test_a_run_on_a_text(lab: Path, tmp_path: Path) -> None:
     for lang, word in (("en", "test perplexity"), ("zh", "测试困惑度")):
         render([out], out / lang, lang)
         page = (out / lang / "report.html").read_text("utf-8")
-        table = re.search(r'<table id="table-trials">.*?</table>', page, re.S)
+        table = re.search(r'<table id="table-trials"[^>]*>.*?</table>', page, re.S)
         assert table is not None
         assert word in table[0]
         assert f"{told['trials'][0]['test_perplexity']:.4g}" in table[0]

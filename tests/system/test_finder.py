@@ -37,7 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("name", "backend", "detail"), [
     ("ignored-class", "mindspore", {"class": 0}),
-    ("unsynchronised", "torch", {"ranks": [1]}),
+    pytest.param("unsynchronised", "torch", {"ranks": [1]},
+                 marks=pytest.mark.slow("the same way on the other framework, half a minute")),
 ])  # fmt: skip
 def test_what_is_planted_is_found(
     name: str,

@@ -214,6 +214,7 @@ def test_the_diverging_arm_names_its_step(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.mnist
+@pytest.mark.slow("the referee trains LeNet for a minute; the quick lab holds the same parity")
 def test_200_steps_of_gd_and_sgd_on_mnist_are_equal(tmp_path: Path) -> None:
     """The shipped step sizes on the real data, a smaller pool for GD: 200 updates, all equal."""
     if not (Path(os.environ.get("DUALML_DATA", "/nowhere")) / "mnist").is_dir():
