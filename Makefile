@@ -32,8 +32,8 @@ test: $(VENV)/.tox  ## the whole test matrix (tox), each framework alone and bot
 test-all: $(VENV)/.tox  ## the same, with what takes long and proves little beyond it
 	@$(TOX) run $(ARGS) -- --slow
 
-test-fast: $(VENV)/.all  ## the core's tests only, in the development environment
-	@$(VENV)/bin/pytest -x -n 2 --dist loadfile --no-loadscope-reorder tests/core $(ARGS)
+test-fast: $(VENV)/.all  ## the core's tests without whole runs and pages, in the development environment
+	@$(VENV)/bin/pytest -x -n 2 --dist loadfile --no-loadscope-reorder -m 'not whole' tests/core $(ARGS)
 
 faults: $(VENV)/.all  ## plant faults in core and backends, one at a time; every one must be caught
 	@$(VENV)/bin/python -m tests.faults $(ARGS)

@@ -21,7 +21,10 @@ from dualml.report.figure import Axis, Bar, Box, Cells, Figure, Key, Line, Owner
 from dualml.store.load import load
 from dualml.words import Words
 
-pytestmark = pytest.mark.skipif(not chromium.installed(), reason="no Chromium with its driver here")
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(not chromium.installed(), reason="no Chromium with its driver here"),
+]
 
 MARKS = "[...document.querySelectorAll(`#figure-${arguments[0]} .m`)]"
 #: Owner → whether it is seen, of every mark of a figure.

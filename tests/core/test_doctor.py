@@ -18,6 +18,8 @@ from dualml.doctor.backends import examine_backend
 from dualml.doctor.finding import Finding, declared, version_finding, within
 from dualml.doctor.system import examine_system
 
+pytestmark = pytest.mark.whole
+
 #: What the made-up framework does when it is imported.
 BEHAVIOURS = {
     "works": "",

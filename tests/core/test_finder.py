@@ -37,6 +37,8 @@ from dualml.worker.guards import check_loaded
 from dualml.worker.replay import Replay, replay
 from dualml.worker.trial import Trial
 
+pytestmark = pytest.mark.whole
+
 #: Cases in which not all ranks are off.
 LONE = {"alone": [1]}
 

@@ -12,6 +12,8 @@ from command import dualml
 from dualml.errors import UserError
 from dualml.experiment.load import load
 
+pytestmark = pytest.mark.whole
+
 TOML = """
 name = "tiny-ranks"
 model = "softmax"

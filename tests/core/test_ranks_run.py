@@ -14,6 +14,8 @@ from safetensors.numpy import load_file
 from dualml.store.times import TIMES
 from dualml.worker.collectives import loopback_bytes
 
+pytestmark = pytest.mark.whole
+
 TOML = """
 name = "ranks"
 model = "softmax"

@@ -14,6 +14,8 @@ from dualml.errors import UserError
 from dualml.report import render
 from dualml.store.load import load
 
+pytestmark = pytest.mark.whole
+
 
 def edit(path: Path, **values: object) -> None:
     content = json.loads(path.read_text("utf-8")) | values

@@ -16,6 +16,8 @@ from dualml.report.mathml import mathml
 from dualml.report.topics import principle
 from dualml.words import LANGUAGES, Words, table
 
+pytestmark = pytest.mark.whole
+
 
 class Page(HTMLParser):
     """Visible text by element, all attributes, and whether the tags close in order."""

@@ -22,6 +22,8 @@ from dualml.store.run import Run
 from dualml.words import LANGUAGES, Words
 from dualml.words.numbers import points
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

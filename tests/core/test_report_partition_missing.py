@@ -16,6 +16,8 @@ from dualml.report import render
 from dualml.report.deals import deals
 from dualml.store.load import load
 
+pytestmark = pytest.mark.whole
+
 SUBSETS = {
     ("part",): ["partitions"],
     ("part-one",): ["partitions"],

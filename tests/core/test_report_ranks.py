@@ -23,6 +23,8 @@ from dualml.store.load import load
 from dualml.words import LANGUAGES, Words
 from dualml.words.numbers import nbytes
 
+pytestmark = pytest.mark.whole
+
 B = TypeVar("B")
 EN = Words("en")
 

@@ -13,6 +13,8 @@ from test_report_page import Page, rows
 from dualml.report import render
 from dualml.store.load import load
 
+pytestmark = pytest.mark.whole
+
 SUBSETS = [
     ["micro-n2"],
     ["micro-n4", "single"],

@@ -19,6 +19,8 @@ from dualml.store.load import load
 from dualml.store.run import Run
 from dualml.words import LANGUAGES, Words
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

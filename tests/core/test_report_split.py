@@ -15,6 +15,8 @@ from dualml.report.blocks import Card, Code, Figure, Fold, Notice, Section, Verd
 from dualml.report.draw import draw
 from dualml.words import LANGUAGES, Words
 
+pytestmark = pytest.mark.whole
+
 CHAPTERS = [
     *("splits", "split_times", "timelines", "bubble", "held", "links", "cuts", "slow_link"),
     "pays",

@@ -13,6 +13,8 @@ from test_report_page import Page, rows
 from dualml.report import render
 from dualml.store.load import load
 
+pytestmark = pytest.mark.whole
+
 SOME = ["deep", "one-1", "one-4", "inside", "slow-inside", "mesh", "rpc"]
 
 

@@ -16,6 +16,8 @@ from command import TOML, dualml, lab, run, start, strict
 
 from dualml.files import remove
 
+pytestmark = pytest.mark.whole
+
 __all__ = ["lab"]
 
 

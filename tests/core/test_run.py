@@ -11,6 +11,8 @@ import pytest
 from command import dualml, lab, run, strict
 from safetensors.numpy import load_file
 
+pytestmark = pytest.mark.whole
+
 __all__ = ["lab"]
 
 

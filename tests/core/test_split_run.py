@@ -19,6 +19,8 @@ from dualml.split.timeline import COLUMNS, KINDS
 from dualml.store.plan import restore
 from dualml.store.times import TIMELINE
 
+pytestmark = pytest.mark.whole
+
 HEAD = """
 name = "splits"
 model = "lenet"

@@ -17,6 +17,8 @@ import pytest
 
 from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
 
+pytestmark = pytest.mark.whole
+
 HELLO = "import json, os, sys, time, signal\nsay = lambda **e: print(json.dumps(e), flush=True)\n"
 
 

@@ -17,6 +17,8 @@ from dualml.data import TEXTS
 from dualml.report import render
 from dualml.worker.evaluate import POSITIONS_AT_ONCE, evaluate, perplexity
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:

@@ -14,6 +14,8 @@ import pytest
 from command import dualml
 from third import Edit, install, path_with
 
+pytestmark = pytest.mark.whole
+
 TOML = """
 name = "third"
 model = "mlp"

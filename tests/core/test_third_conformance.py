@@ -14,6 +14,8 @@ from third import Edit, install, path_with
 
 from dualml.machine import thread_variables
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
