@@ -12,19 +12,24 @@ SOURCE = Path(__file__).resolve().parents[1] / "third_backend"
 Edit = tuple[str, str, str]
 
 
-def install(folder: Path, edits: Sequence[Edit] = ()) -> Path:
-    """The folder to put on the path."""
+def install(folder: Path, edits: Sequence[Edit] = (), name: str = "single") -> Path:
+    """The folder to put on the path; others may be installed in it by other names."""
     site = folder / "site"
-    meta = site / "single-1.0.dist-info"
+    meta = site / f"{name}-1.0.dist-info"
     meta.mkdir(parents=True)
-    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: single\nVersion: 1.0\n")
-    (meta / "entry_points.txt").write_text("[dualml.backends]\nsingle = third_backend:info\n")
-    package = site / SOURCE.name
+    (meta / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    module = SOURCE.name if name == "single" else f"backend_{name}"
+    (meta / "entry_points.txt").write_text(f"[dualml.backends]\n{name} = {module}:info\n")
+    package = site / module
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text, put in edits:
-        source = (package / name).read_text("utf-8")
-        assert source.count(text) == 1, f"{name} has {text!r} {source.count(text)} times"
-        (package / name).write_text(source.replace(text, put), "utf-8")
+    for file, text, put in edits:
+        source = (package / file).read_text("utf-8")
+        assert source.count(text) == 1, f"{file} has {text!r} {source.count(text)} times"
+        (package / file).write_text(source.replace(text, put), "utf-8")
+    if name != "single":
+        for path in package.glob("*.py"):
+            source = path.read_text("utf-8").replace(SOURCE.name, module)
+            path.write_text(source.replace('"single"', f'"{name}"'), "utf-8")
     return site
 
 
