@@ -140,9 +140,9 @@ class MindSporePieces:
         self._assign(*parameters)
 
     def named(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:
-        own, found = self.training.parameters, {}
+        own, arrays = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             ends = np.cumsum([self.sizes[n] for n in names])
             for name, part in zip(names, np.split(tensor.asnumpy(), ends[:-1]), strict=True):
-                found[name] = part.reshape(own[name].shape).copy()
-        return {name: found[name] for name in own}
+                arrays[name] = part.reshape(own[name].shape).copy()
+        return {name: arrays[name] for name in own}

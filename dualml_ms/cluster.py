@@ -147,18 +147,18 @@ def by_address(place: Place, way: str, host: str, port: int) -> Membership:
             place.board.post(key, f"failed {error}")
             raise
         place.board.post(key, f"{way} {port}")
-    way, _, told = wait_note(place, key).partition(" ")
+    way, _, detail = wait_note(place, key).partition(" ")
     if way == "failed":
-        raise CommunicationError(told)
+        raise CommunicationError(detail)
     try:
         with formed(place):
             if way == "store":
-                store = store or open_store(place, host, int(told))
+                store = store or open_store(place, host, int(detail))
                 meet(place, "store", "")  # the attempts to come are for ranks that begin together
                 form = store_functions()[1]
                 form("mccl", timedelta(seconds=place.timeout), place.size, place.rank, store)
             else:
-                os.environ.update(variables(place, "MS_WORKER", host, int(told)))
+                os.environ.update(variables(place, "MS_WORKER", host, int(detail)))
                 communication.init()
             name_world(place)
     except CommunicationError:
@@ -169,11 +169,11 @@ def by_address(place: Place, way: str, host: str, port: int) -> Membership:
 
 def check_environment(place: Place) -> None:
     """Refuse ``env://`` where ``msrun`` prepared nothing, or something for other ranks."""
-    told = {name: os.environ.get(name, "") for name in ("MS_ROLE", "MS_WORKER_NUM")}
-    if told != {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": str(place.size)}:
+    settings = {name: os.environ.get(name, "") for name in ("MS_ROLE", "MS_WORKER_NUM")}
+    if settings != {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": str(place.size)}:
         raise UserError(
             f"rendezvous env:// needs what msrun sets: MS_ROLE=MS_WORKER, "
-            f"MS_WORKER_NUM={place.size}; received: {told}"
+            f"MS_WORKER_NUM={place.size}; received: {settings}"
         )
 
 
@@ -185,11 +185,12 @@ def by_environment(place: Place) -> Membership:
         os.environ.setdefault(name, "1")
     with formed(place):
         communication.init()
-        found = communication.get_rank(), communication.get_group_size()
+        assigned = communication.get_rank(), communication.get_group_size()
         name_world(place)
-    if found != (place.rank, place.size):
+    if assigned != (place.rank, place.size):
         raise UserError(
-            f"msrun calls this rank {found[0]} of {found[1]}; told: {place.rank} of {place.size}"
+            f"msrun calls this rank {assigned[0]} of {assigned[1]}; "
+            f"this is rank {place.rank} of {place.size}"
         )
     return Membership("env", place.size)
 
@@ -210,8 +211,8 @@ def formed(place: Place) -> Iterator[None]:
         place.board.post(f"formed.{place.key}.{place.rank}", reason)
         notes = {r: place.board.read(f"formed.{place.key}.{r}") for r in range(place.size)}
         silent = [str(r) for r, note in notes.items() if note is None]
-        told = f"; nothing heard from rank {', '.join(silent)}" if silent else ""
-        raise CommunicationError(reason + told) from error
+        suffix = f"; nothing heard from rank {', '.join(silent)}" if silent else ""
+        raise CommunicationError(reason + suffix) from error
 
 
 @contextmanager
@@ -234,10 +235,10 @@ def impatient() -> Iterator[None]:
 def meet(place: Place, what: str, note: str) -> dict[int, str]:
     """Every rank's note, or the ranks that posted none in time."""
     everyone = range(place.size)
-    found = exchange_notes(
+    notes = exchange_notes(
         place.board, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what
     )
-    return dict(found)
+    return dict(notes)
 
 
 def wait_note(place: Place, key: str) -> str:

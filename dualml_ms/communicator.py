@@ -171,20 +171,20 @@ class MindSporeCommunicator(Communicator):
         return x
 
     def _all_gather_native(self, x: ms.Tensor) -> list[ms.Tensor]:
-        found = [self.empty_like(x) for _ in self.ranks]
+        parts = [self.empty_like(x) for _ in self.ranks]
         if x.size:
-            md.all_gather(found, x, self.group)
-            found[-1].asnumpy()
-        return found
+            md.all_gather(parts, x, self.group)
+            parts[-1].asnumpy()
+        return parts
 
     def _gather_native(self, x: ms.Tensor, root: int) -> list[ms.Tensor] | None:
-        mine = self.rank == root
+        at_root = self.rank == root
         # The others have to name tensors too, which are left alone.
-        found = [self.empty_like(x) for _ in self.ranks] if mine else [x] * self.size
+        parts = [self.empty_like(x) for _ in self.ranks] if at_root else [x] * self.size
         if x.size:
-            md.gather(x, found, self.ranks[root], self.group)
-            found[-1].asnumpy()
-        return found if mine else None
+            md.gather(x, parts, self.ranks[root], self.group)
+            parts[-1].asnumpy()
+        return parts if at_root else None
 
     def _scatter_native(
         self, x: ms.Tensor, parts: Sequence[ms.Tensor] | None, root: int
@@ -194,8 +194,8 @@ class MindSporeCommunicator(Communicator):
         # A tensor of no dimensions ends the process with a segmentation fault.
         flat = x.asnumpy().reshape(-1)
         into = ms.Tensor.from_numpy(flat)
-        told = [ms.Tensor.from_numpy(p.asnumpy().reshape(-1)) for p in parts or [x] * self.size]
-        md.scatter(into, told, self.ranks[root], self.group)
+        pieces = [ms.Tensor.from_numpy(p.asnumpy().reshape(-1)) for p in parts or [x] * self.size]
+        md.scatter(into, pieces, self.ranks[root], self.group)
         return ms.Tensor.from_numpy(into.asnumpy().reshape(x.shape))
 
     def _start(self, primitive: str, x: ms.Tensor, **options: Any) -> Callable[[], Any]:
@@ -207,18 +207,18 @@ class MindSporeCommunicator(Communicator):
     ) -> dict[int, ms.Tensor]:
         # Messages are copied into a queue, so that all may send first. World ranks and the world's
         # group, also in a subgroup: a pair of ranks shares one queue whatever the group.
-        found = {peer: self._contiguous(x) for peer, x in receive.items()}
+        buffers = {peer: self._contiguous(x) for peer, x in receive.items()}
         with self._told("exchange"):
             for peer, x in send.items():
                 if x.size:
                     whole = self._contiguous(x)
                     md.send(whole, self.ranks[peer])
                     whole.asnumpy()  # until then a caller who writes to x would change the message
-            for peer, x in found.items():
+            for peer, x in buffers.items():
                 if x.size:
                     md.recv(x, self.ranks[peer])
                     x.asnumpy()
-        return found
+        return buffers
 
     def _subgroup(self, ranks: Sequence[int]) -> MindSporeCommunicator:
         return MindSporeCommunicator(self.place, self.member, [self.ranks[r] for r in ranks])

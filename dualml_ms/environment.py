@@ -87,7 +87,7 @@ def environment(device: str, threads: int) -> dict[str, str]:
         threads: threads the worker asked for; ``OMP_NUM_THREADS`` is recorded if it is 0.
     """
     version, isa = onednn()
-    told = {
+    facts = {
         "python": platform.python_version(),
         "mindspore": ms.__version__,
         "numpy": np.__version__,
@@ -103,8 +103,8 @@ def environment(device: str, threads: int) -> dict[str, str]:
         "isa_reason": os.environ.get(TOLD, ""),
         "onednn": version,
     }
-    told |= {name: os.environ.get(name, "") for name in VARIABLES}
-    return {key: value for key, value in told.items() if value} | machine.environment()
+    facts |= {name: os.environ.get(name, "") for name in VARIABLES}
+    return {key: value for key, value in facts.items() if value} | machine.environment()
 
 
 def device_name(device: str) -> str:

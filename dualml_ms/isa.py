@@ -76,8 +76,8 @@ def choice() -> Choice:
     path = folder / f"mindspore-isa-{key}.json"
     if (known := _recall(path)) is not None:
         return known
-    made = measure()
-    return made if made.code == "failed" else _keep(path, made)
+    measured = measure()
+    return measured if measured.code == "failed" else _keep(path, measured)
 
 
 def measure() -> Choice:
@@ -86,17 +86,17 @@ def measure() -> Choice:
     for isa in ("", CAP):
         env = {**os.environ, "GLOG_v": "3", **({VARIABLE: isa} if isa else {})}
         try:
-            told = machine.bounded([sys.executable, "-P", str(PROBE)], LIMIT, env)
+            result = machine.bounded([sys.executable, "-P", str(PROBE)], LIMIT, env)
         except OSError as error:
             return Choice("", "failed", f"the measurement could not start: {error}")
-        if told.code is None:
+        if result.code is None:
             return Choice("", "failed", f"the measurement took longer than {LIMIT:.0f} s")
         try:
-            found = json.loads(told.out.strip().splitlines()[-1])
-            timings.append({k: float(found[k]) for k in ("convolution_ms", "matmul_ms")})
+            timing = json.loads(result.out.strip().splitlines()[-1])
+            timings.append({k: float(timing[k]) for k in ("convolution_ms", "matmul_ms")})
         except (IndexError, KeyError, TypeError, ValueError):
-            last = (told.err.strip().splitlines() or ["no output"])[-1][:200]
-            return Choice("", "failed", f"the measurement ended with {told.code}: {last}")
+            last = (result.err.strip().splitlines() or ["no output"])[-1][:200]
+            return Choice("", "failed", f"the measurement ended with {result.code}: {last}")
     return decide(*timings)
 
 
@@ -112,28 +112,28 @@ def decide(default: Mapping[str, float], capped: Mapping[str, float]) -> Choice:
 
 
 def _key(*parts: object) -> str:
-    told = json.dumps([PROBE.read_text("utf-8"), CAP, *parts])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = json.dumps([PROBE.read_text("utf-8"), CAP, *parts])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _recall(path: Path) -> Choice | None:
     """A kept measurement, judged again; a file that is missing or damaged counts as none."""
     try:
-        told = read_json(path)
-        made = decide(
-            {k: float(v) for k, v in told["default"].items()},
-            {k: float(v) for k, v in told["capped"].items()},
+        record = read_json(path)
+        choice = decide(
+            {k: float(v) for k, v in record["default"].items()},
+            {k: float(v) for k, v in record["capped"].items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return None
-    return Choice(**{**asdict(made), "cache": str(path)})
+    return Choice(**{**asdict(choice), "cache": str(path)})
 
 
-def _keep(path: Path, made: Choice) -> Choice:
+def _keep(path: Path, choice: Choice) -> Choice:
     """Write the measurement whole; a folder that cannot be written costs a new one next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, asdict(made))
+        write_json(path, asdict(choice))
     except OSError:
-        return made
-    return Choice(**{**asdict(made), "cache": str(path)})
+        return choice
+    return Choice(**{**asdict(choice), "cache": str(path)})

@@ -40,13 +40,13 @@ def tensor(array: NDArray[Any]) -> ms.Tensor:
 
 def optimizer(model: nn.Cell, given: Any) -> Any:
     parameters = model.trainable_params()
-    made = own(given, parameters) if isinstance(given, Rule) else given(parameters)
-    if not isinstance(made, nn.Optimizer):
+    optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
+    if not isinstance(optimizer, nn.Optimizer):
         raise UserError(
-            f"the optimizer must be a mindspore.nn.Optimizer; received {type(made).__name__} "
+            f"the optimizer must be a mindspore.nn.Optimizer; received {type(optimizer).__name__} "
             "(those of mint.optim change nothing on a CPU)"
         )
-    return made
+    return optimizer
 
 
 def step(
@@ -69,11 +69,11 @@ def step(
         model(*given)
 
     def one(*given: Any) -> None:
-        value, found = gradient(*given)
-        named = {order[id(p)]: g for p, g in zip(parameters, found, strict=True)}
+        value, gradients = gradient(*given)
+        named = {order[id(p)]: g for p, g in zip(parameters, gradients, strict=True)}
         recorder.saw(loss=value, gradients=named)
         if optimizer is not None:
-            optimizer(found)
+            optimizer(gradients)
 
     return forward if loss is None else one
 
@@ -87,10 +87,10 @@ def is_tensor(value: Any) -> bool:
 
 
 def first(outputs: Any) -> ms.Tensor:
-    found = [value for _, value in leaves(outputs, is_tensor)]
-    if not found:
+    tensors = [value for _, value in leaves(outputs, is_tensor)]
+    if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
-    return found[0]
+    return tensors[0]
 
 
 def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:

@@ -61,8 +61,8 @@ class ReducedGradient(nn.Cell):
         (_, loss), own = self.gradient(factor, *arguments[: self.given])
         for k in range(len(own)):
             i = len(own) - 1 - k  # the order in which the backward pass has them
-            mine = own[i] + before[i].reshape(own[i].shape) if before else own[i]
-            total = self.reducers[i]((ops.depend(mine, loss),))[0]
+            gradient = own[i] + before[i].reshape(own[i].shape) if before else own[i]
+            total = self.reducers[i]((ops.depend(gradient, loss),))[0]
             loss = ops.depend(loss, ops.assign(self.sums[i], total))
         return loss
 
@@ -124,9 +124,9 @@ class MindSporeNative(MindSporePieces):
         return list(gradients)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
-        for own, found in zip(self.sums, gradients, strict=True):
-            if found is not own:
-                ops.assign(own, found.reshape(own.shape))
+        for own, gradient in zip(self.sums, gradients, strict=True):
+            if gradient is not own:
+                ops.assign(own, gradient.reshape(own.shape))
         self._update()
         self.training.now = step
 

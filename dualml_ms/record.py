@@ -118,7 +118,7 @@ class Recorder(Base):
         order = [names.get(id(p), p.name) for p in own.parameters]
         if isinstance(own, RuleOptimizer):
             return state(own, order)
-        found = {}
+        slots = {}
         for attribute, value in vars(own).items():
             if not isinstance(value, ms.ParameterTuple) or attribute == "stat":
                 continue
@@ -128,8 +128,8 @@ class Recorder(Base):
                 continue
             name = ACCUM.get(type(own).__name__) if attribute == "accum" else None
             slot = name or SLOTS.get(attribute, attribute)
-            found[slot] = dict(zip(order, map(self.array, value), strict=True))
-        return found
+            slots[slot] = dict(zip(order, map(self.array, value), strict=True))
+        return slots
 
     def all_parameters(self) -> list[ms.Parameter]:
         """Of the cell and of the optimizer (its slots and counters), each once."""

@@ -27,8 +27,8 @@ ATTEMPTS = 5
 
 def store_functions() -> tuple[Any, Any] | None:
     """The store and the function that joins by it, where this MindSpore has both."""
-    found = getattr(private, "TCPStore", None), getattr(management, "_init_with_store", None)
-    return None if None in found else found
+    functions = getattr(private, "TCPStore", None), getattr(management, "_init_with_store", None)
+    return None if None in functions else functions
 
 
 def open_store(place: Place, host: str, port: int) -> Any:

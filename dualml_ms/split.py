@@ -111,8 +111,8 @@ class MindSporeStage:
         return ms.Tensor.from_numpy(np.concatenate([p.asnumpy() for p in parts], axis))
 
     def cut(self, x: ms.Tensor, axis: int, part: int, parts: int) -> ms.Tensor:
-        mine = np.split(x.asnumpy(), parts, axis)[part]
-        return ms.Tensor.from_numpy(np.ascontiguousarray(mine))
+        piece = np.split(x.asnumpy(), parts, axis)[part]
+        return ms.Tensor.from_numpy(np.ascontiguousarray(piece))
 
     # --- one micro-batch --------------------------------------------------------------------------
 
@@ -120,10 +120,10 @@ class MindSporeStage:
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
         given = tuple(map(ms.Tensor.from_numpy, masks))
-        found = self.heads[segment](*values, *given)
-        depth = len(found) - self.layers[segment]
-        self.kept[segment, micro] = (*found[depth:], *given)
-        return found[:depth]
+        outputs = self.heads[segment](*values, *given)
+        depth = len(outputs) - self.layers[segment]
+        self.kept[segment, micro] = (*outputs[depth:], *given)
+        return outputs[:depth]
 
     def loss(
         self, micro: int, values: Values, labels: ms.Tensor, masks: Sequence[Array] = ()
@@ -131,8 +131,8 @@ class MindSporeStage:
         self.kept[self.end, micro] = (*values, *map(ms.Tensor.from_numpy, masks), labels)
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
-        found = self.back[segment](*self.kept.pop((segment, micro)), *gradients)
-        return None if self.first and segment == 0 else found
+        flow = self.back[segment](*self.kept.pop((segment, micro)), *gradients)
+        return None if self.first and segment == 0 else flow
 
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
         if share not in self.shares:  # as a tensor: a number would be compiled into the graph
@@ -150,9 +150,9 @@ class MindSporeStage:
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[ms.Tensor]]:
-        found = self.looks[segment](*values)
-        depth = len(found) - self.layers[segment]
-        return tuple(found[:depth]), list(found[depth:])
+        outputs = self.looks[segment](*values)
+        depth = len(outputs) - self.layers[segment]
+        return tuple(outputs[:depth]), list(outputs[depth:])
 
     def score(self, logits: ms.Tensor, labels: ms.Tensor) -> tuple[float, Array]:
         loss, predicted = self.points(logits, labels)

@@ -20,10 +20,10 @@ class Forward(nn.Cell):
     def construct(self, *arguments):
         part = self.part
         after = part.walk(arguments[: part.depth], arguments[part.depth :])
-        found = after[-1]
+        outputs = after[-1]
         for i in range(len(part.order)):
-            found += (after[i][-1],)
-        return found
+            outputs += (after[i][-1],)
+        return outputs
 
 
 class Backward(nn.Cell):
@@ -68,8 +68,8 @@ class Backward(nn.Cell):
                     flow = self.inputs(part.order[i])(taken[i], flow)
                 else:
                     if i > self.first:
-                        found = self.both(part.order[i], self.own[i])(taken[i], flow)
-                        flow, own = found[0][0], found[1]
+                        gradients = self.both(part.order[i], self.own[i])(taken[i], flow)
+                        flow, own = gradients[0][0], gradients[1]
                     else:
                         own = self.weights(part.order[i], self.own[i])(taken[i], flow)
                     for k in range(len(self.own[i])):
@@ -109,14 +109,14 @@ class Last(nn.Cell):
 
     def construct(self, *arguments):
         share = arguments[-1]
-        loss, found = self.gradient(*arguments[:-1])
+        loss, gradients = self.gradient(*arguments[:-1])
         flow, own = (), ()
         if self.depth and self.own:
-            flow, own = found
+            flow, own = gradients
         elif self.depth:
-            flow = found
+            flow = gradients
         else:
-            own = found
+            own = gradients
         if self.depth == 1:  # of one position MindSpore returns the gradient, not a tuple of it
             flow = (flow,)
         for i in range(len(self.sums)):
@@ -136,10 +136,10 @@ class Outputs(nn.Cell):
 
     def construct(self, *stack):
         after = self.part.walk(stack, ())
-        found = after[-1]
+        outputs = after[-1]
         for values in after[1:]:
-            found += (values[-1],)
-        return found
+            outputs += (values[-1],)
+        return outputs
 
 
 class Score(nn.Cell):

@@ -158,17 +158,17 @@ class MindSporeTraining(Training, Observable):
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, gradients = 0.0, {}
         for part, share in chunks(batch, self.recipe.chunk):
-            value, found = self.gradient(*self.tensors(part))
+            value, chunk_gradients = self.gradient(*self.tensors(part))
             loss += share * float(value.asnumpy())
-            for name, g in zip(self.parameters, found, strict=True):
+            for name, g in zip(self.parameters, chunk_gradients, strict=True):
                 gradients[name] = gradients.get(name, 0) + g.asnumpy() * np.float32(share)
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         outputs = self.layers(ms.Tensor.from_numpy(self.x[probe]))
         names = [name for name, _ in self.network.spec.layers]
-        found = {n: value.asnumpy() for n, value in zip(names, outputs, strict=True)}
-        return batch_digest(*self.given(batch)), found
+        activations = {n: value.asnumpy() for n, value in zip(names, outputs, strict=True)}
+        return batch_digest(*self.given(batch)), activations
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         x, y, *_ = self.tensors(batch)

@@ -29,11 +29,11 @@ class TorchPieces:
 
     def _split(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Canonical name → view into its bucket."""
-        own, found = self.training.parameters, {}
+        own, views = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             parts = tensor.split([own[n].numel() for n in names])
-            found |= {n: part.view_as(own[n]) for n, part in zip(names, parts, strict=True)}
-        return found
+            views |= {n: part.view_as(own[n]) for n, part in zip(names, parts, strict=True)}
+        return views
 
     def gradient(
         self, batch: Array, factor: float
@@ -66,9 +66,9 @@ class TorchPieces:
             parameter.grad = view
 
     def update(self, gradients: Sequence[torch.Tensor], step: int) -> None:
-        for bucket, found in zip(self.buckets, gradients, strict=True):
-            if found is not bucket:
-                bucket.copy_(found)
+        for bucket, gradient in zip(self.buckets, gradients, strict=True):
+            if gradient is not bucket:
+                bucket.copy_(gradient)
         self.training.update(step)
 
     @torch.no_grad()

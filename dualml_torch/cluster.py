@@ -72,10 +72,10 @@ def new_group(place: Place, member: Membership, ranks: list[int], key: str) -> A
     Args:
         key: the same on the members, used once.
     """
-    mine = len(dist.distributed_c10d._world.pg_names)
+    count = len(dist.distributed_c10d._world.pg_names)
     what = f"a group of ranks {ranks}"
-    told = exchange_notes(place.board, key, place.rank, ranks, str(mine), place.timeout, what)
-    for _ in range(max(map(int, told.values())) - mine):
+    notes = exchange_notes(place.board, key, place.rank, ranks, str(count), place.timeout, what)
+    for _ in range(max(map(int, notes.values())) - count):
         dist.new_group([place.rank], timeout=member.limit, use_local_synchronization=True)
     group = dist.new_group(ranks, timeout=member.limit, use_local_synchronization=True)
     wait_your_turn()

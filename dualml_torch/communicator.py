@@ -207,16 +207,16 @@ class TorchCommunicator(Communicator):
         with self._told(primitive):
             if primitive == "all_reduce":
                 x = x.contiguous()
-                found: Any = x
+                output: Any = x
                 work = dist.all_reduce(x, OPS[options["op"]], self.group, async_op=True)
             else:
-                found = self._buffers(x)
-                work = dist.all_gather(found, x, self.group, async_op=True)
+                output = self._buffers(x)
+                work = dist.all_gather(output, x, self.group, async_op=True)
 
         def wait() -> Any:
             with self._told(primitive):
                 work.wait()
-            return found
+            return output
 
         return wait
 
@@ -264,10 +264,10 @@ class TorchCommunicator(Communicator):
 
     def _all_to_all_now(self, x: Tensor, parts: list[Tensor]) -> list[Tensor]:
         rows = torch.stack(parts)
-        found = torch.empty_like(rows)
+        received = torch.empty_like(rows)
         if rows.numel():
-            dist.all_to_all_single(found, rows, group=self.group)
-        return list(found.unbind(0))
+            dist.all_to_all_single(received, rows, group=self.group)
+        return list(received.unbind(0))
 
     def _barrier_now(self, x: None) -> None:
         if self.member.engine == "nccl":

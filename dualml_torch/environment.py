@@ -69,7 +69,7 @@ def environment(device: str | torch.device, threads: int) -> dict[str, str]:
     """
     place = torch.device(device)
     config = torch.__config__.show()
-    told = {
+    facts = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -86,8 +86,8 @@ def environment(device: str | torch.device, threads: int) -> dict[str, str]:
         "blas": _named(config, r"BLAS_INFO=(\w+)"),
         "onednn": _named(config, r"MKL-DNN v([\d.]+)"),
     }
-    told |= {name: os.environ.get(name, "") for name in VARIABLES}
-    return {key: value for key, value in told.items() if value} | machine.environment()
+    facts |= {name: os.environ.get(name, "") for name in VARIABLES}
+    return {key: value for key, value in facts.items() if value} | machine.environment()
 
 
 def device_name(device: torch.device) -> str:
@@ -98,5 +98,5 @@ def device_name(device: torch.device) -> str:
 
 
 def _named(text: str, pattern: str) -> str:
-    found = re.search(pattern, text)
-    return found[1] if found else ""
+    match = re.search(pattern, text)
+    return match[1] if match else ""

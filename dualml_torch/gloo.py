@@ -12,12 +12,12 @@ LOOP = "gloo_tcp_loop"
 
 def loops() -> list[int]:
     """Numbers of these threads in this process; none where the system does not tell (not Linux)."""
-    tasks, found = Path("/proc/self/task"), []
+    tasks, numbers = Path("/proc/self/task"), []
     for task in tasks.iterdir() if tasks.is_dir() else ():
         with contextlib.suppress(OSError):  # it has ended
             if (task / "comm").read_text("ascii", "replace").strip() == LOOP:
-                found.append(int(task.name))
-    return found
+                numbers.append(int(task.name))
+    return numbers
 
 
 def wait_your_turn() -> None:

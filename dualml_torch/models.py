@@ -34,12 +34,12 @@ def tensor(array: NDArray[Any]) -> torch.Tensor:
 
 def optimizer(model: torch.nn.Module, given: Any) -> Any:
     parameters = [p for p in model.parameters() if p.requires_grad]
-    made = own(given, parameters) if isinstance(given, Rule) else given(parameters)
-    if not isinstance(made, torch.optim.Optimizer):
+    optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
+    if not isinstance(optimizer, torch.optim.Optimizer):
         raise UserError(
-            f"the optimizer must be a torch.optim.Optimizer; received {type(made).__name__}"
+            f"the optimizer must be a torch.optim.Optimizer; received {type(optimizer).__name__}"
         )
-    return made
+    return optimizer
 
 
 def step(
@@ -71,10 +71,10 @@ def losses() -> dict[str, Callable[[Any, Any], torch.Tensor]]:
 
 
 def first(outputs: Any) -> torch.Tensor:
-    found = [value for _, value in leaves(outputs, torch.is_tensor)]
-    if not found:
+    tensors = [value for _, value in leaves(outputs, torch.is_tensor)]
+    if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
-    return found[0]
+    return tensors[0]
 
 
 def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:

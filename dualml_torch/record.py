@@ -91,14 +91,14 @@ class Recorder(Base):
 
     def slots(self) -> dict[str, Arrays]:
         names = {id(p): name for name, p in self.model.named_parameters()}
-        found: dict[str, Arrays] = {}
+        slots: dict[str, Arrays] = {}
         for p, state in self.optimizer.state.items():
             for slot, value in state.items():
                 if torch.is_tensor(value) and value.shape == p.shape and id(p) in names:
                     if slot == "step":  # of a parameter that is one number
                         continue
-                    found.setdefault(slot, {})[names[id(p)]] = self.array(value)
-        return found
+                    slots.setdefault(slot, {})[names[id(p)]] = self.array(value)
+        return slots
 
     def snapshot(self) -> Any:
         gradients = {n: None if p.grad is None else p.grad.clone()

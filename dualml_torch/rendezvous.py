@@ -58,20 +58,20 @@ def meet(place: Place, member: Membership) -> Any:
 
     The one who hosts the store opens it before it says so; where it cannot, it tells everybody.
     """
-    told: dict[str, str] = {"machine": _machine()}
+    details: dict[str, str] = {"machine": _machine()}
     scheme = place.rendezvous.partition(":")[0]
     open_store, hosts = {"auto": _file, "file": _file, "tcp": _tcp, "env": _env}[scheme](
-        place, member, told
+        place, member, details
     )
     store, key = None, f"join.{attempt(place)}"
     if hosts:
         try:
-            store = open_store(told)
+            store = open_store(details)
         except RuntimeError as error:
-            told["error"] = _cannot_host(place, error)
-            place.board.post(f"{key}.{place.rank}", json.dumps(told))
-            raise CommunicationError(told["error"]) from error
-    text, what = json.dumps(told), "the others to join"
+            details["error"] = _cannot_host(place, error)
+            place.board.post(f"{key}.{place.rank}", json.dumps(details))
+            raise CommunicationError(details["error"]) from error
+    text, what = json.dumps(details), "the others to join"
     notes = exchange_notes(
         place.board, key, place.rank, range(place.size), text, place.timeout, what
     )
@@ -84,7 +84,7 @@ def meet(place: Place, member: Membership) -> Any:
     return store if store is not None else open_store(others[0])
 
 
-def _file(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:
+def _file(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     if place.rendezvous != "auto":
         # One file for each group: torch wants it fresh, and the user's own stays untouched.
         path = Path(f"{urlsplit(place.rendezvous).path}.{attempt(place)}")
@@ -97,17 +97,17 @@ def _file(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, 
         path = Path()
     if place.rank == 0:
         path.unlink(missing_ok=True)  # what a run that died left there
-        told["store"] = str(path)
+        details["store"] = str(path)
     return (lambda host: dist.FileStore(host["store"], place.size)), False
 
 
-def _tcp(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:
+def _tcp(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     url = urlsplit(place.rendezvous)
     hosts = place.rank == 0
     return _server(str(url.hostname), int(url.port or 0), place, hosts), hosts
 
 
-def _env(place: Place, member: Membership, told: dict[str, str]) -> tuple[Any, bool]:
+def _env(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
     if missing := [name for name in names if not os.environ.get(name)]:
         raise UserError(

@@ -129,10 +129,10 @@ class RpcTraining(SplitModel):
         cut = np.split(batch, np.cumsum(sizes)[:-1])
         parts = [(part, len(part) / len(batch)) for part in cut if len(part)]
         with self.executor.timeline.during("F"):
-            found = self.forward(parts, step)
+            losses = self.forward(parts, step)
         with self.executor.timeline.during("B"), told(self.comm, "going backward"):
-            dist_autograd.backward(context, [loss * part for loss, part in found])
-        return [(loss.detach(), part) for loss, part in found]
+            dist_autograd.backward(context, [loss * part for loss, part in losses])
+        return [(loss.detach(), part) for loss, part in losses]
 
     def forward(self, parts: Sequence[Part], step: int) -> Lazy:
         """Losses and shares. A stage works on a micro-batch while the one before works on the
@@ -159,9 +159,9 @@ class RpcTraining(SplitModel):
     def read(self, lazy: Sequence[Lazy]) -> Array:
         """Mean losses of the batches, on every rank."""
         losses = self.backend.read(lazy) if self.drives else np.zeros(len(lazy))
-        *found, slowest = self.broadcast(np.array([*losses, self.slowest]))
+        *means, slowest = self.broadcast(np.array([*losses, self.slowest]))
         self.meets = slowest > PATIENCE * self.comm.place.timeout
-        return np.array(found)
+        return np.array(means)
 
     def each_loss(self, lazy: Lazy) -> None:
         """Only the driver could tell them."""
@@ -179,8 +179,8 @@ class RpcTraining(SplitModel):
         return Trace(*self.look(batch, probe), loss=loss, gradients=self.shared(gradients))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        found = self.outputs(self.x[probe]) if self.drives else {}
-        seen = self.shared({name: y.numpy() for name, y in found.items()})
+        activations = self.outputs(self.x[probe]) if self.drives else {}
+        seen = self.shared({name: y.numpy() for name, y in activations.items()})
         return batch_digest(*self.given(batch)), seen
 
     def given(self, batch: Array) -> tuple[Array, Array]:
@@ -188,31 +188,31 @@ class RpcTraining(SplitModel):
 
     def outputs(self, x: Array) -> dict[str, torch.Tensor]:
         """Layer → its output in evaluation mode."""
-        found, value = dict[str, torch.Tensor](), torch.from_numpy(x)
+        activations, value = dict[str, torch.Tensor](), torch.from_numpy(x)
         for stage in self.stages:
             outputs = self.call(stage, "outputs", value)()
-            found, value = found | outputs, [*outputs.values()][-1]
-        return found
+            activations, value = activations | outputs, [*outputs.values()][-1]
+        return activations
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        found = np.zeros(1 + y.size)
+        packed = np.zeros(1 + y.size)
         if self.drives:
             value = torch.from_numpy(x)
             for stage in self.stages:
                 value = self.call(stage, "infer", value)()
-            found[0] = float(self.loss(value, torch.from_numpy(y)))
-            found[1:] = value.argmax(dim=-1).numpy().ravel()
-        found = self.broadcast(found)
-        return float(found[0]), found[1:].astype(np.int64).reshape(y.shape)
+            packed[0] = float(self.loss(value, torch.from_numpy(y)))
+            packed[1:] = value.argmax(dim=-1).numpy().ravel()
+        packed = self.broadcast(packed)
+        return float(packed[0]), packed[1:].astype(np.int64).reshape(y.shape)
 
     def weights(self) -> Arrays:
         return self.shared(self.together("weights") if self.drives else {})
 
     def state(self) -> dict[str, Arrays]:
         flat: Arrays = {}
-        for found in self.each_optimizer(served.state_of) if self.drives else ():
-            flat |= {f"{s}/{name}": a for s, named in found.items() for name, a in named.items()}
+        for state in self.each_optimizer(served.state_of) if self.drives else ():
+            flat |= {f"{s}/{name}": a for s, named in state.items() for name, a in named.items()}
         flat = share(self.comm, flat)[self.plan.driver]
         slots = dict.fromkeys(key.split("/", 1)[0] for key in flat)
         return {slot: {name: flat[f"{slot}/{name}"] for name in self.shapes} for slot in slots}
@@ -234,12 +234,12 @@ class RpcTraining(SplitModel):
         waits = [self.call(stage, method, *args) for stage in self.stages]
         return {name: array for wait in waits for name, array in wait().items()}
 
-    def shared(self, mine: Arrays) -> Arrays:
+    def shared(self, arrays: Arrays) -> Arrays:
         """The driver's arrays on every rank."""
-        found = share(self.comm, mine)[self.plan.driver]
+        received = share(self.comm, arrays)[self.plan.driver]
         order = (*self.shapes, *dict(self.plan.spec.layers))
-        return {name: found[name] for name in order if name in found}
+        return {name: received[name] for name in order if name in received}
 
-    def broadcast(self, mine: Array) -> Any:
+    def broadcast(self, numbers: Array) -> Any:
         """The driver's numbers on every rank."""
-        return self.comm.numpy(self.comm.broadcast(self.comm.tensor(mine), self.plan.driver))
+        return self.comm.numpy(self.comm.broadcast(self.comm.tensor(numbers), self.plan.driver))

@@ -73,8 +73,10 @@ class SubNetwork:
 
     def gradients(self, context: int) -> Arrays:
         """What the backward passes of a context left here; zero where the loss does not reach."""
-        found = dist_autograd.get_gradients(context)
-        return {n: found.get(p, torch.zeros_like(p)).numpy().copy() for n, p in self.own.items()}
+        gradients = dist_autograd.get_gradients(context)
+        return {
+            n: gradients.get(p, torch.zeros_like(p)).numpy().copy() for n, p in self.own.items()
+        }
 
     def weights(self) -> Arrays:
         """Copies."""
@@ -91,8 +93,8 @@ def call(stage: Any, method: str, *args: Any) -> Any:
 
 def _optimizer(local: Any) -> RuleOptimizer:
     """That of this rank, behind a reference of `DistributedOptimizer.remote_optimizers`."""
-    found: RuleOptimizer = local.local_value().optim
-    return found
+    optimizer: RuleOptimizer = local.local_value().optim
+    return optimizer
 
 
 def set_rate(local: Any, names: Sequence[str], lr: float) -> None:

@@ -125,20 +125,20 @@ class TorchStage:
     def _count(self, segment: int, micro: int) -> Any:
         """A hook that notes the memory of every tensor that autograd keeps, but parameters'."""
         own = {p.untyped_storage().data_ptr() for p in self.parameters.values()}
-        found = self.bytes.setdefault((segment, micro), {})
+        sizes = self.bytes.setdefault((segment, micro), {})
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in own:
-                found[storage.data_ptr()] = storage.nbytes()
+                sizes[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         return note
 
     def held(self) -> int:
         together: dict[int, int] = {}
-        for found in self.bytes.values():
-            together |= found
+        for sizes in self.bytes.values():
+            together |= sizes
         return sum(together.values())
 
     # --- evaluation -------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor:
     """Of a leaf that the loss did not reach: zero."""
-    found = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-    return found.contiguous()
+    gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+    return gradient.contiguous()
 
 
 def _numpy(tensor: torch.Tensor) -> Array:

@@ -72,8 +72,10 @@ class TorchTraining(Training, Observable):
 
     @torch.no_grad()
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        found = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
-        return batch_digest(*self.given(batch)), {n: numpy(value) for n, value in found.items()}
+        activations = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
+        return batch_digest(*self.given(batch)), {
+            n: numpy(value) for n, value in activations.items()
+        }
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         (x, *_), y = self.tensors(batch)

@@ -38,8 +38,8 @@ class Embedding(nn.Cell):
     def construct(self, tokens):
         row = tokens - self.first
         here = ops.logical_and(row >= 0, row < self.words)
-        found = ops.gather(self.weight, row * here.astype(ms.int32), 0)
-        return found * here.astype(ms.float32).expand_dims(-1)
+        rows = ops.gather(self.weight, row * here.astype(ms.int32), 0)
+        return rows * here.astype(ms.float32).expand_dims(-1)
 
 
 class LSTM(nn.LSTM):

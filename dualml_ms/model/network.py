@@ -53,7 +53,7 @@ class Part(nn.Cell):
     def walk(self, values, masks):
         """The stack before the first layer and after each of them."""
         kept, x, used = values[:-1], values[-1], 0
-        found = (values,)
+        stacks = (values,)
         for i in range(len(self.order)):
             if self.kinds[i] == BRANCH:
                 kept += (x,)
@@ -66,8 +66,8 @@ class Part(nn.Cell):
                     used += 1
             else:
                 x = self.order[i](x)
-            found += ((*kept, x),)
-        return found
+            stacks += ((*kept, x),)
+        return stacks
 
     def canonical(self) -> dict[str, ms.Parameter]:
         """Canonical name → parameter, in the order of the layers."""
@@ -106,7 +106,7 @@ class Activations(nn.Cell):
         self.network = network
 
     def construct(self, x):
-        found = ()
+        outputs = ()
         for after in self.network.walk((x,), ())[1:]:
-            found += (after[-1],)
-        return found
+            outputs += (after[-1],)
+        return outputs

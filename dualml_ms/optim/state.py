@@ -25,14 +25,14 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
         names: one per parameter in the optimizer's order (all groups); their indices if omitted.
     """
     names = _names(optimizer, names)
-    found: dict[str, Arrays] = {}
+    slots: dict[str, Arrays] = {}
     for slot in optimizer.rule.slots:
         unit = optimizer.unit(slot)
         values = [p.asnumpy().copy() for p in getattr(optimizer, slot)]
         if unit != 1.0:
             values = [value.astype(np.float64) / unit for value in values]
-        found[slot] = dict(zip(names, values, strict=True))
-    return found
+        slots[slot] = dict(zip(names, values, strict=True))
+    return slots
 
 
 def load_state(

@@ -21,13 +21,13 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
     Args:
         names: one per parameter in the optimizer's order (all groups); their indices if omitted.
     """
-    found: dict[str, Arrays] = {}
+    slots: dict[str, Arrays] = {}
     for name, p, group in _named(optimizer, names):
         tensors = optimizer.state.get(p) or optimizer.initial_state(p, group)
         for slot, tensor in tensors.items():
             if slot != "step":
-                found.setdefault(slot, {})[name] = tensor.cpu().numpy().copy()
-    return found
+                slots.setdefault(slot, {})[name] = tensor.cpu().numpy().copy()
+    return slots
 
 
 @torch.no_grad()
