@@ -21,11 +21,11 @@ name = "third"
 model = "mlp"
 title = { en = "Third" }
 data = { name = "digits", train = 200, test = 50 }
-parity = { draws = 2, horizon = 20, trace = [1, 2, 3, 5, 10, 20] }
+parity = { draws = 2, horizon = 12, trace = [1, 2, 3, 5, 12] }
 [arms.adam]
 optimizer = { name = "adam", lr = 0.001, eps = 0.001 }
 batch_size = 20
-updates = 20
+updates = 12
 """
 #: Two ranks that share a batch.
 RANKS = """
