@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from dualml.report.figure import Figure as Figure
+if TYPE_CHECKING:  # a table for the terminal must not wait for figures
+    from dualml.report.figure import Figure
 
 Tone: TypeAlias = Literal["", "good", "near", "bad", "muted"]
 Show: TypeAlias = Literal["text", "number", "code"]
@@ -163,8 +164,8 @@ class Page:
     footer: str = ""
 
 
-_Leaf: TypeAlias = Prose | Bullets | Table | Figure | Code | Formula | Verdict | Notice
-Block: TypeAlias = _Leaf | Card | Row | Fold | Section
+_Leaf: TypeAlias = "Prose | Bullets | Table | Figure | Code | Formula | Verdict | Notice"
+Block: TypeAlias = "_Leaf | Card | Row | Fold | Section"
 
 
 def walk(blocks: Sequence[Block]) -> Iterator[Block]:
@@ -177,6 +178,8 @@ def walk(blocks: Sequence[Block]) -> Iterator[Block]:
 
 def anchor(block: Block) -> str:
     """The name under which links find a block; empty for those without one."""
+    from dualml.report.figure import Figure
+
     if isinstance(block, Table | Figure):
         return f"{type(block).__name__.lower()}-{block.name}"
     return block.name if isinstance(block, Section | Fold) else ""

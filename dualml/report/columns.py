@@ -71,7 +71,7 @@ def table(
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
-        yield Table(name, words(f"table.{caption or name}", **values), heads, lines)
+        yield Table(name, words.filled(f"table.{caption or name}", name, **values), heads, lines)
 
 
 def _cell(value: Cell | Spread | str | float | None, head: Column) -> Cell | str:
@@ -91,7 +91,7 @@ def columns(words: Words, *specs: str | Column) -> list[Column]:
             continue
         key, colon, unit = spec.strip("`").partition(":")
         show: Show = "number" if colon else "code" if spec.startswith("`") else "text"
-        label = words(f"column.{key}")
+        label = words.either(f"column.{key}", key)
         heads.append(Column(key, label, words.either(f"unit.{unit}", unit), show, unit))
     return heads
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from dualml.report import blocks, ranks
-from dualml.report.blocks import Block, Bullets, Figure, Fold, Item, Page, Prose, Section, Table
+from dualml.report.blocks import Block, Bullets, Fold, Item, Page, Prose, Section, Table
+from dualml.report.figure import Figure
 from dualml.report.headline import headline
 from dualml.report.topics import REFERENCE, Topic, topics
 from dualml.store.run import Run
@@ -75,7 +76,8 @@ def _part(topic: Topic, run: Run, words: Words) -> Part:
     """Its evidence without tables that have no rows; nothing where only notices are left."""
     kept = [b for b in topic.evidence(run, words) if not isinstance(b, Table) or b.rows]
     evidence = [] if all(isinstance(block, blocks.Notice) for block in kept) else kept
-    title, intro = words(f"topic.{topic.name}"), words.either(f"intro.{topic.name}", "")
+    title = words.either(f"topic.{topic.name}", topic.name)
+    intro = words.either(f"intro.{topic.name}", "")
     findings = list(topic.findings(run, words))
     return Part(topic, title, intro, evidence, findings, topic.leads(run), _anchors(evidence))
 

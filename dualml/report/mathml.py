@@ -1,8 +1,8 @@
 r"""A small part of LaTeX → MathML, which browsers draw without a network or a script.
 
-Known: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, the spaces ``\, \quad``
-and symbols by their names in HTML or `SYMBOLS`. Markdown keeps the LaTeX, so every formula is
-written once.
+Known: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, upright words in
+``\mathrm{} \text{} \operatorname{}``, the spaces ``\, \quad`` and symbols by their names in HTML or
+`SYMBOLS`. Markdown keeps the LaTeX, so every formula is written once.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ def _command(name: str, tokens: list[str]) -> str:
     if name in ("hat", "bar"):
         mark = "^" if name == "hat" else "¯"
         return f'<mover accent="true">{_atom(tokens)}<mo>{mark}</mo></mover>'
+    if name in ("mathrm", "text", "operatorname") and "}" in tokens:
+        word = "".join(tokens[: tokens.index("}")]).lstrip("{")
+        del tokens[: tokens.index("}") + 1]
+        return f'<mi mathvariant="normal">{escape(word)}</mi>'
     if name == ",":
         return '<mspace width="0.17em"></mspace>'
     if name == "quad":

@@ -61,6 +61,10 @@ class Words(string.Formatter):
         """The text of ``key`` or, for names this version does not know, ``default``."""
         return self.table.get(key, default)
 
+    def filled(self, key: str, default: str, **values: Any) -> str:
+        """The text of ``key`` with its values or, where there is none, ``default``."""
+        return self(key, **values) if key in self.table else default
+
     def plural(self, key: str, n: float, /, **values: Any) -> str:
         """``key.one`` or ``key.other``."""
         return self(f"{key}.{'one' if n == 1 else 'other'}", **values)

@@ -6,8 +6,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-from dualml.report.blocks import Block, Bullets, Figure, Item, Page, Section, Table, walk
+from dualml.report.blocks import Block, Bullets, Item, Page, Section, Table, walk
 from dualml.report.compose import compose
+from dualml.report.figure import Figure
 from dualml.report.topics import topics
 from dualml.store.load import load
 from dualml.store.run import Run

@@ -232,6 +232,7 @@ def test_formulas_follow_the_options(rule: str) -> None:
 
 def test_mathml_refuses_what_it_does_not_know() -> None:
     assert "<msubsup><mi>g</mi><mi>t</mi><mn>2</mn></msubsup>" in mathml("g_t^2")
+    assert '<mi mathvariant="normal">sign</mi>' in mathml(r"\mathrm{sign}(g_t)")
     with pytest.raises(ValueError, match="integral"):
         mathml(r"\integral x")
     with pytest.raises(ValueError, match="unbalanced"):

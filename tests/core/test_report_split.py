@@ -11,8 +11,9 @@ from page_parts import page, sections, tables
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.report.blocks import Card, Code, Figure, Fold, Notice, Section, Verdict, walk
+from dualml.report.blocks import Card, Code, Fold, Notice, Section, Verdict, walk
 from dualml.report.draw import draw
+from dualml.report.figure import Figure
 from dualml.words import LANGUAGES, Words
 
 pytestmark = pytest.mark.whole

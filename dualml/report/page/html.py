@@ -16,6 +16,7 @@ from dualml.report import blocks
 from dualml.report.blocks import Block, Column, Page, Table
 from dualml.report.code import highlight
 from dualml.report.draw import css, draw, script
+from dualml.report.figure import Figure
 from dualml.report.mathml import mathml
 from dualml.words import Words
 
@@ -32,7 +33,7 @@ def html(page: Page) -> str:
     words = Words(page.lang)
     sections = [block for block in page.blocks if isinstance(block, blocks.Section) and block.title]
     links = [tag("li", tag("a", s.title, href=f"#{s.name}")) for s in sections]
-    drawn = any(isinstance(block, blocks.Figure) for block in blocks.walk(page.blocks))
+    drawn = any(isinstance(block, Figure) for block in blocks.walk(page.blocks))
     question = tag("p", page.question, class_="question") if page.question else ""
     template, style = (
         (files("dualml.report.page") / name).read_text(encoding="utf-8")
@@ -87,7 +88,7 @@ def _block(block: Block, level: int) -> Markup:
             return _lines("ul", *map(_item, items))
         case Table():
             return _table(block)
-        case blocks.Figure(name, caption):
+        case Figure(name, caption):
             drawn = tag("div", Markup(draw(block)), class_="scroll")
             legend = tag("figcaption", quoted(caption))
             width = f"max-width: {block.width}px"
@@ -98,7 +99,7 @@ def _block(block: Block, level: int) -> Markup:
             code = tag("pre", tag("code", Markup(highlight(text))), tabindex="0")
             return tag("div", head, "\n", code, class_="listing")
         case blocks.Formula(latex):
-            return tag("div", Markup(mathml(latex)), class_="formula")
+            return tag("div", _formula(latex), class_="formula")
         case blocks.Verdict(text, tone):
             return tag("p", quoted(text), class_=f"verdict {tone}")
         case blocks.Notice(text):
@@ -120,6 +121,14 @@ def _item(item: blocks.Item) -> Markup:
     link = tag("a", item.link or "↗", class_="see", href=f"#{item.target}")
     parts = ("⚠ " if item.warning else "", quoted(item.text), " " + link if item.target else "")
     return tag("li", *parts, class_="warning" if item.warning else "")
+
+
+def _formula(latex: str) -> Markup:
+    """As LaTeX, where a command in it is none of those we know."""
+    try:
+        return Markup(mathml(latex))
+    except ValueError:
+        return tag("code", latex)
 
 
 def _table(table: Table) -> Markup:

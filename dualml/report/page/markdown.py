@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from dualml.report import blocks
 from dualml.report.blocks import Block, Cell, Page, Table
+from dualml.report.figure import Figure
 
 
 def markdown(page: Page) -> str:
@@ -30,7 +31,7 @@ def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
                 yield "\n".join(map(_item, items))
             case Table(caption=caption):
                 yield from (f"**{escape(caption)}**", table(block))
-            case blocks.Figure(name, caption, alt):
+            case Figure(name, caption, alt):
                 yield from (f"![{escape(alt)}](figures/{name}.svg)", f"*{escape(caption)}*")
             case blocks.Code(text, caption, who):
                 yield (f"**{escape(who)}**, " if who else "") + f"`{caption}`"
