@@ -54,6 +54,7 @@ class Optimizers:
             for name, rule in rules.items()
         }
         self.together = Together(list(self.optimizers.values()), len(shapes))
+        self.fresh = True
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
         import mindspore as ms
@@ -65,7 +66,11 @@ class Optimizers:
         for name, opt in self.optimizers.items():
             for n, p in self.own[name].items():
                 p.set_data(ms.Tensor(start[n], ms.float32))
-            load_state(opt, {}, 0, names)
+            if (
+                not self.fresh
+            ):  # the first run shows the state that the optimizer itself begins with
+                load_state(opt, {}, 0, names)
+        self.fresh = False
         for step in range(1, steps + 1):
             gradients: list[ms.Tensor] = []
             for own in self.own.values():

@@ -76,7 +76,7 @@ def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dic
     from dualml.parity.pairs import FLOOR, reach, widest, widest_loss
     from dualml.store.envelope import Envelope
 
-    drawn = believed([Envelope.restore(told) for told in files], OUTPUT)
+    drawn = believed([Envelope.restore(file) for file in files], OUTPUT)
     horizon = min(len(envelope.loss) for envelope in drawn)
     width_at, loss = widest(drawn, horizon), widest_loss(drawn, horizon)
     named: dict[tuple[str, int], list[str]] = {}

@@ -152,7 +152,7 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
         for seed in seeds:
             files = [envelope_file(run, arm, backend, seed) for backend in FRAMEWORKS]
             tables.append(thresholds(files))
-            drawn = believed([Envelope.restore(told) for told in files], OUTPUT)
+            drawn = believed([Envelope.restore(file) for file in files], OUTPUT)
             width_at = widest(drawn, UPDATES)
             begin = plan.initial(seed, plan.experiment.arms[arm])
             end = usual(run, arm, "torch", seed, 1).tensors

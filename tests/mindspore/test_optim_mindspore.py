@@ -102,7 +102,6 @@ def test_it_is_native_and_moves_every_parameter(kind: Any, fields: dict[str, Any
 
 
 def test_an_accumulator_begins_where_the_rule_says() -> None:
-    """Conformance sets the state before it trains, so that it does not see this."""
     opt = Adagrad(parameters(), lr=0.1, initial_accumulator=0.1)
     assert all((slot.asnumpy() == np.float32(0.1)).all() for slot in opt.sum)
 

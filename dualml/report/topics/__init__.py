@@ -52,7 +52,7 @@ class Topic:
 def topics() -> tuple[Topic, ...]:
     """Every topic of this folder in reading order."""
     every: list[Topic] = []
-    for found in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{found.name}")
+    for file in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{file.name}")
         every += module.TOPICS if hasattr(module, "TOPICS") else [module.TOPIC]
     return tuple(sorted(every, key=lambda topic: (topic.place, topic.name)))
