@@ -25,5 +25,6 @@ def info() -> BackendInfo:
         factory="dualml_ms.backend:MindSporeBackend",
         environ=environ,
         ranks="processes",
+        preload=("dualml_ms.backend", "mindspore.ops._grad_experimental"),
         adopted=adopted,
     )

@@ -25,5 +25,6 @@ def info() -> BackendInfo:
         factory="dualml_torch.backend:TorchBackend",
         environ=environ,
         ranks="processes",
+        preload=("dualml_torch.backend", "torch._dynamo"),  # every optimizer imports the latter
         adopted=adopted,
     )

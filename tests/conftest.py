@@ -7,6 +7,7 @@ green.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -65,6 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow and not config.getoption("--slow"):
         config.hook.pytest_deselected(items=list(slow))
         items[:] = [item for item in items if item not in slow]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # MindSpore collects garbage before every compilation, also among all that is loaded
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -54,6 +54,8 @@ class BackendInfo:
         ranks: what the ranks of a trial are: ``processes`` that its `Backend` joins into a
             group (`Grouping`), ``threads`` of one process, or ``none``, where a trial can only have
             one rank.
+        preload: modules whose import takes long, starts no thread and computes nothing: workers are
+            forked from a process that has them. Empty where the framework does not survive a fork.
         adopted: what the framework's own launcher says of this process; None where another program
             started it.
     """
@@ -64,6 +66,7 @@ class BackendInfo:
     factory: str
     environ: Callable[[int], dict[str, str]] = lambda threads: {}
     ranks: Literal["processes", "threads", "none"] = "none"
+    preload: Sequence[str] = ()
     adopted: Callable[[], Adopted | None] = lambda: None
 
     def installed(self) -> bool:

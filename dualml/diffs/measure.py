@@ -15,8 +15,9 @@ from dualml.diffs.compare import Found, Probed, judge
 from dualml.diffs.entry import Entry
 from dualml.errors import TrialError, Unsupported
 from dualml.files import read_json, write_json
+from dualml.launch.process import Launch
 from dualml.launch.ranks import run_ranks
-from dualml.launch.supervise import Launch, died, supervise
+from dualml.launch.supervise import died, supervise
 
 #: The two frameworks of the catalogue, and where their probes run.
 SIDES, DEVICE = ("torch", "mindspore"), "cpu"
@@ -101,7 +102,7 @@ def attempt(
     write_json(folder / "job.json", job)
     command = [sys.executable, "-m", "dualml.diffs.worker", str(folder)]
     ended = supervise(
-        [Launch(command, info.environ(1), folder / "log")],
+        [Launch(command, info.environ(1), folder / "log", info.preload)],
         lambda rank, event: progress(f"{info.name}: {event.get('phase', '')}"),
         limit=LIMIT,
         silence=SILENCE,

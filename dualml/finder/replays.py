@@ -12,7 +12,8 @@ from dualml.backend import BackendInfo, Recipe
 from dualml.errors import TrialError, UserError
 from dualml.experiment.plan import Plan
 from dualml.finder.scene import REFEREE, Scene
-from dualml.launch.supervise import Launch, died, last_lines, supervise
+from dualml.launch.process import Launch
+from dualml.launch.supervise import died, last_lines, supervise
 from dualml.store.folder import RunFolder
 from dualml.store.replays import (
     REPLAY_JOB,
@@ -137,9 +138,13 @@ def run_replay(
     REPLAY_JOB.write(place, job)
     environ = info.environ(threads) if settings.cores or several else session.environs[backend]
     words = [sys.executable, "-m", "dualml.worker.replay_main", str(place)]
+    preload = (
+        () if settings.cores else info.preload
+    )  # a core that is left is left before the import
     count = settings.world_size if info.ranks == "processes" else 1
     launches = [
-        Launch([*words, str(rank)], environ, log_path(place, rank)) for rank in range(count)
+        Launch([*words, str(rank)], environ, log_path(place, rank), preload)
+        for rank in range(count)
     ]
     ended = supervise(launches, lambda rank, event: None, limit=LIMIT, silence=SILENCE)
     if ended.code or ended.reason:

@@ -20,7 +20,8 @@ from typing import Any
 
 from dualml.backend import Adopted, backends
 from dualml.errors import UserError
-from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, Launch, supervise
+from dualml.launch.process import Launch
+from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, supervise
 from dualml.launch.supervise import end as end_all
 from dualml.store.sessions import SESSIONS, Failure, announcement, failure, failures
 from dualml.store.trial import log_path

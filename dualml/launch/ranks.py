@@ -13,7 +13,8 @@ from typing import Any
 from dualml.backend import backends
 from dualml.errors import TrialError, Unsupported, UserError
 from dualml.files import write_json
-from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
+from dualml.launch.process import Launch
+from dualml.launch.supervise import Ended, died, last_lines, supervise
 
 
 def run_ranks(
@@ -73,6 +74,7 @@ def run_ranks(
                 [sys.executable, "-m", "dualml.launch.rank", str(where), str(rank)],
                 environ,
                 where / f"rank{rank}.log",
+                info.preload,
             )
             for rank in range(size)
         ]

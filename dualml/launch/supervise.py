@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dualml.launch.process import Launch, Process
+
 GRACE_S = 2.0
 POLL_S = 0.1
 #: After the first rank that fails, the others may say why for so long: the first to end is often
@@ -24,15 +26,6 @@ PEERS_S = 1.5
 STOPPED_S = 3.0
 #: Errors of ranks that waited in vain for another one.
 SECONDARY = "CommunicationError"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One process to start: its command, what is added to the environment, and its log file."""
-
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    log: Path
 
 
 @dataclass(frozen=True)
@@ -56,7 +49,7 @@ class Ended:
 class Rank:
     """What is known of one process while it runs."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     last: float
     pulse: tuple[int, str] = (0, "")
     code: int | None = None
@@ -196,15 +189,7 @@ def started(launches: Sequence[Launch]) -> Iterator[tuple[list[Rank], queue.Queu
     readers: list[threading.Thread] = []
     try:
         for number, launch in enumerate(launches):
-            with launch.log.open("ab") as output:
-                process = subprocess.Popen(
-                    launch.command,
-                    env={**os.environ, **launch.environ},
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=output,
-                    start_new_session=True,
-                )
+            process = launch.start()
             ranks.append(Rank(process, time.monotonic()))
             reader = threading.Thread(
                 target=listen, args=(number, process.stdout, events), daemon=True
@@ -234,7 +219,7 @@ def listen(number: int, pipe: Any, events: queue.Queue[Any]) -> None:
     events.put((number, None))
 
 
-def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def end(processes: Sequence[Process]) -> None:
     """End all process groups together: politely, then for good."""
     for sign in (signal.SIGTERM, signal.SIGKILL):  # the second also for orphans of a dead leader
         for process in processes:

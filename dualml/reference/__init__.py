@@ -13,4 +13,5 @@ def info() -> BackendInfo:
         factory="dualml.reference.backend:NumpyBackend",
         environ=thread_variables,
         ranks="threads",
+        preload=("dualml.reference.backend",),
     )

@@ -17,7 +17,8 @@ from dualml.backend import Adopted, BackendInfo
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.launch.adopted import at_fault, fallen
-from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
+from dualml.launch.process import Launch
+from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.split.measured import summary
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import Key, TrialRecord
@@ -120,7 +121,12 @@ class Session:
             announce(self.folder.path, self.number, places)
         words = [sys.executable, "-m", "dualml.worker.main"]
         launches = [
-            Launch([*words, str(rank), *map(str, places)], environ, log_path(places[0], rank))
+            Launch(
+                [*words, str(rank), *map(str, places)],
+                environ,
+                log_path(places[0], rank),
+                () if arm.cores else info.preload,  # pinned before the import
+            )
             for rank in range(processes)
         ]
         limits = self.plan.experiment.limits

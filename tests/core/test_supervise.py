@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
+from dualml.launch.process import Launch
+from dualml.launch.supervise import Ended, died, last_lines, supervise
 
 pytestmark = pytest.mark.whole
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -53,15 +54,12 @@ class Run:
         return found
 
     def rank(self, number: int) -> psutil.Process | None:
-        """The worker of a rank."""
+        """The worker of a rank, known by the log that it writes."""
         for process in psutil.Process(self.process.pid).children(recursive=True):
-            try:
-                words = process.cmdline()
-            except psutil.Error:
-                continue
-            name = "dualml.worker.main"
-            if name in words and words[words.index(name) + 1] == str(number):
-                return process
+            with contextlib.suppress(OSError, psutil.Error):
+                log = Path(os.readlink(f"/proc/{process.pid}/fd/2"))
+                if log.name == f"rank{number}.log":
+                    return process
         return None
 
     def wait_for(self, condition: Callable[[], Any], seconds: float = 90) -> Any:

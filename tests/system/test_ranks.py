@@ -154,7 +154,11 @@ def test_the_rank_at_fault_is_named_not_those_that_waited_for_it(
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(PLANTED)
     path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
-    env = {"PYTHONPATH": path, "DUALML_TEST_FAULTS": "errs:2=raise,hangs:1=hang,strays:1=plan"}
+    env = {
+        "PYTHONPATH": path,
+        "DUALML_FORK": "0",
+        "DUALML_TEST_FAULTS": "errs:2=raise,hangs:1=hang,strays:1=plan",
+    }
     out = tmp_path / "out"
     file = lab(tmp_path, ["errs", "hangs", "strays"], 3, 30, ", silence = 12")
     words = ["--backend", backend, "--out", out, "--no-report"]

@@ -238,7 +238,13 @@ def test_a_stage_that_dies_ends_its_trial_and_is_named(tmp_path: Path) -> None:
     fates = ",".join(f"{name}:1={fate[2]}" for name, fate in FATES.items() if fate[2])
     process = subprocess.Popen(
         [sys.executable, "-m", "dualml", *map(str, words)],
-        env={**os.environ, "PYTHONPATH": path, "DUALML_TEST_FATES": fates, MARK: mark},
+        env={
+            **os.environ,
+            "PYTHONPATH": path,
+            "DUALML_FORK": "0",
+            "DUALML_TEST_FATES": fates,
+            MARK: mark,
+        },
         cwd=tmp_path,
     )
     try:

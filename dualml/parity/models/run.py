@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dualml.backend import BackendInfo, backends
 from dualml.errors import UserError, nearest
 from dualml.files import write_json
-from dualml.launch.supervise import Ended, Launch, died, last_lines, supervise
+from dualml.launch.process import Launch
+from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import usable_cores
 from dualml.optim import rule_from
 from dualml.parity.models.comparison import Comparison
@@ -153,6 +154,7 @@ def work(
             [sys.executable, "-m", "dualml.parity.models.worker", str(folder), side],
             {**info.environ(threads), INSIDE: "1"},
             folder / f"{side}.log",
+            info.preload,
         )
         for side, info in zip("ab", infos, strict=True)
     ]

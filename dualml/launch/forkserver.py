@@ -1,0 +1,108 @@
+"""The process that workers are forked from: ``python -m dualml.launch.forkserver FD MODULE …``.
+
+It imports the modules once and then waits, with one thread and nothing computed, for requests on
+the Unix socket FD. For each it forks a process that goes on as ``python -m …`` does. A framework's
+import takes more than a second of processor time, a fork takes milliseconds; and each worker is a
+process of its own that nothing of another trial has touched.
+
+A request is a JSON list of words (module, arguments) with three file descriptors: standard input,
+output and error. The answers are ``{"pid": …}``, by the new process once it leads a session of its
+own, and ``{"pid": …, "code": …}`` when it has ended. The server ends when
+the owner's end of the socket is closed, and its processes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+from dualml.launch.child import on_death_of_parent
+
+MOST = 64 * 1024  # bytes of a request
+#: What workers of every backend import.
+CORE = tuple(
+    f"dualml.{name}"
+    for name in ("worker.trial", "worker.replay", "worker.join", "worker.collectives", "store.plan")
+)
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
+    for module in (*sys.argv[2:], *CORE):
+        with contextlib.suppress(ImportError):  # the worker will say what is missing
+            importlib.import_module(module)
+    gc.freeze()  # nothing of it becomes garbage: no worker needs to go through it
+    request = serve(channel)
+    if request is not None:  # in the new process
+        become(*request, channel)
+
+
+def serve(channel: socket.socket) -> tuple[list[str], list[int]] | None:
+    """Fork for every request: None when the owner is gone, in a new process its request."""
+    awake, alarm = os.pipe()
+    for end in (awake, alarm):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(alarm)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    waiting = selectors.DefaultSelector()
+    waiting.register(channel, selectors.EVENT_READ)
+    waiting.register(awake, selectors.EVENT_READ)
+    while True:
+        for key, _ in waiting.select():
+            if key.fd == awake:
+                os.read(awake, 4096)
+                report_ended(channel)
+                continue
+            message, descriptors, *_ = socket.recv_fds(channel, MOST, 3)
+            if not message:
+                return None
+            if not os.fork():
+                signal.set_wakeup_fd(-1)
+                waiting.close()
+                os.close(awake)
+                os.close(alarm)
+                return json.loads(message), descriptors
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+def report_ended(channel: socket.socket) -> None:
+    """Tell the owner of every process that has ended."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            answer(channel, pid=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
+
+
+def answer(channel: socket.socket, **message: Any) -> None:
+    with contextlib.suppress(OSError):
+        channel.send(json.dumps(message).encode())
+
+
+def become(words: list[str], descriptors: list[int], channel: socket.socket) -> None:
+    """Go on as ``python -m WORDS`` on these descriptors, in a session of its own."""
+    os.setsid()
+    on_death_of_parent(signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    answer(channel, pid=os.getpid())
+    channel.close()
+    sys.argv = words
+    sys.orig_argv = [sys.executable, "-m", *words]
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Processes to start: by themselves, or forked from one that has imported the framework already."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: The import of a framework on a busy machine, at most.
+IMPORT_S = 120.0
+#: Servers kept at a time, one for each environment that workers need.
+KEPT = 4
+#: Set to 0, every worker is a process that imports its framework itself.
+SWITCH = "DUALML_FORK"
+#: Changes from test to test and is read by no import.
+VOLATILE = "PYTEST_CURRENT_TEST"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One process to start.
+
+    Attributes:
+        command: what it runs.
+        environ: what is added to the environment.
+        log: the file that its standard error is appended to.
+        preload: modules that it may find imported, where its command is ``python -m …``; it is
+            forked from a process that has imported them, where the system can do so safely.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    log: Path
+    preload: Sequence[str] = ()
+
+    def start(self) -> Process:
+        """The process, in a session of its own, with pipes to its input and output."""
+        environ = {**os.environ, **self.environ}
+        with self.log.open("ab") as output:
+            if self.preload and forks(environ):
+                with contextlib.suppress(
+                    OSError
+                ):  # it did not start: then neither will this, but say why
+                    return forked(self.command[2:], environ, tuple(self.preload), output.fileno())
+            return subprocess.Popen(
+                self.command,
+                env=environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+            )
+
+
+def forks(environ: Mapping[str, str]) -> bool:
+    """Whether workers are forked: on Linux only, elsewhere the frameworks do not survive it."""
+    return sys.platform == "linux" and environ.get(SWITCH) != "0"
+
+
+class Forked:
+    """A process that a `Server` has forked: what `subprocess.Popen` would be."""
+
+    def __init__(self, server: Server, pid: int, stdin: Any, stdout: Any) -> None:
+        self.server, self.pid, self.stdin, self.stdout = server, pid, stdin, stdout
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal.
+
+        Raises:
+            subprocess.TimeoutExpired: it is still at work.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.server.code(self.pid, deadline)) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout or 0.0)
+        return code
+
+
+Process = subprocess.Popen[bytes] | Forked
+
+
+class Server:
+    """The owner's end of one `dualml.launch.forkserver`."""
+
+    def __init__(self, environ: Mapping[str, str], preload: Sequence[str]) -> None:
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.lock, self.codes = threading.Lock(), dict[int, int]()
+        self.forked = 0
+        with theirs:
+            module = [sys.executable, "-m", "dualml.launch.forkserver"]
+            self.process = subprocess.Popen(
+                [*module, str(theirs.fileno()), *preload],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def fork(self, words: Sequence[str], log: int) -> Forked:
+        """A new process that runs ``python -m WORDS``.
+
+        Raises:
+            OSError: the server has ended, or does not answer.
+        """
+        (read_in, write_in), (read_out, write_out) = os.pipe(), os.pipe()
+        try:
+            with self.lock:
+                request = json.dumps(list(words)).encode()
+                socket.send_fds(self.channel, [request], [read_in, write_out, log])
+                pid = self.hear(time.monotonic() + IMPORT_S, new=True)
+                self.forked += 1
+        except BaseException:  # an answer that comes later would be taken for another's
+            self.close()
+            os.close(write_in)
+            os.close(read_out)
+            raise
+        finally:
+            os.close(read_in)
+            os.close(write_out)
+        return Forked(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
+
+    def code(self, pid: int, deadline: float | None) -> int | None:
+        """The exit code of a process, None while it is at work."""
+        with self.lock:
+            while pid not in self.codes:
+                try:
+                    self.hear(deadline)
+                except TimeoutError:
+                    return None
+                except OSError:  # the server is gone, and its processes with it
+                    return -signal.SIGKILL
+            return self.codes[pid]
+
+    def hear(self, deadline: float | None, new: bool = False) -> int:
+        """Take in what the server says until a process has ended, or until there is a new one.
+
+        Raises:
+            TimeoutError: it said nothing.
+            ConnectionError: it has ended.
+        """
+        while True:
+            left = None if deadline is None else max(1e-3, deadline - time.monotonic())
+            self.channel.settimeout(left)
+            message = self.channel.recv(4096)
+            if not message:
+                raise ConnectionError("the process that workers are forked from has ended")
+            answer = json.loads(message)
+            if "code" in answer:
+                self.codes[answer["pid"]] = answer["code"]
+            if ("code" not in answer) == new:
+                return int(answer["pid"])
+
+    @property
+    def idle(self) -> bool:
+        """Whether all of its processes are known to have ended."""
+        return self.forked == len(self.codes)
+
+    def close(self) -> None:
+        self.channel.close()
+        with contextlib.suppress(OSError):
+            self.process.kill()
+        self.process.wait()
+
+
+servers: dict[tuple[Any, ...], Server] = {}
+
+
+def forked(
+    words: Sequence[str], environ: Mapping[str, str], preload: tuple[str, ...], log: int
+) -> Forked:
+    """A process from the server of this environment; a server that is not there yet starts."""
+    relevant = {name: value for name, value in environ.items() if name != VOLATILE}
+    key = (preload, os.getcwd(), tuple(sorted(relevant.items())))
+    server = servers.pop(key, None)
+    if server is None or server.process.poll() is not None:
+        close_at_exit()
+        idle = [old for old in servers if servers[old].idle]
+        for old in idle[: max(0, len(servers) + 1 - KEPT)]:
+            servers.pop(old).close()
+        server = Server(environ, preload)
+    process = server.fork(words, log)
+    servers[key] = server  # the last in use is the last to go
+    return process
+
+
+@functools.cache
+def close_at_exit() -> None:
+    atexit.register(close_servers)
+
+
+def close_servers() -> None:
+    """End all servers, and with them whatever was forked from them."""
+    while servers:
+        servers.popitem()[1].close()

@@ -1,0 +1,130 @@
+"""Workers that are forked: processes of their own, ended like any other, and with their owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dualml.launch import process as launching
+from dualml.launch.process import Launch, close_servers, servers
+from dualml.launch.supervise import supervise
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+
+#: A worker that says who it is; its word decides how it ends.
+WORKER = """
+import os, sys, time
+from dualml.launch.child import serve
+import json.tool, colorsys  # the latter is loaded before the fork
+
+def work(emit):
+    if sys.argv[1] == "dies":
+        os._exit(7)
+    if sys.argv[1] == "waits":
+        emit(phase="waits")
+        time.sleep(600)
+    colorsys.seen = getattr(colorsys, "seen", 0) + 1
+    return {"pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0),
+            "seen": colorsys.seen, "mark": os.environ["MARK"], "words": sys.argv[1:]}
+
+serve(work)
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "workers_of_test.py").write_text(WORKER, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    close_servers()
+
+
+def launch(tmp_path: Path, word: str, mark: str = "1") -> Launch:
+    command = [sys.executable, "-m", "workers_of_test", word]
+    return Launch(command, {"MARK": mark}, tmp_path / "log", ("colorsys",))
+
+
+def run(*launches: Launch):
+    return supervise(launches, lambda rank, event: None, limit=60, silence=60)
+
+
+def test_each_is_a_process_of_its_own_from_one_server(tmp_path: Path) -> None:
+    ended = run(launch(tmp_path, "a"), launch(tmp_path, "b"))
+    again = run(launch(tmp_path, "c"))
+    results = [*ended.results.values(), *again.results.values()]
+    assert [r["words"] for r in results] == [["a"], ["b"], ["c"]]
+    assert len({r["pid"] for r in results}) == 3
+    assert all(r["session"] == r["pid"] for r in results)
+    (server,) = servers.values()
+    assert {r["parent"] for r in results} == {server.process.pid}
+    assert [r["seen"] for r in results] == [1, 1, 1]  # nothing is left of one in the next
+
+
+def test_another_environment_has_another_server(tmp_path: Path) -> None:
+    marks = [run(launch(tmp_path, "a", mark)).results[0]["mark"] for mark in "1231"]
+    assert (marks, len(servers)) == (list("1231"), 3)
+    for mark in "456":
+        run(launch(tmp_path, "a", mark))
+    assert len(servers) == launching.KEPT
+
+
+def test_exit_codes_and_signals_are_those_of_the_process(tmp_path: Path) -> None:
+    assert run(launch(tmp_path, "dies")).code == 7
+
+    def kill(rank: int, event: dict[str, object]) -> None:
+        (server,) = servers.values()
+        for child in psutil.Process(server.process.pid).children():
+            child.send_signal(signal.SIGKILL)
+
+    ended = supervise([launch(tmp_path, "waits")], kill, limit=60, silence=60)
+    assert ended.code == -signal.SIGKILL
+
+
+def test_a_server_that_is_killed_takes_its_workers_along_and_is_replaced(tmp_path: Path) -> None:
+    def kill(rank: int, event: dict[str, object]) -> None:
+        (server,) = servers.values()
+        server.process.kill()
+
+    ended = supervise([launch(tmp_path, "waits")], kill, limit=60, silence=60)
+    assert ended.code == -signal.SIGKILL
+    assert run(launch(tmp_path, "a")).code == 0
+
+
+def test_a_server_that_cannot_start_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "IMPORT_S", 0.0)
+    result = run(launch(tmp_path, "a")).results[0]
+    assert (result["words"], result["parent"], servers) == (["a"], os.getpid(), {})
+
+
+def test_it_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launching.SWITCH, "0")
+    assert run(launch(tmp_path, "a")).results[0]["parent"] == os.getpid()
+
+
+def test_nothing_is_left_of_an_owner_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from dualml.launch.process import Launch\n"
+        "from dualml.launch.supervise import supervise\n"
+        "one = Launch([sys.executable, '-m', 'workers_of_test', 'waits'], {'MARK': '1'},"
+        " Path('log'), ('colorsys',))\n"
+        "supervise([one], lambda rank, event: print('at work', flush=True), limit=60, silence=60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "at work\n"
+        started = psutil.Process(owner.pid).children(recursive=True)
+        assert len(started) == 2
+        time.sleep(0.2)
+        owner.kill()
+    _, left = psutil.wait_procs(started, timeout=5)
+    assert left == []
