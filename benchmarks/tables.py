@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import tomllib
 from collections.abc import Sequence
 from functools import cache
@@ -20,7 +21,7 @@ Record = dict[str, Any]
 
 @cache
 def words(lang: str) -> dict[str, Any]:
-    """The texts of a language; ``rows`` and ``parts``: English → what it is in that language."""
+    """The texts of a language; ``rows`` and ``patterns``: English → what it is in that language."""
     path = Path(__file__).with_name("words") / f"{lang}.toml"
     return tomllib.loads(path.read_text("utf-8"))
 
@@ -80,13 +81,21 @@ def figure(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
+@cache
+def patterns(lang: str) -> list[tuple[re.Pattern[str], str]]:
+    """English with groups for what stands in it → the words around them in the language."""
+    given = words(lang).get("patterns", {}).items()
+    return [(re.compile(re.escape(text).replace(r"\{\}", "(.+?)")), there) for text, there in given]
+
+
 def say(text: str, lang: str) -> str:
-    """The text of a row in a language: as a whole, or else part by part."""
+    """The text of a row in a language: as a whole, or by the first pattern that it follows."""
     rows = words(lang).get("rows", {})
     if text in rows:
         return str(rows[text])
-    for part, translated in words(lang).get("parts", {}).items():
-        text = text.replace(part, translated)
+    for pattern, there in patterns(lang):
+        if match := pattern.fullmatch(text):
+            return there.format(*(say(part, lang) for part in match.groups()))
     return text
 
 
