@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # MindSpore collects garbage before every compilation, also among all that is loaded
+    gc.freeze()  # MindSpore collects garbage before each compilation, of all that is loaded
 
 
 def pytest_configure(config: pytest.Config) -> None:
