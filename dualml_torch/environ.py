@@ -17,6 +17,10 @@ def environ(threads: int) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         # MKL would choose its number of threads anew in every run, and with it the order of sums.
         "MKL_DYNAMIC": "FALSE",
+        # Threads that wait for one another spin: by default for milliseconds, and beside a process
+        # that takes a core an update can take a hundred times as long. So many turns, some ten
+        # microseconds, cost nothing on a quiet machine (docs/benchmarks.md).
+        "GOMP_SPINCOUNT": "3000",
         # TF32 keeps 10 bits of the mantissa: then hardware differs, not the frameworks.
         "NVIDIA_TF32_OVERRIDE": "0",
     }

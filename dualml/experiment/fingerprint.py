@@ -15,7 +15,7 @@ from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
 
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown.
-EXECUTION = ("title", "question", "limits", "quick", "parity")
+EXECUTION = ("title", "question", "limits", "quick", "epochs_times", "parity")
 
 
 def parts_of(

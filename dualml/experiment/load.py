@@ -1,4 +1,4 @@
-"""TOML → `Experiment`: quick settings, then the user's overrides, then validation."""
+"""TOML → `Experiment`: settings for little data, quick ones, the user's overrides, validation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from pydantic import ValidationError
 
 from dualml.errors import UserError, nearest
 from dualml.experiment.find import locate, read
-from dualml.experiment.schema import Experiment
+from dualml.experiment.schema import Arm, Experiment
 from dualml.strict import explain
+
+#: Of training samples; below, the file's ``[small]`` table is laid over it.
+SMALL = 10_000
 
 
 def load(
@@ -24,6 +27,7 @@ def load(
     seeds: Sequence[int] = (),
     data: str | None = None,
     quick: bool = False,
+    small: bool = False,
     world_size: int | None = None,
 ) -> Experiment:
     """The experiment as it will run.
@@ -36,6 +40,8 @@ def load(
         seeds, data: replace the file's.
         quick: apply the file's ``[quick]`` table: the same protocol on less data, and without
             ``arms`` only those that its ``select`` names.
+        small: apply the file's ``[small]`` table: the same protocol for little data, where one
+            pass teaches little and ``epochs_times`` of them stand for it.
         world_size: ranks of every arm that has several.
 
     Raises:
@@ -43,7 +49,9 @@ def load(
     """
     path = locate(lab)
     table = read(path)
-    faster = table.pop("quick", {})
+    faster, smaller = table.pop("quick", {}), table.pop("small", {})
+    if small:
+        merge(table, smaller)
     if quick:
         if not isinstance(faster, dict) or not faster:
             raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
@@ -51,6 +59,8 @@ def load(
         merge(table, faster)
         table["quick"] = True
         arms = arms or chosen
+    if small:
+        repeat(table)
     for text in overrides:
         override(table, text)
     if seeds:
@@ -69,6 +79,15 @@ def load(
             origin = f"--world-size {world_size}"
         raise UserError(f"{origin}: {explain(error, Experiment)}") from None
     return select(experiment, arms, origins)
+
+
+def repeat(table: dict[str, Any]) -> None:
+    """Let every arm that is told its epochs pass over the data ``epochs_times`` as often."""
+    times = table.get("epochs_times", 1)
+    for arm in table["arms"].values() if is_table(table, "arms") else ():
+        passes = isinstance(arm, dict) and not arm.get("updates") and arm.get("batch_size") != 0
+        if passes and isinstance(times, int | float):
+            arm["epochs"] = arm.get("epochs", Arm.model_fields["epochs"].default) * times
 
 
 def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:

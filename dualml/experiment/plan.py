@@ -125,12 +125,14 @@ class Plan:
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))
         looks = self.experiment.evaluation
         if arm.batch_size:
-            every = max(1, per_epoch // looks.per_epoch)
+            every = max(1, int(per_epoch // looks.per_epoch))
             evaluate = {0, updates, *range(every, updates, every)}
             evaluate |= {step for step in looks.early if step < updates}
         else:  # an epoch is one update: the same number of looks, evenly spread
-            wanted = looks.per_epoch * math.ceil(arm.epochs) + len(looks.early)
+            wanted = math.ceil(looks.per_epoch * math.ceil(arm.epochs)) + len(looks.early)
             evaluate = {round(updates * i / wanted) for i in range(wanted + 1)}
-        horizon = min(self.experiment.parity.horizon, updates)
-        trace = {step for step in self.experiment.parity.trace if step < horizon} | {horizon}
+        # All draws together take no more updates than the training.
+        parity = self.experiment.parity
+        horizon = min(parity.horizon, max(1, updates // parity.draws))
+        trace = {step for step in parity.trace if step < horizon} | {horizon}
         return Schedule(updates, sorted(evaluate), sorted(trace))

@@ -202,13 +202,14 @@ class Arm(Strict):
 class Evaluation(Strict):
     """When to evaluate, and on how much: ``per_epoch`` times, and after ``early`` updates."""
 
-    per_epoch: Annotated[int, Field(ge=1)] = 4
+    per_epoch: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0)] = 4
     early: list[Annotated[int, Field(ge=1)]] = [25, 50, 100, 200, 400]
     train_samples: Annotated[int, Field(ge=1)] = 5000
 
 
 class Parity(Strict):
-    """How equality is judged: ``draws`` perturbed trajectories of ``horizon`` updates each."""
+    """How equality is judged: ``draws`` perturbed trajectories of ``horizon`` updates each, or fewer:
+    all of them together take no more updates than the training."""
 
     draws: Annotated[int, Field(ge=1)] = 3
     horizon: Annotated[int, Field(ge=1)] = 200
@@ -225,7 +226,8 @@ class Limits(Strict):
 
 
 class Experiment(Strict):
-    """A protocol with its arms."""
+    """A protocol with its arms; where there was little data, ``epochs`` of an arm are
+    ``epochs_times`` those of the file."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
     title: dict[str, str]
@@ -239,6 +241,7 @@ class Experiment(Strict):
     parity: Parity = Parity()
     limits: Limits = Limits()
     quick: bool = False
+    epochs_times: Annotated[float, Field(ge=1, strict=False)] = 1.0
 
     @field_validator("model")
     @classmethod
@@ -299,6 +302,8 @@ class Experiment(Strict):
                 table["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
+        if self.epochs_times == 1:
+            del table["epochs_times"]
         for key in ("words", "length"):
             if getattr(self.data, key) == Data.model_fields[key].default:
                 del table["data"][key]

@@ -22,9 +22,12 @@ from dualml.store.verdicts import PARITY
 VERDICTS = ("equal", "statistically equal", "not comparable", "different")
 
 
-def judge(folder: Path) -> dict[str, Any]:
+def judge(folder: Path, only: tuple[str, int] | None = None) -> dict[str, Any]:
     """Compare every pair of backends for every arm and seed, and every backend's arms with several
     ranks with its arm with one that does the same; the content of ``parity.json``.
+
+    Args:
+        only: an arm and a seed, the others are left out.
 
     Raises:
         UserError: not a run folder.
@@ -40,6 +43,8 @@ def judge(folder: Path) -> dict[str, Any]:
         if set_up.kind != "train":
             continue
         for seed in experiment.seeds_of(arm):
+            if only not in (None, (arm, seed)):
+                continue
             model = set_up.model if set_up.model in shapes else ""
             ran = {b: trials[arm, b, seed] for b in backends if (arm, b, seed) in trials}
             read = {b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from dualml.experiment.small import shortage
 from dualml.report import blocks, ranks
 from dualml.report.blocks import Block, Bullets, Fold, Item, Page, Prose, Section, Table
 from dualml.report.figure import Figure
@@ -115,6 +116,8 @@ def _notices(run: Run, words: Words) -> Iterator[str]:
         yield text if isinstance(notice, dict) else words("page.message", text=text)
     elif data.get("source") == "embedded" and wanted.get("name") not in (None, data.get("name")):
         yield words("page.embedded", wanted=wanted["name"], name=data.get("name"))
+    if few := shortage(run.experiment, data):
+        yield words("notice.small", **few)
     if run.experiment.get("quick"):
         yield words(f"say.caveats.{'quick_ranks' if ranks.distributed(run) else 'quick'}")
     if len(run.folders) > 1:

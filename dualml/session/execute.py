@@ -98,38 +98,54 @@ def perform(
     launcher: Adopted | None,
 ) -> Done:
     """Run the trials that have not ended, judge and report."""
-    from rich.console import Console
-
     from dualml.parity.judge import judge, worst, write
     from dualml.session.costs import write_costs
-    from dualml.session.progress import Bars
+    from dualml.session.progress import shown, working
     from dualml.session.trials import run_trials
+    from dualml.session.verdicts import Judging
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
     words = Words(lang)
     try:
-        with Console(stderr=True).status(words("run.preparing")):
+        with working(words("run.preparing")):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
-        with Bars(len(folder.pending()), words) as bars:
-            run_trials(folder, plan, known, environs, bars, launcher)
+        with shown(len(folder.pending()), words) as progress:
+            for line in about_data(folder, words) if folder.pending() else ():
+                progress.say(line)
+            judging = Judging(folder, progress, words)
+            run_trials(folder, plan, known, environs, judging, launcher)
     except KeyboardInterrupt:
         folder.write()
         print(f"dualml: {words('run.interrupted', folder=folder.path)}", file=sys.stderr)
         return Done(INTERRUPTED, folder)
-    write_costs(folder, plan)
-    parity = judge(folder.path)
-    write(folder.path, parity)
+    with working(words("run.judging")):
+        write_costs(folder, plan)
+        parity = judge(folder.path)
+        write(folder.path, parity)
     if request.find and launcher is None:
         search(folder, plan, environs, parity, words)
     if request.report:
         from dualml.report import render
 
-        render([folder.path], lang=lang)
+        with working(words("run.reporting")):
+            render([folder.path], lang=lang)
     statuses = {trial.status for trial in folder.trials.values()}
     if statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}:
         return Done(FAILED, folder, parity)
     return Done(DIFFERENT if worst(parity) == "different" else WELL, folder, parity)
+
+
+def about_data(folder: RunFolder, words: Words) -> list[str]:
+    """Which data the run has, and what it does because they are others or few."""
+    from dualml.experiment.small import shortage
+
+    data, lang = folder.run.data, words.lang
+    lines = [words("run.data", name=data.name, train=data.train, test=data.test)]
+    if data.notice:
+        lines.append(data.notice if isinstance(data.notice, str) else data.notice[lang])
+    few = shortage(folder.run.experiment, {"name": data.name, "train": data.train})
+    return [*lines, words("notice.small", **few)] if few else lines
 
 
 def search(
@@ -154,16 +170,16 @@ def search(
     if not failed and not any(suspicious(c) for c in judged):
         write_findings(folder.path, [])
         return []
-    from rich.console import Console
+    from dualml.session.progress import working
 
     known = backends()
     for name in ("numpy", *(trial.backend for trial in trials)):
         if name in known and name not in environs and known[name].installed():
             environs[name] = known[name].environ(folder.run.options.threads)
-    with Console(stderr=True, quiet=quiet).status(words("run.finding")) as status:
+    with working(words("run.finding"), quiet=quiet) as update:
         session = Session(
             folder=folder, plan=plan, infos=known, environs=environs,
-            progress=lambda text: status.update(words("run.finding_at", what=text)),
+            progress=lambda text: update(words("run.finding_at", what=text)),
         )  # fmt: skip
         differences = findings(session, parity, most)
     write_findings(folder.path, [with_text(finding) for finding in differences])

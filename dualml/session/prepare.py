@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,15 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Everything that can be wrong is noticed here, cheapest first, before the first trial."""
     from dualml.data import load as load_data
     from dualml.experiment.freeze import freeze
+    from dualml.experiment.load import SMALL
     from dualml.experiment.load import load as load_experiment
 
     if request.lab is None:
         raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
     infos = choose(request.backend)
     explicit = request.data is not None or any(o.startswith("data.name") for o in request.overrides)
-    experiment = load_experiment(
+    read = partial(
+        load_experiment,
         request.lab,
         overrides=request.overrides,
         arms=request.arms,
@@ -79,6 +82,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         quick=request.quick,
         world_size=request.world_size,
     )
+    experiment = read()
     if max(arm.world_size for arm in experiment.arms.values()) == 1:
         for option, value in (("--rendezvous", request.rendezvous), ("--check", request.check)):
             if value:
@@ -90,7 +94,10 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     out = request.out or default_out(experiment.name)
     check_free(out)
     sizes = {"words": experiment.data.words, "length": experiment.data.length}
-    plan = freeze(experiment, load_data(experiment.data.name, explicit=explicit, **sizes))
+    data = load_data(experiment.data.name, explicit=explicit, **sizes)
+    if len(data.train_x) < SMALL:
+        experiment = read(small=True)
+    plan = freeze(experiment, data)
     options: dict[str, Any] = {"device": device, "threads": request.threads or default_threads()}
     if any(arm.world_size > 1 for arm in experiment.arms.values()):
         options |= {"rendezvous": request.rendezvous or "auto", "check": request.check}

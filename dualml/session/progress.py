@@ -1,7 +1,11 @@
-"""Progress bars of a run, on standard error: the whole run and the trial at work."""
+"""How a run shows that it is at work, on standard error: bars on a terminal, lines in a log."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
@@ -19,13 +23,100 @@ from rich.text import Text
 from dualml.store.manifest import TrialRecord
 from dualml.words import Words
 
+#: Seconds without a line in a log, at most.
+EVERY_S = 10.0
 
-class Bars:
-    """``listen`` of `run_trials`, drawn with rich."""
+
+class Ticker:
+    """Prints ``line()`` whenever nothing was printed for so long, until it is left."""
+
+    def __init__(self, console: Console, line: Callable[[], str], every: float = EVERY_S) -> None:
+        self.console, self.line, self.every = console, line, every
+        self.last, self.over = time.monotonic(), threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def print(self, text: str | Text) -> None:
+        self.last = time.monotonic()
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def run(self) -> None:
+        while not self.over.wait(max(0.05, self.last + self.every - time.monotonic())):
+            if time.monotonic() - self.last >= self.every:
+                self.print(self.line())
+
+    def __enter__(self) -> Ticker:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+@contextlib.contextmanager
+def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show that something goes on; what is given yields a function that says what now."""
+    console = Console(stderr=True, quiet=quiet)
+    if console.is_terminal or quiet:
+        with console.status(text) as status:
+            yield status.update
+        return
+    now, begin = text, time.monotonic()
+
+    def update(text: str) -> None:
+        nonlocal now
+        now = text
+
+    with Ticker(console, lambda: f"{now} ({time.monotonic() - begin:.0f} s)"):
+        yield update
+
+
+class Shown:
+    """``listen`` of `run_trials`: what is at work, since when, and what has ended.
+
+    Args:
+        total: trials to run.
+    """
 
     def __init__(self, total: int, words: Words) -> None:
-        self.words = words
+        self.words, self.total, self.ended = words, total, 0
         self.console = Console(stderr=True)
+        self.begin = time.monotonic()
+
+    def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
+        phase = str(event.get("phase"))
+        name = self.words("run.trial", arm=trial.arm, backend=trial.backend, seed=trial.seed)
+        if phase == "end":
+            self.ended += 1
+            self.end(summary(name, trial, self.words))
+        else:
+            self.at_work(name, phase, event)
+
+    def phase(self, phase: str) -> str:
+        return self.words.either(f"run.phase.{phase}", phase)
+
+    def say(self, text: str | Text) -> None:
+        """A line that stays."""
+        self.console.print(text, soft_wrap=True, highlight=False)
+
+    def at_work(self, name: str, phase: str, event: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def end(self, text: Text) -> None:
+        self.say(text)
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class Bars(Shown):
+    """The whole run and the trial at work as bars, drawn with rich."""
+
+    def __init__(self, total: int, words: Words) -> None:
+        super().__init__(total, words)
         self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -47,21 +138,69 @@ class Bars:
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
 
-    def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
-        phase, loss, words = str(event.get("phase")), event.get("loss"), self.words
-        name = words("run.trial", arm=trial.arm, backend=trial.backend, seed=trial.seed)
-        if phase == "end":
-            self.progress.advance(self.all)
-            self.console.print(summary(name, trial, words), soft_wrap=True)
-            return
-        phase = words.either(f"run.phase.{phase}", phase)
+    def at_work(self, name: str, phase: str, event: dict[str, Any]) -> None:
+        loss = event.get("loss")
         self.progress.update(
             self.one,
-            description=words("run.working", name=name, phase=phase),
+            description=self.words("run.working", name=name, phase=self.phase(phase)),
             completed=event.get("done", 0),
             total=event.get("total"),
-            note="" if loss is None else words("run.loss", loss=loss),
+            note="" if loss is None else self.words("run.loss", loss=loss),
         )
+
+    def end(self, text: Text) -> None:
+        self.progress.advance(self.all)
+        super().end(text)
+
+
+class Lines(Shown):
+    """A line when a trial starts and when it has ended, and one every ten seconds between."""
+
+    def __init__(self, total: int, words: Words) -> None:
+        super().__init__(total, words)
+        self.ticker = Ticker(self.console, self.line)
+        self.now, self.since, self.event = ("", ""), self.begin, dict[str, Any]()
+        self.started, self.trial = set[str](), self.begin
+
+    def __enter__(self) -> Lines:
+        self.ticker.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ticker.__exit__()
+
+    def at_work(self, name: str, phase: str, event: dict[str, Any]) -> None:
+        if self.now != (name, phase):
+            self.now, self.since = (name, phase), time.monotonic()
+        self.event = event
+        if name not in self.started:
+            self.started.add(name)
+            self.trial = self.since
+            number = self.ended + 1
+            self.say(self.words("run.starts", name=name, number=number, total=self.total))
+
+    def say(self, text: str | Text) -> None:
+        self.ticker.print(text)
+
+    def line(self) -> str:
+        """Trial and phase, how far, and how long this phase and the whole run may take yet."""
+        name, phase = self.now
+        parts = [self.words("run.working", name=name, phase=self.phase(phase))]
+        done, total = self.event.get("done"), self.event.get("total")
+        if done and total:
+            left = (time.monotonic() - self.since) * (total - done) / done
+            parts.append(self.words("run.phase_left", done=done, total=total, left=left))
+        if self.ended:
+            mean = (self.trial - self.begin) / self.ended  # of a trial; this one has begun
+            left = mean * (self.total - self.ended) - (time.monotonic() - self.trial)
+            left = max(left, mean * (self.total - self.ended - 1))
+            parts.append(self.words("run.all_left", ended=self.ended, total=self.total, left=left))
+        return self.words("run.joint").join(parts)
+
+
+def shown(total: int, words: Words) -> Shown:
+    """Bars on a terminal, lines elsewhere."""
+    return (Bars if Console(stderr=True).is_terminal else Lines)(total, words)
 
 
 def summary(name: str, trial: TrialRecord, words: Words) -> Text:

@@ -221,6 +221,9 @@ class Session:
         if arm.world_size > 1:
             values |= ranks_of(self.folder.trial_folder(key), self.plan, name)
             values["world_size"] = arm.world_size
+        if spent := values.get("spent"):
+            taken = self.before + time.monotonic() - self.begin
+            values["spent"] = {"start": max(0.0, taken - sum(spent.values())), **spent}
         self.change(status="ok", reason=None, **values)
         usual = arm.world_size == 1 and not arm.cores
         if usual or backend not in self.folder.run.environment:

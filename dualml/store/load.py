@@ -106,6 +106,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         ranks=tuple(record.ranks),
         communication_share=record.communication_share,
         staleness=known.get("staleness"),
+        spent=known.get("spent") or {},
         collectives=None if collectives is None else collectives.describe(),
         times=moments(reader, TIMES, place, n) if arm.get("slow") else (),
         class_accuracy=tuple(record.class_accuracy),

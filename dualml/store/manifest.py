@@ -63,6 +63,11 @@ class SplitTimes(Record):
     updates: Count = 0
 
 
+#: What the seconds of a trial were spent on, as far as the worker that reports knows: `SPENT`. The
+#: rest of ``wall_s`` is ``start``: the process, its imports, the data, and what waited for a core.
+SPENT = ("start", "compile", "train", "evaluate", "trace", "draws", "write")
+
+
 class TrialRecord(Record):
     """One trial. What not every trial has stands in the order in which it is written."""
 
@@ -95,6 +100,7 @@ class TrialRecord(Record):
     ranks: list[RankTimes] = []
     communication_share: Number | None = None
     split: SplitTimes = SplitTimes()
+    spent: dict[str, Number] = {}
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:

@@ -27,6 +27,7 @@ class Trial:
     ``threads`` of each rank, where they were recorded for the trial itself.
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
+    ``spent``: seconds by what they were spent on.
     ``class_accuracy`` on the test set at the end, by class; ``test_perplexity`` at the end, of a
     text; ``apart``: for each rank an array of
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
@@ -58,6 +59,7 @@ class Trial:
     ranks: tuple[Mapping[str, float], ...] = ()
     communication_share: float | None = None
     staleness: Mapping[str, Any] | None = None
+    spent: Mapping[str, float] = field(default_factory=dict)
     collectives: Mapping[str, Any] | None = field(default=None, repr=False)
     times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     class_accuracy: tuple[float | None, ...] = ()

@@ -64,6 +64,7 @@ class Result(Record):
     trace_steps: list[Count] = []
     environment: Environment = {}
     peak_memory_mb: Number | None = None
+    spent: dict[str, Number] = {}
 
 
 JOB = JsonFile("job.json", Job)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -39,11 +41,20 @@ class Trial(Setup):
         self.by_class: list[float | None] = [None] * self.samples.classes
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
+        #: Seconds by what they were spent on.
+        self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
+
+    @contextlib.contextmanager
+    def spending(self, what: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.spent[what] += time.perf_counter() - begin
 
     def run(self) -> dict[str, Any]:
         """Train (from the last checkpoint, if there is one), draw, and return the summary."""
         check_loaded(self.arm_name, self.initial, self.training.weights())
-        compile_s = self.warm_up()
+        with self.spending("compile"):
+            self.warm_up()
         seconds = self.train()
         self.ranks.finish()
         sha256 = self.ranks.samples_sha256(self.seen)
@@ -51,11 +62,13 @@ class Trial(Setup):
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
             check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
-            WEIGHTS.write(self.folder, weights)
-            TRACE.write(self.folder, self.trace)
+            with self.spending("write"):
+                WEIGHTS.write(self.folder, weights)
+                TRACE.write(self.folder, self.trace)
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
         if self.backend.dtype != "float64" and not self.ranks.free:
-            draw_envelope(self, self.losses, self.trace)
+            with self.spending("draws"):
+                draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
         if self.ranks.rank:
             return self.ranks.summary()
@@ -63,7 +76,8 @@ class Trial(Setup):
         return {
             **self.ranks.summary(),
             "train_s": seconds,
-            "compile_s": compile_s,
+            "compile_s": self.spent["compile"],
+            "spent": self.spent,
             "updates": updates,
             "sample_gradients": self.feed.samples(updates),
             "samples_sha256": sha256,
@@ -78,15 +92,13 @@ class Trial(Setup):
             "trace_steps": self.schedule.trace,
         }
 
-    def warm_up(self) -> float:
-        """Compile every batch shape before the clock runs; the seconds it took."""
-        begin = time.perf_counter()
+    def warm_up(self) -> None:
+        """Compile every batch shape before the clock runs."""
         for batch, step in self.ranks.warm_up(self.arm.chunk):
             self.training.step(batch, step)
             self.backend.synchronize()
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
-        return time.perf_counter() - begin
 
     def train(self) -> float:
         """The updates; the seconds they took."""
@@ -108,20 +120,23 @@ class Trial(Setup):
                 self.look(records, 0, 0.0)
             while step < updates:
                 if step + 1 in self.schedule.trace:
-                    batch = self.ranks.batch(step + 1)
-                    seen, digest = before(self.training, step + 1, batch, self.probe)
+                    with self.spending("trace"):
+                        batch = self.ranks.batch(step + 1)
+                        seen, digest = before(self.training, step + 1, batch, self.probe)
                     self.trace.update(seen)
                     self.digests[str(step + 1)] = digest
                 stop = min(step + stretch, next(m for m in marks if m > step))
                 spent, losses = self.stretch(step + 1, stop)
                 seconds += spent
+                self.spent["train"] += spent
                 self.losses[step:stop] = losses
                 self.write_losses(records, step + 1, stop)
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
                 if step == 0:
                     check_moved(self.arm_name, self.rule, self.initial, self.training.weights())
                 if stop in self.schedule.trace:
-                    self.trace.update(after(self.training, stop))
+                    with self.spending("trace"):
+                        self.trace.update(after(self.training, stop))
                     if apart := self.ranks.apart():
                         self.apart[str(stop)] = apart
                 if stop in self.schedule.evaluate:
@@ -142,14 +157,15 @@ class Trial(Setup):
     def save(self, step: int, seconds: float, records: Records) -> None:
         """Put everything needed to go on after ``step`` on disk."""
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
-        save_checkpoint(
-            self.folder,
-            self.ranks.rank,
-            Progress(step, seconds, records.flush(), self.digests, seen),
-            self.training.weights(),
-            self.training.state(),
-            self.trace,
-        )
+        with self.spending("write"):
+            save_checkpoint(
+                self.folder,
+                self.ranks.rank,
+                Progress(step, seconds, records.flush(), self.digests, seen),
+                self.training.weights(),
+                self.training.state(),
+                self.trace,
+            )
 
     def resume(self) -> Progress:
         """Go to the last checkpoint; to the start where there is none that can be read."""
@@ -201,16 +217,17 @@ class Trial(Setup):
 
     def write_losses(self, records: Records, first: int, last: int) -> None:
         n, more = len(self.samples.train_y), self.ranks.measured()
-        for step in range(first, last + 1):
-            done = self.feed.samples(step)
-            records.write("loss", step, float(self.losses[step - 1]), self.unit, epochs=done / n)
-            for _, metric, value in (m for m in more if m[0] == step):
-                records.write(metric, step, value, "1")
+        with self.spending("write"):
+            for step in range(first, last + 1):
+                done, loss = self.feed.samples(step), float(self.losses[step - 1])
+                records.write("loss", step, loss, self.unit, epochs=done / n)
+                for _, metric, value in (m for m in more if m[0] == step):
+                    records.write(metric, step, value, "1")
 
     def look(self, records: Records, step: int, seconds: float) -> None:
         """Evaluate: training loss and accuracy on the monitor, then everything on the test set."""
         s = self.samples
-        with self.ranks.evaluating():
+        with self.spending("evaluate"), self.ranks.evaluating():
             everything = np.arange(len(s.test_y))
             train = self.ranks.score(s.train_x, s.train_y, s.monitor, s.classes)
             test = self.ranks.score(s.test_x, s.test_y, everything, s.classes)

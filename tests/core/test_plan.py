@@ -85,7 +85,8 @@ def test_schedule_looks_at_the_start_and_the_end() -> None:
         assert s.evaluate[0] == 0
         assert s.evaluate[-1] == s.updates
         assert s.trace[0] == 1
-        assert s.trace[-1] == min(s.updates, plan.experiment.parity.horizon)
+        parity = plan.experiment.parity
+        assert s.trace[-1] == min(s.updates // parity.draws, parity.horizon)
         assert s.evaluate == sorted(set(s.evaluate))
 
 

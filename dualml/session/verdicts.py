@@ -1,0 +1,47 @@
+"""The verdict of an arm as soon as all of its trials have ended, before the run has."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from rich.text import Text
+
+from dualml.errors import UserError
+from dualml.session.progress import Shown
+from dualml.store.folder import RunFolder
+from dualml.store.manifest import TrialRecord
+from dualml.words import Words
+
+
+class Judging:
+    """``listen`` of `run_trials` that shows the verdicts of an arm after its last trial."""
+
+    def __init__(self, folder: RunFolder, progress: Shown, words: Words) -> None:
+        self.folder, self.progress, self.words = folder, progress, words
+
+    def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
+        self.progress(trial, event)
+        if event.get("phase") != "end":
+            return
+        alike = [
+            t for t in self.folder.trials.values() if (t.arm, t.seed) == (trial.arm, trial.seed)
+        ]
+        if sum(t.status == "ok" for t in alike) > 1 and not any(
+            t.status == "interrupted" for t in alike
+        ):
+            with contextlib.suppress(UserError):  # whatever it is, the end of the run says it
+                self.show(trial.arm, trial.seed)
+
+    def show(self, arm: str, seed: int) -> None:
+        from dualml.parity.judge import judge
+        from dualml.report.columns import VERDICT_TONES
+        from dualml.report.page.terminal import STYLES
+
+        for judged in judge(self.folder.path, (arm, seed))["comparisons"]:
+            verdict, ratio = judged["verdict"], judged["evidence"].get("worst_ratio")
+            word = self.words(f"verdict.{verdict.replace(' ', '_')}")
+            text = self.words("run.verdict", arm=arm, seed=seed, a=judged["a"], b=judged["b"])
+            more = "" if ratio is None else self.words("run.ratio", ratio=ratio)
+            style = STYLES.get(VERDICT_TONES[verdict], "")
+            self.progress.say(Text.assemble("  ", text, (word, style), more))

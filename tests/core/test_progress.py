@@ -1,0 +1,126 @@
+"""What a run shows on standard error where there is no terminal, and of which data it speaks."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+from command import dualml
+from rich.console import Console
+
+from dualml.experiment.load import load
+from dualml.experiment.small import shortage
+from dualml.session.progress import Lines, Ticker, working
+from dualml.store.manifest import TrialRecord
+from dualml.words import Words
+
+
+def trial(arm: str, status: str = "interrupted") -> TrialRecord:
+    return TrialRecord.fresh((arm, "numpy", 0), "0" * 64, 1).changed(status=status, reason=None)
+
+
+@pytest.fixture
+def lines(capsys: pytest.CaptureFixture[str]) -> Lines:
+    return Lines(3, Words("en"))
+
+
+def test_a_trial_announces_itself_once_and_says_how_far_it_is(
+    lines: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines(trial("gd"), {"phase": "start"})
+    lines(trial("gd"), {"phase": "start"})  # the worker's own
+    lines(trial("gd"), {"phase": "train", "done": 1, "total": 4})
+    lines.since -= 5.0  # seconds ago
+    assert lines.line() == "gd · numpy · seed 0: training; 1 of 4, about 15 s to go"
+    lines(trial("gd", "failed"), {"phase": "end"})
+    lines(trial("sgd"), {"phase": "start"})
+    lines.begin, lines.trial = lines.trial - 10, lines.trial
+    assert "1 of 3 trials ended, about 20 s to go in all" in lines.line()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        "gd · numpy · seed 0: started (1 of 3)",
+        "✗ gd · numpy · seed 0: failed: None",
+        "sgd · numpy · seed 0: started (2 of 3)",
+    ]
+
+
+def test_a_line_comes_when_nothing_else_does() -> None:
+    text = io.StringIO()
+    with Ticker(Console(file=text), lambda: "still here", every=0.2) as ticker:
+        for _ in range(3):
+            time.sleep(0.1)
+            ticker.print("news")
+        assert "still" not in text.getvalue()
+        time.sleep(0.5)
+    assert text.getvalue().count("still here") == 2
+    time.sleep(0.3)
+    assert text.getvalue().count("still here") == 2
+
+
+def test_what_goes_on_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Ticker.__init__, "__defaults__", (0.1,))
+    with working("writing") as update:
+        update("reading")
+        time.sleep(0.25)
+    assert capsys.readouterr().err.startswith("reading (0 s)")
+
+
+SMALL = """
+name = "few"
+model = "softmax"
+title = { en = "Few", zh = "少" }
+data = { name = "digits", train = 256 }
+parity = { draws = 2, horizon = 50 }
+evaluation = { train_samples = 50, early = [] }
+[arms.passes]
+optimizer = { name = "sgd", lr = 0.1 }
+epochs = 0.5
+[arms.updates]
+optimizer = { name = "sgd", lr = 0.1 }
+updates = 7
+[arms.whole]
+optimizer = { name = "gd", lr = 0.1 }
+batch_size = 0
+epochs = 3
+[small]
+epochs_times = 6
+evaluation = { per_epoch = 0.5 }
+[quick]
+arms.passes = { epochs = 0.25 }
+"""
+
+
+def test_little_data_are_passed_over_more_often(tmp_path: Path) -> None:
+    file = tmp_path / "few.toml"
+    file.write_text(SMALL, "utf-8")
+
+    def epochs(**options: object) -> list[float]:
+        arms = load(str(file), arms=["all"], **options).arms  # type: ignore[arg-type]
+        return [arms[name].epochs for name in ("passes", "updates", "whole")]
+
+    assert epochs() == [0.5, 3, 3]
+    assert epochs(small=True) == [3, 3, 3]  # told in updates, or of one update each: as they were
+    assert epochs(small=True, quick=True) == [1.5, 3, 3]
+    assert epochs(small=True, overrides=["arms.passes.epochs=1"]) == [1, 3, 3]
+    out = tmp_path / "out"
+    done = dualml("run", file, "--backend", "numpy", "--out", out, "--arm", "passes")
+    assert done.returncode == 0, done.stderr
+    assert "there are 6 for each epoch" in done.stderr
+    assert "Arm passes makes 12 updates; with mnist (60,000 samples) it makes 469" in done.stderr
+    page = (out / "report.md").read_text("utf-8")
+    assert "with mnist (60,000 samples) it makes 469" in page
+
+
+def test_without_it_nothing_is_said() -> None:
+    experiment = load("lab1").describe()
+    assert shortage(experiment, {"name": "mnist", "train": 60000}) is None
+    assert "epochs_times" not in experiment
+    more = load("lab1", small=True).describe()
+    assert shortage(more, {"name": "digits", "train": 1437}) == {
+        "name": "digits", "train": 1437, "times": 14.0, "arm": "sgd", "updates": 966,
+        "wanted": "mnist", "full": 2814, "full_train": 60000,
+    }  # fmt: skip
