@@ -59,13 +59,17 @@ $(VENV)/bin/python:
 			"Install one, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; fi
 	@'$(PYTHON)' -c '$(FITS)' || { echo "dualml needs Python 3.11 or 3.12; PYTHON=$(PYTHON) is" \
 		"$$('$(PYTHON)' --version 2>&1)" >&2; exit 2; }
+	@mkdir -p '$(dir $(VENV))' 2>/dev/null; [ -w '$(dir $(VENV))' ] || { echo "cannot write to" \
+		"$$(realpath '$(dir $(VENV))'): put the environment elsewhere with make" \
+		"VENV=/path/to/venv $(MAKECMDGOALS)" >&2; exit 2; }
 	@'$(PYTHON)' -m venv '$(VENV)' || { rm -rf '$(VENV)'; echo "cannot make a virtual environment:" \
 		"on Debian and Ubuntu install python3-venv" >&2; exit 2; }
 
 # A stamp per set of packages, so that nothing is installed twice.
 $(VENV)/.all: pyproject.toml | $(VENV)/bin/python
-	@echo "installing dualml with PyTorch and MindSpore into $(VENV) (about 4 GB, some minutes)"
-	@$(PIP) --editable '.[all,test]'
+	@echo "installing dualml with PyTorch and MindSpore into $(VENV): 1.2 GB to download, 4 GB on" \
+		"disk, two to five minutes with a fast network"
+	@$(VENV)/bin/python .ci/install.py --editable '.[all,test]'
 	@touch '$@'
 
 $(VENV)/.tox: | $(VENV)/bin/python

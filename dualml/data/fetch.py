@@ -18,8 +18,8 @@ from dualml.data.registry import DatasetInfo, IdxFile
 from dualml.errors import UserError
 from dualml.machine import cache_dir
 
-PROBE_S = 8.0  # for all mirrors together, name resolution included
-CONNECT_S, READ_S = 5.0, 10.0
+PROBE_S = 4.5  # for all mirrors together, name resolution included
+CONNECT_S, READ_S = 4.0, 10.0
 ATTEMPTS, PAUSE_S = 3, 0.5
 CHUNK = 1 << 16
 

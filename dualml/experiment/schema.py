@@ -208,8 +208,8 @@ class Evaluation(Strict):
 
 
 class Parity(Strict):
-    """How equality is judged: ``draws`` perturbed trajectories of ``horizon`` updates each, or fewer:
-    all of them together take no more updates than the training."""
+    """How equality is judged: ``draws`` perturbed trajectories of ``horizon`` updates each; or of
+    fewer, so that all of them together take no more updates than the training."""
 
     draws: Annotated[int, Field(ge=1)] = 3
     horizon: Annotated[int, Field(ge=1)] = 200

@@ -138,12 +138,9 @@ def run_replay(
     REPLAY_JOB.write(place, job)
     environ = info.environ(threads) if settings.cores or several else session.environs[backend]
     words = [sys.executable, "-m", "dualml.worker.replay_main", str(place)]
-    preload = (
-        () if settings.cores else info.preload
-    )  # a core that is left is left before the import
     count = settings.world_size if info.ranks == "processes" else 1
     launches = [
-        Launch([*words, str(rank)], environ, log_path(place, rank), preload)
+        Launch([*words, str(rank)], environ, log_path(place, rank), info.preload, settings.cores)
         for rank in range(count)
     ]
     ended = supervise(launches, lambda rank, event: None, limit=LIMIT, silence=SILENCE)

@@ -1,14 +1,15 @@
-"""The process that workers are forked from: ``python -m dualml.launch.forkserver FD MODULE …``.
+"""Workers' common start: ``python -m dualml.launch.forkserver FD CORES MODULE …``.
 
-It imports the modules once and then waits, with one thread and nothing computed, for requests on
-the Unix socket FD. For each it forks a process that goes on as ``python -m …`` does. A framework's
-import takes more than a second of processor time, a fork takes milliseconds; and each worker is a
-process of its own that nothing of another trial has touched.
+It imports the modules once, on so many cores (0: all), since frameworks count those they find, and
+then waits, with one thread and nothing computed, for requests on the Unix socket FD. For each it
+forks a process that goes on as ``python -m …`` does. A framework's import takes more than a second
+of processor time, a fork takes milliseconds; and each worker is a process of its own that nothing
+of another trial has touched.
 
 A request is a JSON list of words (module, arguments) with three file descriptors: standard input,
 output and error. The answers are ``{"pid": …}``, by the new process once it leads a session of its
-own, and ``{"pid": …, "code": …}`` when it has ended. The server ends when
-the owner's end of the socket is closed, and its processes with it.
+own, and ``{"pid": …, "code": …}`` when it has ended. The server ends when the owner's end of the
+socket is closed, and its processes with it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sys
 from typing import Any
 
 from dualml.launch.child import on_death_of_parent
+from dualml.machine import pin
 
 MOST = 64 * 1024  # bytes of a request
 #: What workers of every backend import.
@@ -38,7 +40,8 @@ CORE = tuple(
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
-    for module in (*sys.argv[2:], *CORE):
+    pin(0, int(sys.argv[2]))
+    for module in (*sys.argv[3:], *CORE):
         with contextlib.suppress(ImportError):  # the worker will say what is missing
             importlib.import_module(module)
     gc.freeze()  # nothing of it becomes garbage: no worker needs to go through it

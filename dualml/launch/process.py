@@ -38,12 +38,14 @@ class Launch:
         log: the file that its standard error is appended to.
         preload: modules that it may find imported, where its command is ``python -m …``; it is
             forked from a process that has imported them, where the system can do so safely.
+        cores: it will confine itself to so many (`dualml.machine.pin`); 0: it will not.
     """
 
     command: Sequence[str]
     environ: Mapping[str, str]
     log: Path
     preload: Sequence[str] = ()
+    cores: int = 0
 
     def start(self) -> Process:
         """The process, in a session of its own, with pipes to its input and output."""
@@ -53,7 +55,7 @@ class Launch:
                 with contextlib.suppress(
                     OSError
                 ):  # it did not start: then neither will this, but say why
-                    return forked(self.command[2:], environ, tuple(self.preload), output.fileno())
+                    return forked(self, environ, output.fileno())
             return subprocess.Popen(
                 self.command,
                 env=environ,
@@ -94,14 +96,14 @@ Process = subprocess.Popen[bytes] | Forked
 class Server:
     """The owner's end of one `dualml.launch.forkserver`."""
 
-    def __init__(self, environ: Mapping[str, str], preload: Sequence[str]) -> None:
+    def __init__(self, environ: Mapping[str, str], cores: int, preload: Sequence[str]) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock, self.codes = threading.Lock(), dict[int, int]()
         self.forked = 0
         with theirs:
             module = [sys.executable, "-m", "dualml.launch.forkserver"]
             self.process = subprocess.Popen(
-                [*module, str(theirs.fileno()), *preload],
+                [*module, str(theirs.fileno()), str(cores), *preload],
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -179,20 +181,18 @@ class Server:
 servers: dict[tuple[Any, ...], Server] = {}
 
 
-def forked(
-    words: Sequence[str], environ: Mapping[str, str], preload: tuple[str, ...], log: int
-) -> Forked:
+def forked(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
     """A process from the server of this environment; a server that is not there yet starts."""
     relevant = {name: value for name, value in environ.items() if name != VOLATILE}
-    key = (preload, os.getcwd(), tuple(sorted(relevant.items())))
+    key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
     server = servers.pop(key, None)
     if server is None or server.process.poll() is not None:
         close_at_exit()
         idle = [old for old in servers if servers[old].idle]
         for old in idle[: max(0, len(servers) + 1 - KEPT)]:
             servers.pop(old).close()
-        server = Server(environ, preload)
-    process = server.fork(words, log)
+        server = Server(environ, launch.cores, launch.preload)
+    process = server.fork(launch.command[2:], log)
     servers[key] = server  # the last in use is the last to go
     return process
 

@@ -125,7 +125,8 @@ class Session:
                 [*words, str(rank), *map(str, places)],
                 environ,
                 log_path(places[0], rank),
-                () if arm.cores else info.preload,  # pinned before the import
+                info.preload,
+                arm.cores,
             )
             for rank in range(processes)
         ]
