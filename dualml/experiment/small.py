@@ -31,7 +31,7 @@ def shortage(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str
     full = DATASETS[USUAL] if full.embedded else full
 
     def updates(samples: int, epochs: float) -> int:
-        return max(1, round(epochs * math.ceil(samples / arm["batch_size"])))
+        return max(1, round(epochs * math.ceil(samples / int(arm["batch_size"]))))
 
     return {
         "name": data["name"], "train": data["train"], "times": times, "arm": passing[0],

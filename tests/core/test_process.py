@@ -57,7 +57,7 @@ def run(*launches: Launch):
 def test_each_is_a_process_of_its_own_from_one_server(tmp_path: Path) -> None:
     ended = run(launch(tmp_path, "a"), launch(tmp_path, "b"))
     again = run(launch(tmp_path, "c"))
-    results = [*ended.results.values(), *again.results.values()]
+    results = [ended.results[0], ended.results[1], again.results[0]]
     assert [r["words"] for r in results] == [["a"], ["b"], ["c"]]
     assert len({r["pid"] for r in results}) == 3
     assert all(r["session"] == r["pid"] for r in results)
