@@ -60,7 +60,8 @@ class OurLoop:
         self.x = normalised(data.train_x, data.mean, data.std)
         self.y = data.train_y
         test_x = normalised(data.test_x, data.mean, data.std)
-        samples = Samples(self.x, self.y, monitor.astype(np.int64), test_x, data.test_y)
+        monitor = monitor.astype(np.int64)
+        samples = Samples(self.x, self.y, monitor, test_x, data.test_y, len(data.classes))
         self.trial = Trial(plan, arm, 0, backend, samples, folder, lambda **event: None)
         self.trial.warm_up()
         self.rule = self.trial.rule

@@ -6,6 +6,9 @@ import os
 
 from dualml.machine import thread_variables
 
+#: ``channels_last`` or ``contiguous_format``.
+MEMORY_FORMAT = "DUALML_TORCH_MEMORY_FORMAT"
+
 
 def environ(threads: int) -> dict[str, str]:
     """Variables of a worker with ``threads`` threads, see `thread_variables`.
@@ -21,6 +24,8 @@ def environ(threads: int) -> dict[str, str]:
         # that takes a core an update can take a hundred times as long. So many turns, some ten
         # microseconds, cost nothing on a quiet machine (docs/benchmarks.md).
         "GOMP_SPINCOUNT": "3000",
+        # Of images in a trial with one rank on a CPU; elsewhere NCHW, which flat buckets need.
+        MEMORY_FORMAT: "channels_last",
         # TF32 keeps 10 bits of the mantissa: then hardware differs, not the frameworks.
         "NVIDIA_TF32_OVERRIDE": "0",
     }

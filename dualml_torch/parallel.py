@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from dualml.backend import Divisible, Layout, NativeParallel, Overlapping, Replicable
 from dualml.communicator import Communicator
 from dualml_torch.aggregation import TorchPieces
@@ -13,14 +15,22 @@ from dualml_torch.training import TorchTraining
 class TorchParallel(TorchTraining, Divisible, Overlapping, NativeParallel, Replicable):
     """See `dualml.backend.ability`."""
 
+    def flat(self) -> None:
+        """Keep every tensor in the order of its indices, as buckets do."""
+        self.network.to(memory_format=torch.contiguous_format)
+
     def pieces(self, layout: Layout) -> TorchPieces:
+        self.flat()
         return TorchPieces(self, layout)
 
     def overlapping(self, layout: Layout, comm: Communicator) -> TorchOverlap:
+        self.flat()
         return TorchOverlap(self, layout, comm)
 
     def native(self, comm: Communicator) -> TorchNative:
+        self.flat()
         return TorchNative(self, comm)
 
     def replicas(self) -> None:
+        self.flat()
         self.network = replicas(self.network, self.device)

@@ -8,6 +8,7 @@ import torch
 
 from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
 from dualml.model.dropout import masks
+from dualml_torch.environment import memory_format
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import load_state, optimizer, state
 
@@ -20,6 +21,7 @@ class TorchTraining(Training, Observable):
         self.network = Network(recipe.spec).to(device)
         self.network.load(recipe.weights)
         self.network.train()
+        self.network.to(memory_format=memory_format(device))
         self.parameters = self.network.canonical()
         self.loss = LOSSES[recipe.loss]
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()))

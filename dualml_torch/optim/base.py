@@ -126,7 +126,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         buffer = self._scratch.get(x.dtype)
         if buffer is None or buffer.numel() < n:
             buffer = self._scratch[x.dtype] = x.new_empty(n)
-        return [buffer[:n].view(x.shape)]
+        return [buffer.as_strided(x.shape, x.stride())]  # dense, in whatever order
 
     def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
         """Slot → tensor before the first update."""
