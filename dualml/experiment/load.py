@@ -41,7 +41,8 @@ def load(
         quick: apply the file's ``[quick]`` table: the same protocol on less data, and without
             ``arms`` only those that its ``select`` names.
         small: apply the file's ``[small]`` table: the same protocol for little data, where one
-            pass teaches little and ``epochs_times`` of them stand for it.
+            pass teaches little and ``epochs_times`` of them stand for it; with ``quick`` also its
+            ``[quick.small]``.
         world_size: ranks of every arm that has several.
 
     Raises:
@@ -55,8 +56,10 @@ def load(
     if quick:
         if not isinstance(faster, dict) or not faster:
             raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
-        chosen = faster.pop("select", [])
+        chosen, few = faster.pop("select", []), faster.pop("small", {})
         merge(table, faster)
+        if small:
+            merge(table, few)
         table["quick"] = True
         arms = arms or chosen
     if small:

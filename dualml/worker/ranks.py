@@ -136,7 +136,11 @@ class Several(Alone):
         return TOGETHER
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        return looked  # clocks differ between ranks; evaluations come at the same updates
+        if not looked:  # evaluations come at the same updates on all ranks
+            return False
+        # Clocks differ between ranks: the first one's counts.
+        due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
+        return bool(self.comm.numpy(due)[0])
 
     def agree(self, step: int) -> bool:
         steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))

@@ -95,7 +95,7 @@ def goes_on_when_interrupted(lab: Path, folder: Path, arm: str, *words: str) -> 
     place = f"trials/{arm}/numpy/seed0"
     asked = ["run", lab, "--backend", "numpy", "--arm", arm, *words, "--no-report", "--out"]
     assert dualml(*asked, whole).returncode == 0
-    process = start(*asked, broken)
+    process = start(*asked, broken, env={"DUALML_CHECKPOINT_S": "0"})
     deadline = time.monotonic() + 100
     while not (broken / place / "rank1.checkpoint.safetensors").exists():
         assert process.poll() is None, "it ended before there was a checkpoint"
