@@ -31,6 +31,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("optim_step.py", ["--backend", "mindspore", "--json"], "mindspore"),
     ],
     "isa": [("isa.py", [], "mindspore")],
+    "referee": [("referee.py", [], "torch")],
     "startup": [("startup.py", [], None)],
     "memory": [
         ("memory.py", ["--backend", "torch"], "torch"),

@@ -16,7 +16,7 @@ from dualml.experiment.schema import Arm
 from dualml.model.base import Layer
 from dualml.model.dropout import masks
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import backward, forward, own
+from dualml.reference.model import forward, gradients_alone, own
 from dualml.reference.types import Array, Params
 from dualml.store.replays import Side, States
 
@@ -124,7 +124,7 @@ class Scene:
         out, tape = self.forward(step, index, params)
         wanted = self.recipe.y[index] if labels is None else labels
         value, flow = (loss or LOSSES[self.recipe.loss])(out, wanted)
-        _, grads = backward(tape, params, (flow,))
+        grads = gradients_alone(tape, params, (flow,))
         return value, {name: grads[name] for name in params}
 
     def each_gradient(self, step: int, index: Index) -> list[tuple[float, Params]]:

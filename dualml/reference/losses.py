@@ -20,11 +20,13 @@ def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
     """Mean of −log softmax(logits)[label] in nat, and its gradient."""
     flat, at = rows(logits), (np.arange(labels.size), labels.ravel())
     shifted = flat - flat.max(axis=1, keepdims=True)
-    log_sum = np.log(np.exp(shifted).sum(axis=1))
-    loss = float((log_sum - shifted[at]).mean())
-    gradient = np.exp(shifted - log_sum[:, None])
+    gradient = np.exp(shifted)
+    total = gradient.sum(axis=1, keepdims=True)
+    loss = float((np.log(total[:, 0]) - shifted[at]).mean())
+    gradient /= total
     gradient[at] -= 1
-    return loss, (gradient / labels.size).reshape(logits.shape)
+    gradient /= labels.size
+    return loss, gradient.reshape(logits.shape)
 
 
 def mse(logits: Array, labels: Labels) -> tuple[float, Array]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dualml.model.base import Layer
 from dualml.model.layers import Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec
-from dualml.reference.layers import PAIRS
+from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
 from dualml.reference.types import Array, Params, copies
 
@@ -79,6 +79,18 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
     return (*kept, flow), gradients_of
 
 
+def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> Params:
+    """Of `backward` the gradients of the parameters: what flows out of the first layer that has
+    some, and through those before it, is not computed."""
+    at = next((i for i, entry in enumerate(tape) if entry.layer.parameters()), len(tape))
+    if at == len(tape) or type(tape[at].layer) not in GRADIENTS:
+        return backward(tape[at:], params, gradients)[1]
+    name, layer, _, cache = tape[at]
+    (*_, flow), found = backward(tape[at + 1 :], params, gradients)
+    grads = GRADIENTS[type(layer)](layer, flow, cache)
+    return found | {f"{name}.{leaf}": g for leaf, g in grads.items()}
+
+
 def own(name: str, layer: Layer, params: Params) -> Params:
     """The layer's parameters by the last part of their names."""
     return {leaf: params[f"{name}.{leaf}"] for leaf in layer.parameters()}
@@ -113,5 +125,5 @@ class Model:
         gradient of every parameter."""
         logits, tape = self.forward(x, masks)
         value, flow = LOSSES[loss](logits, y)
-        _, grads = backward(tape, self.weights, (flow,))
+        grads = gradients_alone(tape, self.weights, (flow,))
         return value, {name: grads[name] for name in self.weights}

@@ -41,8 +41,9 @@ def lstm_forward(layer: LSTM, x_BTI: Array, params: Params) -> tuple[Array, Any]
         i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
         before = h, c
         c = f * c + i * g
-        h = o * np.tanh(c)
-        tape.append((*before, i, f, g, o, c, h))
+        tanh_c = np.tanh(c)
+        h = o * tanh_c
+        tape.append((*before, i, f, g, o, tanh_c, h))
     y = np.stack([step[-1] for step in tape], axis=1)
     return y, (x_BTI, tape)
 
@@ -58,9 +59,8 @@ def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tup
     h_before = np.stack([step[0] for step in tape], axis=1)
     dh, dc = np.zeros((2, b, layer.hidden))
     for t in reversed(range(length)):
-        _, c_before, i, f, g, o, c, _ = tape[t]
+        _, c_before, i, f, g, o, tanh_c, _ = tape[t]
         dh = dh + dy_BTH[:, t]
-        tanh_c = np.tanh(c)
         dc = dc + dh * o * (1 - tanh_c**2)
         d_gates[:, t] = np.concatenate(
             [

@@ -10,7 +10,7 @@ import numpy as np
 from dualml.backend import Array, Arrays, Recipe, Segment
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import backward, forward
+from dualml.reference.model import backward, forward, gradients_alone
 from dualml.reference.types import copies
 
 Values = tuple[Array, ...]
@@ -77,10 +77,14 @@ class NumpyStage:
         return self._back(segment, self.kept.pop((segment, micro)), gradients)
 
     def _back(self, segment: int, tape: Any, gradients: Values) -> Values | None:
-        flow, grads = backward(tape, self.own, gradients)
+        flow: Values | None = None
+        if self.first and segment == 0:
+            grads = gradients_alone(tape, self.own, gradients)
+        else:
+            flow, grads = backward(tape, self.own, gradients)
         for name, g in grads.items():
             self.sums[name] += g
-        return None if self.first and segment == 0 else flow
+        return flow
 
     def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:
         segment = len(self.segments) - 1
@@ -91,7 +95,9 @@ class NumpyStage:
         return sum(loss * share for loss, share in losses)
 
     def held(self) -> int:
-        return sum({id(a): a.nbytes for a in arrays(self.kept)}.values())
+        kept = arrays(self.kept)  # of views the memory behind them, once
+        wholes = [a.base if isinstance(a.base, np.ndarray) else a for a in kept]
+        return sum({id(whole): whole.nbytes for whole in wholes}.values())
 
     # --- evaluation -------------------------------------------------------------------------------
 

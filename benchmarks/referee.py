@@ -1,0 +1,84 @@
+"""The NumPy referee against PyTorch: an update of every kind of model, on the same threads.
+
+    python benchmarks/referee.py [--quick]        prints rows as JSON
+
+The referee computes in float64, PyTorch in float32: twice the bytes, and half as many numbers in an
+instruction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from ourparallel import Order
+from timing import Row, row, take_turns
+
+from dualml.backend import Recipe, backends
+from dualml.machine import default_threads
+from dualml.model import ModelSpec, initial_weights, model
+from dualml.optim import SGD
+
+SECTION = "the referee, float64, against PyTorch, float32"
+#: Model and samples of a batch.
+WORK = [("lenet", 64), ("lenet", 256), ("mlp", 64), ("vit", 64), ("rnn_lm", 64)]
+TARGET = 3.0  # largest ratio that is good
+SAMPLES, STEPS = 2048, 6
+
+
+def samples(spec: ModelSpec) -> tuple[Any, Any]:
+    """Drawn: how long an update takes does not depend on them."""
+    draw = np.random.default_rng(0)
+    if spec.tokens:
+        text = draw.integers(0, 2000, (SAMPLES, spec.input_shape[0] + 1))
+        return text[:, :-1].copy(), text[:, 1:].copy()
+    x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
+    return x, draw.integers(0, 10, SAMPLES)
+
+
+def updates(backend: str, name: str, batch: int) -> Callable[[], float]:
+    """One round: milliseconds of an update."""
+    spec = model(name)
+    x, y = samples(spec)
+    recipe = Recipe(
+        spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=0.01), x=x, y=y, updates=STEPS
+    )
+    engine = backends()[backend].create("cpu", default_threads())
+    training, order, step = engine.training(recipe), Order(SAMPLES, batch), 0
+
+    def run() -> float:
+        nonlocal step
+        begin, lazy = time.perf_counter(), []
+        for _ in range(STEPS):
+            step += 1
+            lazy.append(training.step(order(), step))
+        engine.read(lazy)
+        return (time.perf_counter() - begin) * 1e3 / STEPS
+
+    return run
+
+
+def rows(rounds: int) -> list[Row]:
+    found = []
+    for name, batch in WORK:
+        variants = {backend: updates(backend, name, batch) for backend in ("numpy", "torch")}
+        times = take_turns(variants, rounds)
+        what = f"an update, {name}, {batch} samples"
+        found.append(row(SECTION, what, "torch", times, "numpy", "torch", target=TARGET))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    quick = parser.parse_args().quick
+    made = rows(rounds=7 if quick else 25)
+    print(json.dumps([r.describe() for r in made]))
+
+
+if __name__ == "__main__":
+    main()
