@@ -39,16 +39,30 @@ class HandWritten:
     """The loop an expert writes: data in memory, one gather a batch, no synchronisation a step.
 
     Args:
-        how: ``fused=True`` or ``foreach=True`` of `torch.optim`.
+        optimizer: ``fused`` or ``foreach`` of `torch.optim`.
+        memory: ``contiguous_format`` or ``channels_last`` for images and kernels.
+        compiled: model and loss by `torch.compile`, in this mode; empty: eager.
     """
 
     def __init__(
-        self, x: torch.Tensor, y: torch.Tensor, arm: str, lr: float, steps: int, **how: bool
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        arm: str,
+        lr: float,
+        steps: int,
+        optimizer: str = "fused",
+        memory: str = "contiguous_format",
+        compiled: str = "",
     ) -> None:
         self.x, self.y, self.steps = x, y, steps
-        self.net = lenet()
-        self.optimizer = native(arm, lr, self.net, **how)
+        self.net = lenet().to(memory_format=getattr(torch, memory))
+        self.optimizer = native(arm, lr, self.net, **{optimizer: True})
         self.order, self.at = torch.randperm(len(y)), 0
+        self.loss = torch.compile(self.mean, mode=compiled) if compiled else self.mean
+
+    def mean(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.net(x), y)
 
     def __call__(self) -> float:
         # The trial's choice of deterministic algorithms is its own cost, not that of this loop.
@@ -60,8 +74,7 @@ class HandWritten:
                 self.order, self.at = torch.randperm(len(self.y)), 0
             batch = self.order[self.at : self.at + BATCH]
             self.at += BATCH
-            output = self.net(self.x.index_select(0, batch))
-            loss = functional.cross_entropy(output, self.y.index_select(0, batch))
+            loss = self.loss(self.x.index_select(0, batch), self.y.index_select(0, batch))
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.optimizer.step()
