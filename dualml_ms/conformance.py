@@ -88,6 +88,7 @@ def optimizers(
     shapes: Mapping[str, tuple[int, ...]],
     mode: str,
     rates: Mapping[str, Sequence[float]] | None = None,
+    device: str = "cpu",
 ) -> Optimizers:
     return Optimizers(rules, shapes, mode, rates)
 

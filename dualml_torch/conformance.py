@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from dualml.backend import Array
 from dualml.backend.conformance import End, Gradient, Mode, Params
 from dualml.optim import Rule
 
@@ -21,9 +23,13 @@ class Optimizers:
     """Eager or compiled, one after the other."""
 
     def __init__(
-        self, rules: Mapping[str, Rule], mode: str, rates: Mapping[str, Sequence[float]] | None
+        self,
+        rules: Mapping[str, Rule],
+        mode: str,
+        rates: Mapping[str, Sequence[float]] | None,
+        device: str,
     ) -> None:
-        self.rules, self.mode, self.rates = rules, mode, rates
+        self.rules, self.mode, self.rates, self.device = rules, mode, rates, device
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
         return {name: self.one(name, start, gradient, steps) for name in self.rules}
@@ -33,17 +39,23 @@ class Optimizers:
 
         from dualml_torch.optim import optimizer, state
 
-        kind = getattr(torch, MODES[self.mode].dtype)
-        own = {n: torch.nn.Parameter(torch.tensor(a, dtype=kind)) for n, a in start.items()}
+        place: Any = {"dtype": getattr(torch, MODES[self.mode].dtype), "device": self.device}
+        own = {n: torch.nn.Parameter(torch.tensor(a, **place)) for n, a in start.items()}
         opt = optimizer(self.rules[name], own.values(), compiled=self.mode == "compiled")
         for step in range(1, steps + 1):
-            now = {n: p.detach().numpy().astype(np.float64) for n, p in own.items()}
+            now = {n: array(p).astype(np.float64) for n, p in own.items()}
             for n, g in gradient(now, step).items():
-                own[n].grad = torch.tensor(g, dtype=kind)
+                own[n].grad = torch.tensor(g, **place)
             if self.rates is not None:
                 opt.param_groups[0]["lr"] = self.rates[name][step - 1]
             opt.step()
-        return End({n: p.detach().numpy() for n, p in own.items()}, state(opt, list(own)))
+        return End({n: array(p) for n, p in own.items()}, state(opt, list(own)))
+
+
+def array(parameter: Any) -> Array:
+    """Its values on the host."""
+    values: Array = parameter.detach().cpu().numpy()
+    return values
 
 
 def optimizers(
@@ -51,8 +63,9 @@ def optimizers(
     shapes: Mapping[str, tuple[int, ...]],
     mode: str,
     rates: Mapping[str, Sequence[float]] | None = None,
+    device: str = "cpu",
 ) -> Optimizers:
-    return Optimizers(rules, mode, rates)
+    return Optimizers(rules, mode, rates, device)
 
 
 def settings() -> dict[str, str]:

@@ -68,6 +68,7 @@ class Adapter(Protocol):
         shapes: Mapping[str, tuple[int, ...]],
         mode: str,
         rates: Mapping[str, Sequence[float]] | None = None,
+        device: str = "cpu",
     ) -> Optimizers:
         """Optimizers in a mode.
 
@@ -75,6 +76,7 @@ class Adapter(Protocol):
             rules: name → rule.
             shapes: of the parameters that each of them has.
             rates: name → the step size of each update; without them that of the rule.
+            device: where they compute, as `BackendInfo.create` takes it.
         """
 
     def settings(self) -> Mapping[str, str]:

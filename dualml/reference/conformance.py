@@ -19,6 +19,7 @@ def optimizers(
     shapes: Mapping[str, tuple[int, ...]],
     mode: str,
     rates: Mapping[str, Sequence[float]] | None = None,
+    device: str = "cpu",
 ) -> NoReturn:
     raise Unsupported("the NumPy reference has no optimizers but the rules themselves")
 

@@ -3,6 +3,8 @@
 ``DUALML_CONFORMANCE`` (a comma list of backend names) chooses them; otherwise all that are
 registered, or in an environment with ``DUALML_REQUIRE`` those of the frameworks named there. A
 backend whose framework is missing is skipped, unless ``DUALML_REQUIRE`` says that it must be there.
+
+``DUALML_CONFORMANCE_DEVICE`` is the device they compute on (``cuda``; ``cpu`` without it).
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ REFEREE = NumpyBackend()
 #: Largest distance between two orders of the same few operations, by type: some units in the last
 #: place (2⁻²³ is 1.2e-7).
 TOLERANCE = {"float32": 2e-6, "float64": 1e-12}
+DEVICE = os.environ.get("DUALML_CONFORMANCE_DEVICE", "cpu")
+#: (backend, ranks) → why there can be no such group on this device: the same whoever asks.
+REFUSED: dict[tuple[str, int], str] = {}
 
 
 def listed(variable: str) -> list[str]:
@@ -54,9 +59,18 @@ def require(framework: str) -> Any:
 
 
 def create(name: str) -> Backend:
-    """A backend on the CPU."""
-    require(backends()[name].framework)
-    return backends()[name].create("cpu", 1)
+    """A backend on the device under test."""
+    info = backends()[name]
+    if DEVICE != "cpu":  # what a worker has before the import, such as reproducible products
+        for variable, value in info.environ(1).items():
+            os.environ.setdefault(variable, value)
+    require(info.framework)
+    return info.create(device_of(name), 1)
+
+
+def device_of(name: str) -> str:
+    """Where a backend computes: the referee on the CPU always."""
+    return "cpu" if name == REFEREE.name else DEVICE
 
 
 def adapter_of(name: str) -> Adapter:
@@ -78,10 +92,14 @@ def tolerance(backend: Backend) -> float:
 def on_ranks(name: str, size: int, target: str, argument: Any = None, **options: Any) -> list[Any]:
     """What ``"conformance.module:function"`` returns on each rank of a group."""
     require(backends()[name].framework)
+    if (name, size) in REFUSED:
+        pytest.skip(REFUSED[name, size])
     paths: Sequence[str] = [os.environ.get("PYTHONPATH", ""), str(HERE.parent)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         try:
-            return run_ranks(name, size, target, argument, **options)
+            return run_ranks(name, size, target, argument, device=device_of(name), **options)
         except Unsupported as reason:
+            if DEVICE != "cpu":
+                REFUSED[name, size] = str(reason)
             pytest.skip(str(reason))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance.backends import adapter_of, judged, require
+from conformance.backends import adapter_of, device_of, judged, require
 from conformance.rules import (
     CANCELS,
     EXACT,
@@ -48,11 +48,11 @@ def optimizers(name: str, mode: str, scheduled: bool) -> Optimizers:
     require(backends()[name].framework)
     rules = rules_of(name, mode)
     if not scheduled:
-        return adapter_of(name).optimizers(rules, SHAPES, mode)
+        return adapter_of(name).optimizers(rules, SHAPES, mode, device=device_of(name))
     rules = {rule: VARIANTS[rule] for rule in SCHEDULED}
     steps = steps_of(name, mode, "noise")
     rates = {rule: rates_of(VARIANTS[rule], steps) for rule in rules}
-    return adapter_of(name).optimizers(rules, SHAPES, mode, rates)
+    return adapter_of(name).optimizers(rules, SHAPES, mode, rates, device_of(name))
 
 
 def steps_of(name: str, mode: str, situation: str) -> int:
