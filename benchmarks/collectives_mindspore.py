@@ -10,9 +10,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 from ranks import paced
-from timing import Times, take_turns
 
 from dualml.aggregation import strategy
+from dualml.bench.timing import Times, take_turns
 from dualml.model import model
 
 

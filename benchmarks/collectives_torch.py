@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from ranks import paced
-from timing import Times, take_turns
 
 from dualml.aggregation import strategy
+from dualml.bench.timing import Times, take_turns
 from dualml.model import model
 from dualml_torch.gloo import loops, wait_your_turn
 

@@ -12,7 +12,8 @@ import argparse
 import json
 
 from ranks import on_ranks, slowest, tie
-from timing import Row, fastest, row
+
+from dualml.bench.timing import Row, fastest, row
 
 KB, MB = 2**10, 2**20
 #: Bytes, calls of one round, and what else is timed: short ones are called until they take 30 ms.

@@ -17,9 +17,9 @@ from typing import Any
 
 from ourparallel import Order, OurParallel, lenet, samples
 from ranks import on_ranks, paced, slowest
-from timing import Row, Times, row, take_turns
 
 from dualml.backend import backends
+from dualml.bench.timing import Row, Times, row, take_turns
 
 SIZE, EACH, STEPS = 2, 256, 16
 #: Smallest efficiency that is good.

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from timing import Row, row, take_turns
+from dualml.bench.timing import Row, row, take_turns
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 SECTION = "MindSpore's convolutions"

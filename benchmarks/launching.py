@@ -27,7 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ranks import FOLDER, on_ranks
-from timing import Row, ratio, take_turns
+
+from dualml.bench.timing import Row, ratio, take_turns
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
 SECTIONS = {b: f"start-up of two ranks, {b}" for b in ("torch", "mindspore")}

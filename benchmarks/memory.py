@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from timing import Ratio, Row
+from dualml.bench.timing import Ratio, Row
 
 SECTION = "peak memory"
 BATCH, CHUNK = 64, 250  # CHUNK: samples of an evaluation at once, as in a trial

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from timing import Row, row, take_turns
 
+from dualml.bench.timing import Row, row, take_turns
 from dualml.machine import default_threads
 
 SIZES: dict[str, list[tuple[int, ...]]] = {

@@ -10,9 +10,9 @@ import numpy as np
 from efficiency import own_core
 from ourparallel import Order, samples
 from ranks import paced
-from timing import Times, take_turns
 
 from dualml.backend import Recipe, backends
+from dualml.bench.timing import Times, take_turns
 from dualml.model import initial_weights, model
 from dualml.model.layers import Linear, MeanPool, Rows, Tanh
 from dualml.model.spec import ModelSpec

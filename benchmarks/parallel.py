@@ -13,7 +13,8 @@ import argparse
 import json
 
 from ranks import on_ranks, slowest
-from timing import Row, fastest, row
+
+from dualml.bench.timing import Row, fastest, row
 
 SIZE, TARGET = 2, 1.0
 SECTIONS = {

@@ -13,7 +13,8 @@ from handwritten_mindspore import lenet
 from mindspore import nn, ops
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
-from timing import Times, take_turns
+
+from dualml.bench.timing import Times, take_turns
 
 
 class EachStep(nn.Cell):

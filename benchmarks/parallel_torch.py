@@ -9,10 +9,10 @@ from collectives_torch import as_started
 from handwritten_torch import lenet
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
-from timing import Times, take_turns
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from dualml.bench.timing import Times, take_turns
 from dualml_torch.gloo import wait_your_turn
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import Row, row, take_turns
 from workload import dataset
 
+from dualml.bench.timing import Row, row, take_turns
 from dualml.data import normalised
 from dualml.partition import PARTITIONS, DirichletLabels, Partition, partition_from, prove
 from dualml.partition.from_file import save

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from oursplit import even_plan
 from ranks import on_ranks, slowest
-from timing import Ratio, Row, Times, row
 
+from dualml.bench.timing import Ratio, Row, Times, row
 from dualml.split import schedules
 from dualml.split.measured import bubble, replayed
 from dualml.split.timeline import COLUMNS

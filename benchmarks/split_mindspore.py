@@ -7,7 +7,8 @@ from typing import Any
 from efficiency import own_core
 from ourparallel import samples
 from oursplit import race, races
-from timing import Times
+
+from dualml.bench.timing import Times
 
 
 def train(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:

@@ -9,10 +9,10 @@ from collectives_torch import as_started
 from efficiency import own_core
 from ourparallel import Order, samples
 from oursplit import LR, MICRO, race, races
-from timing import Times
 from torch import nn
 from torch.nn import functional
 
+from dualml.bench.timing import Times
 from dualml.model import model
 from dualml_torch.gloo import wait_your_turn
 from dualml_torch.model.layers import realise

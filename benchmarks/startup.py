@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from timing import Row, take_turns
+from dualml.bench.timing import Row, take_turns
 
 SECTION = "start-up"
 LIMIT_S = 0.25

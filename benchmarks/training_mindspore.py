@@ -17,10 +17,10 @@ from pathlib import Path
 
 import mindspore as ms
 from handwritten_mindspore import HandWritten, ModelTrain
-from timing import Row, row, take_turns
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
+from dualml.bench.timing import Row, row, take_turns
 from dualml.machine import default_threads
 
 SECTION = "training loop, mindspore"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 from handwritten_torch import Course, HandWritten
-from timing import Row, fastest, row, take_turns
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
+from dualml.bench.timing import Row, fastest, row, take_turns
 from dualml.machine import default_threads
 
 SECTION = "training loop, torch"

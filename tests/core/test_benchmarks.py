@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from dualml.bench import timing
+
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -30,13 +32,7 @@ def loaded(name: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def timing() -> Iterator[Any]:
-    with loaded("timing") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def ranks(timing: Any) -> Iterator[Any]:
+def ranks() -> Iterator[Any]:
     with loaded("ranks") as module:
         yield module
 
@@ -47,25 +43,25 @@ def pages() -> Iterator[Any]:
         yield module
 
 
-def test_a_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians(timing: Any) -> None:
+def test_a_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians() -> None:
     found = timing.ratio([2.0, 30.0, 8.0], [1.0, 10.0, 10.0])  # 2, 3, 0.8; medians: 8 / 10
     assert found.median == 2.0
     assert (found.low, found.high) == pytest.approx((1.4, 2.5))
 
 
-def test_a_disturbance_that_all_variants_share_changes_no_ratio(timing: Any) -> None:
+def test_a_disturbance_that_all_variants_share_changes_no_ratio() -> None:
     load = [1.0, 7.0, 2.0, 100.0]
     found = timing.ratio([3 * x for x in load], [2 * x for x in load])
     assert (found.low, found.median, found.high) == (1.5, 1.5, 1.5)
 
 
 @pytest.mark.parametrize(("ours", "other"), [([1.0], [1.0]), ([1.0, 2.0], [1.0, 2.0, 3.0])])
-def test_rounds_that_do_not_pair_up_are_refused(timing: Any, ours: Any, other: Any) -> None:
+def test_rounds_that_do_not_pair_up_are_refused(ours: Any, other: Any) -> None:
     with pytest.raises(ValueError, match=f"received {len(ours)} and {len(other)}"):
         timing.ratio(ours, other)
 
 
-def test_variants_take_turns_and_each_one_follows_each_other_one(timing: Any) -> None:
+def test_variants_take_turns_and_each_one_follows_each_other_one() -> None:
     calls: list[str] = []
 
     def variant(name: str) -> Any:
@@ -85,12 +81,12 @@ def test_variants_take_turns_and_each_one_follows_each_other_one(timing: Any) ->
     assert min(times["a"] + times["b"] + times["c"]) == 7.0  # six calls warmed up
 
 
-def test_the_best_competitor_has_the_smallest_median(timing: Any) -> None:
+def test_the_best_competitor_has_the_smallest_median() -> None:
     times = {"ours": [0.0, 0.0], "spiky": [1.0, 1.0, 90.0], "steady": [2.0, 2.0, 2.0]}
     assert timing.fastest(times, ["steady", "spiky"]) == "spiky"
 
 
-def test_a_target_is_met_by_the_median_and_a_row_without_one_only_reports(timing: Any) -> None:
+def test_a_target_is_met_by_the_median_and_a_row_without_one_only_reports() -> None:
     times = {"ours": [1.0, 1.1, 1.2], "best": [1.0, 1.0, 1.0]}
     for target, met in ((1.1, True), (1.09, False), (None, None)):
         row = timing.row("s", "w", "a", times, "ours", "best", target=target)
@@ -122,9 +118,7 @@ def test_a_round_starts_together_and_is_the_mean_of_its_calls(ranks: Any) -> Non
     assert seen == ["barrier", "call", "call", "call"]
 
 
-def test_a_missed_target_is_a_tie_only_where_rounds_fall_on_both_sides(
-    timing: Any, ranks: Any
-) -> None:
+def test_a_missed_target_is_a_tie_only_where_rounds_fall_on_both_sides(ranks: Any) -> None:
     for ours, told in (([0.9, 0.9, 1.2, 1.2, 1.2], "why"), ([1.1, 1.2, 1.3, 1.2, 1.2], "")):
         times = {"a": ours, "b": [1.0] * 5}
         made = timing.row("s", "w", "a", times, "a", "b", target=1.05)

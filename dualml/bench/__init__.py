@@ -1,0 +1,1 @@
+"""What a backend's device can do, measured in sections that fail alone: `dualml bench`."""
