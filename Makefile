@@ -12,7 +12,7 @@ OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps test test-all test-fast faults golden lint types bench clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps test test-all test-fast faults golden lint types bench gpu gpu-wheels clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -49,6 +49,12 @@ types: $(VENV)/.tox  ## mypy, strict, on the core
 
 bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="--quick")
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
+
+gpu:  ## measure PyTorch on a GPU from this source tree, without a network, into docs/gpu.md
+	@'$(or $(PYTHON),python3)' benchmarks/gpu.py $(ARGS)
+
+gpu-wheels:  ## download the packages that a GPU machine without a network may lack
+	@'$(or $(PYTHON),python3)' benchmarks/gpu.py wheels
 
 clean:  ## remove what these commands made, except runs/
 	rm -rf '$(VENV)' .tox build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

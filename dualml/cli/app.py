@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import dualml
+from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.compare import compare
 from dualml.cli.data import app as data
@@ -55,4 +56,5 @@ app.command()(split)
 app.command()(doctor)
 app.command()(capabilities)
 app.command()(diffs)
+app.command()(bench)
 app.add_typer(data, name="data")

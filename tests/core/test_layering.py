@@ -28,6 +28,23 @@ ONLY_TORCH = {
     "rpc_served.py": "MindSpore has no remote procedure calls",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "optim/foreach.py": "torch's multi-tensor kernels; MindSpore fuses inside the graph",
+    **dict.fromkeys(
+        (
+            f"bench/{name}.py"
+            for name in (
+                "__init__",
+                "amp",
+                "by_hand",
+                "collectives",
+                "loop",
+                "memory",
+                "optimizer",
+                "race",
+                "tf32",
+            )
+        ),
+        "MindSpore has no wheel that drives a GPU",
+    ),
 }
 ONLY_MS = {
     "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",

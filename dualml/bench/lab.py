@@ -1,0 +1,129 @@
+"""Lab 1 on the device, on the CPU and by the referee: one plan, and a verdict for each pair."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from dualml.bench.section import Add, Job
+from dualml.errors import TrialError
+from dualml.machine import bounded
+from dualml.parity.pairs import compare
+from dualml.store.envelope import Envelope
+from dualml.store.manifest import RUN, read_run
+from dualml.store.plan import PLAN, plan_folder
+from dualml.store.trajectory import Trajectory, read_trajectory
+from dualml.store.trial import trial_folder
+
+REFEREE = "numpy"
+ARMS = ("gd", "sgd", "adam")
+#: Of a quick run: the least work that gives a verdict.
+LITTLE = ("--set", "arms.sgd.updates=10", "--set", "data.train=256", "--set", "data.test=64")
+
+
+class Trials:
+    """The run of one backend on one device."""
+
+    def __init__(self, folder: Path, backend: str, device: str) -> None:
+        self.folder, self.backend = folder, backend
+        self.name = backend if backend == REFEREE else f"{backend} ({device})"
+        self.run = read_run(folder)
+
+    def of(self, arm: str) -> Trajectory:
+        """What the trial of an arm left behind.
+
+        Raises:
+            TrialError: it did not end well.
+        """
+        plan = PLAN.read(plan_folder(self.folder))
+        key = (arm, self.backend, self.run.protocol(self.folder).seeds_of(arm)[0])
+        trial = self.run.by_key().get(key)
+        if trial is None or trial.status != "ok":
+            why = f"{trial.status}: {trial.reason}" if trial else "not run"
+            raise TrialError(f"{self.name}, {arm}: {why}")
+        where = trial_folder(self.folder, key)
+        return read_trajectory(where, self.backend, plan.model.parameters())
+
+
+def arms_of(job: Job) -> Sequence[str]:
+    return ("sgd",) if job.quick else ARMS
+
+
+def run_lab(
+    job: Job, backend: str, device: str, name: str = "", environ: Mapping[str, str] | None = None
+) -> Trials:
+    """Lab 1 in its quick form on the embedded digits, in processes of its own; once for all
+    sections.
+
+    Args:
+        name: of the run's folder; default: the backend's and the device's.
+        environ: variables for its workers.
+
+    Raises:
+        TrialError: it ended badly or not in time.
+    """
+    folder = Path(job.folder) / (name or f"lab-{backend}-{device.replace(':', '')}")
+    if (folder / RUN.name).exists():
+        return Trials(folder, backend, device)
+    words = [word for arm in arms_of(job) for word in ("--arm", arm)]
+    command = [sys.executable, "-m", "dualml", "run", "lab1", "--quick", "--data", "digits",
+               "--backend", backend, "--device", device, "--out", str(folder), "--threads",
+               str(job.threads), "--no-report", "--no-find", *words,
+               *(LITTLE if job.quick else ())]  # fmt: skip
+    ended = bounded(command, job.seconds, {**os.environ, **(environ or {})})
+    if ended.code is None:
+        raise TrialError(f"dualml run on {device} took longer than {job.seconds:.0f} s")
+    if not (folder / RUN.name).exists():
+        lines = ended.err.strip().splitlines() or [f"it ended with code {ended.code}"]
+        raise TrialError(f"dualml run on {device}: {lines[-1]}")
+    return Trials(folder, backend, device)
+
+
+def judge(
+    a: Trials, b: Trials, arm: str, envelopes: list[Envelope] | None = None
+) -> dict[str, Any]:
+    """The cells of their comparison, see `dualml.parity.pairs.compare`.
+
+    Raises:
+        TrialError: one of them is missing, or they are of different plans.
+    """
+    if a.run.plan_hash != b.run.plan_hash:
+        raise TrialError(f"{a.name} and {b.name} ran different plans: there is nothing to compare")
+    margin = a.run.protocol(a.folder).parity.margin
+    found = compare(a.of(arm), b.of(arm), margin, envelopes)
+    return {
+        "pair": [a.name, b.name],
+        "verdict": found["verdict"],
+        "envelopes": found["evidence"].get("worst_ratio"),
+        "accuracies": found.get("outcome", {}).get("test_accuracy"),
+        **({"reason": {"key": "divergence", **found["first_divergence"]}}
+           if found.get("first_divergence") else {}),
+    }  # fmt: skip
+
+
+def section(job: Job, add: Add) -> None:
+    """A row for each arm and pair; what cannot run is one with its reason."""
+    devices = dict.fromkeys(((job.backend, job.device), (job.backend, "cpu"), (REFEREE, "cpu")))
+    together = len(devices) if job.threads >= 2 * len(devices) else 1
+    job = replace(job, threads=max(1, job.threads // together))
+    ran = []
+    with ThreadPoolExecutor(together) as pool:
+        waiting = {place: pool.submit(run_lab, job, *place) for place in devices}
+    for (backend, device), run in waiting.items():
+        try:
+            ran.append(run.result())
+        except TrialError as error:
+            add(pair=[backend, device], reason=str(error), ok=False)
+    for arm in arms_of(job):
+        for a, b in combinations(ran, 2):
+            try:
+                cells = judge(a, b, arm)
+                add(arm=arm, **cells, ok=cells["verdict"] == "equal")
+            except TrialError as error:
+                add(arm=arm, pair=[a.name, b.name], reason=str(error), ok=False)

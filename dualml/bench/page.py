@@ -1,0 +1,132 @@
+"""What was found, as tables: for the terminal and for docs/gpu.md in both languages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.bench.section import REASON, Section
+from dualml.files import write_bytes
+from dualml.report.blocks import Cell, Column, Table
+from dualml.report.page.markdown import escape
+from dualml.report.page.markdown import table as markdown
+from dualml.report.verdicts import divergence
+from dualml.words import Words, numbers
+
+PAGES = {"en": "gpu.md", "zh": "gpu.zh.md"}
+LINKS = {"en": "English · [中文](gpu.zh.md)", "zh": "[English](gpu.md) · 中文"}
+#: Facts of the machine that decide the figures, in this order.
+FACTS = ("device_name", "gpus", "cuda_driver", "torch", "build", "cudnn", "python", "numpy", "cpu",
+         "cores", "memory", "threads", "git")  # fmt: skip
+#: Columns whose cells are numbers.
+NUMBERS = ("envelopes", "accuracies", "passed", "failed", "skipped", "seconds", "product",
+           "convolution", "milliseconds", "per_ours", "per_float32", "loss", "first_gap",
+           "last_gap", "ranks", "bytes", "allocated", "reserved")  # fmt: skip
+
+
+def tables(results: Mapping[str, Any], lang: str) -> Iterator[Table]:
+    """One for each section that was begun."""
+    words = Words(lang)
+    for section in results["sections"]:
+        yield table(section, words)
+
+
+def table(section: Mapping[str, Any], words: Words) -> Table:
+    """The rows of a section, with a column of reasons where one has any."""
+    keys, rows = list(section["columns"]), section["rows"]
+    shown = [key for key in keys if any(key in row for row in rows)] or keys[:1]
+    shown += [REASON] if any(REASON in row for row in rows) else []
+    columns = [
+        Column(key, words(f"bench.column.{key}"), unit(key, words),
+               "number" if key in NUMBERS else "text")
+        for key in shown
+    ]  # fmt: skip
+    cells = [[cell(key, row, words) for key in shown] for row in rows]
+    return Table(section["name"], words(f"bench.title.{section['name']}"), columns, cells)
+
+
+def unit(key: str, words: Words) -> str:
+    return words.either(f"bench.unit.{key}", "")
+
+
+def cell(key: str, row: Mapping[str, Any], words: Words) -> Cell:
+    """One value; the first cell of a row that is not as it should be is marked."""
+    if key not in row:
+        return Cell("")
+    value, wrong = row[key], row.get("ok") is False and key in (REASON, "verdict", "failed")
+    return Cell(said(key, value, words), "bad" if wrong else "")
+
+
+def said(key: str, value: Any, words: Words) -> str:
+    """A value as text: numbers rounded, quartiles in brackets, names in the page's language."""
+    if key == REASON:
+        return because(value, words)
+    if value is None:
+        return numbers.NONE
+    if isinstance(value, bool):
+        return words("bench.value.yes" if value else "bench.value.no")
+    if key == "verdict":
+        return words(f"verdict.{value.replace(' ', '_')}")
+    if key == "accuracies":
+        return " / ".join(f"{100 * x:.2f}" for x in value)
+    if key == "pair":
+        return " – ".join(value)
+    if isinstance(value, list):
+        low, median, high = map(numbers.quantity, value)
+        return f"{median} ({low} – {high})"
+    if key in ("first_gap", "last_gap"):
+        return f"{100 * value:+.2g}"
+    if isinstance(value, float):
+        return numbers.quantity(value)
+    return words.either(f"bench.value.{value}", str(value))
+
+
+def because(value: Any, words: Words) -> str:
+    """A reason: one of ours in the page's language, a foreign one as it came."""
+    if isinstance(value, str):
+        return value
+    if value["key"] == "divergence":
+        return divergence(value, words)
+    return words(f"bench.reason.{value['key']}", **{k: v for k, v in value.items() if k != "key"})
+
+
+def facts(results: Mapping[str, Any], lang: str) -> list[str]:
+    """The machine's words, a line each."""
+    words, machine = Words(lang), results["machine"]
+    named = {key: words(f"bench.fact.{key}") for key in FACTS if machine.get(key)}
+    return [words("bench.fact_line", name=named[k], value=machine[k]) for k in named]
+
+
+def page(known: Sequence[Section], lang: str, results: Mapping[str, Any] | None = None) -> str:
+    """The whole page; a section that was not measured says so.
+
+    Args:
+        known: all sections, in order.
+        results: of `dualml.bench.run.run`; without them nothing was run.
+    """
+    words, done = Words(lang), {s["name"]: s for s in (results or {}).get("sections", ())}
+    parts = [f"# {words('bench.page.title')}", LINKS[lang], words("bench.page.head")]
+    if results is None:
+        parts.append(words("bench.page.nothing"))
+    else:
+        parts.append(words("bench.page.machine"))
+        parts.append("\n".join(f"- {escape(line)}" for line in facts(results, lang)))
+        parts.append(words("bench.page.took", seconds=f"{results['seconds']:.0f}"))
+    for section in known:
+        found = done.get(section.name)
+        parts.append(f"## {words(f'bench.title.{section.name}')}")
+        parts.append(words(f"bench.about.{section.name}"))
+        rows = found is not None and found["rows"]
+        parts.append(markdown(table(found, words)) if found and rows else words("bench.not_run"))
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(map(str.strip, parts))) + "\n"
+
+
+def write(folder: Path, known: Sequence[Section], results: Mapping[str, Any] | None) -> list[Path]:
+    """Both pages; where they are."""
+    paths = []
+    for lang, name in PAGES.items():
+        paths.append(folder / name)
+        write_bytes(paths[-1], page(known, lang, results).encode())
+    return paths

@@ -1,0 +1,123 @@
+"""All sections one after the other, each in a process with a limit; what they found, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dualml.backend import BackendInfo
+from dualml.bench.section import JOB, REASON, Job, Section
+from dualml.bench.work import MACHINE
+from dualml.errors import UserError
+from dualml.files import read_json, write_json
+from dualml.machine import Finished, bounded
+
+RESULTS = "bench.json"
+#: The import of a framework and the first word to a device, at most.
+START_S = 120.0
+#: Below so many seconds nothing is begun.
+LEAST_S = 5.0
+
+Results = dict[str, Any]
+
+
+def run(
+    info: BackendInfo,
+    chosen: Sequence[Section],
+    job: Job,
+    tell: Callable[[Section, float], None] = lambda section, seconds: None,
+) -> Results:
+    """Measure the chosen sections; ``bench.json`` in the job's folder is written after each.
+
+    Args:
+        job: ``seconds`` is what all of it may take.
+        tell: called with a section and its limit when it begins.
+
+    Raises:
+        UserError: the device is not there.
+    """
+    begin, folder = time.monotonic(), Path(job.folder)
+    results: Results = {
+        "format": 1,
+        "backend": job.backend,
+        "quick": job.quick,
+        "machine": machine(info, job),
+        "sections": [],
+    }
+    results["device"] = results["machine"]["device"]
+    job = replace(job, device=str(results["device"]))
+    for section in chosen:
+        limit = min(section.limit_s, job.seconds - (time.monotonic() - begin))
+        tell(section, limit)
+        results["sections"].append(one(info, section, replace(job, seconds=limit), folder))
+        results["seconds"] = time.monotonic() - begin
+        write_json(folder / RESULTS, results)
+    return results
+
+
+def machine(info: BackendInfo, job: Job) -> dict[str, str]:
+    """What the backend says of its device.
+
+    Raises:
+        UserError: it cannot be had, with the backend's reason.
+    """
+    folder = Path(job.folder)
+    ended = start(info, MACHINE, job, START_S)
+    if ended.code != 0:
+        raise UserError(f"{info.name} on {job.device}: {last_line(ended)}")
+    facts: dict[str, str] = read_json(folder / f"{MACHINE}.json")
+    return facts
+
+
+def one(info: BackendInfo, section: Section, job: Job, folder: Path) -> Results:
+    """One section: its rows, and at their end a reason where it did not end well."""
+    begin, rows = time.monotonic(), folder / f"{section.name}.jsonl"
+    rows.unlink(missing_ok=True)
+    if job.seconds < min(LEAST_S, section.limit_s):
+        return told(section, "not_run", 0.0, [{REASON: {"key": "no_time"}}])
+    ended = start(info, section.name, job, job.seconds, section.target)
+    lines = rows.read_text("utf-8").splitlines() if rows.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("}")]  # not one cut short
+    state = "done" if ended.code == 0 else "failed"
+    if ended.code is None:
+        found.append({REASON: {"key": "stopped", "seconds": round(job.seconds)}, "ok": False})
+    elif ended.code and not (found and found[-1].get("ok") is False):
+        found.append({REASON: last_line(ended), "ok": False})
+    return told(section, state, time.monotonic() - begin, found)
+
+
+def start(info: BackendInfo, name: str, job: Job, limit: float, *target: str) -> Finished:
+    """A process of `dualml.bench.work`; what it printed goes into ``NAME.log``."""
+    folder = Path(job.folder)
+    write_json(folder / JOB, asdict(job))
+    command = [sys.executable, "-m", "dualml.bench.work", str(folder), name, *target]
+    ended = bounded(command, limit, {**os.environ, **info.environ(job.threads)})
+    (folder / f"{name}.log").write_text(ended.out + ended.err, "utf-8")
+    return ended
+
+
+def last_line(ended: Finished) -> str:
+    """What a process said last, or how it ended."""
+    lines = [line.strip() for line in (ended.err or ended.out).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else f"ended with code {ended.code}"
+
+
+def told(section: Section, state: str, seconds: float, rows: list[Results]) -> Results:
+    columns = list(section.columns)
+    return {
+        "name": section.name, "state": state, "seconds": seconds, "columns": columns, "rows": rows
+    }  # fmt: skip
+
+
+def well(results: Results) -> bool:
+    """Whether every section ran to its end and every row is as it should be."""
+    return all(
+        section["state"] == "done" and all(row.get("ok", True) for row in section["rows"])
+        for section in results["sections"]
+    )

@@ -1,0 +1,87 @@
+"""The conformance suite on the device, file by file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dualml
+from dualml.bench.section import Add, Job
+from dualml.machine import bounded
+
+ROOT = Path(dualml.__file__).resolve().parents[1]
+FOLDER = ROOT / "tests" / "conformance"
+#: Files that a quick run tries, and the tests in them.
+FEW = ("test_training.py", "softmax")
+#: Reasons that one cell has room for.
+MOST = 3
+
+
+def section(job: Job, add: Add) -> None:
+    """A row for each file of the suite: a file that hangs or crashes costs its own row alone."""
+    if not FOLDER.is_dir():
+        add(reason={"key": "no_suite"})
+        return
+    end = time.monotonic() + job.seconds - 2
+    for file in [FOLDER / FEW[0]] if job.quick else sorted(FOLDER.glob("test_*.py")):
+        name = file.stem.removeprefix("test_")
+        begin, report = time.monotonic(), Path(job.folder) / f"conformance-{name}.xml"
+        words = ["-k", FEW[1]] if job.quick else []
+        command = [sys.executable, "-P", "-m", "pytest", str(file), "-q", "--tb=line", *words,
+                   "-p", "pytest_timeout", "-p", "no:cacheprovider", f"--rootdir={ROOT}",
+                   f"--junitxml={report}"]  # fmt: skip
+        ended = bounded(command, max(1.0, end - begin), environ(job))
+        cells: dict[str, Any] = {"suite": name, "seconds": time.monotonic() - begin}
+        if report.exists():
+            cells |= counts(report)
+        elif ended.code is None:
+            cells |= {"reason": {"key": "stopped", "seconds": round(cells["seconds"])}}
+        else:
+            lines = (ended.err or ended.out).strip().splitlines()
+            cells |= {"reason": lines[-1][:300] if lines else f"exit code {ended.code}"}
+        add(**cells, ok=cells.get("failed") == 0)
+
+
+def environ(job: Job) -> dict[str, str]:
+    """Of the suite's process: plugins that happen to be installed could change what it does."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "DUALML_CONFORMANCE": job.backend,
+        "DUALML_CONFORMANCE_DEVICE": job.device,
+    }
+
+
+def counts(report: Path) -> dict[str, Any]:
+    """Cells from pytest's report in the JUnit format: how many, and why those that did not pass."""
+    suite = next(ElementTree.parse(report).iter("testsuite"))
+    total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+    wrong = [
+        f"{case.get('name')}: {first(one)}"
+        for case in suite.iter("testcase")
+        for kind in ("failure", "error")
+        for one in case.iter(kind)
+    ]
+    why = listed(wrong) or listed(first(one) for one in suite.iter("skipped"))
+    counted = {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
+    return {**counted, **({"reason": why} if why else {})}
+
+
+def first(element: ElementTree.Element) -> str:
+    lines = (element.get("message") or "").strip().splitlines() or [""]
+    return lines[0][:200]
+
+
+def listed(reasons: Iterable[str]) -> str:
+    """Each once, the first few of them."""
+    distinct = list(dict.fromkeys(reasons))
+    more = [f"+ {len(distinct) - MOST}"] if len(distinct) > MOST else []
+    return "; ".join([*distinct[:MOST], *more])

@@ -1,0 +1,113 @@
+"""`dualml bench`: what a backend does on a device, section by section."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from dualml.bench.section import Section
+
+Option = typer.Option
+
+
+def bench(
+    device: Annotated[str, Option(metavar="D")] = "auto",
+    backend: Annotated[str, Option(metavar="B")] = "torch",
+    only: Annotated[list[str] | None, Option(metavar="SECTION")] = None,
+    quick: Annotated[bool, Option("--quick")] = False,
+    limit: Annotated[float, Option(metavar="SECONDS", min=10)] = 540.0,
+    out: Annotated[Path | None, Option(metavar="DIR")] = None,
+    page: Annotated[Path | None, Option(metavar="DIR")] = None,
+    no_run: Annotated[bool, Option("--no-run")] = False,
+    as_json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """What a backend does on a device, in tables; exit 1 if something is not as it should be."""
+    from dualml.backend import choose
+    from dualml.bench.page import facts, tables, write
+    from dualml.bench.run import RESULTS, run, well
+    from dualml.bench.section import Job, sections
+    from dualml.files import read_json
+    from dualml.machine import default_threads, parse_device
+    from dualml.report.page import terminal
+    from dualml.words import Words
+
+    info, *more = choose(backend)
+    if more:
+        raise UserError(f"--backend takes one backend; received {backend}")
+    kind, _ = parse_device(device)
+    known = sections(info)
+    chosen = pick(known, only)
+    check_page(page, kind, only, quick, no_run)
+    words = Words(lang)
+    if no_run:
+        results = read_json(out / RESULTS) if out and (out / RESULTS).exists() else None
+    else:
+        folder = out or Path("runs") / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
+        if (folder / RESULTS).exists():
+            raise UserError(f"{folder} holds results already; name another folder with --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        job = Job(info.name, device, str(folder), default_threads(), quick, limit)
+
+        def tell(section: Section, seconds: float) -> None:
+            title = words(f"bench.title.{section.name}")
+            typer.echo(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
+
+        results = run(info, chosen, job, tell)
+    if as_json:
+        print_json(results)
+    elif results is not None:
+        for table in tables(results, lang):
+            terminal.show(table)
+            typer.echo()
+        typer.echo("\n".join(facts(results, lang)))
+    else:
+        for section in known:
+            title = words(f"bench.title.{section.name}")
+            typer.echo(f"{section.name}: {title}, ≤ {section.limit_s:.0f} s")
+    if not no_run:
+        typer.echo(f"→ {folder / RESULTS}", err=as_json)
+    if page is not None:
+        if results is not None and (results["device"] == "cpu" or results["quick"]):
+            raise UserError("--page shows what was measured on a GPU in full; no page was written")
+        for path in write(page, known, results):
+            typer.echo(f"→ {path}", err=as_json)
+    raise typer.Exit(0 if results is None or well(results) else 1)
+
+
+def pick(known: list[Section], only: list[str] | None) -> list[Section]:
+    """The sections that are asked for, in their usual order.
+
+    Raises:
+        UserError: an unknown name.
+    """
+    names = [section.name for section in known]
+    for name in only or ():
+        if name not in names:
+            raise UserError(f"unknown section {name!r}{nearest(name, names)}")
+    return [section for section in known if not only or section.name in only]
+
+
+def check_page(
+    page: Path | None, kind: str, only: list[str] | None, quick: bool, no_run: bool
+) -> None:
+    """A page shows all sections of one GPU in full, or that nothing was run.
+
+    Raises:
+        UserError: what was asked for would make another one.
+    """
+    if page is None:
+        return
+    if not page.is_dir():
+        raise UserError(f"--page {page}: no such folder")
+    if not no_run and (only or quick or kind == "cpu"):
+        wrong = "--only" if only else "--quick" if quick else "--device cpu"
+        raise UserError(f"--page shows all that was measured on a GPU: leave out {wrong}")

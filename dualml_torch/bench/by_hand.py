@@ -1,0 +1,185 @@
+"""The training loop of a trial, and the same loop as experts write it in plain PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dualml.backend import Array, Recipe
+from dualml.bench.section import Job
+from dualml.model import ModelSpec, initial_weights, model
+from dualml.optim import Adam
+from dualml.seeds import generator
+from dualml_torch.backend import TorchBackend
+from dualml_torch.bench.race import captured, milliseconds
+from dualml_torch.environment import resolve_device
+from dualml_torch.model import Network
+
+MODELS = ("lenet", "mlp")
+BATCH, RATE = 64, 1e-3
+#: Name of a loop → how its optimizer is made.
+HOW: dict[str, dict[str, Any]] = {
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+    "compiled": {"fused": True},
+    "graph": {"fused": True, "capturable": True},
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all loops do: ``steps`` updates a round, of batches in one order.
+
+    Attributes:
+        x, y: samples; images of normally distributed pixels, labelled by a random linear map.
+        order: (updates, batch) their indices; a round begins where the last one ended.
+    """
+
+    spec: ModelSpec
+    weights: dict[str, Array]
+    x: Array
+    y: Array
+    order: Array
+    steps: int
+    device: torch.device
+    threads: int
+
+
+def work(job: Job, name: str) -> Work:
+    """The work on a model of the zoo."""
+    spec, samples, steps = model(name), *((256, 3) if job.quick else (8192, 32))
+    draw = generator(0, "bench", name)
+    x = draw.normal(size=(samples, *spec.input_shape)).astype(np.float32)
+    y = (x.reshape(samples, -1) @ draw.normal(size=(x[0].size, 10))).argmax(1).astype(np.int64)
+    order = np.concatenate([draw.permutation(samples) for _ in range(8)]).reshape(-1, BATCH)
+    weights, device = initial_weights(spec, 0), resolve_device(job.device)
+    return Work(spec, weights, x, y, order, steps, device, job.threads)
+
+
+class Loop:
+    """A round of a loop: milliseconds an update, the reading of its losses included."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.done = work, 0
+        self.losses: list[float] = []
+
+    def __call__(self) -> float:
+        return milliseconds(self.work.device, self.round) / self.work.steps
+
+    def round(self) -> None:
+        if self.done + self.work.steps > len(self.work.order):
+            self.done = 0
+        self.losses += self.updates(self.done, self.done + self.work.steps)
+        self.done += self.work.steps
+
+    def updates(self, first: int, last: int) -> list[float]:
+        """Make these updates; their losses."""
+        raise NotImplementedError
+
+
+class Ours(Loop):
+    """As a trial does it: deterministic operations, batches as they stand in the plan."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.backend = TorchBackend(str(work.device), work.threads)
+        self.step = 0
+        recipe = Recipe(
+            spec=work.spec, weights=work.weights, rule=Adam(lr=RATE), x=work.x, y=work.y,
+            updates=len(work.order),
+        )  # fmt: skip
+        self.training = self.backend.training(recipe)
+
+    def updates(self, first: int, last: int) -> list[float]:
+        with deterministic("error"):
+            lazy = []
+            for batch in self.work.order[first:last]:
+                self.step += 1
+                lazy.append(self.training.step(batch, self.step))
+            losses: list[float] = self.backend.read(lazy).tolist()
+        return losses
+
+
+class ByHand(Loop):
+    """Samples and order on the device, one gather a batch, no waiting within a round.
+
+    Args:
+        how: a key of `HOW`.
+        precision: the type that autocast computes in; float16 with a scaled loss.
+    """
+
+    def __init__(self, work: Work, how: str, precision: torch.dtype | None = None) -> None:
+        super().__init__(work)
+        device, network = work.device, Network(work.spec)
+        network.load(work.weights)
+        self.net = nn.Sequential(*network.children()).to(device)
+        self.x, self.y = (torch.from_numpy(a).to(device) for a in (work.x, work.y))
+        self.order = torch.from_numpy(work.order).to(device)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=RATE, **HOW[how])
+        self.precision = precision
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision is torch.float16)
+        self.value = torch.compile(self.loss) if how == "compiled" else self.loss
+        self.replay: Callable[[], Any] | None = None
+        if how == "graph":
+            with deterministic("default"):
+                self.record()
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(self.net(x), y)
+
+    def update(self, x: Tensor, y: Tensor) -> Tensor:
+        kind = self.work.device.type
+        with torch.autocast(kind, self.precision, enabled=self.precision is not None):
+            loss = self.value(x, y)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+    def record(self) -> None:
+        """From now on an update is one replay; what recording it did to the weights is undone."""
+        start = {n: p.detach().clone() for n, p in self.net.state_dict().items()}
+        self.batch = self.order[0].clone()
+
+        def update() -> None:
+            x, y = self.x.index_select(0, self.batch), self.y.index_select(0, self.batch)
+            self.result = self.update(x, y)
+
+        fresh = self.optimizer.zero_grad
+        graph = captured(self.work.device, update, lambda: fresh(set_to_none=True))
+        self.net.load_state_dict(start)
+        self.replay = graph.replay
+
+    def updates(self, first: int, last: int) -> list[float]:
+        with deterministic("default"):
+            losses = []
+            for batch in self.order[first:last]:
+                if self.replay is None:
+                    x, y = self.x.index_select(0, batch), self.y.index_select(0, batch)
+                    losses.append(self.update(x, y))
+                else:
+                    self.batch.copy_(batch)
+                    self.replay()
+                    losses.append(self.result.clone())
+            values: list[float] = torch.stack(losses).tolist()
+        return values
+
+
+@contextlib.contextmanager
+def deterministic(mode: str) -> Iterator[None]:
+    """A trial's choice of deterministic operations is its own cost, not that of other loops."""
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)

@@ -1,0 +1,161 @@
+"""Collectives on one device: a rank alone by nccl, two ranks by gloo, and what refuses two."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+
+from dualml.bench.section import Add, Job
+from dualml.bench.work import reason
+from dualml.launch.ranks import run_ranks
+from dualml_torch.bench.race import milliseconds
+from dualml_torch.environment import resolve_device
+
+#: Engine and number of ranks; all ranks are on one device.
+GROUPS = (("nccl", 1), ("gloo", 2), ("nccl", 2))
+COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
+SIZES = (2**12, 2**20, 2**26)
+#: Seconds a rank waits for another, and a group may take.
+WAIT_S, GROUP_S = 20.0, 45.0
+
+
+def section(job: Job, add: Add) -> None:
+    """A row for each group, collective and size; then what our communicator says of two ranks."""
+    sizes, calls = (SIZES[:1], 2) if job.quick else (SIZES, 20)
+    for engine, ranks in GROUPS:
+        report = Path(job.folder) / f"collectives-{engine}-{ranks}.jsonl"
+        for left in (report, Path(f"{report}.store")):
+            left.unlink(missing_ok=True)
+        cells = {"engine": engine, "ranks": ranks}
+        try:
+            together(ranks, (engine, ranks, job.device, str(report), sizes, calls))
+        except Exception as error:
+            cells["reason"] = told(error)
+        for line in report.read_text("utf-8").splitlines() if report.exists() else ():
+            row = json.loads(line)
+            add(engine=engine, ranks=ranks, **row, ok=row.get("right", True))
+        if "reason" in cells:
+            add(**cells)
+    try:
+        run_ranks(
+            job.backend, 2, "dualml_torch.bench.collectives:joined", device=job.device,
+            timeout=WAIT_S, limit=GROUP_S,
+        )  # fmt: skip
+        add(engine="dualml", ranks=2, right=True)
+    except Exception as error:
+        add(engine="dualml", ranks=2, reason=reason(error))
+
+
+def joined(comm: Any, argument: Any) -> float:
+    """One sum over the ranks of our own communicator."""
+    return float(comm.numpy(comm.all_reduce(comm.tensor([1.0])))[0])
+
+
+def together(ranks: int, arguments: tuple[Any, ...]) -> None:
+    """Run `rank` on so many processes; ends them when they take too long.
+
+    Raises:
+        TimeoutError: they did.
+        torch.multiprocessing.ProcessException: one ended badly.
+    """
+    context = processes.start_processes(
+        rank, arguments, ranks, join=False, daemon=True, start_method="spawn"
+    )
+    end = time.monotonic() + GROUP_S
+    try:
+        while not context.join(timeout=1):
+            if time.monotonic() > end:
+                raise TimeoutError(f"no end within {GROUP_S:.0f} s")
+    finally:
+        for process in context.processes:
+            process.kill()
+
+
+def told(error: BaseException) -> str:
+    """The line that names the cause: what NCCL itself says last, or the last line of a traceback
+    that names an error."""
+    text = str(error)
+    if "Last error:" in text:
+        return "nccl: " + " ".join(text.partition("Last error:")[2].split("\n\n")[0].split())[:300]
+    lines = [line.strip() for line in text.splitlines() if "Error: " in line]
+    return lines[-1][:300] if lines else reason(error)
+
+
+def rank(
+    number: int, engine: str, ranks: int, name: str, report: str, sizes: tuple[int, ...], calls: int
+) -> None:
+    """One process of a group; rank 0 writes a line for each collective and size."""
+    device = resolve_device(name)
+    if engine == "nccl" and device.type != "cuda":
+        raise RuntimeError(f"nccl needs a GPU; the device is {device}")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{report}.store", ranks)
+    limit = timedelta(seconds=WAIT_S)
+    dist.init_process_group(engine, store=store, rank=number, world_size=ranks, timeout=limit)
+    for row in rows(number, ranks, device, sizes, calls):
+        if number == 0:
+            with open(report, "a", encoding="utf-8") as file:
+                print(json.dumps(row), file=file)
+        if "reason" in row and engine == "nccl":  # whose group does not survive an error
+            os._exit(0)
+    dist.barrier()
+    os._exit(0)  # gloo's threads can abort the interpreter's own way out (pytorch #190489)
+
+
+def rows(
+    number: int, ranks: int, device: torch.device, sizes: tuple[int, ...], calls: int
+) -> Iterator[dict[str, Any]]:
+    for collective in COLLECTIVES:
+        for size in sizes:
+            cells: dict[str, Any] = {"collective": collective, "bytes": size}
+            x = torch.full((size // 4,), number + 1.0, device=device)
+            try:
+                cells["right"] = right(collective, x, number, ranks)
+                spent = [
+                    milliseconds(device, lambda x=x, c=collective: call(c, x, number, ranks))
+                    for _ in range(calls)
+                ]
+                low, median, high = statistics.quantiles(spent, n=4, method="inclusive")
+                cells["milliseconds"] = [low, median, high]
+            except RuntimeError as error:
+                cells["reason"] = told(error)
+            yield cells
+            if "reason" in cells:
+                break
+
+
+def call(collective: str, x: torch.Tensor, number: int, ranks: int) -> torch.Tensor:
+    """The collective of ``x``; what this rank has then."""
+    if collective == "all_reduce":
+        dist.all_reduce(x)
+        return x
+    if collective == "broadcast":
+        dist.broadcast(x, 0)
+        return x
+    if collective == "all_gather":
+        parts = [torch.empty_like(x) for _ in range(ranks)]
+        dist.all_gather(parts, x)
+        return torch.cat(parts)
+    own = x.new_empty(len(x) // ranks)
+    dist.reduce_scatter_tensor(own, x)
+    return own
+
+
+def right(collective: str, x: torch.Tensor, number: int, ranks: int) -> bool:
+    """Whether the result is what the ranks' numbers, 1 to n, make of it."""
+    total = ranks * (ranks + 1) / 2
+    wanted = {"all_reduce": [total], "reduce_scatter": [total], "broadcast": [1.0]}
+    found = call(collective, x.clone(), number, ranks).unique().tolist()
+    return found == wanted.get(collective, [float(r + 1) for r in range(ranks)])

@@ -1,0 +1,47 @@
+"""The most memory a training holds on the device at a time."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from dualml.bench.section import Add, Job
+from dualml.bench.work import reason
+from dualml_torch.bench.by_hand import MODELS, ByHand, Loop, Ours, work
+from dualml_torch.environment import resolve_device
+
+
+def section(job: Job, add: Add) -> None:
+    """A row for each model and loop; what was held before it began is not counted."""
+    torch.set_num_threads(job.threads)
+    device = resolve_device(job.device)
+    if device.type != "cuda":
+        add(reason={"key": "no_counter"})
+        return
+    for model in MODELS:
+        own = work(job, model)
+        variants: dict[str, Callable[[], Loop]] = {"ours": partial(Ours, own)}
+        variants |= {how: partial(ByHand, own, how) for how in ("loop", "fused", "graph")}
+        variants["bfloat16"] = partial(ByHand, own, "fused", torch.bfloat16)
+        for name, make in variants.items():
+            gc.collect()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+            held = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+            try:
+                loop = make()
+                loop.round()
+                loop.round()
+            except Exception as error:
+                add(model=model, variant=name, reason=reason(error))
+                continue
+            add(
+                model=model,
+                variant=name,
+                allocated=(torch.cuda.max_memory_allocated(device) - held[0]) / 2**20,
+                reserved=(torch.cuda.max_memory_reserved(device) - held[1]) / 2**20,
+            )
+            del loop

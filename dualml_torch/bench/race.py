@@ -1,0 +1,93 @@
+"""Times of variants that take turns, on the device's own clock."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from dualml.bench.section import Add
+from dualml.bench.timing import ratio, take_turns
+from dualml.bench.work import reason
+from dualml.errors import Unsupported
+
+#: Makes a variant; one round of it returns milliseconds.
+Make = Callable[[], Callable[[], float]]
+
+
+def milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
+    """Of one of several calls of ``work``: by a GPU's events, from the first kernel's turn to the
+    last one's end, elsewhere by the processor's clock."""
+    if device.type != "cuda":
+        start = time.perf_counter()
+        for _ in range(times):
+            work()
+        return (time.perf_counter() - start) * 1e3 / times
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(times):
+        work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / times
+
+
+def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **what: Any) -> None:
+    """A row for each variant: median and quartiles of its times, and of their ratios to those of
+    ``against`` in the same rounds. One that cannot be made or run is a row with its reason.
+
+    Args:
+        what: the other cells of the rows.
+    """
+    made: dict[str, Callable[[], float]] = {}
+    failed: dict[str, str] = {}
+    for name, make in variants.items():
+        try:
+            once = make()
+            once()
+            made[name] = once
+        except Exception as error:
+            failed[name] = reason(error)
+    times = take_turns(made, rounds)
+    for name in variants:
+        if name in failed:
+            add(**what, variant=name, reason=failed[name])
+            continue
+        cells: dict[str, Any] = {"variant": name, "milliseconds": quartiles(times[name])}
+        if name != against and against in times:
+            found = ratio(times[name], times[against])
+            cells[f"per_{against}"] = [found.low, found.median, found.high]
+        add(**what, **cells)
+
+
+def quartiles(values: list[float]) -> list[float]:
+    """Low, median, high."""
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return [low, median, high]
+
+
+def captured(device: torch.device, update: Callable[[], Any], fresh: Callable[[], Any]) -> Any:
+    """A CUDA graph of one update, as torch's manual records one: on a stream of its own, after
+    some updates that let every library make its workspaces.
+
+    Args:
+        fresh: called before the recording, so that gradients lie in the graph's own memory.
+
+    Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "Whole-network capture".
+    """
+    if device.type != "cuda":
+        raise Unsupported(f"CUDA graphs need a GPU; the device is {device}")
+    aside = torch.cuda.Stream(device)
+    aside.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            update()
+    torch.cuda.current_stream(device).wait_stream(aside)
+    fresh()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        update()
+    return graph
