@@ -144,7 +144,8 @@ def jensen_shannon(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | 
         return None
     p = counts / total
     gap = _entropy((p + whole) / 2) - (_entropy(p) + _entropy(whole)) / 2
-    return float(min(max(gap, 0.0), 1.0))  # rounding may lead a little outside
+    # Rounding may lead a little outside, and is not the same on every machine: twelve digits are.
+    return round(float(min(max(gap, 0.0), 1.0)), 12)
 
 
 def _entropy(p: NDArray[np.float64]) -> float:
