@@ -23,6 +23,10 @@ from dualml_torch.bench.race import race
 INFO = backends()["torch"]
 
 
+#: Long ones begin first (tests/conftest.py).
+pytestmark = pytest.mark.timeout(400)
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("bench")
