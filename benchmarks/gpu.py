@@ -32,8 +32,8 @@ DEFAULT = ["--device", "cuda", "--page", "docs"]
 
 
 def project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return found
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return project
 
 
 def pip(*words: str) -> subprocess.CompletedProcess[str]:
@@ -57,8 +57,8 @@ def wheels() -> None:
 
 def missing() -> list[str]:
     """``name==version`` of what this Python lacks, or has too old, as pip resolves it."""
-    found = ["--find-links", str(WHEELS)] if WHEELS.is_dir() else []
-    done = pip("install", "--dry-run", "--quiet", "--no-index", *found, "--report", "-",
+    wheels = ["--find-links", str(WHEELS)] if WHEELS.is_dir() else []
+    done = pip("install", "--dry-run", "--quiet", "--no-index", *wheels, "--report", "-",
                *project()["dependencies"], *TESTS)  # fmt: skip
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

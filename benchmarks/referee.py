@@ -63,21 +63,21 @@ def updates(backend: str, name: str, batch: int) -> Callable[[], float]:
 
 
 def rows(rounds: int) -> list[Row]:
-    found = []
+    compared = []
     for name, batch in WORK:
         variants = {backend: updates(backend, name, batch) for backend in ("numpy", "torch")}
         times = take_turns(variants, rounds)
         what = f"an update, {name}, {batch} samples"
-        found.append(row(SECTION, what, "torch", times, "numpy", "torch", target=TARGET))
-    return found
+        compared.append(row(SECTION, what, "torch", times, "numpy", "torch", target=TARGET))
+    return compared
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     quick = parser.parse_args().quick
-    made = rows(rounds=7 if quick else 25)
-    print(json.dumps([r.describe() for r in made]))
+    compared = rows(rounds=7 if quick else 25)
+    print(json.dumps([r.describe() for r in compared]))
 
 
 if __name__ == "__main__":

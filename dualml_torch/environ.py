@@ -22,7 +22,7 @@ def environ(threads: int) -> dict[str, str]:
         "MKL_DYNAMIC": "FALSE",
         # Threads that wait for one another spin: by default for milliseconds, and beside a process
         # that takes a core an update can take a hundred times as long. So many turns, some ten
-        # microseconds, cost nothing on a quiet machine (docs/benchmarks.md).
+        # microseconds, end that; on a quiet machine no cost was seen.
         "GOMP_SPINCOUNT": "3000",
         # Of images in a trial with one rank on a CPU; elsewhere NCHW, which flat buckets need.
         MEMORY_FORMAT: "channels_last",

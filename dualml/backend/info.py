@@ -54,7 +54,7 @@ class BackendInfo:
         ranks: what the ranks of a trial are: ``processes`` that its `Backend` joins into a
             group (`Grouping`), ``threads`` of one process, or ``none``, where a trial can only have
             one rank.
-        preload: modules whose import takes long, starts no thread and computes nothing: workers are
+        preload: modules whose import takes long and computes nothing: workers are
             forked from a process that has them. Empty where the framework does not survive a fork.
         adopted: what the framework's own launcher says of this process; None where another program
             started it.

@@ -96,14 +96,14 @@ def judge(
     if a.run.plan_hash != b.run.plan_hash:
         raise TrialError(f"{a.name} and {b.name} ran different plans: there is nothing to compare")
     margin = a.run.protocol(a.folder).parity.margin
-    found = compare(a.of(arm), b.of(arm), margin, envelopes)
+    judged = compare(a.of(arm), b.of(arm), margin, envelopes)
     return {
         "pair": [a.name, b.name],
-        "verdict": found["verdict"],
-        "envelopes": found["evidence"].get("worst_ratio"),
-        "accuracies": found.get("outcome", {}).get("test_accuracy"),
-        **({"reason": {"key": "divergence", **found["first_divergence"]}}
-           if found.get("first_divergence") else {}),
+        "verdict": judged["verdict"],
+        "envelopes": judged["evidence"].get("worst_ratio"),
+        "accuracies": judged.get("outcome", {}).get("test_accuracy"),
+        **({"reason": {"key": "divergence", **judged["first_divergence"]}}
+           if judged.get("first_divergence") else {}),
     }  # fmt: skip
 
 

@@ -56,10 +56,10 @@ def cell(key: str, row: Mapping[str, Any], words: Words) -> Cell:
     if key not in row:
         return Cell("")
     value, wrong = row[key], row.get("ok") is False and key in (REASON, "verdict", "failed")
-    return Cell(said(key, value, words), "bad" if wrong else "")
+    return Cell(cell_text(key, value, words), "bad" if wrong else "")
 
 
-def said(key: str, value: Any, words: Words) -> str:
+def cell_text(key: str, value: Any, words: Words) -> str:
     """A value as text: numbers rounded, quartiles in brackets, names in the page's language."""
     if key == REASON:
         return because(value, words)
@@ -115,11 +115,13 @@ def page(known: Sequence[Section], lang: str, results: Mapping[str, Any] | None 
         parts.append("\n".join(f"- {escape(line)}" for line in facts(results, lang)))
         parts.append(words("bench.page.took", seconds=f"{results['seconds']:.0f}"))
     for section in known:
-        found = done.get(section.name)
+        outcome = done.get(section.name)
         parts.append(f"## {words(f'bench.title.{section.name}')}")
         parts.append(words(f"bench.about.{section.name}"))
-        rows = found is not None and found["rows"]
-        parts.append(markdown(table(found, words)) if found and rows else words("bench.not_run"))
+        rows = outcome is not None and outcome["rows"]
+        parts.append(
+            markdown(table(outcome, words)) if outcome and rows else words("bench.not_run")
+        )
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(map(str.strip, parts))) + "\n"
 
 

@@ -77,19 +77,19 @@ def machine(info: BackendInfo, job: Job) -> dict[str, str]:
 
 def one(info: BackendInfo, section: Section, job: Job, folder: Path) -> Results:
     """One section: its rows, and at their end a reason where it did not end well."""
-    begin, rows = time.monotonic(), folder / f"{section.name}.jsonl"
-    rows.unlink(missing_ok=True)
+    begin, path = time.monotonic(), folder / f"{section.name}.jsonl"
+    path.unlink(missing_ok=True)
     if job.seconds < min(LEAST_S, section.limit_s):
-        return told(section, "not_run", 0.0, [{REASON: {"key": "no_time"}}])
+        return outcome(section, "not_run", 0.0, [{REASON: {"key": "no_time"}}])
     ended = start(info, section.name, job, job.seconds, section.target)
-    lines = rows.read_text("utf-8").splitlines() if rows.exists() else []
-    found = [json.loads(line) for line in lines if line.endswith("}")]  # not one cut short
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    rows = [json.loads(line) for line in lines if line.endswith("}")]  # not one cut short
     state = "done" if ended.code == 0 else "failed"
     if ended.code is None:
-        found.append({REASON: {"key": "stopped", "seconds": round(job.seconds)}, "ok": False})
-    elif ended.code and not (found and found[-1].get("ok") is False):
-        found.append({REASON: last_line(ended), "ok": False})
-    return told(section, state, time.monotonic() - begin, found)
+        rows.append({REASON: {"key": "stopped", "seconds": round(job.seconds)}, "ok": False})
+    elif ended.code and not (rows and rows[-1].get("ok") is False):
+        rows.append({REASON: last_line(ended), "ok": False})
+    return outcome(section, state, time.monotonic() - begin, rows)
 
 
 def start(info: BackendInfo, name: str, job: Job, limit: float, *target: str) -> Finished:
@@ -108,7 +108,7 @@ def last_line(ended: Finished) -> str:
     return lines[-1][:300] if lines else f"ended with code {ended.code}"
 
 
-def told(section: Section, state: str, seconds: float, rows: list[Results]) -> Results:
+def outcome(section: Section, state: str, seconds: float, rows: list[Results]) -> Results:
     columns = list(section.columns)
     return {
         "name": section.name, "state": state, "seconds": seconds, "columns": columns, "rows": rows

@@ -1,7 +1,7 @@
 """Workers' common start: ``python -m dualml.launch.forkserver FD CORES MODULE …``.
 
 It imports the modules once, on so many cores (0: all), since frameworks count those they find, and
-then waits, with one thread and nothing computed, for requests on the Unix socket FD. For each it
+then waits, nothing computed, for requests on the Unix socket FD. For each it
 forks a process that goes on as ``python -m …`` does. A framework's import takes more than a second
 of processor time, a fork takes milliseconds; and each worker is a process of its own that nothing
 of another trial has touched.

@@ -67,7 +67,7 @@ class Launch:
 
 
 def forks(environ: Mapping[str, str]) -> bool:
-    """Whether workers are forked: on Linux only, elsewhere the frameworks do not survive it."""
+    """Whether workers are forked: on Linux only, where it is tested."""
     return sys.platform == "linux" and environ.get(SWITCH) != "0"
 
 
@@ -99,7 +99,7 @@ class Server:
     def __init__(self, environ: Mapping[str, str], cores: int, preload: Sequence[str]) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock, self.codes = threading.Lock(), dict[int, int]()
-        self.forked = 0
+        self.living = set[int]()
         with theirs:
             module = [sys.executable, "-m", "dualml.launch.forkserver"]
             self.process = subprocess.Popen(
@@ -124,7 +124,6 @@ class Server:
                 request = json.dumps(list(words)).encode()
                 socket.send_fds(self.channel, [request], [read_in, write_out, log])
                 pid = self.hear(time.monotonic() + IMPORT_S, new=True)
-                self.forked += 1
         except BaseException:  # an answer that comes later would be taken for another's
             self.close()
             os.close(write_in)
@@ -161,15 +160,20 @@ class Server:
             if not message:
                 raise ConnectionError("the process that workers are forked from has ended")
             answer = json.loads(message)
-            if "code" in answer:
-                self.codes[answer["pid"]] = answer["code"]
-            if ("code" not in answer) == new:
-                return int(answer["pid"])
+            pid, ended = int(answer["pid"]), "code" in answer
+            if ended:
+                self.codes[pid] = answer["code"]
+                self.living.discard(pid)
+            else:
+                self.codes.pop(pid, None)  # of an older process that had this number
+                self.living.add(pid)
+            if ended != new:
+                return pid
 
     @property
     def idle(self) -> bool:
         """Whether all of its processes are known to have ended."""
-        return self.forked == len(self.codes)
+        return not self.living
 
     def close(self) -> None:
         self.channel.close()

@@ -86,9 +86,9 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     if at == len(tape) or type(tape[at].layer) not in GRADIENTS:
         return backward(tape[at:], params, gradients)[1]
     name, layer, _, cache = tape[at]
-    (*_, flow), found = backward(tape[at + 1 :], params, gradients)
+    (*_, flow), inner = backward(tape[at + 1 :], params, gradients)
     grads = GRADIENTS[type(layer)](layer, flow, cache)
-    return found | {f"{name}.{leaf}": g for leaf, g in grads.items()}
+    return inner | {f"{name}.{leaf}": g for leaf, g in grads.items()}
 
 
 def own(name: str, layer: Layer, params: Params) -> Params:

@@ -34,11 +34,13 @@ class Judging:
                 self.show(trial.arm, trial.seed)
 
     def show(self, arm: str, seed: int) -> None:
-        from dualml.parity.judge import judge
+        from dualml.parity.judge import LEGITIMATE, judge
         from dualml.report.columns import VERDICT_TONES
         from dualml.report.page.terminal import STYLES
 
         for judged in judge(self.folder.path, (arm, seed))["comparisons"]:
+            if judged["reason"] in LEGITIMATE:  # all seeds together decide, at the end
+                continue
             verdict, ratio = judged["verdict"], judged["evidence"].get("worst_ratio")
             word = self.words(f"verdict.{verdict.replace(' ', '_')}")
             text = self.words("run.verdict", arm=arm, seed=seed, a=judged["a"], b=judged["b"])

@@ -40,7 +40,7 @@ def section(job: Job, add: Add) -> None:
         try:
             together(ranks, (engine, ranks, job.device, str(report), sizes, calls))
         except Exception as error:
-            cells["reason"] = told(error)
+            cells["reason"] = cause_of(error)
         for line in report.read_text("utf-8").splitlines() if report.exists() else ():
             row = json.loads(line)
             add(engine=engine, ranks=ranks, **row, ok=row.get("right", True))
@@ -81,7 +81,7 @@ def together(ranks: int, arguments: tuple[Any, ...]) -> None:
             process.kill()
 
 
-def told(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """The line that names the cause: what NCCL itself says last, or the last line of a traceback
     that names an error."""
     text = str(error)
@@ -130,7 +130,7 @@ def rows(
                 low, median, high = statistics.quantiles(spent, n=4, method="inclusive")
                 cells["milliseconds"] = [low, median, high]
             except RuntimeError as error:
-                cells["reason"] = told(error)
+                cells["reason"] = cause_of(error)
             yield cells
             if "reason" in cells:
                 break
@@ -157,5 +157,5 @@ def right(collective: str, x: torch.Tensor, number: int, ranks: int) -> bool:
     """Whether the result is what the ranks' numbers, 1 to n, make of it."""
     total = ranks * (ranks + 1) / 2
     wanted = {"all_reduce": [total], "reduce_scatter": [total], "broadcast": [1.0]}
-    found = call(collective, x.clone(), number, ranks).unique().tolist()
-    return found == wanted.get(collective, [float(r + 1) for r in range(ranks)])
+    values = call(collective, x.clone(), number, ranks).unique().tolist()
+    return values == wanted.get(collective, [float(r + 1) for r in range(ranks)])

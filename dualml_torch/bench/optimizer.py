@@ -60,9 +60,9 @@ def of_rule(
             step = torch.compile(step)
         return timed(captured(device, step, lambda: None).replay if how == "graph" else step)
 
-    mine = getattr(ours, name)
+    own = getattr(ours, name)
     variants: dict[str, Make] = {
-        "ours": lambda: timed(mine(params, **fields).step),
-        "ours_compiled": lambda: timed(mine(params, compiled=True, **fields).step),
+        "ours": lambda: timed(own(params, **fields).step),
+        "ours_compiled": lambda: timed(own(params, compiled=True, **fields).step),
     }
     return variants | {how: partial(theirs, how) for how in HOW}

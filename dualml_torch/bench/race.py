@@ -42,24 +42,24 @@ def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **wh
     Args:
         what: the other cells of the rows.
     """
-    made: dict[str, Callable[[], float]] = {}
+    runs: dict[str, Callable[[], float]] = {}
     failed: dict[str, str] = {}
     for name, make in variants.items():
         try:
             once = make()
             once()
-            made[name] = once
+            runs[name] = once
         except Exception as error:
             failed[name] = reason(error)
-    times = take_turns(made, rounds)
+    times = take_turns(runs, rounds)
     for name in variants:
         if name in failed:
             add(**what, variant=name, reason=failed[name])
             continue
         cells: dict[str, Any] = {"variant": name, "milliseconds": quartiles(times[name])}
         if name != against and against in times:
-            found = ratio(times[name], times[against])
-            cells[f"per_{against}"] = [found.low, found.median, found.high]
+            slower = ratio(times[name], times[against])
+            cells[f"per_{against}"] = [slower.low, slower.median, slower.high]
         add(**what, **cells)
 
 

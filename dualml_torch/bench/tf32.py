@@ -68,8 +68,8 @@ def probe(job: Job, on: bool) -> dict[str, float]:
     if ended.code != 0:
         lines = ended.err.strip().splitlines() or [f"exit code {ended.code}"]
         raise TrialError(f"the products could not be tried: {lines[-1]}")
-    found: dict[str, float] = json.loads(ended.out)
-    return found
+    measured: dict[str, float] = json.loads(ended.out)
+    return measured
 
 
 def errors(device: torch.device, size: int) -> dict[str, float]:
@@ -78,14 +78,14 @@ def errors(device: torch.device, size: int) -> dict[str, float]:
     a, b = (torch.randn(size, size, generator=draw, dtype=torch.float64) for _ in range(2))
     x = torch.randn(32, 16, 32, 32, generator=draw, dtype=torch.float64)
     w = torch.randn(32, 16, 5, 5, generator=draw, dtype=torch.float64)
-    made = {"product": (torch.matmul, a, b), "convolution": (torch.conv2d, x, w)}
-    found = {}
-    for name, (f, *given) in made.items():
+    operations = {"product": (torch.matmul, a, b), "convolution": (torch.conv2d, x, w)}
+    by_name = {}
+    for name, (f, *given) in operations.items():
         # Of the numbers as float32 has them: only what is computed with them counts.
         single = [t.float().to(device) for t in given]
         exact = f(*(t.cpu().double() for t in single))
-        found[name] = float((f(*single).cpu().double() - exact).norm() / exact.norm())
-    return found
+        by_name[name] = float((f(*single).cpu().double() - exact).norm() / exact.norm())
+    return by_name
 
 
 if __name__ == "__main__":

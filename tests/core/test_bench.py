@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from dualml.backend import backends
-from dualml.bench.page import PAGES, page, said, tables
+from dualml.bench.page import PAGES, cell_text, page, tables
 from dualml.bench.run import RESULTS, run, well
 from dualml.bench.section import LAB, SUITE, Job, Section, sections
 from dualml.bench.suite import counts
@@ -140,12 +140,12 @@ def test_the_page_of_nothing_says_that_nothing_was_run(lang: str) -> None:
 
 def test_values_are_written_with_their_quartiles() -> None:
     words = Words("en")
-    assert said("milliseconds", [1.0, 1.2345, 2.0], words) == "1.23 (1 – 2)"
-    assert said("first_gap", -0.00123, words) == "-0.12"
-    assert said("noticed", False, words) == "no"
-    assert said("variant", "graph", words) == "CUDA graph"
-    assert said("variant", "bfloat16", words) == "bfloat16"
-    assert said("reason", {"key": "stopped", "seconds": 9}, words) == "stopped after 9 s"
+    assert cell_text("milliseconds", [1.0, 1.2345, 2.0], words) == "1.23 (1 – 2)"
+    assert cell_text("first_gap", -0.00123, words) == "-0.12"
+    assert cell_text("noticed", False, words) == "no"
+    assert cell_text("variant", "graph", words) == "CUDA graph"
+    assert cell_text("variant", "bfloat16", words) == "bfloat16"
+    assert cell_text("reason", {"key": "stopped", "seconds": 9}, words) == "stopped after 9 s"
 
 
 def test_the_suite_is_counted_with_its_reasons(tmp_path: Path) -> None:

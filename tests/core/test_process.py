@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -128,3 +130,19 @@ def test_nothing_is_left_of_an_owner_that_is_killed(tmp_path: Path) -> None:
         owner.kill()
     _, left = psutil.wait_procs(started, timeout=5)
     assert left == []
+
+
+def test_a_process_number_that_comes_again_is_another_process() -> None:
+    server = launching.Server.__new__(launching.Server)
+    server.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.lock, server.codes, server.living = threading.Lock(), {}, set()
+    deadline = time.monotonic() + 5
+    with theirs, server.channel:
+        for code in (3, 0):
+            theirs.send(b'{"pid": 77}')
+            assert server.hear(deadline, new=True) == 77
+            assert not server.idle
+            assert server.code(77, time.monotonic()) is None  # not that of the one before
+            theirs.send(b'{"pid": 77, "code": %d}' % code)
+            assert server.code(77, deadline) == code
+            assert server.idle

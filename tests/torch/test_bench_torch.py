@@ -17,7 +17,7 @@ from dualml.bench.section import Job, sections
 from dualml.words import LANGUAGES, Words
 from dualml_torch.bench import tf32
 from dualml_torch.bench.by_hand import ByHand, Ours, work
-from dualml_torch.bench.collectives import told
+from dualml_torch.bench.collectives import cause_of
 from dualml_torch.bench.race import race
 
 INFO = backends()["torch"]
@@ -118,10 +118,10 @@ def test_an_error_of_nccl_is_told_by_its_cause() -> None:
         "Last error:\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000\n"
     )
     cause = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"
-    assert told(RuntimeError(text)) == f"nccl: {cause}"
-    assert told(RuntimeError("plain")) == "RuntimeError: plain"
+    assert cause_of(RuntimeError(text)) == f"nccl: {cause}"
+    assert cause_of(RuntimeError("plain")) == "RuntimeError: plain"
     spawned = "-- Process 0 terminated\nTraceback …\n  File x\nRuntimeError: gone\n"
-    assert told(Exception(spawned)) == "RuntimeError: gone"
+    assert cause_of(Exception(spawned)) == "RuntimeError: gone"
 
 
 def test_partial_makers_are_made_once_each() -> None:
