@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import mindspore as ms
 import numpy as np
@@ -191,3 +191,6 @@ class MindSporeTraining(Training, Observable):
         self.network.load(weights)
         load_state(self.optimizer, state, step, list(self.parameters))
         self.now = step
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.network.load(by(self.weights()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -101,6 +101,9 @@ class TorchTraining(Training, Observable):
         self.network.load(weights)
         load_state(self.optimizer, state, step, list(self.parameters))
         self.now = step
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.network.load(by(self.weights()))
 
 
 def numpy(tensor: torch.Tensor) -> Array:

@@ -39,6 +39,7 @@ train_samples = 64
 [parity]
 draws = {draws}
 horizon = {horizon}
+share = 0
 """
 #: Of the same framework: the group of a change, what it is called, and how it is made.
 CHANGES: dict[str, list[tuple[str, str, Record]]] = {

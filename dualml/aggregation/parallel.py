@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -192,5 +192,9 @@ class DataParallel(Training, Observable):
         if self.top is not None:
             self.top.kept = {bucket: np.array(e) for bucket, e in kept.items()}
         self.training.load(weights, state, step)
+        self.now = step
         if step == 0:
             self.times.clear()
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.training.move(by)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,15 @@ class Training(Able, ABC):
     @abstractmethod
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         """Go to the point after update ``step``; ``Rule.init`` gives the state of step 0."""
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the weights by what ``by`` makes of them; all else stays.
+
+        Args:
+            by: of named arrays; ranks that share a model pass their own parts, and those that hold
+                the same part pass it under the same name.
+        """
+        self.load(by(self.weights()), self.state(), self.now)
 
 
 #: Samples of an evaluation at once: enough to keep a core busy, few enough to need little memory.

@@ -8,6 +8,7 @@ else, and two run folders are comparable when their hashes agree.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,8 +132,31 @@ class Plan:
         else:  # an epoch is one update: the same number of looks, evenly spread
             wanted = math.ceil(looks.per_epoch * math.ceil(arm.epochs)) + len(looks.early)
             evaluate = {round(updates * i / wanted) for i in range(wanted + 1)}
-        # All draws together take no more updates than the training.
         parity = self.experiment.parity
-        horizon = min(parity.horizon, max(1, updates // parity.draws))
+        horizon = min(parity.horizon, updates)
+        if parity.share:
+            budget = int(updates * parity.share) // parity.draws
+            horizon = min(horizon, max(LEAST, most_drawn(budget, parity.trace)))
         trace = {step for step in parity.trace if step < horizon} | {horizon}
         return Schedule(updates, sorted(evaluate), sorted(trace))
+
+
+#: Updates that a look at all tensors of one takes as long as: their gradients are computed again.
+LOOK = 2
+#: Updates that are always judged: what only shows at the second, and some more.
+LEAST = 5
+
+
+def most_drawn(budget: int, trace: Sequence[int]) -> int:
+    """The longest horizon that one draw reaches in the time of ``budget`` updates, looks included;
+    0 if there is none.
+
+    Example:
+        >>> most_drawn(50, trace=[1, 5, 60])  # 44 + 2·3 = 50
+        44
+    """
+
+    def cost(horizon: int) -> int:
+        return horizon + LOOK * (1 + sum(step < horizon for step in trace))
+
+    return next((h for h in range(budget, 0, -1) if cost(h) <= budget), 0)

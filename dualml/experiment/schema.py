@@ -209,12 +209,13 @@ class Evaluation(Strict):
 
 class Parity(Strict):
     """How equality is judged: ``draws`` perturbed trajectories of ``horizon`` updates each; or of
-    fewer, so that all of them together take no more updates than the training."""
+    fewer, so that all of them together take no more than ``share`` of the training (0: no limit)."""
 
     draws: Annotated[int, Field(ge=1)] = 3
-    horizon: Annotated[int, Field(ge=1)] = 200
+    horizon: Annotated[int, Field(ge=1)] = 150
+    share: Annotated[float, Field(ge=0, strict=False)] = 1.0
     margin: Annotated[float, Field(ge=1, strict=False)] = 10.0
-    trace: list[Annotated[int, Field(ge=1)]] = [1, 2, 3, 5, 10, 20, 50, 100, 200]
+    trace: list[Annotated[int, Field(ge=1)]] = [1, 2, 3, 5, 10, 20, 50, 100, 150]
 
 
 class Limits(Strict):

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.distance import distance, distances
-from dualml.seeds import generator
+from dualml.seeds import bits, generator
 from dualml.store.envelope import Envelope
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -45,9 +45,9 @@ def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArr
     out = {}
     for name, w in weights.items():
         w32 = np.asarray(w, np.float32)
-        up = generator(seed, "ulp", draw, step, name).random(w32.shape, np.float32) < 0.5
+        up = bits(w32.size, seed, "ulp", draw, step, name).reshape(w32.shape)
         move = np.float32(2**draw) * np.spacing(np.abs(w32))
-        out[name] = w32 + np.where(up, move, -move)
+        out[name] = w32 + move * (2 * up.astype(np.float32) - 1)
     return out
 
 

@@ -6,7 +6,7 @@ and come out whole, under their canonical names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -157,6 +157,13 @@ class SplitTraining(SplitModel):
         own = {slot: taken(named) for slot, named in state.items()}
         self.executor.load(taken(weights), own, step)
         self.now = step
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        own, pieces = self.stage.weights(), self.pieces[self.comm.rank]
+        keys = {f"{name}[{pieces[name].part}]": name for name in own}
+        moved = by({key: own[name] for key, name in keys.items()})
+        loaded = {name: moved[key] for key, name in keys.items()}
+        self.executor.load(loaded, self.stage.state(), self.now)
 
 
 def stage_of(backend: Backend, plan: SplitPlan, rank: int, recipe: Recipe) -> Stage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,8 @@ def draw_envelope(trial: Setup, losses: NDArray[np.float64], trace: Arrays) -> N
         capture: Arrays = {}
         lazy = []
         for step in range(1, horizon + 1):
-            moved = perturb(trial.training.weights(), trial.seed, draw, step)
-            trial.training.load(dict(moved), trial.training.state(), step - 1)
+            noise = partial(perturb, seed=trial.seed, draw=draw, step=step)
+            trial.training.move(noise)
             batch = trial.ranks.batch(step)
             if draw != PLAIN:
                 batch = trial.ranks.shuffle(batch, trial.seed, draw, step)

@@ -85,9 +85,26 @@ def test_schedule_looks_at_the_start_and_the_end() -> None:
         assert s.evaluate[0] == 0
         assert s.evaluate[-1] == s.updates
         assert s.trace[0] == 1
-        parity = plan.experiment.parity
-        assert s.trace[-1] == min(s.updates // parity.draws, parity.horizon)
         assert s.evaluate == sorted(set(s.evaluate))
+
+
+@pytest.mark.parametrize(
+    ("updates", "share", "trace"),
+    [
+        # 20 updates and 6 looks, which take as long as 2 each, in 3 draws: 3 · (20 + 2·6) = 96.
+        (100, 1.0, [1, 2, 3, 5, 10, 20]),
+        (100, 0.5, [1, 2, 3, 5, 6]),
+        (100, 0, [1, 2, 3, 5, 10, 20, 50, 100]),
+        (10, 1.0, [1, 2, 3, 5]),  # five are judged in any case
+        (3, 1.0, [1, 2, 3]),
+        (900, 1.0, [1, 2, 3, 5, 10, 20, 50, 100, 150]),
+    ],
+)
+def test_draws_take_no_more_than_their_share(
+    updates: int, share: float, trace: list[int]
+) -> None:
+    plan = plan_of(f"arms.adam.updates={updates}", f"parity.share={share}")
+    assert plan.schedule(plan.experiment.arms["adam"], 0).trace == trace
 
 
 def test_seeds_that_an_arm_leaves_out_are_nowhere(tmp_path: Path) -> None:
