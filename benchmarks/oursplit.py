@@ -20,7 +20,7 @@ from dualml.optim import SGD
 from dualml.split import traffic
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.remote import RemoteCalls
-from dualml.split.training import SplitTraining
+from dualml.split.training import SplitTraining, stage_of
 
 LR, MICRO = 0.02, 4
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
@@ -83,7 +83,8 @@ class OurSplit(Updates):
         backend = backends()[comm.backend].create("cpu", 1)
         spec = model(name) if isinstance(name, str) else name
         plan, recipe = split_plan(spec, comm.size, **split), recipe_of(spec, x, y, updates)
-        self.training = SplitTraining(backend, plan, comm, recipe)
+        stage = stage_of(backend, plan, comm.rank, recipe)
+        self.training = SplitTraining(backend, plan, comm, recipe, stage)
         self.executor = self.training.executor
         self.begin(recipe, batch)
 

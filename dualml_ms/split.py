@@ -14,7 +14,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Arrays, Recipe, Segment
+from dualml.backend import Array, Arrays, Recipe, Segment, at_once
 from dualml.model.layers import Dropout
 from dualml_ms.model import LOSSES
 from dualml_ms.model.network import Part
@@ -26,7 +26,6 @@ from dualml_ms.split_cells import (
     Joined,
     Last,
     Loss,
-    Outputs,
     Score,
     Update,
     Zero,
@@ -69,7 +68,6 @@ class MindSporeStage:
             mean = Loss(self.parts[-1], criterion)
             depth = segments[-1].depth if wanted[-1] else 0
             self.back[-1] = Last(mean, depth, tuples[-1], sums[-1])
-        self.looks = [Outputs(part) for part in self.parts]
         self.layers = [len(segment.layers) for segment in segments]
         self.optimizer: Any = None
         if self.parameters:
@@ -78,6 +76,8 @@ class MindSporeStage:
         self.kept: dict[tuple[int, int], Any] = {}
         self.shares: dict[float, ms.Tensor] = {}
         self.measuring = False
+        # As many as an evaluation: every other shape would be compiled anew.
+        self.looks_at = at_once(recipe.y)
 
     def _updates(self, recipe: Recipe) -> None:
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
@@ -150,9 +150,9 @@ class MindSporeStage:
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[ms.Tensor]]:
-        outputs = self.looks[segment](*values)
+        outputs = self.heads[segment](*values)
         depth = len(outputs) - self.layers[segment]
-        return tuple(outputs[:depth]), list(outputs[depth:])
+        return outputs[:depth], [*outputs[depth + 1 :], outputs[depth - 1]]
 
     def score(self, logits: ms.Tensor, labels: ms.Tensor) -> tuple[float, Array]:
         loss, predicted = self.points(logits, labels)

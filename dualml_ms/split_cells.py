@@ -127,21 +127,6 @@ class Last(nn.Cell):
         return back
 
 
-class Outputs(nn.Cell):
-    """The stack after a segment, then the top of the stack after each of its layers."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__(auto_prefix=False)
-        self.part = part
-
-    def construct(self, *stack):
-        after = self.part.walk(stack, ())
-        outputs = after[-1]
-        for values in after[1:]:
-            outputs += (values[-1],)
-        return outputs
-
-
 class Score(nn.Cell):
     """Mean loss and the predicted classes."""
 

@@ -8,7 +8,17 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
+from dualml.backend import (
+    Array,
+    Arrays,
+    Observable,
+    Recipe,
+    Trace,
+    Training,
+    at_once,
+    batch_digest,
+    chunks,
+)
 from dualml.model.dropout import masks
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Activations
@@ -84,14 +94,13 @@ class Apply(nn.Cell):
 
 
 class Score(nn.Cell):
-    """Mean loss of a batch and the predicted classes."""
+    """Mean loss of logits and the predicted classes."""
 
-    def __init__(self, network: Network, loss: nn.Cell) -> None:
+    def __init__(self, loss: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
-        self.network, self.loss = network, loss
+        self.loss = loss
 
-    def construct(self, x, y):
-        logits = self.network(x)
+    def construct(self, logits, y):
         return self.loss(logits, y), ops.argmax(logits, -1)
 
 
@@ -112,7 +121,7 @@ class MindSporeTraining(Training, Observable):
         self.whole = WholeStep(mean, self.optimizer)
         self.gradient = Gradient(mean, tuple_)
         self.layers = Activations(self.network)
-        self.score = Score(self.network, criterion)
+        self.score = Score(criterion)
         self._accumulators = lambda: self._make_accumulators(mean, tuple_)
         self.accumulate: Accumulate | None = None
         self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
@@ -165,9 +174,11 @@ class MindSporeTraining(Training, Observable):
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        outputs = self.layers(ms.Tensor.from_numpy(self.x[probe]))
+        # As many samples as an evaluation takes at once: every other shape would be compiled anew.
+        outputs = self.layers(ms.Tensor.from_numpy(self.x[np.resize(probe, at_once(self.y))]))
         names = [name for name, _ in self.network.spec.layers]
-        activations = {n: value.asnumpy() for n, value in zip(names, outputs, strict=True)}
+        seen = (value.asnumpy()[: len(probe)] for value in outputs)
+        activations = dict(zip(names, seen, strict=True))
         return batch_digest(*self.given(batch)), activations
 
     def given(self, batch: Array) -> tuple[Array, Array]:
@@ -176,8 +187,8 @@ class MindSporeTraining(Training, Observable):
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         self.network.set_train(False)
-        labels = ms.Tensor.from_numpy(y.astype(np.int32))
-        loss, predicted = self.score(ms.Tensor.from_numpy(self.inputs(x)), labels)
+        logits = self.layers(ms.Tensor.from_numpy(self.inputs(x)))[-1]
+        loss, predicted = self.score(logits, ms.Tensor.from_numpy(y.astype(np.int32)))
         self.network.set_train()
         return float(loss.asnumpy()), predicted.asnumpy()
 

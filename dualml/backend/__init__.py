@@ -23,10 +23,11 @@ from dualml.backend.recipe import Array as Array
 from dualml.backend.recipe import Recipe as Recipe
 from dualml.backend.stage import Segment as Segment
 from dualml.backend.stage import Stage as Stage
-from dualml.backend.training import EVALUATED_AT_ONCE as EVALUATED_AT_ONCE
+from dualml.backend.training import POSITIONS_AT_ONCE as POSITIONS_AT_ONCE
 from dualml.backend.training import Arrays as Arrays
 from dualml.backend.training import Backend as Backend
 from dualml.backend.training import Trace as Trace
 from dualml.backend.training import Training as Training
+from dualml.backend.training import at_once as at_once
 from dualml.backend.training import batch_digest as batch_digest
 from dualml.backend.training import chunks as chunks

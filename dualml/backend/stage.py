@@ -80,6 +80,9 @@ class Stage(Protocol):
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Tensor]]:
         """Output in evaluation mode, and the top of the stack after every layer."""
 
+    #: Samples that a look passes to `infer`, whatever it looks at; 0: no more than that.
+    looks_at: int
+
     def score(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
         """Mean loss and predicted classes."""
 

@@ -90,6 +90,13 @@ class Training(Able, ABC):
 
 #: Samples of an evaluation at once: enough to keep a core busy, few enough to need little memory.
 EVALUATED_AT_ONCE = 250
+#: Of a text: each position has as many logits as there are words.
+POSITIONS_AT_ONCE = 2048
+
+
+def at_once(y: Array) -> int:
+    """Samples of an evaluation at once: with one label each (N,), or with T of them (N, T)."""
+    return EVALUATED_AT_ONCE if y.ndim == 1 else max(1, POSITIONS_AT_ONCE // y.shape[1])
 
 
 def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:

@@ -96,12 +96,12 @@ class Feed:
         course = self._course(0)  # every epoch deals as many
         return epochs * course.done(self.per_epoch) + course.done(rest)
 
-    def typical(self, together: bool) -> list[int]:
+    def typical(self, together: bool, updates: int) -> list[int]:
         """A few updates that show each rank (or ``together``: one for all) every size of its part
-        that ever comes."""
+        that comes in so many updates."""
         seen: set[tuple[int, int]] = set()
         steps = []
-        for position in range(self.per_epoch):
+        for position in range(min(self.per_epoch, updates)):
             sizes = [len(part) for part in self._course(0).parts(position)]
             new = set(enumerate([sum(sizes)] if together else sizes)) - seen
             if new:

@@ -38,8 +38,9 @@ def load(
         arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
             arm where there is none. An arm with several world sizes names all it expands to.
         seeds, data: replace the file's.
-        quick: apply the file's ``[quick]`` table: the same protocol on less data, and without
-            ``arms`` only those that its ``select`` names.
+        quick: apply the file's ``[quick]`` table: the same protocol on less data, with no more
+            than ``updates`` where that names a number, and without ``arms`` only those that its
+            ``select`` names.
         small: apply the file's ``[small]`` table: the same protocol for little data, where one
             pass teaches little and ``epochs_times`` of them stand for it; with ``quick`` also its
             ``[quick.small]``.
@@ -57,6 +58,7 @@ def load(
         if not isinstance(faster, dict) or not faster:
             raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
         chosen, few = faster.pop("select", []), faster.pop("small", {})
+        shorten(table, faster.pop("updates", None))
         merge(table, faster)
         if small:
             merge(table, few)
@@ -82,6 +84,17 @@ def load(
             origin = f"--world-size {world_size}"
         raise UserError(f"{origin}: {explain(error, Experiment)}") from None
     return select(experiment, arms, origins)
+
+
+def shorten(table: dict[str, Any], most: Any) -> None:
+    """Let no arm make more than ``most`` updates, where it is told a number of them."""
+    if most is None:
+        return
+    if not isinstance(most, int) or most < 1:
+        raise UserError(f"quick.updates must be a whole number of at least 1; received {most!r}")
+    for arm in table["arms"].values() if is_table(table, "arms") else ():
+        if isinstance(arm, dict) and isinstance(arm.get("updates"), int):
+            arm["updates"] = min(arm["updates"], most)
 
 
 def repeat(table: dict[str, Any]) -> None:

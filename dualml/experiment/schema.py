@@ -209,7 +209,8 @@ class Evaluation(Strict):
 
 class Parity(Strict):
     """How equality is judged: ``draws`` perturbed trajectories of ``horizon`` updates each; or of
-    fewer, so that all of them together take no more than ``share`` of the training (0: no limit)."""
+    fewer, so that together they take no more than ``share`` of the training's time (0: no
+    limit)."""
 
     draws: Annotated[int, Field(ge=1)] = 3
     horizon: Annotated[int, Field(ge=1)] = 150

@@ -33,6 +33,7 @@ class SplitTraining(SplitModel):
     """A model whose ranks send one another messages.
 
     Args:
+        stage: what this rank has of the model, `stage_of`.
         executor: makes what executes the plan with this rank's stage.
     """
 
@@ -44,10 +45,10 @@ class SplitTraining(SplitModel):
         plan: SplitPlan,
         comm: Communicator,
         recipe: Recipe,
+        stage: Stage,
         executor: type[Executor] = Executor,
     ) -> None:
-        self.backend, self.plan, self.comm = backend, plan, comm
-        self.stage = stage_of(backend, plan, comm.rank, recipe)
+        self.backend, self.plan, self.comm, self.stage = backend, plan, comm, stage
         self.x, self.y = recipe.x, recipe.y
         self.executor = executor(plan, comm, self.stage)
         self.shapes = plan.spec.parameters()
@@ -94,9 +95,11 @@ class SplitTraining(SplitModel):
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        n = len(probe)
+        filled = np.resize(probe, max(n, self.stage.looks_at))
         with self.executor.timeline.off():
-            _, seen = self.executor.infer(lambda: self.stage.samples(probe), len(probe))
-        outputs = {name: self.comm.numpy(output) for name, (output, _) in seen.items()}
+            _, seen = self.executor.infer(lambda: self.stage.samples(filled), len(filled))
+        outputs = {name: self.comm.numpy(output)[:n] for name, (output, _) in seen.items()}
         activations: Arrays = {}
         ranks, tensor = share(self.comm, outputs), self.plan.mesh.tensor
         splits = self.splits()
@@ -168,7 +171,12 @@ class SplitTraining(SplitModel):
 
 def stage_of(backend: Backend, plan: SplitPlan, rank: int, recipe: Recipe) -> Stage:
     """What a rank has of the model."""
+    segments, first, last = layers_of(plan, rank)
+    return backend.ability(Staging).stage(segments, recipe, first=first, last=last)
+
+
+def layers_of(plan: SplitPlan, rank: int) -> tuple[list[Segment], bool, bool]:
+    """The segments of a rank; whether it has the model's first stage, and its last."""
     views = plan.views(rank)[0]
     segments = [item for view in views for item in view.items if isinstance(item, Segment)]
-    first, last = views[0].stage == 0, views[-1].stage == len(plan.stages) - 1
-    return backend.ability(Staging).stage(segments, recipe, first=first, last=last)
+    return segments, views[0].stage == 0, views[-1].stage == len(plan.stages) - 1

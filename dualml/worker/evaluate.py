@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import EVALUATED_AT_ONCE, Training, chunks
+from dualml.backend import Training, at_once, chunks
 from dualml.communicator import Communicator
 from dualml.communicator.parts import start_of
 
 Index = NDArray[np.int64]
-POSITIONS_AT_ONCE = 2048  # of a text: each has as many logits as there are words
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,7 @@ def evaluate(
     one rank to the last bit if all ranks hold the same model. ``classes`` 0 is a text: there every
     position of a window counts, and the words are not told apart.
     """
-    at_once = EVALUATED_AT_ONCE if classes else max(1, POSITIONS_AT_ONCE // y.shape[1])
-    pieces = [part for part, _ in chunks(index, at_once)]  # a copy of few at a time
+    pieces = [part for part, _ in chunks(index, at_once(y))]  # a copy of few at a time
     ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)
     ends = [start_of(len(pieces), ranks, r) for r in range(ranks + 1)]
     rows = np.zeros((len(pieces), 1 + max(1, classes)))

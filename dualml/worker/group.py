@@ -58,9 +58,10 @@ class Group(Several):
     def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
         return [(self.rank, batch[self.rank])]
 
-    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
+    def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         """With the number of an update at which parameters are averaged, too."""
-        return [(self.feed.parts(s), self.every) for s in self.feed.typical(together=False)]
+        typical = self.feed.typical(together=False, updates=updates)
+        return [(self.feed.parts(step), self.every) for step in typical]
 
     def samples_sha256(self, seen: Seen) -> str:
         own = np.frombuffer(bytes.fromhex(seen.chains[self.rank]), np.int64)

@@ -46,10 +46,10 @@ class Alone:
         ends = np.cumsum([len(part) for part in self.feed.parts(step)])
         return list(enumerate(np.split(batch, ends[:-1])))
 
-    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
-        """Batches, and the numbers of updates, that compile all that the trial needs."""
+    def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
+        """Batches, and the numbers of updates, that compile what a trial of ``updates`` needs."""
         batches = []
-        for step in self.feed.typical(together=True):
+        for step in self.feed.typical(together=True, updates=updates):
             batch = self.feed.batch(step)
             # A chunk and the remainder have every shape that the accumulation of all has.
             short = len(batch) if len(batch) <= chunk else chunk + (len(batch) % chunk or chunk)

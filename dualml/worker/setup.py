@@ -63,9 +63,7 @@ class Setup:
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is not None:
-            split = models.keep(
-                key, lambda: split_training(backend, plan, arm, comm, self.recipe())
-            )
+            split = split_training(backend, plan, arm, comm, self.recipe(), models, key)
             return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
         own = models.keep(key, self.make)
         if comm is None:
@@ -83,10 +81,9 @@ class Setup:
         noise = deal_key(arm, self.seed) if rule is not None and rule.changes_features else ""
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
         plan = self.plan.splits.get(self.arm_name)
-        split = None if plan is None else (arm.split, arm.world_size, plan.cut)
         keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
         model = (self.spec.name, self.seed if keeps_seed else 0)
-        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, split, model))
+        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, model))
 
     def recipe(self) -> Recipe:
         """Not kept: of a partition by features it holds a training set of its own."""

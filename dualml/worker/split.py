@@ -17,8 +17,9 @@ from dualml.machine import peak_memory_mb
 from dualml.split.asynchronous import executor_class
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
-from dualml.split.training import SplitTraining
+from dualml.split.training import SplitTraining, layers_of, stage_of
 from dualml.store.times import TIMELINE
+from dualml.worker.models import ModelCache
 from dualml.worker.ranks import Several
 
 #: What every rank reports of its memory, in this order.
@@ -26,13 +27,29 @@ MEMORY = ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
 
 
 def split_training(
-    backend: Backend, plan: SplitPlan, arm: Arm, comm: Communicator, recipe: Recipe
+    backend: Backend,
+    plan: SplitPlan,
+    arm: Arm,
+    comm: Communicator,
+    recipe: Recipe,
+    models: ModelCache,
+    key: str,
 ) -> SplitModel:
-    """This rank's part of a trial's model."""
+    """This rank's part of a trial's model.
+
+    Args:
+        key: what decides the model's code but for the split: trials that also cut it alike use
+            one stage in turn, whatever their schedules.
+    """
     if plan.engine == "rpc":
-        return backend.ability(RemoteCalls).rpc(plan, comm, recipe)
+        asked = f"rpc {key} {arm.split} {plan.cut}"
+        return models.keep(asked, lambda: backend.ability(RemoteCalls).rpc(plan, comm, recipe))
     assert arm.split is not None
-    return SplitTraining(backend, plan, comm, recipe, executor_class(arm.split.arrival))
+    stage = models.keep(
+        f"stage {key} {layers_of(plan, comm.rank)}",
+        lambda: stage_of(backend, plan, comm.rank, recipe),
+    )
+    return SplitTraining(backend, plan, comm, recipe, stage, executor_class(arm.split.arrival))
 
 
 class SplitRanks(Several):
@@ -56,10 +73,11 @@ class SplitRanks(Several):
         self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         self.memory: dict[str, Any] = {}
 
-    def warm_up(self, chunk: int) -> list[tuple[Any, int]]:
+    def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         """Batches of every size that comes; what they keep for backward passes is counted."""
         self.training.count_kept(True)
-        return [(self.feed.batch(step), 1) for step in self.feed.typical(together=True)]
+        typical = self.feed.typical(together=True, updates=updates)
+        return [(self.feed.batch(step), 1) for step in typical]
 
     def begin_training(self) -> None:
         executor, held = self.executor, self.executor.plan.views(self.rank)[1].values()

@@ -94,7 +94,7 @@ class Trial(Setup):
 
     def warm_up(self) -> None:
         """Compile every batch shape before the clock runs."""
-        for batch, step in self.ranks.warm_up(self.arm.chunk):
+        for batch, step in self.ranks.warm_up(self.arm.chunk, self.schedule.updates):
             self.training.step(batch, step)
             self.backend.synchronize()
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial

@@ -86,11 +86,13 @@ def test_typical_updates_show_every_rank_every_size() -> None:
         for step in range(1, feed.per_epoch + 1)
         for rank, part in enumerate(feed.parts(step))
     }
-    shown = {(r, len(p)) for s in feed.typical(together=False) for r, p in enumerate(feed.parts(s))}
-    assert shown == wanted
-    assert len(feed.typical(together=False)) <= 6
+    apart, together = feed.typical(False, updates=100), feed.typical(True, updates=100)
+    assert {(r, len(p)) for s in apart for r, p in enumerate(feed.parts(s))} == wanted
+    assert len(apart) <= 6
     totals = {len(feed.batch(s)) for s in range(1, feed.per_epoch + 1)}
-    assert {len(feed.batch(s)) for s in feed.typical(together=True)} == totals
+    assert {len(feed.batch(s)) for s in together} == totals
+    assert max(apart) > 1
+    assert feed.typical(False, updates=max(apart) - 1) == apart[:-1]
 
 
 def test_the_plan_states_what_was_dealt_and_comes_back(tmp_path: Path) -> None:

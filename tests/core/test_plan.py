@@ -100,9 +100,7 @@ def test_schedule_looks_at_the_start_and_the_end() -> None:
         (900, 1.0, [1, 2, 3, 5, 10, 20, 50, 100, 150]),
     ],
 )
-def test_draws_take_no_more_than_their_share(
-    updates: int, share: float, trace: list[int]
-) -> None:
+def test_draws_take_no_more_than_their_share(updates: int, share: float, trace: list[int]) -> None:
     plan = plan_of(f"arms.adam.updates={updates}", f"parity.share={share}")
     assert plan.schedule(plan.experiment.arms["adam"], 0).trace == trace
 

@@ -15,7 +15,7 @@ from test_text_plan import TOML
 from dualml.backend import Training
 from dualml.data import TEXTS
 from dualml.report import render
-from dualml.worker.evaluate import POSITIONS_AT_ONCE, evaluate, perplexity
+from dualml.worker.evaluate import evaluate, perplexity
 
 pytestmark = pytest.mark.whole
 
@@ -165,7 +165,6 @@ def test_hits_are_counted_over_all_positions() -> None:
     assert score.loss == pytest.approx(float(y[20:].mean()))
     assert score.counts.tolist() == [130 * 32]
     assert guess.sizes == [64, 64, 2]  # type: ignore[attr-defined]
-    assert POSITIONS_AT_ONCE == 64 * 32
 
 
 def test_perplexity_of_a_loss_beyond_all_numbers() -> None:

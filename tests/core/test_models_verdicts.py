@@ -1,0 +1,128 @@
+"""What is said of two traces of users' models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from model_traces import lost, off, spoiled, trace
+
+from dualml.parity.models.gap import farthest, gap
+from dualml.parity.models.judge import PHASES, judge
+from dualml.parity.models.trace import key
+
+
+def test_rounding_is_equal_across_names_and_layouts() -> None:
+    found = judge(trace(), trace(1e-7, other=True))
+    assert (found.verdict, found.reason, found.first) == ("equal", "inside_envelope", None)
+    assert found.worst < 1
+    assert set(found.phases) == set(PHASES) - {"parameters"}
+    assert found.describe()["mapping"][2]["change"] == "transpose"
+
+
+@pytest.mark.parametrize(("place", "expected"), [
+    (("forward", 1, "norm"), ("forward", "norm", "LayerNorm", "norm")),
+    (("forward", 2, "(output)"), ("forward", "(output)", "", "(output)")),
+    (("loss", 1, "loss"), ("loss", "", "", "loss")),
+    (("gradient", 1, "norm.gamma"), ("gradient", "norm", "LayerNorm", "norm.weight")),
+    (("update", 1, "fc.weight"), ("update", "fc", "Linear", "fc.weight")),
+    (("state", 1, "exp_avg/norm.beta"), ("state", "norm", "LayerNorm", "exp_avg/norm.bias")),
+])  # fmt: skip
+def test_the_first_divergence_is_named(
+    place: tuple[str, int, str], expected: tuple[str, ...]
+) -> None:
+    found = judge(trace(), spoiled(off, *place))
+    assert found.verdict == "different"
+    first = found.first
+    assert first is not None
+    assert (first.phase, first.layer, first.type, first.tensor) == expected
+    assert first.step == place[1]
+    assert first.distance == pytest.approx(1e-3, rel=0.05)
+    assert first.elements
+    one = first.elements[0]
+    assert one["mindspore"] == pytest.approx(one["torch"] * 1.001, rel=1e-4)
+    for lang in ("en", "zh"):
+        assert first.tensor in found.paragraph(lang)
+    json.dumps(found.describe())
+
+
+def test_a_small_error_is_named_where_it_begins() -> None:
+    b = spoiled(lambda x: x * (1 + 8e-6), "forward", 1, "norm")
+    where = key("forward", 1, "fc")
+    b.arrays[where] = b.arrays[where] * np.float32(1 + 1.5e-5)
+    first = judge(trace(), b).first
+    assert first is not None
+    assert first.layer == "norm"
+    assert first.outside is not None
+    assert first.outside["tensor"] == "fc"
+
+
+def test_nan_on_one_side_and_on_both() -> None:
+    one = judge(trace(), spoiled(lost, "forward", 1, "fc"))
+    assert (one.verdict, one.first and one.first.kind) == ("different", "nan")
+    assert "Only mindspore has NaN" in one.paragraph()
+    a = trace()
+    a.arrays[key("forward", 1, "fc")].flat[0] = np.nan
+    both = judge(a, spoiled(lost, "forward", 1, "fc"))
+    assert (both.verdict, both.reason) == ("not comparable", "both_nan")
+    assert both.first is not None
+    assert both.first.layer == "fc"
+
+
+def test_the_same_infinity_is_no_difference() -> None:
+    x = np.array([1.0, -np.inf], np.float32)
+    assert gap(x, x * np.float32(1)) == 0
+    assert gap(x, np.array([1.0, np.inf], np.float32)) == np.inf
+    assert [e["index"] for e in farthest(x, np.array([2.0, -np.inf], np.float32))] == [[0]]
+
+
+def test_other_shapes_of_outputs_and_of_modules() -> None:
+    output = judge(trace(), spoiled(lambda x: x[:, :1], "forward", 1, "(output)"))
+    assert (output.verdict, output.first and output.first.kind) == ("different", "shape")
+    assert "(4, 2)" in output.paragraph()
+    inside = judge(trace(), spoiled(lambda x: x.T, "forward", 1, "norm"))
+    assert inside.verdict == "equal"
+    assert [note.key for note in inside.notes] == ["layout"]
+
+
+def test_another_number_of_outputs() -> None:
+    b = trace(1e-7, other=True)
+    for step in (1, 2):
+        b.arrays[key("forward", step, "(output)[0]")] = b.arrays.pop(
+            key("forward", step, "(output)")
+        )
+    b.order = [["norm", "fc", "(output)[0]"]] * 2
+    found = judge(trace(), b)
+    assert (found.verdict, found.first and found.first.kind) == ("different", "outputs")
+
+
+def test_a_parameter_that_one_side_freezes() -> None:
+    b = trace(1e-7, other=True)
+    b.tensors[3] = replace(b.tensors[3], trained=False)
+    first = judge(trace(), b).first
+    assert first is not None
+    assert (first.phase, first.tensor, first.kind, first.side) == (
+        "parameters", "fc.bias", "trained", "mindspore"
+    )  # fmt: skip
+
+
+def test_random_and_chaotic_models_are_not_comparable() -> None:
+    b = trace(0.5, other=True)
+    b.random = {"phase": "forward", "name": "drop", "type": "Dropout"}
+    found = judge(trace(), b)
+    assert (found.verdict, found.reason) == ("not comparable", "random")
+    assert "drop" in found.paragraph()
+    wild = trace()
+    assert wild.envelope is not None
+    wild.envelope[key("loss", 1, "loss")] = 0.5
+    assert judge(wild, trace(1e-7, other=True)).reason == "chaotic"
+
+
+def test_without_draws_the_tolerance_is_said_to_be_a_bound() -> None:
+    a, b = trace(), trace(1e-7, other=True)
+    a.envelope = b.envelope = None
+    found = judge(a, b)
+    assert (found.verdict, found.tolerance) == ("equal", "bound")
+    assert "rule of thumb" in found.paragraph()
