@@ -162,7 +162,7 @@ def test_going_back_to_a_checkpoint_is_bit_identical(backend: Backend, rule: Rul
 
 
 def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) -> None:
-    """One update, but two lengths of batches to compile: a list of one rate must do for both."""
+    """A list of one rate, which the warm-up must not have used up."""
     x, y = X[:, 0], Y[:150]
     images = ((x - x.min()) * 40).astype(np.uint8)[:150]
     data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, 10)
@@ -181,6 +181,17 @@ def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) 
         assert np.array_equal(w, before[name]), "warming up left a trace"
     trial.stretch(1, 1)
     assert not np.array_equal(trial.training.weights()["fc.weight"], before["fc.weight"])
+
+
+def test_weights_move_and_the_state_stays(backend: Backend) -> None:
+    ours = make("softmax", backend, rule=Adam(lr=1e-3))
+    ours.step(batch(1), 1)
+    weights, state = ours.weights(), ours.state()
+    ours.move(lambda arrays: {name: a + np.float32(1) for name, a in arrays.items()})
+    for name, w in ours.weights().items():
+        assert np.array_equal(w, weights[name] + np.float32(1)), name
+    assert np.array_equal(ours.state()["exp_avg"]["fc.weight"], state["exp_avg"]["fc.weight"])
+    assert ours.now == 1
 
 
 def test_copies_are_copies(backend: Backend) -> None:

@@ -53,6 +53,19 @@ def test_main_group_is_the_default_and_groups_can_be_named(tiny: str) -> None:
     assert list(load(tiny, arms=["all"]).arms) == ["a", "b"]
 
 
+def test_quick_makes_no_arm_longer_than_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    path.write_text(GOOD.replace("[quick]", "updates = 90\n[arms.c]\nupdates = 5\n"
+                    "optimizer = { name = 'sgd', lr = 1 }\n[quick]\nupdates = 30"))  # fmt: skip
+    quick = load(str(path), arms=["all"], quick=True)
+    found = {name: arm.updates for name, arm in quick.arms.items()}
+    assert found == {"a": 0, "b": 30, "c": 5}
+    assert load(str(path), arms=["b"]).arms["b"].updates == 90
+    path.write_text(path.read_text().replace("updates = 30", "updates = 0"))
+    with pytest.raises(UserError, match=r"quick\.updates must be a whole number of at least 1"):
+        load(str(path), quick=True)
+
+
 def test_overrides_beat_quick_and_quick_beats_the_file(tiny: str) -> None:
     assert load(tiny).arms["a"].epochs == 3.0
     assert load(tiny, quick=True).arms["a"].epochs == 1.0
