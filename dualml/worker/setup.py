@@ -86,7 +86,11 @@ class Setup:
         split = None if plan is None else (arm.split, arm.world_size, plan.cut)
         keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
         model = (self.spec.name, self.seed if keeps_seed else 0)
-        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, split, model))
+        # What is chosen for a batch and for so many updates belongs to the trial.
+        alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
+        return str(
+            (self.rule, schedule.describe(), arm.chunk, length, noise, own, split, model, alone)
+        )
 
     def recipe(self) -> Recipe:
         """Not kept: of a partition by features it holds a training set of its own."""
