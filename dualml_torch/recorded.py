@@ -103,7 +103,12 @@ def compiled(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
     from torch._inductor import config
 
     config.deterministic = torch.are_deterministic_algorithms_enabled()
-    options = {"size_asserts": False, "alignment_asserts": False}
+    # The number of threads goes into the code, but of itself not into the compiler's cache.
+    options = {
+        "cpp.threads": torch.get_num_threads(),
+        "size_asserts": False,
+        "alignment_asserts": False,
+    }
     call: Call = fuse(recorded, [tensor.detach() for tensor in given], options=options)
     return call
 
