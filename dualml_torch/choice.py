@@ -13,8 +13,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from dualml import machine
 from dualml.backend import Recipe
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
+from dualml.optim import Rule
 from dualml_torch.environ import COMPILE, MEMORY_FORMAT
+from dualml_torch.optim import optimizer
 from dualml_torch.recorded import Loss, Recorded
 
 CONTIGUOUS, CHANNELS_LAST = "contiguous_format", "channels_last"
@@ -40,6 +43,7 @@ PAYS = 2.0
 ENOUGH = 150.0
 
 Times = dict[str, Any]
+Work = Callable[[], object]
 Batch = tuple[Sequence[Tensor], Tensor]
 
 
@@ -49,7 +53,7 @@ class Choice:
 
     Attributes:
         memory_format: of images and kernels.
-        compiled: whether batches of the usual size go through the compiler.
+        compiled: whether the gradients of batches of the usual size, and the update, are.
         reason: one sentence.
     """
 
@@ -88,15 +92,21 @@ def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) 
     path = kept_at(recipe, batch)
     times = recall(path)
     if not times.keys() >= set(formats):
-        times = keep(path, times | by_turns({f: copied(network, loss, f) for f in formats}, batch))
+        times = keep(
+            path, times | by_turns({f: gradient(network, loss, f, batch) for f in formats})
+        )
     plain = formats[0]
     best = next((f for f in formats if times[plain] > WORTH_IT * times[f]), plain)
     reason = ", ".join(f"{name} {times[name]:.3g} ms" for name in formats)
     if compiling != "always" and times[best] * recipe.updates / 1e3 < LONG:
         return Choice(best, False, f"{reason}; too short to compile for")
-    name = f"compiled, {best}"
+    name = f"{best}, {replace(recipe.rule, lr=1.0)}"
     if name not in times:
-        times = keep(path, times | {name: compiled_against(copied(network, loss, best), batch)})
+        makers = {
+            kernels: partial(update, recipe.rule, network, loss, best, batch, kernels == "compiled")
+            for kernels in ("recorded", "compiled")
+        }
+        times = keep(path, times | {name: compiled_against(**makers)})
     return judge(best, times[name], reason, recipe.updates, compiling == "always")
 
 
@@ -127,33 +137,54 @@ def setting(variable: str, values: Sequence[str]) -> str:
     return value
 
 
-def copied(network: nn.Module, loss: Loss, memory_format: str) -> Recorded:
-    network = copy.deepcopy(network).to(memory_format=getattr(torch, memory_format))  # type: ignore[call-overload]
-    return Recorded(network, loss)
+def copied(network: nn.Module, memory_format: str) -> nn.Module:
+    network = copy.deepcopy(network)
+    return network.to(memory_format=getattr(torch, memory_format))  # type: ignore[call-overload, no-any-return]
 
 
-def compiled_against(recorded: Recorded, batch: Batch) -> Times:
-    """Milliseconds of a gradient as recorded and compiled, and the seconds of compiling."""
+def gradient(network: nn.Module, loss: Loss, memory_format: str, batch: Batch) -> Work:
+    return partial(Recorded(copied(network, memory_format), loss).gradient, *batch)
+
+
+def update(
+    rule: Rule, network: nn.Module, loss: Loss, memory_format: str, batch: Batch, compiled: bool
+) -> Work:
+    """Whole updates of a copy of the network, by the rule."""
+    network = copied(network, memory_format)
+    recorded = Recorded(network, loss, compiled=len(batch[1]) * compiled)
+    rules = optimizer(rule, network.parameters(), compiled=compiled)
+
+    def once() -> None:
+        for parameter in network.parameters():
+            parameter.grad = None
+        recorded(*batch, 1.0)
+        rules.advance()
+
+    return once
+
+
+def compiled_against(recorded: Callable[[], Work], compiled: Callable[[], Work]) -> Times:
+    """Milliseconds of an update as recorded and compiled, and the seconds of compiling."""
     begin = time.perf_counter()
-    compiled = Recorded(recorded.network, recorded.loss, compiled=len(batch[1]))
     try:
-        compiled.gradient(*batch)
+        fast = compiled()
+        fast()
     except Exception as error:  # the compiler's, or its compiler's: whatever it is, go on without
         return {"failed": f"{error}".strip().partition("\n")[0][:200]}
     seconds = time.perf_counter() - begin
-    return {**by_turns({"recorded": recorded, "compiled": compiled}, batch), "seconds": seconds}
+    return {**by_turns({"recorded": recorded(), "compiled": fast}), "seconds": seconds}
 
 
-def by_turns(variants: Mapping[str, Recorded], batch: Batch) -> Times:
+def by_turns(variants: Mapping[str, Work]) -> Times:
     """Milliseconds of each at its best: what else the machine does only adds to it."""
-    for recorded in variants.values():
-        recorded.gradient(*batch)
+    for work in variants.values():
+        work()
     best: dict[str, float] = {}
     begin = time.perf_counter()
     for number in range(100):
-        for name, recorded in variants.items():
+        for name, work in variants.items():
             start = time.perf_counter()
-            recorded.gradient(*batch)
+            work()
             spent = (time.perf_counter() - start) * 1e3
             best[name] = min(spent, best.get(name, spent))
         if number >= 4 and (time.perf_counter() - begin) * 1e3 > ENOUGH * len(variants):

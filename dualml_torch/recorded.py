@@ -22,12 +22,17 @@ Call = Callable[..., Sequence[Any]]
 aten = torch.ops.aten
 #: Operations that look at the memory of their first argument without saying so in their schema.
 VIEWS = (aten._unsafe_view.default,)
-#: Element by element, out of place → the same into the memory of the first argument.
+#: Operations that may write into the memory of their first argument → how; not where a shape, a
+#: type or a layout would be another.
 INTO = {
     aten.relu.default: aten.relu_.default,
     aten.tanh.default: aten.tanh_.default,
+    aten.add.Tensor: aten.add_.Tensor,
+    aten.mul.Tensor: aten.mul_.Tensor,
     aten.threshold_backward.default: aten.threshold_backward.grad_input,
     aten.tanh_backward.default: aten.tanh_backward.grad_input,
+    aten._log_softmax.default: aten._log_softmax.out,
+    aten._log_softmax_backward_data.default: aten._log_softmax_backward_data.out,
 }
 
 
@@ -129,10 +134,14 @@ def simplify(graph: Graph) -> None:
         for used in node.all_input_nodes:
             last[owner(used)] = order[node]
     for node in graph.nodes:
-        if node.target in INTO and is_free(node.args[0], last, order[node]):
+        if (
+            node.target in INTO
+            and alike(node, node.args[0])
+            and is_free(node.args[0], last, order[node])
+        ):
             node.target = INTO[node.target]
-            if not node.target._schema.name.endswith("_"):
-                node.kwargs = {"grad_input": node.args[0]}
+            outputs = [a.name for a in node.target._schema.arguments if a.kwarg_only and a.is_out]
+            node.kwargs = {**node.kwargs, **dict.fromkeys(outputs, node.args[0])}
             # The result is that memory: who reads it later reads its owner.
             last[owner(node.args[0])] = last.get(node, order[node])
 
@@ -150,6 +159,14 @@ def looks(node: Node) -> bool:
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(value.alias_info for value in schema.returns)
+
+
+def alike(node: Node, other: Any) -> bool:
+    """Whether both are tensors of one shape, type and layout."""
+    if not isinstance(other, Node):
+        return False
+    one, two = node.meta["val"], other.meta["val"]
+    return (one.shape, one.dtype, one.stride()) == (two.shape, two.dtype, two.stride())
 
 
 def is_free(node: Node, last: dict[Node, int], now: int) -> bool:

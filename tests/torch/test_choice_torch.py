@@ -50,7 +50,7 @@ def stub(patch: pytest.MonkeyPatch, **times: float) -> list[list[str]]:
     """Replace the measurement of times; what was measured, call by call."""
     calls: list[list[str]] = []
 
-    def by_turns(variants, batch):  # type: ignore[no-untyped-def]
+    def by_turns(variants):  # type: ignore[no-untyped-def]
         calls.append(list(variants))
         return {name: times[name] for name in variants}
 
@@ -128,8 +128,8 @@ def test_another_value_is_one_line(fresh: pytest.MonkeyPatch, variable: str) -> 
 
 def test_only_a_long_trial_compiles_to_find_out(fresh: pytest.MonkeyPatch) -> None:
     calls = stub(fresh, contiguous_format=1.0, recorded=1.0, compiled=0.5)
-    fresh.setattr(room, "compiled_against", lambda *given: {
-        **room.by_turns({"recorded": None, "compiled": None}, given), "seconds": 5.0
+    fresh.setattr(room, "compiled_against", lambda **makers: {
+        **room.by_turns(makers), "seconds": 5.0
     })  # fmt: skip
     assert not training("mlp", updates=10_000).choice.compiled
     assert len(calls) == 1

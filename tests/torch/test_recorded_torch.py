@@ -112,9 +112,8 @@ def test_what_is_read_no_more_is_overwritten() -> None:
     network, (inputs, labels) = Network(model("lenet")), batch_of("lenet", 2)
     graph = record(network, LOSSES["cross_entropy"], torch.ones(()), labels, inputs)
     targets = [node.target for node in graph.graph.nodes]
-    assert (
-        sum(target in INTO.values() for target in targets) == 6
-    )  # three layers, and their way back
+    # Three layers and the logarithm of softmax, and their way back.
+    assert sum(target in INTO.values() for target in targets) == 8
     assert not any(target in INTO for target in targets)
     assert torch.ops.aten.detach.default not in targets
 
