@@ -1,4 +1,4 @@
-"""What an expert and what a course would write: LeNet's training loop in plain PyTorch.
+"""What an expert and what a course would write: training loops in plain PyTorch.
 
 Nothing of dualml is imported, so that time and memory of these loops are the framework's alone.
 """
@@ -39,6 +39,7 @@ class HandWritten:
     """The loop an expert writes: data in memory, one gather a batch, no synchronisation a step.
 
     Args:
+        net: the model; a new LeNet unless given.
         optimizer: ``fused`` or ``foreach`` of `torch.optim`.
         memory: ``contiguous_format`` or ``channels_last`` for images and kernels.
         compiled: model and loss by `torch.compile`, in this mode; empty: eager.
@@ -54,15 +55,17 @@ class HandWritten:
         optimizer: str = "fused",
         memory: str = "contiguous_format",
         compiled: str = "",
+        net: nn.Module | None = None,
+        batch: int = BATCH,
     ) -> None:
-        self.x, self.y, self.steps = x, y, steps
-        self.net = lenet().to(memory_format=getattr(torch, memory))
+        self.x, self.y, self.steps, self.batch = x, y, steps, batch
+        self.net = (net or lenet()).to(memory_format=getattr(torch, memory))
         self.optimizer = native(arm, lr, self.net, **{optimizer: True})
         self.order, self.at = torch.randperm(len(y)), 0
         self.loss = torch.compile(self.mean, mode=compiled) if compiled else self.mean
 
     def mean(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(self.net(x), y)
+        return functional.cross_entropy(self.net(x), y.flatten())
 
     def __call__(self) -> float:
         # The trial's choice of deterministic algorithms is its own cost, not that of this loop.
@@ -70,10 +73,10 @@ class HandWritten:
         begin = time.perf_counter()
         losses = []
         for _ in range(self.steps):
-            if self.at + BATCH > len(self.order):
+            if self.at + self.batch > len(self.order):
                 self.order, self.at = torch.randperm(len(self.y)), 0
-            batch = self.order[self.at : self.at + BATCH]
-            self.at += BATCH
+            batch = self.order[self.at : self.at + self.batch]
+            self.at += self.batch
             loss = self.loss(self.x.index_select(0, batch), self.y.index_select(0, batch))
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()

@@ -26,6 +26,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("training_torch.py", [], "torch"),
         ("training_mindspore.py", [], "mindspore"),
     ],
+    "models": [("models_torch.py", [], "torch")],
     "optimizer": [
         ("optim_step.py", ["--backend", "torch", "--json"], "torch"),
         ("optim_step.py", ["--backend", "mindspore", "--json"], "mindspore"),
@@ -47,9 +48,10 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("partition.py", ["--backend", "mindspore"], "mindspore"),
     ],
 }
-#: Programs of two ranks and more, or of a loader with workers: they get the cores of two.
+#: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
 OF_RANKS = (
-    "communication.py", "parallel.py", "efficiency.py", "launching.py", "partition.py", "split.py",
+    "models_torch.py", "communication.py", "parallel.py", "efficiency.py", "launching.py",
+    "partition.py", "split.py",
 )  # fmt: skip
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch

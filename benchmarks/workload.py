@@ -1,8 +1,9 @@
-"""The work that is timed: a trial of Lab 1 on MNIST, and the loop a trial spends its time in."""
+"""The work that is timed: a trial, of Lab 1 on MNIST, and the loop a trial spends its time in."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +48,31 @@ class OurLoop:
     """The training loop of a trial: batches from the plan, updates, losses read, checked, recorded.
 
     Args:
-        data: `dataset`. folder: for the records. steps: updates of a round.
+        data: `dataset`, or a text. folder: for the records. steps: updates of a round.
+        lab, overrides: the experiment that has the arm, and what is different in it.
 
     Attributes:
         x, y: the training samples, for the loops it is compared with.
         rule: the arm's update rule, with its hyperparameters.
     """
 
-    def __init__(self, backend: Any, data: Dataset, arm: str, folder: Path, steps: int) -> None:
-        plan: Plan = freeze(load_experiment("lab1", arms=[arm]), data)
-        monitor = plan.order["monitor"]
-        self.x = normalised(data.train_x, data.mean, data.std)
-        self.y = data.train_y
-        test_x = normalised(data.test_x, data.mean, data.std)
-        monitor = monitor.astype(np.int64)
-        samples = Samples(self.x, self.y, monitor, test_x, data.test_y, len(data.classes))
+    def __init__(
+        self,
+        backend: Any,
+        data: Dataset,
+        arm: str,
+        folder: Path,
+        steps: int,
+        lab: str = "lab1",
+        overrides: Sequence[str] = (),
+    ) -> None:
+        plan: Plan = freeze(load_experiment(lab, arms=[arm], overrides=overrides), data)
+        self.x, test_x, classes = data.train_x, data.test_x, 0
+        if data.kind != "text":
+            self.x, test_x = (normalised(x, data.mean, data.std) for x in (self.x, test_x))
+            classes = len(data.classes)
+        self.y, monitor = data.train_y, plan.order["monitor"].astype(np.int64)
+        samples = Samples(self.x, self.y, monitor, test_x, data.test_y, classes)
         self.trial = Trial(plan, arm, 0, backend, samples, folder, lambda **event: None)
         self.trial.warm_up()
         self.rule = self.trial.rule

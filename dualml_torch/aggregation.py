@@ -45,8 +45,7 @@ class TorchPieces:
 
     def _backward(self, batch: Array, factor: float) -> list[tuple[torch.Tensor, float]] | None:
         """Gradients of the whole batch in every parameter's own ``grad``."""
-        for parameter in self.training.parameters.values():
-            parameter.grad = None
+        self.training.clear()
         losses = [
             (self.training.backward(part, share * factor), share)
             for part, share in chunks(batch, self.training.recipe.chunk)

@@ -36,6 +36,7 @@ class TorchBackend(Backend, Grouping, Staging, RemoteCalls):
         self.device = torch.device(resolve_device(device))
         if threads:
             torch.set_num_threads(threads)
+        self.trained: TorchParallel | None = None  # the last one, whose choices are recorded
         torch.manual_seed(0)  # nothing here draws from it; a stray draw would at least repeat
         # The flag of use_deterministic_algorithms(True), which would also import the compiler: a
         # second for every rank. What compiles here sets the compiler's own (optim/compiled.py).
@@ -44,10 +45,13 @@ class TorchBackend(Backend, Grouping, Staging, RemoteCalls):
         torch.utils.deterministic.fill_uninitialized_memory = False
 
     def environment(self) -> dict[str, str]:
-        return environment(str(self.device), torch.get_num_threads())
+        facts = environment(str(self.device), torch.get_num_threads())
+        choice = self.trained.choice if self.trained else None
+        return facts | (choice.facts() if choice else {})
 
     def training(self, recipe: Recipe) -> TorchParallel:
-        return TorchParallel(recipe, self.device)
+        self.trained = TorchParallel(recipe, self.device)
+        return self.trained
 
     def stage(
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool

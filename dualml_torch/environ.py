@@ -6,8 +6,11 @@ import os
 
 from dualml.machine import thread_variables
 
-#: ``channels_last`` or ``contiguous_format``.
+#: ``channels_last`` or ``contiguous_format`` for the images of a trial with one rank on a CPU; not
+#: set: see `dualml_torch.choice`. Elsewhere they are NCHW, which flat buckets need.
 MEMORY_FORMAT = "DUALML_TORCH_MEMORY_FORMAT"
+#: ``always`` or ``never``, likewise: whether the gradients of such a trial are compiled.
+COMPILE = "DUALML_TORCH_COMPILE"
 
 
 def environ(threads: int) -> dict[str, str]:
@@ -24,8 +27,10 @@ def environ(threads: int) -> dict[str, str]:
         # that takes a core an update can take a hundred times as long. So many turns, some ten
         # microseconds, end that; on a quiet machine no cost was seen.
         "GOMP_SPINCOUNT": "3000",
-        # Of images in a trial with one rank on a CPU; elsewhere NCHW, which flat buckets need.
-        MEMORY_FORMAT: "channels_last",
+        # By default the C library gives the memory of large tensors back to the system in every
+        # update and gets it anew, page by page: up to a tenth of the time. (32 MiB is the limit.)
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
         # TF32 keeps 10 bits of the mantissa: then hardware differs, not the frameworks.
         "NVIDIA_TF32_OVERRIDE": "0",
     }

@@ -11,7 +11,7 @@ import torch
 
 from dualml import machine
 from dualml.errors import Unsupported, UserError
-from dualml_torch.environ import MEMORY_FORMAT
+from dualml_torch.environ import COMPILE, MEMORY_FORMAT
 
 VARIABLES = (
     "OMP_NUM_THREADS",
@@ -23,25 +23,10 @@ VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",
     "GOMP_SPINCOUNT",
     MEMORY_FORMAT,
+    COMPILE,
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
 )
-#: Values of `MEMORY_FORMAT`.
-FORMATS = {
-    "channels_last": torch.channels_last,
-    "contiguous_format": torch.contiguous_format,
-}
-
-
-def memory_format(device: torch.device) -> torch.memory_format:
-    """How a trial with one rank keeps images.
-
-    Raises:
-        UserError: `MEMORY_FORMAT` is set to something else.
-    """
-    name = os.environ.get(MEMORY_FORMAT, "contiguous_format")
-    if name not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise UserError(f"{MEMORY_FORMAT} is one of {known}; received {name!r}")
-    return FORMATS[name] if device.type == "cpu" else torch.contiguous_format
 
 
 def resolve_device(name: str = "auto") -> torch.device:

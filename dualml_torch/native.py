@@ -46,8 +46,7 @@ class TorchNative(TorchPieces):
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
         own = self.training.parameters.values()
-        for parameter in own:
-            parameter.grad = None
+        self.training.clear()
         losses = None
         if len(batch):
             losses, parts = [], chunks(batch, self.training.recipe.chunk)

@@ -18,6 +18,9 @@ class TorchParallel(TorchTraining, Divisible, Overlapping, NativeParallel, Repli
     def flat(self) -> None:
         """Keep every tensor in the order of its indices, as buckets do."""
         self.network.to(memory_format=torch.contiguous_format)
+        self.choice = None
+        if self.recorded is not None:
+            self.recorded.forget()
 
     def pieces(self, layout: Layout) -> TorchPieces:
         self.flat()
@@ -25,6 +28,7 @@ class TorchParallel(TorchTraining, Divisible, Overlapping, NativeParallel, Repli
 
     def overlapping(self, layout: Layout, comm: Communicator) -> TorchOverlap:
         self.flat()
+        self.recorded = None  # no hook would be called
         return TorchOverlap(self, layout, comm)
 
     def native(self, comm: Communicator) -> TorchNative:
@@ -33,4 +37,4 @@ class TorchParallel(TorchTraining, Divisible, Overlapping, NativeParallel, Repli
 
     def replicas(self) -> None:
         self.flat()
-        self.network = replicas(self.network, self.device)
+        self.network, self.recorded = replicas(self.network, self.device), None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 
 from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
 from dualml.model.dropout import masks
-from dualml_torch.environment import memory_format
+from dualml_torch.choice import Choice, choose
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.recorded import Recorded
 
 
 class TorchTraining(Training, Observable):
@@ -21,32 +23,47 @@ class TorchTraining(Training, Observable):
         self.network = Network(recipe.spec).to(device)
         self.network.load(recipe.weights)
         self.network.train()
-        self.network.to(memory_format=memory_format(device))
-        self.parameters = self.network.canonical()
         self.loss = LOSSES[recipe.loss]
-        self.optimizer = optimizer(recipe.rule, list(self.parameters.values()))
         self.x = torch.from_numpy(recipe.x).to(device)
         self.y = torch.from_numpy(recipe.y).to(device)
+        self.choice: Choice | None = None
+        self.recorded: Recorded | None = None
+        if device.type == "cpu":
+            size = min(recipe.batch, recipe.chunk, len(recipe.y))
+            batch = self.tensors(np.arange(size)) if size else None
+            self.choice = choose(recipe, self.network, self.loss, batch)
+            self.network.to(memory_format=getattr(torch, self.choice.memory_format))
+            self.recorded = Recorded(self.network, self.loss, size * self.choice.compiled)
+        self.parameters = self.network.canonical()
+        together = self.choice is not None and self.choice.compiled
+        self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), compiled=together)
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
-        self.optimizer.zero_grad()
+        self.clear()
         losses = []
         for part, share in chunks(batch, self.recipe.chunk):
             losses.append((self.backward(part, share), share))
         self.update(step)
         return losses
 
+    def clear(self) -> None:
+        """`Optimizer.zero_grad`, without the profiler's mark around it."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
     def update(self, step: int) -> None:
         """Update ``step`` with the gradients that are there."""
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(step)
-        self.optimizer.step()
+        self.optimizer.advance()
         self.now = step
 
     def backward(self, part: Array, share: float) -> torch.Tensor:
         """Add this part's share of the mean gradient; the part's own mean loss."""
         inputs, labels = self.tensors(part)
+        if self.recorded is not None:
+            return self.recorded(inputs, labels, share)
         loss = self.loss(self.network(*inputs), labels)
         loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()
@@ -59,7 +76,7 @@ class TorchTraining(Training, Observable):
         return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
-        self.optimizer.zero_grad()
+        self.clear()
         losses = [
             (self.backward(part, share), share) for part, share in chunks(batch, self.recipe.chunk)
         ]
@@ -68,7 +85,7 @@ class TorchTraining(Training, Observable):
             name: numpy(torch.zeros_like(p) if p.grad is None else p.grad)
             for name, p in self.parameters.items()
         }
-        self.optimizer.zero_grad()
+        self.clear()
         loss = sum(float(loss) * share for loss, share in losses)
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 

@@ -28,6 +28,8 @@ class Recipe:
         y: int64 (N,), or (N, T) where a sample has a label for every position.
         updates: length of the training, which schedules depend on.
         chunk: samples whose gradient is computed at once; larger batches are accumulated.
+        batch: samples of an update in a trial with one rank; 0: unknown, or shared by ranks. The
+            way of computing is chosen for it where the numbers are the same but for rounding.
         seed: of the trial; the masks of Dropout are drawn from it (`dualml.model.dropout`).
     """
 
@@ -40,6 +42,7 @@ class Recipe:
     y: Array
     updates: int
     chunk: int = 256
+    batch: int = 0
     seed: int = 0
 
     def rate(self, step: int) -> float:

@@ -44,7 +44,7 @@ class Course:
     lists: Sequence[NDArray[Any]]
     batch_size: int
 
-    @property
+    @functools.cached_property
     def each(self) -> list[int]:
         """Samples of each rank in an update, until its list ends."""
         if not self.batch_size:
@@ -75,11 +75,16 @@ class Feed:
 
     Args:
         course: epoch → its updates.
+
+    Attributes:
+        per_epoch: updates of an epoch.
+        ranks: that the samples of an update are dealt to.
     """
 
     def __init__(self, course: Callable[[int], Course]) -> None:
         self._course = functools.lru_cache(maxsize=2)(course)
         self.per_epoch = self._course(0).updates
+        self.ranks = len(self._course(0).parts(0))
 
     def parts(self, step: int) -> list[NDArray[np.int64]]:
         """Samples of each rank."""
@@ -88,7 +93,8 @@ class Feed:
 
     def batch(self, step: int) -> NDArray[np.int64]:
         """Samples of all ranks, one rank after the other."""
-        return np.concatenate(self.parts(step))
+        parts = self.parts(step)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def samples(self, step: int) -> int:
         """How many single-sample gradients updates 1 … ``step`` compute."""
@@ -119,6 +125,8 @@ class Shared(Course):
 
     def parts(self, position: int) -> list[NDArray[Any]]:
         whole = super().parts(position)[0]
+        if self.ranks == 1:
+            return [whole]
         return list(cut(whole, parts_of(len(whole), self.ranks)))
 
 

@@ -118,6 +118,7 @@ class Plan:
             y=y,
             updates=self.schedule(arm, seed).updates,
             chunk=arm.chunk,
+            batch=(arm.batch_size or len(self.pool(arm, seed))) if arm.world_size == 1 else 0,
             seed=seed,
         )
 

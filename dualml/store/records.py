@@ -17,6 +17,8 @@ from dualml.store.jsonfile import LARGEST, value_of
 
 Array = NDArray[np.float64]
 COLUMNS = ("step", "value", "epochs", "seconds")
+#: Made once: `json.dumps` would make an encoder for every line.
+ENCODE = json.JSONEncoder(allow_nan=False).encode
 NUMBERS, NAN = {int, float}, float("nan")
 Row = tuple[float, ...]
 
@@ -48,7 +50,7 @@ class Records:
 
     def write(self, metric: str, step: int, value: float, unit: str, **more: Any) -> None:
         record = {"metric": metric, "step": step, "value": value, "unit": unit, **more}
-        line = json.dumps(finite(record), allow_nan=False)
+        line = ENCODE(finite(record))
         self._file.write(line.encode() + b"\n")
 
     def flush(self) -> int:

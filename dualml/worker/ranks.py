@@ -43,6 +43,8 @@ class Alone:
 
     def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
         """Samples of ``batch`` that this process worked on, and the rank they were dealt to."""
+        if self.feed.ranks == 1:
+            return [(0, batch)]
         ends = np.cumsum([len(part) for part in self.feed.parts(step)])
         return list(enumerate(np.split(batch, ends[:-1])))
 

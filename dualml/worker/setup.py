@@ -83,7 +83,9 @@ class Setup:
         plan = self.plan.splits.get(self.arm_name)
         keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
         model = (self.spec.name, self.seed if keeps_seed else 0)
-        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, model))
+        # What is chosen for a batch and for so many updates belongs to the trial.
+        alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
+        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone))
 
     def recipe(self) -> Recipe:
         """Not kept: of a partition by features it holds a training set of its own."""

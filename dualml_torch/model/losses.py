@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,7 +17,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 def mse(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over all entries of (logits − one-hot)²."""
-    target = functional.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+    # Not one_hot: it looks at the labels, which no recorded graph can.
+    classes = torch.arange(logits.shape[-1], device=logits.device)
+    target = (labels.unsqueeze(-1) == classes).to(logits.dtype)
     return functional.mse_loss(logits, target)
 
 

@@ -81,6 +81,13 @@ class RuleOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.advance()
+        return loss
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """`step` without a closure and without hooks, and without the profiler's mark around it,
+        which takes as long as the update of a small model."""
         for group in self.param_groups:
             compiled = self.compiled and not self.is_one_operation(group)
             for (step, _), work in self._work(group, together=compiled).items():
@@ -91,7 +98,6 @@ class RuleOptimizer(torch.optim.Optimizer):
                     run_compiled(self._cache, self.update, group, numbers, params, grads, state)
                 else:
                     self.update(params, grads, state, group, *numbers, room=self._room)
-        return loss
 
     def _work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
         """Parameters to update together, with their gradients and state.

@@ -27,6 +27,8 @@ ONLY_TORCH = {
     "rpc_agent.py": "MindSpore has no remote procedure calls",
     "rpc_served.py": "MindSpore has no remote procedure calls",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
+    "recorded.py": "MindSpore records its own graph",
+    "choice.py": "memory formats, and a compiler that is not always there, are PyTorch's",
     "optim/foreach.py": "torch's multi-tensor kernels; MindSpore fuses inside the graph",
     **dict.fromkeys(
         (

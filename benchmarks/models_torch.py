@@ -1,0 +1,114 @@
+"""Trials of several models, batches and numbers of threads against the best loop written by hand.
+
+python benchmarks/models_torch.py [--quick]        prints rows as JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from handwritten_torch import HandWritten, lenet
+from nets_torch import WORDS, LanguageModel, Transformer, mlp
+from workload import OurLoop, dataset
+
+from dualml.backend import backends
+from dualml.bench.timing import Row, fastest, row, take_turns
+from dualml.data import load as load_data
+
+SECTION = "training loops of other sizes, torch"
+#: Name → the model in the zoo, and as written by hand.
+MODELS = {
+    "LeNet": ("lenet", lenet),
+    "MLP": ("mlp", mlp),
+    "transformer": ("vit", Transformer),
+    "LSTM": ("rnn_lm", LanguageModel),
+}
+BATCHES, THREADS = (1, 64, 256), (1, 2)
+ROUND_MS = 60.0
+#: Passes through the data of the trials: as many as let compiling pay where it is faster at all.
+EPOCHS = 100
+WHY = {
+    "as recorded": "not compiled: Adam's update is six passes over the parameters, the fused "
+    "kernel's is one",
+    "compiled": "a tie: the same kernels take nearly all of the time",
+}
+
+
+def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str, str]]:
+    """Optimizer, memory format and mode of `torch.compile` of the loops by hand. One that compiles
+    has the fused optimizer; ``max-autotune``, a minute for each, is tried for one batch alone."""
+    formats = ("contiguous_format", "channels_last")[: 1 + images]
+    for memory in formats:
+        yield from (("fused", memory, ""), ("foreach", memory, ""), ("fused", memory, "default"))
+    if batch == 64 and threads == 1:
+        yield "fused", formats[-1], "max-autotune"
+
+
+def rows(quick: bool) -> list[Row]:
+    images, text = dataset(), load_data("emotion", explicit=False, words=WORDS, length=32)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    found = []
+    for threads, batch, name in itertools.product(THREADS, BATCHES, MODELS):
+        if threads > max(1, len(cores)) or (quick and (threads, batch) != (1, 1)):
+            continue
+        if cores:
+            os.sched_setaffinity(0, cores[-threads:])
+        torch._dynamo.reset()
+        torch._inductor.config.cpp.threads = threads
+        backend = backends()["torch"].create("cpu", threads)
+        zoo, net = MODELS[name]
+        lab, arm, data = ("rnn_ps", "whole", text) if name == "LSTM" else ("lab1", "adam", images)
+        overrides = [
+            f'model="{zoo}"',
+            f"arms.{arm}.batch_size={batch}",
+            f"arms.{arm}.updates={EPOCHS * len(data.train_y) // batch}",
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            ours = OurLoop(backend, data, arm, Path(folder), 2, lab, overrides)
+            given = torch.from_numpy(ours.x), torch.from_numpy(ours.y), "adam", ours.rule.lr, 2
+            by_hand = {
+                ", ".join(filter(None, how)): HandWritten(*given, *how, net=net(), batch=batch)
+                for how in variants(name == "LeNet", batch, threads)
+            }
+            for loop in by_hand.values():
+                loop()  # compiles
+            ours()
+            steps = max(2, round(ROUND_MS / ours()))
+            for loop in (ours, *by_hand.values()):
+                loop.steps = steps
+            times = take_turns({"ours": ours, **by_hand}, 3 if quick else 9)
+        best = fastest(times, list(by_hand))
+        what = f"{name}, batch {batch}, {threads} thread{'s'[: threads > 1]}"
+        choice = ours.trial.training.choice
+        kernels = "compiled" if choice.compiled else "as recorded"
+        found.append(
+            row(
+                SECTION,
+                f"{what}, {kernels}",
+                f"hand-written, {best}",
+                times,
+                "ours",
+                best,
+                why_missed=WHY[kernels],
+                target=1.02,
+            )
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, batches and threads")
+    made = rows(parser.parse_args().quick)
+    print(json.dumps([r.describe() for r in made]))
+
+
+if __name__ == "__main__":
+    main()
