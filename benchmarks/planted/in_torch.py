@@ -131,18 +131,18 @@ def late_count(name: str) -> None:
 
 
 def bare_biases(name: str) -> None:
-    def optimizer(rule: Any, parameters: Any) -> Any:
-        made = right(rule, parameters)
-        step = made.step
+    def optimizer(rule: Any, parameters: Any, **how: Any) -> Any:
+        made = right(rule, parameters, **how)
+        advance = made.advance
 
         def changed() -> None:
             flat = [p for p in parameters if p.dim() == 1]
             with torch.no_grad():
                 for p in flat:
                     p.div_(1 - made.param_groups[0]["lr"] * rule.weight_decay)
-            step()
+            advance()
 
-        made.step = changed
+        made.advance = changed
         return made
 
     right = training.optimizer
@@ -251,6 +251,16 @@ class SwappedLSTM(modules.LSTM):
         return torch.stack(found, 1)
 
 
+def unrecorded(make: Any) -> Any:
+    """A layer of a training whose gradients autograd computes anew in every update."""
+
+    def made(layer: Any) -> Any:
+        training.Recorded = lambda *args: None
+        return make(layer)
+
+    return made
+
+
 class UnevenConv(nn.Conv2d):
     def forward(self, x: Any) -> Any:
         n = self.own
@@ -278,6 +288,8 @@ class HalfLinear(nn.Linear):
 
 
 class StaleLinear(nn.Linear):
+    """Of a backend without recorded gradients: in a record nothing gets old."""
+
     old: Any = None
 
     def forward(self, x: Any) -> Any:
@@ -308,7 +320,7 @@ LAYERS = {
     "average-pool": on(spec.MaxPool2d, lambda layer: nn.AvgPool2d(layer.kernel)),
     "no-bias": linear(BareLinear, 10),
     "half-layer": linear(HalfLinear, 120),
-    "stale-weights": linear(StaleLinear, 120),
+    "stale-weights": unrecorded(linear(StaleLinear, 120)),
     "norm-epsilon": on(spec.LayerNorm, lambda layer: nn.LayerNorm(layer.features, eps=1e-7)),
     "attention-scale": on(spec.Attention, lambda layer: BareAttention(layer.heads, layer.causal)),
     "causal": on(spec.Attention, lambda layer: modules.Attention(layer.heads, True)),

@@ -151,7 +151,7 @@ def plant(name: str, training: Any, network: Any, layers: Any, others: Any) -> N
     """
     if (change := rule_of(name)) is not None:
         made = training.optimizer
-        training.optimizer = lambda rule, *given: made(change(rule), *given)
+        training.optimizer = lambda rule, *given, **how: made(change(rule), *given, **how)
     elif schedule(name) or ranks(name):
         pass
     elif name in layers:
