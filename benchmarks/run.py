@@ -25,8 +25,10 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
     "training": [
         ("training_torch.py", [], "torch"),
         ("training_mindspore.py", [], "mindspore"),
+        ("variants_mindspore.py", [], "mindspore"),
     ],
     "models": [("models_torch.py", [], "torch")],
+    "operators": [("operators_mindspore.py", [], "mindspore")],
     "optimizer": [
         ("optim_step.py", ["--backend", "torch", "--json"], "torch"),
         ("optim_step.py", ["--backend", "mindspore", "--json"], "mindspore"),

@@ -12,6 +12,7 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.backend import chunks
+from dualml_ms.compiled import Compiled
 from dualml_ms.training import LossCell, MindSporeTraining
 
 Array = NDArray[Any]
@@ -103,8 +104,8 @@ class MindSporePieces:
                 start, stop = stop, stop + self.sizes[name]
                 spans.append((bucket, start, stop))
         parameters = ms.ParameterTuple(own.values())
-        self._gradient = FlatGradient(training.mean, parameters, groups)
-        self._update = FlatUpdate(training.optimizer, tuple(spans))
+        self._gradient = Compiled(FlatGradient(training.mean, parameters, groups))
+        self._update = Compiled(FlatUpdate(training.optimizer, tuple(spans)))
         self._parameters = FlatParameters(parameters, groups)
         self._assign = FlatAssign(parameters, tuple(spans))
         self.factors: dict[float, ms.Tensor] = {}

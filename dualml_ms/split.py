@@ -1,9 +1,9 @@
 """Segments of a split model in MindSpore: compiled forward and backward cells of parts.
 
 What a compiled forward pass computed inside is gone when it returns. So the forward cell returns
-what each of its layers took, too, and the backward cell goes back from there layer by layer. The
-last segment's loss, gradients and all come from one cell, when its backward pass is due: its
-forward pass only puts the input aside.
+what its layers' derivatives need, too (`split_tape.Tape`), and the backward cell goes back from
+there layer by layer. The last segment's loss, gradients and all come from one cell, when its
+backward pass is due: its forward pass only puts the input aside.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from dualml.backend import Array, Arrays, Recipe, Segment, at_once
 from dualml.model.layers import Dropout
+from dualml_ms.compiled import Compiled
 from dualml_ms.model import LOSSES
 from dualml_ms.model.network import Part
 from dualml_ms.optim import load_state, optimizer, state
@@ -26,10 +27,12 @@ from dualml_ms.split_cells import (
     Joined,
     Last,
     Loss,
+    Outputs,
     Score,
     Update,
     Zero,
 )
+from dualml_ms.split_tape import Tape
 
 Values = tuple[ms.Tensor, ...]
 
@@ -58,16 +61,19 @@ class MindSporeStage:
         sums = [t.clone(prefix="gradient", init="zeros") if t else t for t in tuples]
         self.sums = dict(zip(self.parameters, (p for t in sums for p in t), strict=True))
         wanted = [not (first and i == 0) for i in range(len(segments))]
-        self.heads = [Forward(part) for part in self.parts]
-        self.back: list[Any] = [
-            Backward(*one) for one in zip(self.parts, sums, wanted, strict=True)
+        self.tapes = [Tape(*one) for one in zip(self.parts, wanted, strict=True)]
+        self.heads = [Compiled(Forward(*one)) for one in zip(self.parts, self.tapes, strict=True)]
+        self.back = [
+            Compiled(Backward(*one))
+            for one in zip(self.parts, sums, self.tapes, wanted, strict=True)
         ]
         criterion = LOSSES[recipe.loss]()
         self.points = Score(criterion)
         if last:
             mean = Loss(self.parts[-1], criterion)
             depth = segments[-1].depth if wanted[-1] else 0
-            self.back[-1] = Last(mean, depth, tuples[-1], sums[-1])
+            self.back[-1] = Compiled(Last(mean, depth, tuples[-1], sums[-1]))
+        self.looks = [Outputs(part) for part in self.parts]
         self.layers = [len(segment.layers) for segment in segments]
         self.optimizer: Any = None
         if self.parameters:
@@ -83,8 +89,8 @@ class MindSporeStage:
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         sums = ms.ParameterTuple(self.sums.values())
-        self.apply, self.clear = Update(self.optimizer, sums), Zero(sums)
-        self.joined, self.divided = Joined(sums), Divided(sums)
+        self.apply, self.clear = Compiled(Update(self.optimizer, sums)), Compiled(Zero(sums))
+        self.joined, self.divided = Compiled(Joined(sums)), Compiled(Divided(sums))
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -120,10 +126,13 @@ class MindSporeStage:
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
         given = tuple(map(ms.Tensor.from_numpy, masks))
-        outputs = self.heads[segment](*values, *given)
-        depth = len(outputs) - self.layers[segment]
-        self.kept[segment, micro] = (*outputs[depth:], *given)
-        return outputs[:depth]
+        outputs, tape = self.heads[segment](*values, *given), self.tapes[segment]
+        inner = sum(0 < at < self.layers[segment] for at in tape.kept)
+        stack, inside = outputs[: len(outputs) - inner], outputs[len(outputs) - inner :]
+        begin = values[-1:] if 0 in tape.kept else ()
+        end = stack[-1:] if self.layers[segment] in tape.kept else ()
+        self.kept[segment, micro] = (*begin, *inside, *end, *given)
+        return stack
 
     def loss(
         self, micro: int, values: Values, labels: ms.Tensor, masks: Sequence[Array] = ()
@@ -150,9 +159,9 @@ class MindSporeStage:
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[ms.Tensor]]:
-        outputs = self.heads[segment](*values)
+        outputs = self.looks[segment](*values)
         depth = len(outputs) - self.layers[segment]
-        return outputs[:depth], [*outputs[depth + 1 :], outputs[depth - 1]]
+        return tuple(outputs[:depth]), list(outputs[depth:])
 
     def score(self, logits: ms.Tensor, labels: ms.Tensor) -> tuple[float, Array]:
         loss, predicted = self.points(logits, labels)

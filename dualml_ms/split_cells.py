@@ -6,51 +6,61 @@ import math
 
 import mindspore as ms
 from mindspore import nn, ops
+from mindspore.ops.operations._grad_ops import ReluGrad, TanhGrad
 
 from dualml_ms.model.network import BRANCH, DROPOUT, MERGE, Part
+from dualml_ms.split_tape import RELU, TANH, Tape
 
 
 class Forward(nn.Cell):
-    """The stack after a segment, then what each of its layers took: the tape for `Backward`."""
+    """The stack after a segment, then of the tops on its tape those that are neither at its
+    beginning nor at its end."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, tape: Tape) -> None:
         super().__init__(auto_prefix=False)
         self.part = part
+        self.inner = tuple(at for at in tape.kept if 0 < at < len(part.order))
 
     def construct(self, *arguments):
         part = self.part
         after = part.walk(arguments[: part.depth], arguments[part.depth :])
         outputs = after[-1]
-        for i in range(len(part.order)):
-            outputs += (after[i][-1],)
+        for at in self.inner:
+            outputs += (after[at][-1],)
         return outputs
 
 
 class Backward(nn.Cell):
     """Add the gradients of a segment to the sums; those of the stack before it, where wanted.
 
-    Layer by layer from what each of them took: nothing is computed again but what a layer's own
-    derivative needs. Arguments: the inputs of the layers, the masks, the gradients of the stack
-    after the segment.
+    Layer by layer from what is on the tape: nothing is computed again but what a layer's own
+    derivative needs. Arguments: the tape, the masks, the gradients of the stack after the segment.
     """
 
-    def __init__(self, part: Part, sums: ms.ParameterTuple, wanted: bool) -> None:
+    def __init__(self, part: Part, sums: ms.ParameterTuple, tape: Tape, wanted: bool) -> None:
         super().__init__(auto_prefix=False)
-        self.part, self.sums, self.wanted = part, sums, wanted
+        self.part, self.sums, self.wanted, self.first = part, sums, wanted, tape.first
         self.own = tuple(ms.ParameterTuple(cell.trainable_params()) for cell in part.order)
         counts = [len(own) for own in self.own]
         self.at = tuple(sum(counts[:i]) for i in range(len(counts)))
-        weighted = [i for i, count in enumerate(counts) if count]
-        #: The first layer whose input's gradient somebody wants, minus one.
-        self.first = -1 if wanted else min(weighted, default=len(counts))
+        self.kept, self.of, self.slopes = len(tape.kept), tuple(tape.of), tape.slopes
+        self.place = tuple(tape.kept.index(at) if at in tape.kept else 0 for at in tape.of)
+        self.tanh, self.relu = TanhGrad(), ReluGrad()
         self.inputs = ops.GradOperation(sens_param=True)
         self.weights = ops.GradOperation(get_by_list=True, sens_param=True)
         self.both = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)
 
+    def taken(self, i, tape):
+        """What layer ``i`` took."""
+        x = tape[self.place[i]]
+        for k in range(self.of[i], i):
+            x = self.part.order[k](x)
+        return x
+
     def construct(self, *arguments):
-        part, n = self.part, len(self.part.order)
-        taken, masks = arguments[:n], arguments[n : n + part.dropouts]
-        kept, flow, used = arguments[n + part.dropouts : -1], arguments[-1], part.dropouts
+        part, n, end = self.part, len(self.part.order), self.kept + self.part.dropouts
+        tape, masks = arguments[: self.kept], arguments[self.kept : end]
+        kept, flow, used = arguments[end:-1], arguments[-1], part.dropouts
         done = True
         for j in range(n):
             i = n - 1 - j
@@ -64,14 +74,19 @@ class Backward(nn.Cell):
                     if part.dropouts > 0:
                         used -= 1
                         flow = flow * masks[used]
+                elif self.slopes[i] == TANH:
+                    flow = self.tanh(tape[self.place[i]], flow)
+                elif self.slopes[i] == RELU:
+                    flow = self.relu(flow, tape[self.place[i]])
                 elif len(self.own[i]) == 0:
-                    flow = self.inputs(part.order[i])(taken[i], flow)
+                    flow = self.inputs(part.order[i])(self.taken(i, tape), flow)
                 else:
+                    x = self.taken(i, tape)
                     if i > self.first:
-                        gradients = self.both(part.order[i], self.own[i])(taken[i], flow)
+                        gradients = self.both(part.order[i], self.own[i])(x, flow)
                         flow, own = gradients[0][0], gradients[1]
                     else:
-                        own = self.weights(part.order[i], self.own[i])(taken[i], flow)
+                        own = self.weights(part.order[i], self.own[i])(x, flow)
                     for k in range(len(self.own[i])):
                         done = ops.depend(done, ops.assign_add(self.sums[self.at[i] + k], own[k]))
         if not self.wanted:
@@ -83,20 +98,22 @@ class Backward(nn.Cell):
 
 
 class Loss(nn.Cell):
-    """Mean loss of the last segment's output. Arguments: the stack, the masks, the labels."""
+    """``share`` times the mean loss of the last segment's output, which is what is differentiated,
+    and the loss. Arguments: the stack, the masks, the labels, the share."""
 
     def __init__(self, part: Part, criterion: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
         self.part, self.criterion = part, criterion
 
     def construct(self, *arguments):
-        return self.criterion(self.part(*arguments[:-1])[-1], arguments[-1])
+        loss = self.criterion(self.part(*arguments[:-2])[-1], arguments[-2])
+        return loss * arguments[-1], loss
 
 
 class Last(nn.Cell):
-    """Loss, and ``share`` times its gradients: parameters' added to the sums, the stack's returned.
+    """Loss, and the gradients of its share: parameters' added to the sums, the stack's returned.
 
-    Arguments: those of `Loss`, then the share.
+    Arguments: those of `Loss`.
     """
 
     def __init__(
@@ -105,11 +122,11 @@ class Last(nn.Cell):
         super().__init__(auto_prefix=False)
         self.sums, self.depth, self.own = sums, depth, len(sums) > 0
         positions = tuple(range(depth)) if depth else None
-        self.gradient = ops.value_and_grad(loss, positions, parameters if self.own else None)
+        weights = parameters if self.own else None
+        self.gradient = ops.value_and_grad(loss, positions, weights, has_aux=True)
 
     def construct(self, *arguments):
-        share = arguments[-1]
-        loss, gradients = self.gradient(*arguments[:-1])
+        (_, loss), gradients = self.gradient(*arguments)
         flow, own = (), ()
         if self.depth and self.own:
             flow, own = gradients
@@ -120,11 +137,26 @@ class Last(nn.Cell):
         if self.depth == 1:  # of one position MindSpore returns the gradient, not a tuple of it
             flow = (flow,)
         for i in range(len(self.sums)):
-            loss = ops.depend(loss, ops.assign_add(self.sums[i], own[i] * share))
+            loss = ops.depend(loss, ops.assign_add(self.sums[i], own[i]))
         back = (loss,)
         for i in range(self.depth):
-            back += (flow[i] * share,)
+            back += (flow[i],)
         return back
+
+
+class Outputs(nn.Cell):
+    """The stack after a segment, then the top of the stack after each of its layers."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(auto_prefix=False)
+        self.part = part
+
+    def construct(self, *stack):
+        after = self.part.walk(stack, ())
+        outputs = after[-1]
+        for values in after[1:]:
+            outputs += (values[-1],)
+        return outputs
 
 
 class Score(nn.Cell):

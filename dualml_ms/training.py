@@ -20,6 +20,7 @@ from dualml.backend import (
     chunks,
 )
 from dualml.model.dropout import masks
+from dualml_ms.compiled import Compiled
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Activations
 from dualml_ms.optim import load_state, optimizer, state
@@ -118,21 +119,19 @@ class MindSporeTraining(Training, Observable):
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         criterion = LOSSES[recipe.loss]()
         mean = self.mean = LossCell(self.network, criterion)
-        self.whole = WholeStep(mean, self.optimizer)
+        self.whole = Compiled(WholeStep(mean, self.optimizer))
         self.gradient = Gradient(mean, tuple_)
         self.layers = Activations(self.network)
         self.score = Score(criterion)
         self._accumulators = lambda: self._make_accumulators(mean, tuple_)
-        self.accumulate: Accumulate | None = None
+        self.accumulate: Compiled | None = None
         self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
 
     def _make_accumulators(self, mean: LossCell, parameters: ms.ParameterTuple) -> None:
         """Made at the first batch above the chunk size: they cost a copy of the parameters."""
         sums = parameters.clone(prefix="accumulated", init="zeros")
-        self.accumulate, self.apply = (
-            Accumulate(mean, parameters, sums),
-            Apply(self.optimizer, sums),
-        )
+        self.accumulate = Compiled(Accumulate(mean, parameters, sums))
+        self.apply = Compiled(Apply(self.optimizer, sums))
 
     def inputs(self, x: Array) -> Array:
         """Tokens as the int32 that MindSpore looks up; images as they are."""

@@ -28,7 +28,7 @@ def realise(layer: spec.Layer) -> nn.Cell:
         case spec.Bias(size):
             return modules.Bias(size)
         case spec.MaxPool2d(kernel):
-            return nn.MaxPool2d(kernel_size=kernel, stride=kernel, pad_mode="valid")
+            return modules.MaxPool2d(kernel)
         case spec.ReLU():
             return nn.ReLU()
         case spec.Tanh():

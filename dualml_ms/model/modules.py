@@ -27,6 +27,56 @@ class Bias(nn.Cell):
         return x + (self.bias.reshape(-1, 1, 1) if x.ndim == 4 else self.bias)
 
 
+class MaxPool2d(nn.Cell):
+    """The largest of each ``kernel`` × ``kernel`` pixels of (B, C, H, W); what is left over at the
+    right and at the bottom is passed over. Of equal ones the first, row by row, has the gradient.
+
+    Halving is written out: of MindSpore's kernels for a CPU, that of the gradient alone takes three
+    times as long as all of it, with the same bits.
+    """
+
+    def __init__(self, kernel: int) -> None:
+        super().__init__()
+        self.kernel, self.halve = kernel, Halve()
+        self.pool = nn.MaxPool2d(kernel_size=kernel, stride=kernel, pad_mode="valid")
+
+    def construct(self, x):
+        if self.kernel == 2 and x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0:
+            return self.halve(x)
+        return self.pool(x)
+
+
+class Halve(nn.Cell):
+    """`MaxPool2d` of 2 × 2 pixels of maps of even height and width: left or right, top or bottom.
+
+    A column of pairs is transposed, so that all lefts, and all rights, lie side by side.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides, self.rows = ops.Split(0, 2), ops.Split(1, 2)
+
+    def parts(self, x):
+        """Lefts and rights of all pairs, and then of the larger ones tops and bottoms."""
+        left, right = self.sides(x.reshape(-1, 2).swapaxes(0, 1))
+        top, bottom = self.rows(ops.maximum(left, right).reshape(-1, x.shape[3]))
+        return left, right, top, bottom
+
+    def construct(self, x):
+        b, c, h, w = x.shape
+        _, _, top, bottom = self.parts(x)
+        return ops.maximum(top, bottom).reshape(b, c, h // 2, w // 2)
+
+    def bprop(self, x, out, gradient):
+        left, right, top, bottom = self.parts(x)
+        gradient = gradient.reshape(top.shape)
+        upper = gradient * (top >= bottom).astype(gradient.dtype)
+        gradient = ops.cat((upper, gradient - upper), 1).reshape(left.shape)
+        first = gradient * (left >= right).astype(gradient.dtype)
+        pairs = ops.cat((first, gradient - first), 0)
+        return (pairs.swapaxes(0, 1).reshape(x.shape),)
+
+
 class Embedding(nn.Cell):
     """Rows of ``weight``, zeros for tokens outside of [first, first + words): no gradient then."""
 

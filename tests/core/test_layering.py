@@ -52,6 +52,8 @@ ONLY_MS = {
     "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",
     "isa.py": "the slow convolution is a trap of the oneDNN that MindSpore bundles",
     "isa_probe.py": "MindSpore compiles only what stands in a file",
+    "compiled.py": "a compiled cell costs more to be looked at than to be run",
+    "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
 #: What the first answer of the command line must not wait for.

@@ -1,0 +1,108 @@
+"""Where an update of a split model in MindSpore goes, call by call, on each of two ranks.
+
+    python benchmarks/split_trace.py [MODEL …]     prints tables
+
+The calls of compiled cells and the communicator's, as a trial makes them, each with the operators
+that it executes (MindSpore's profiler, the same cell and arguments): what is left is MindSpore's
+runtime. Beside them what it takes to call a graph of one small addition, and to send the split's
+messages alone. Ranks as in split.py, a core and a thread each.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from efficiency import own_core
+from ourparallel import samples
+from ranks import on_ranks, paced
+
+MODELS, ROUNDS = ("pipeline", "mlp", "wide_mlp"), 20
+CELLS = {"apply": "update", "clear": "zero"}
+
+
+def trace(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[str, float, float, float]]]:
+    """Comparison → what is called, how often an update, ms of a call, of its operators."""
+    own_core(comm.rank)
+    from oursplit import races
+
+    from dualml.bench.timing import take_turns
+
+    x, y = samples()
+    found = {}
+    for name, variants in races(comm, x, y, 256, 1).items():
+        if name not in argument["models"]:
+            continue
+        times = take_turns({n: paced(comm, call) for n, call in variants.items()}, ROUNDS)
+        rows = [(f"whole update, {n}", 1.0, statistics.median(t), 0.0) for n, t in times.items()]
+        found[name] = rows + calls(comm, variants["ours"])
+    return found
+
+
+def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
+    """The same of every cell and every message of our update."""
+    from operators_mindspore import operators
+
+    spent, last = defaultdict[str, list[float]](list), dict[str, Callable[[], Any]]()
+
+    def timed(label: str, call: Any) -> Any:
+        def once(*given: Any, **more: Any) -> Any:
+            begin = time.perf_counter()
+            result = call(*given, **more)
+            spent[label].append((time.perf_counter() - begin) * 1e3)
+            last[label] = lambda: call(*given, **more)
+            return result
+
+        return once
+
+    executor, stage = ours.executor, ours.executor.stage
+    for part, cells in (("forward", stage.heads), ("backward", stage.back)):
+        cells[:] = [timed(f"{part} of segment {i}", cell) for i, cell in enumerate(cells)]
+    for attribute, label in CELLS.items():
+        setattr(stage, attribute, timed(label, getattr(stage, attribute)))
+    executor.send = timed("send", executor.send)
+    executor.take = timed("receive, waiting included", executor.take)
+    executor.summed = timed("all-reduce, waiting included", executor.summed)
+    for _ in range(ROUNDS):
+        comm.barrier()
+        ours()
+    rows = []
+    for label, times in spent.items():
+        cell = label.startswith(("forward", "backward")) or label in CELLS.values()
+        kernels = sum(ms for _, ms in operators(last[label]).values()) if cell else 0.0
+        rows.append((label, len(times) / ROUNDS, statistics.median(times), kernels))
+    rows.append(("a graph of one small addition", 0.0, smallest(), 0.0))
+    return rows
+
+
+def smallest() -> float:
+    """Milliseconds of a call of the smallest graph."""
+    import mindspore as ms
+    from mindspore import nn
+
+    from dualml_ms.compiled import Compiled
+
+    relu, x = Compiled(nn.ReLU()), ms.Tensor([1.0])
+    spent = []
+    for _ in range(300):
+        begin = time.perf_counter()
+        relu(x)
+        spent.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(spent[20:])
+
+
+def main() -> None:
+    models = sys.argv[1:] or list(MODELS)
+    for rank, found in enumerate(on_ranks("mindspore", 2, "split_trace:trace", {"models": models})):
+        for name, rows in found.items():
+            print(f"\n{name}, rank {rank}: calls an update, ms of a call, of them in operators")
+            for label, count, spent, kernels in rows:
+                print(f"  {label:40s} {count:5.1f} {spent:9.3f} {kernels:9.3f}")
+
+
+if __name__ == "__main__":
+    main()

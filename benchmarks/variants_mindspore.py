@@ -1,0 +1,207 @@
+"""An update of a trial in MindSpore against every way of writing it that an expert would try.
+
+python benchmarks/variants_mindspore.py [--quick]    prints rows as JSON
+
+LeNet, the MLP, the transformer and the LSTM of the zoo, SGD, batches of 1, 64 and 256. All take
+turns, with losses read at the end of a round; each line is against the fastest of them. Operator by
+operator (PyNative) and `Model.train` are in training_mindspore.py. `run.py` starts it with the
+environment a trial's worker has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from handwritten_mindspore import lenet, running
+from mindspore import nn, ops
+
+from dualml.backend import Recipe, backends
+from dualml.bench.timing import Row, Times, fastest, row, take_turns
+from dualml.machine import default_threads
+from dualml.model import initial_weights, model
+from dualml.optim import SGD
+from dualml_ms.model import Network
+
+SECTION, TARGET, LR = "training in MindSpore, every way of writing it", 1.02, 0.01
+#: Samples of a batch → updates of a round.
+BATCHES = {1: 12, 64: 3, 256: 1}
+SIZES = {"rnn_lm": {"words": 500, "length": 20}}  # what a model of text is made for
+NETS = ("lenet", "mlp", "vit", "rnn_lm")
+NAMES = {
+    "cell": "one compiled cell",
+    "O0": "one compiled cell, jit_level O0",
+    "O1": "one compiled cell, jit_level O1",
+    "jit": "ms.jit of a step function",
+    "flat": "one compiled cell, flat gradients",
+}
+
+
+def mlp() -> nn.SequentialCell:
+    return nn.SequentialCell(
+        nn.Flatten(), nn.Dense(784, 256), nn.Tanh(), nn.Dense(256, 128), nn.Tanh(),
+        nn.Dense(128, 10),
+    )  # fmt: skip
+
+
+#: Written by hand; the others are the zoo's, whose layers are written out as an expert would.
+BY_HAND = {"lenet": lenet, "mlp": mlp}
+
+
+class Mean(nn.Cell):
+    """Mean loss over all positions."""
+
+    def __init__(self, net: nn.Cell) -> None:
+        super().__init__()
+        self.net, self.loss = net, nn.CrossEntropyLoss()
+
+    def construct(self, x, y):
+        logits = self.net(x)
+        return self.loss(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+
+
+class Step(nn.Cell):
+    """Forward, backward and update as one graph, where the mode or a level says so."""
+
+    def __init__(self, net: nn.Cell, level: str | None = None) -> None:
+        super().__init__()
+        self.loss = Mean(net)
+        self.optimizer = nn.SGD(self.loss.trainable_params(), LR)
+        self.gradient = ops.value_and_grad(self.loss, None, self.optimizer.parameters)
+        if level:
+            self.set_jit_config(ms.JitConfig(jit_level=level))
+
+    def construct(self, x, y):
+        loss, gradients = self.gradient(x, y)
+        return ops.depend(loss, self.optimizer(gradients))
+
+
+class Flat(nn.Cell):
+    """The same, its gradients one tensor that is scaled at once."""
+
+    def __init__(self, net: nn.Cell) -> None:
+        super().__init__()
+        self.loss = Mean(net)
+        self.own = ms.ParameterTuple(self.loss.trainable_params())
+        self.gradient = ops.value_and_grad(self.loss, None, self.own)
+        self.shapes = tuple(tuple(p.shape) for p in self.own)
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes]).tolist()
+        self.spans = tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+    def construct(self, x, y):
+        loss, gradients = self.gradient(x, y)
+        parts = ()
+        for gradient in gradients:
+            parts += (gradient.reshape(-1),)
+        flat = ops.cat(parts) * LR
+        for i, (start, stop) in enumerate(self.spans):
+            part = flat[start:stop].reshape(self.shapes[i])
+            loss = ops.depend(loss, ops.assign_sub(self.own[i], part))
+        return loss
+
+
+def jitted(net: nn.Cell) -> Callable[..., Any]:
+    """A function, compiled by `ms.jit`, as PyNative scripts have it."""
+    loss = Mean(net)
+    optimizer = nn.SGD(loss.trainable_params(), LR)
+    gradient = ops.value_and_grad(loss, None, optimizer.parameters)
+
+    @ms.jit
+    def step(x, y):
+        value, gradients = gradient(x, y)
+        return ops.depend(value, optimizer(gradients))
+
+    return step
+
+
+class ByHand:
+    """A loop around a step: milliseconds of an update."""
+
+    def __init__(self, step: Callable[..., Any], x: Any, y: Any, mode: int) -> None:
+        self.step, self.x, self.y, self.mode = step, x, y, mode
+
+    def __call__(self, batch: Any, updates: int) -> float:
+        with running(self.mode):
+            begin, losses = time.perf_counter(), []
+            for _ in range(updates):
+                x = ms.Tensor.from_numpy(self.x[batch])
+                losses.append(self.step(x, ms.Tensor.from_numpy(self.y[batch])))
+            for loss in losses:
+                loss.asnumpy()
+            return (time.perf_counter() - begin) * 1e3 / updates
+
+
+class Ours:
+    """The same by `Training.step`, what a trial calls."""
+
+    def __init__(self, backend: Any, recipe: Recipe) -> None:
+        self.backend, self.training = backend, backend.training(recipe)
+        self.training.load(recipe.weights, recipe.state(), 0)
+        self.done = 0
+
+    def __call__(self, batch: Any, updates: int) -> float:
+        begin, losses = time.perf_counter(), []
+        for _ in range(updates):
+            self.done += 1
+            losses.append(self.training.step(batch, self.done))
+        self.backend.read(losses)
+        return (time.perf_counter() - begin) * 1e3 / updates
+
+
+def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
+    spec, draw, n = model(name, **SIZES.get(name, {})), np.random.default_rng(0), max(BATCHES)
+    if spec.tokens:
+        size = SIZES[name]
+        x, y = draw.integers(0, size["words"], (2, n, size["length"])).astype(np.int32)
+    else:
+        x = draw.normal(size=(n, 1, 28, 28)).astype(np.float32)
+        y = draw.integers(0, 10, n).astype(np.int32)
+
+    def net() -> nn.Cell:
+        return BY_HAND[name]() if name in BY_HAND else Network(spec)
+
+    recipe = Recipe(spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x,
+                    y=y.astype(np.int64), updates=1)  # fmt: skip
+    steps = {
+        "cell": Step(net()), "O0": Step(net(), "O0"), "O1": Step(net(), "O1"),
+        "jit": jitted(net()), "flat": Flat(net()),
+    }  # fmt: skip
+    return {"ours": Ours(backend, recipe)} | {
+        key: ByHand(step, x, y, ms.PYNATIVE_MODE if key == "jit" else ms.GRAPH_MODE)
+        for key, step in steps.items()
+    }
+
+
+def race(calls: Mapping[str, Any], size: int, rounds: int) -> Times:
+    batch = np.arange(size)
+    turns = {key: lambda call=call: call(batch, BATCHES[size]) for key, call in calls.items()}
+    return take_turns(turns, rounds)
+
+
+def rows(rounds: int) -> list[Row]:
+    backend = backends()["mindspore"].create("cpu", default_threads())
+    made = []
+    for name in NETS:
+        calls = variants(backend, name)
+        for size in BATCHES:
+            times = race(calls, size, rounds)
+            best = fastest(times, list(NAMES))
+            what = f"{name}, batch {size}"
+            made.append(row(SECTION, what, NAMES[best], times, "ours", best, target=TARGET))
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    asked = parser.parse_args()
+    print(json.dumps([r.describe() for r in rows(rounds=5 if asked.quick else 15)]))
+
+
+if __name__ == "__main__":
+    main()
