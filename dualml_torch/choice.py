@@ -12,6 +12,7 @@ import copy
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,8 @@ PAYS = 2.0
 #: Milliseconds for one measurement.
 ENOUGH = 150.0
 
+#: What a comparison with compiled kernels gives, unless it failed.
+COMPARED = {"recorded", "compiled", "seconds"}
 Times = dict[str, Any]
 Work = Callable[[], object]
 Batch = tuple[Sequence[Tensor], Tensor]
@@ -98,6 +101,8 @@ def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) 
     plain = formats[0]
     best = next((f for f in formats if times[plain] > WORTH_IT * times[f]), plain)
     reason = ", ".join(f"{name} {times[name]:.3g} ms" for name in formats)
+    if compiling == "never":
+        return Choice(best, False, f"{reason}; compiling is off")
     if compiling != "always" and times[best] * recipe.updates / 1e3 < LONG:
         return Choice(best, False, f"{reason}; too short to compile for")
     name = f"{best}, {replace(recipe.rule, lr=1.0)}"
@@ -196,7 +201,8 @@ def kept_at(recipe: Recipe, batch: Batch) -> Path | None:
     """The file of these times; None where there is no cache folder."""
     spec, threads = recipe.spec, torch.get_num_threads()
     versions = torch.__version__, torch.backends.cpu.get_cpu_capability(), machine.cpu_model()
-    parts = [*versions, threads, repr(spec), recipe.loss, len(batch[1])]
+    compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
+    parts = [*versions, threads, compiler, repr(spec), recipe.loss, len(batch[1])]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     try:
         return machine.cache_dir() / f"torch-kernels-{key}.json"
@@ -208,7 +214,9 @@ def recall(path: Path | None) -> Times:
     """The times that are kept; a file that is missing or damaged has none."""
     try:
         times = read_json(path) if path else {}
-        whole = all(times[name] > 0 for name in times if name in FORMATS)
+        formats = [times[name] > 0 for name in times if name in FORMATS]
+        others = [{*times[name]} for name in times if name not in FORMATS]
+        whole = all(formats) and all("failed" in keys or keys >= COMPARED for keys in others)
         return dict(times) if whole else {}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

@@ -136,6 +136,10 @@ def test_only_a_long_trial_compiles_to_find_out(fresh: pytest.MonkeyPatch) -> No
     assert training("mlp", updates=100_000).choice.compiled
     assert not training("mlp", updates=10_000).choice.compiled  # whatever is known by now
     assert calls[1:] == [["recorded", "compiled"]]
+    fresh.setenv(COMPILE, "never")
+    fresh.setattr(room, "compiled_against", lambda **makers: pytest.fail("compiled"))
+    stub(fresh, contiguous_format=1.0, channels_last=1.0)
+    assert not training("lenet", updates=100_000).choice.compiled
 
 
 TIMES = {"recorded": 2.0, "compiled": 1.0, "seconds": 10.0}
