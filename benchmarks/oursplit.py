@@ -20,7 +20,7 @@ from dualml.optim import SGD
 from dualml.split import traffic
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.remote import RemoteCalls
-from dualml.split.training import SplitTraining, stage_of
+from dualml.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
@@ -83,8 +83,7 @@ class OurSplit(Updates):
         backend = backends()[comm.backend].create("cpu", 1)
         spec = model(name) if isinstance(name, str) else name
         plan, recipe = split_plan(spec, comm.size, **split), recipe_of(spec, x, y, updates)
-        stage = stage_of(backend, plan, comm.rank, recipe)
-        self.training = SplitTraining(backend, plan, comm, recipe, stage)
+        self.training = SplitTraining(backend, plan, comm, recipe)
         self.executor = self.training.executor
         self.begin(recipe, batch)
 

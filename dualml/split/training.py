@@ -33,8 +33,8 @@ class SplitTraining(SplitModel):
     """A model whose ranks send one another messages.
 
     Args:
-        stage: what this rank has of the model, `stage_of`.
         executor: makes what executes the plan with this rank's stage.
+        stage: what this rank has of the model, where an earlier training made it (`stage_of`).
     """
 
     executor: Executor
@@ -45,10 +45,11 @@ class SplitTraining(SplitModel):
         plan: SplitPlan,
         comm: Communicator,
         recipe: Recipe,
-        stage: Stage,
         executor: type[Executor] = Executor,
+        stage: Stage | None = None,
     ) -> None:
-        self.backend, self.plan, self.comm, self.stage = backend, plan, comm, stage
+        self.backend, self.plan, self.comm = backend, plan, comm
+        self.stage = stage or stage_of(backend, plan, comm.rank, recipe)
         self.x, self.y = recipe.x, recipe.y
         self.executor = executor(plan, comm, self.stage)
         self.shapes = plan.spec.parameters()

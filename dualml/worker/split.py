@@ -49,7 +49,7 @@ def split_training(
         f"stage {key} {layers_of(plan, comm.rank)}",
         lambda: stage_of(backend, plan, comm.rank, recipe),
     )
-    return SplitTraining(backend, plan, comm, recipe, stage, executor_class(arm.split.arrival))
+    return SplitTraining(backend, plan, comm, recipe, executor_class(arm.split.arrival), stage)
 
 
 class SplitRanks(Several):

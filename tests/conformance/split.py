@@ -35,7 +35,7 @@ from dualml.optim import rule_from
 from dualml.reference.training import NumpyTraining
 from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
-from dualml.split.training import SplitTraining, stage_of
+from dualml.split.training import SplitTraining
 
 Arrays = dict[str, np.ndarray]
 SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10
@@ -136,8 +136,7 @@ def recipe_of(case: dict[str, Any]) -> Recipe:
 def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
     """This rank's part of the model."""
     recipe = recipe_of(case)
-    stage = stage_of(backend, plan, comm.rank, recipe)
-    training = SplitTraining(backend, plan, comm, recipe, stage)
+    training = SplitTraining(backend, plan, comm, recipe)
     training.executor.seed = SEED
     training.load(recipe.weights, recipe.state(), 0)
     return training
