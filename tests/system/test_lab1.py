@@ -118,11 +118,12 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
     name: str, sign: signal.Signals, words: str, tmp_path: Path
 ) -> None:
     require(name)
+    env = {**os.environ, "DUALML_TORCH_COMPILE": "never"}  # so long a trial would be
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "dualml", "run", "lab1", "--backend", name, "--arm", "sgd",
          "--no-report", "--out", str(tmp_path / "o"), *SMALL, "--set", "arms.sgd.epochs=2000",
          "--set", "limits.silence=15"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)  # fmt: skip
     records = tmp_path / "o/trials/sgd" / name / "seed0/rank0.jsonl"
     wait_for(lambda: records.exists() and records.stat().st_size > 2000, process)
     started = workers(process)

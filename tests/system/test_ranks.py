@@ -27,7 +27,7 @@ model = "softmax"
 title = { en = "Misfortunes", zh = "意外" }
 data = { name = "digits", train = 200, test = 20 }
 evaluation = { train_samples = 10, per_epoch = 1, early = [10] }
-parity = { draws = 2, horizon = 100 }
+parity = { draws = 2, horizon = 100, share = 0 }
 """
 ARM = """
 [arms.{name}]
