@@ -54,7 +54,7 @@ def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str,
 def rows(quick: bool) -> list[Row]:
     images, text = dataset(), load_data("emotion", explicit=False, words=WORDS, length=32)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    found = []
+    measured = []
     for threads, batch, name in itertools.product(THREADS, BATCHES, MODELS):
         if threads > max(1, len(cores)) or (quick and threads > 1):
             continue
@@ -89,7 +89,7 @@ def rows(quick: bool) -> list[Row]:
         what = f"{name}, batch {batch}, {threads} thread{'s'[: threads > 1]}"
         choice = ours.trial.training.choice
         kernels = "compiled" if choice.compiled else "as recorded"
-        found.append(
+        measured.append(
             row(
                 SECTION,
                 f"{what}, {kernels}",
@@ -101,7 +101,7 @@ def rows(quick: bool) -> list[Row]:
                 target=1.02,
             )
         )
-    return found
+    return measured
 
 
 def main() -> None:
@@ -109,8 +109,8 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="fewer rounds, one thread, no max-autotune"
     )
-    made = rows(parser.parse_args().quick)
-    print(json.dumps([r.describe() for r in made]))
+    measured = rows(parser.parse_args().quick)
+    print(json.dumps([r.describe() for r in measured]))
 
 
 if __name__ == "__main__":

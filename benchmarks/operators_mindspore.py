@@ -107,12 +107,12 @@ def rows(repeats: int) -> list[Row]:
     runs = [operators(lambda: training.step(batch, 1)) for _ in range(repeats)]
     spent = {name: statistics.median(run[name][1] for run in runs) for name in runs[0]}
     whole = sum(spent.values())
-    made = []
+    longest = []
     for name in sorted(spent, key=lambda name: -spent[name])[:TOP]:
         shapes = PRODUCTS.get(name)
         floor = products(shapes) if shapes else copied(MAPS)
         share = spent[name] / floor
-        made.append(
+        longest.append(
             Row(
                 section=SECTION,
                 what=f"{name}, {runs[0][name][0]} of them",
@@ -124,7 +124,7 @@ def rows(repeats: int) -> list[Row]:
                 note=f"{100 * spent[name] / whole:.0f} % of all operators",
             )
         )
-    return made
+    return longest
 
 
 def main() -> None:

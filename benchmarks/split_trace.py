@@ -33,14 +33,14 @@ def trace(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[str, floa
     from dualml.bench.timing import take_turns
 
     x, y = samples()
-    found = {}
+    tables = {}
     for name, variants in races(comm, x, y, 256, 1).items():
         if name not in argument["models"]:
             continue
         times = take_turns({n: paced(comm, call) for n, call in variants.items()}, ROUNDS)
         rows = [(f"whole update, {n}", 1.0, statistics.median(t), 0.0) for n, t in times.items()]
-        found[name] = rows + calls(comm, variants["ours"])
-    return found
+        tables[name] = rows + calls(comm, variants["ours"])
+    return tables
 
 
 def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
@@ -97,8 +97,10 @@ def smallest() -> float:
 
 def main() -> None:
     models = sys.argv[1:] or list(MODELS)
-    for rank, found in enumerate(on_ranks("mindspore", 2, "split_trace:trace", {"models": models})):
-        for name, rows in found.items():
+    for rank, tables in enumerate(
+        on_ranks("mindspore", 2, "split_trace:trace", {"models": models})
+    ):
+        for name, rows in tables.items():
             print(f"\n{name}, rank {rank}: calls an update, ms of a call, of them in operators")
             for label, count, spent, kernels in rows:
                 print(f"  {label:40s} {count:5.1f} {spent:9.3f} {kernels:9.3f}")

@@ -185,15 +185,15 @@ def race(calls: Mapping[str, Any], size: int, rounds: int) -> Times:
 
 def rows(rounds: int) -> list[Row]:
     backend = backends()["mindspore"].create("cpu", default_threads())
-    made = []
+    measured = []
     for name in NETS:
         calls = variants(backend, name)
         for size in BATCHES:
             times = race(calls, size, rounds)
             best = fastest(times, list(NAMES))
             what = f"{name}, batch {size}"
-            made.append(row(SECTION, what, NAMES[best], times, "ours", best, target=TARGET))
-    return made
+            measured.append(row(SECTION, what, NAMES[best], times, "ours", best, target=TARGET))
+    return measured
 
 
 def main() -> None:

@@ -173,5 +173,5 @@ def is_free(node: Node, last: dict[Node, int], now: int) -> bool:
     """Whether ``now`` is the last to read this memory, laid out as its operation made it."""
     if node.target in (aten.view.default, *VIEWS):
         node = node.args[0]  # type: ignore[assignment]
-    made = node.op == "call_function" and (node.target is operator.getitem or not looks(node))
-    return made and last[node] == now
+    own = node.op == "call_function" and (node.target is operator.getitem or not looks(node))
+    return own and last[node] == now

@@ -58,8 +58,8 @@ def test_quick_makes_no_arm_longer_than_it_says(tmp_path: Path) -> None:
     path.write_text(GOOD.replace("[quick]", "updates = 90\n[arms.c]\nupdates = 5\n"
                     "optimizer = { name = 'sgd', lr = 1 }\n[quick]\nupdates = 30"))  # fmt: skip
     quick = load(str(path), arms=["all"], quick=True)
-    found = {name: arm.updates for name, arm in quick.arms.items()}
-    assert found == {"a": 0, "b": 30, "c": 5}
+    updates = {name: arm.updates for name, arm in quick.arms.items()}
+    assert updates == {"a": 0, "b": 30, "c": 5}
     assert load(str(path), arms=["b"]).arms["b"].updates == 90
     path.write_text(path.read_text().replace("updates = 30", "updates = 0"))
     with pytest.raises(UserError, match=r"quick\.updates must be a whole number of at least 1"):
