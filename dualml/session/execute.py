@@ -101,7 +101,7 @@ def perform(
     from dualml.parity.judge import judge, worst, write
     from dualml.session.costs import write_costs
     from dualml.session.progress import shown, working
-    from dualml.session.trials import run_trials
+    from dualml.session.trials import gradients, run_trials
     from dualml.session.verdicts import Judging
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
@@ -110,7 +110,8 @@ def perform(
         with working(words("run.preparing")):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
-        with shown(len(folder.pending()), words) as progress:
+        work = {t.key: gradients(plan, t.arm, t.seed) for t in folder.pending()}
+        with shown(work, words) as progress:
             for line in about_data(folder, words) if folder.pending() else ():
                 progress.say(line)
             judging = Judging(folder, progress, words)

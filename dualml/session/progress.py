@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from dualml.store.manifest import TrialRecord
+from dualml.store.manifest import Key, TrialRecord
 from dualml.words import Words
 
 #: Seconds without a line in a log, at most.
@@ -75,21 +75,25 @@ class Shown:
     """``listen`` of `run_trials`: what is at work, since when, and what has ended.
 
     Args:
-        total: trials to run.
+        work: trials to run and the gradients that each computes, to tell how long they may take.
     """
 
-    def __init__(self, total: int, words: Words) -> None:
-        self.words, self.total, self.ended = words, total, 0
+    def __init__(self, work: Mapping[Key, int], words: Words) -> None:
+        self.words, self.total, self.ended = words, len(work), 0
+        mean = sum(work.values()) / max(1, len(work)) or 1  # for what all trials do alike
+        self.weights = {key: mean + gradients for key, gradients in work.items()}
         self.console = Console(stderr=True)
-        self.begin = time.monotonic()
+        self.begin, self.over, self.weight = time.monotonic(), 0.0, 0.0
 
     def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
         phase = str(event.get("phase"))
         name = self.words("run.trial", arm=trial.arm, backend=trial.backend, seed=trial.seed)
         if phase == "end":
             self.ended += 1
+            self.over += self.weights.get(trial.key, 0.0)
             self.end(summary(name, trial, self.words))
         else:
+            self.weight = self.weights.get(trial.key, 0.0)
             self.at_work(name, phase, event)
 
     def phase(self, phase: str) -> str:
@@ -115,8 +119,8 @@ class Shown:
 class Bars(Shown):
     """The whole run and the trial at work as bars, drawn with rich."""
 
-    def __init__(self, total: int, words: Words) -> None:
-        super().__init__(total, words)
+    def __init__(self, work: Mapping[Key, int], words: Words) -> None:
+        super().__init__(work, words)
         self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -128,7 +132,7 @@ class Bars(Shown):
             console=self.console,
             transient=True,
         )
-        self.all = self.progress.add_task(words("run.trials"), total=total, note="")
+        self.all = self.progress.add_task(words("run.trials"), total=self.total, note="")
         self.one = self.progress.add_task("", total=None, note="")
 
     def __enter__(self) -> Bars:
@@ -156,8 +160,8 @@ class Bars(Shown):
 class Lines(Shown):
     """A line when a trial starts and when it has ended, and one every ten seconds between."""
 
-    def __init__(self, total: int, words: Words) -> None:
-        super().__init__(total, words)
+    def __init__(self, work: Mapping[Key, int], words: Words) -> None:
+        super().__init__(work, words)
         self.ticker = Ticker(self.console, self.line)
         self.now, self.since, self.event = ("", ""), self.begin, dict[str, Any]()
         self.started, self.trial = set[str](), self.begin
@@ -190,17 +194,17 @@ class Lines(Shown):
         if done and total:
             left = (time.monotonic() - self.since) * (total - done) / done
             parts.append(self.words("run.phase_left", done=done, total=total, left=left))
-        if self.ended:
-            mean = (self.trial - self.begin) / self.ended  # of a trial; this one has begun
-            left = mean * (self.total - self.ended) - (time.monotonic() - self.trial)
-            left = max(left, mean * (self.total - self.ended - 1))
+        if self.over:
+            pace = (self.trial - self.begin) / self.over  # seconds of a unit of work; one has begun
+            rest = pace * (sum(self.weights.values()) - self.over - self.weight)
+            left = rest + max(0.0, pace * self.weight - (time.monotonic() - self.trial))
             parts.append(self.words("run.all_left", ended=self.ended, total=self.total, left=left))
         return self.words("run.joint").join(parts)
 
 
-def shown(total: int, words: Words) -> Shown:
+def shown(work: Mapping[Key, int], words: Words) -> Shown:
     """Bars on a terminal, lines elsewhere."""
-    return (Bars if Console(stderr=True).is_terminal else Lines)(total, words)
+    return (Bars if Console(stderr=True).is_terminal else Lines)(work, words)
 
 
 def summary(name: str, trial: TrialRecord, words: Words) -> Text:

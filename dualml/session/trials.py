@@ -65,14 +65,26 @@ def run_trials(
 
 
 def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
-    """Trials with several ranks, by backend and number: their ranks start once for all of them."""
-    together: dict[Any, list[Key]] = {}
-    for number, trial in enumerate(trials):
-        arm = plan.experiment.arms[trial.arm]
+    """Trials with several ranks, by backend and number: their ranks start once for all of them.
+
+    Few ranks come before many and short trials of one rank before long ones: a run's first verdict
+    is there when both backends have ended one arm.
+    """
+    arms, together = plan.experiment.arms, dict[Any, list[Key]]()
+    for number, trial in enumerate(sorted(trials, key=lambda t: gradients(plan, t.arm, t.seed))):
+        arm = arms[trial.arm]
         alone = arm.world_size == 1
         group = ("alone", number) if alone else (trial.backend, arm.world_size, arm.cores)
         together.setdefault(group, []).append(trial.key)
-    return list(together.values())
+    return sorted(together.values(), key=lambda keys: arms[keys[0][0]].world_size)
+
+
+def gradients(plan: Plan, arm: str, seed: int) -> int:
+    """Gradients of single samples that a trial with one rank computes; 0 with several."""
+    its = plan.experiment.arms[arm]
+    if its.world_size > 1:
+        return 0
+    return plan.feed(its, seed).samples(plan.schedule(its, seed).updates)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def trial(arm: str, status: str = "interrupted") -> TrialRecord:
 
 @pytest.fixture
 def lines(capsys: pytest.CaptureFixture[str]) -> Lines:
-    return Lines(3, Words("en"))
+    work = {(arm, "numpy", 0): each for arm, each in (("gd", 8), ("sgd", 0), ("adam", 1))}
+    return Lines(work, Words("en"))
 
 
 def test_a_trial_announces_itself_once_and_says_how_far_it_is(
@@ -36,8 +38,8 @@ def test_a_trial_announces_itself_once_and_says_how_far_it_is(
     assert lines.line() == "gd · numpy · seed 0: training; 1 of 4, about 15 s to go"
     lines(trial("gd", "failed"), {"phase": "end"})
     lines(trial("sgd"), {"phase": "start"})
-    lines.begin, lines.trial = lines.trial - 10, lines.trial
-    assert "1 of 3 trials ended, about 20 s to go in all" in lines.line()
+    lines.begin = lines.trial - 11  # for the mean of 3 that all do and 8 gradients
+    assert "1 of 3 trials ended, about 7 s to go in all" in lines.line()
     shown = capsys.readouterr().err.splitlines()
     assert shown == [
         "gd · numpy · seed 0: started (1 of 3)",
@@ -124,3 +126,20 @@ def test_without_it_nothing_is_said() -> None:
         "name": "digits", "train": 1437, "times": 14.0, "arm": "sgd", "updates": 966,
         "wanted": "mnist", "full": 2814, "full_train": 60000,
     }  # fmt: skip
+
+
+def test_short_trials_come_first_and_those_of_several_ranks_last(tmp_path: Path) -> None:
+    file = tmp_path / "lengths.toml"
+    arm = "[arms.{}]\noptimizer = {{ name = 'sgd', lr = 0.1 }}\nupdates = {}\n"
+    arms = (
+        arm.format("long", 30),
+        arm.format("pair", 2) + "world_size = 2\n",
+        arm.format("short", 3),
+    )
+    file.write_text(SMALL.split("[arms")[0] + "".join(arms), "utf-8")
+    done = dualml("run", file, "--backend", "numpy", "--out", tmp_path / "out", "--no-report")
+    assert done.returncode == 0, done.stderr
+    started = [line.split(" ·")[0] for line in done.stderr.splitlines() if ": started (" in line]
+    assert started == ["short", "long", "pair"]
+    rows = json.loads((tmp_path / "out" / "run.json").read_text("utf-8"))["trials"]
+    assert [row["arm"] for row in rows] == ["long", "pair", "short"]  # of record: as they stand
