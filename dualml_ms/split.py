@@ -81,9 +81,7 @@ class MindSporeStage:
         self.x, self.y = self._tokens(recipe.x), recipe.y.astype(np.int32)
         self.kept: dict[tuple[int, int], Any] = {}
         self.shares: dict[float, ms.Tensor] = {}
-        self.measuring = False
-        # As many as an evaluation: every other shape would be compiled anew.
-        self.looks_at = at_once(recipe.y)
+        self.measuring, self.infers = False, at_once(recipe.y)
 
     def _updates(self, recipe: Recipe) -> None:
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
@@ -164,8 +162,10 @@ class MindSporeStage:
         return tuple(outputs[:depth]), list(outputs[depth:])
 
     def score(self, logits: ms.Tensor, labels: ms.Tensor) -> tuple[float, Array]:
-        loss, predicted = self.points(logits, labels)
-        return float(loss.asnumpy()), predicted.asnumpy()
+        y = labels.asnumpy()
+        filled = ms.Tensor.from_numpy(np.resize(y, (len(logits), *y.shape[1:])))
+        losses, predicted = self.points(logits, filled)
+        return float(losses.asnumpy()[: y.size].mean(dtype=float)), predicted.asnumpy()[: len(y)]
 
     # --- gradients and parameters -----------------------------------------------------------------
 

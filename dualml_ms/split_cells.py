@@ -160,14 +160,14 @@ class Outputs(nn.Cell):
 
 
 class Score(nn.Cell):
-    """Mean loss and the predicted classes."""
+    """Loss and predicted class of every sample."""
 
     def __init__(self, criterion: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
         self.criterion = criterion
 
     def construct(self, logits, labels):
-        return self.criterion(logits, labels), ops.argmax(logits, -1)
+        return self.criterion.each(logits, labels), ops.argmax(logits, -1)
 
 
 class Zero(nn.Cell):

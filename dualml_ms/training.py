@@ -22,7 +22,7 @@ from dualml.backend import (
 from dualml.model.dropout import masks
 from dualml_ms.compiled import Compiled
 from dualml_ms.model import LOSSES, Network
-from dualml_ms.model.network import Activations
+from dualml_ms.model.network import Look
 from dualml_ms.optim import load_state, optimizer, state
 
 
@@ -94,17 +94,6 @@ class Apply(nn.Cell):
         return done
 
 
-class Score(nn.Cell):
-    """Mean loss of logits and the predicted classes."""
-
-    def __init__(self, loss: nn.Cell) -> None:
-        super().__init__(auto_prefix=False)
-        self.loss = loss
-
-    def construct(self, logits, y):
-        return self.loss(logits, y), ops.argmax(logits, -1)
-
-
 class MindSporeTraining(Training, Observable):
     """See `dualml.backend.Training`."""
 
@@ -121,8 +110,7 @@ class MindSporeTraining(Training, Observable):
         mean = self.mean = LossCell(self.network, criterion)
         self.whole = Compiled(WholeStep(mean, self.optimizer))
         self.gradient = Gradient(mean, tuple_)
-        self.layers = Activations(self.network)
-        self.score = Score(criterion)
+        self.layers = Look(self.network, criterion)
         self._accumulators = lambda: self._make_accumulators(mean, tuple_)
         self.accumulate: Compiled | None = None
         self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
@@ -173,23 +161,27 @@ class MindSporeTraining(Training, Observable):
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        # As many samples as an evaluation takes at once: every other shape would be compiled anew.
-        outputs = self.layers(ms.Tensor.from_numpy(self.x[np.resize(probe, at_once(self.y))]))
+        _, _, *outputs = self.looked(self.x[probe], self.y[probe])
         names = [name for name, _ in self.network.spec.layers]
         seen = (value.asnumpy()[: len(probe)] for value in outputs)
         activations = dict(zip(names, seen, strict=True))
         return batch_digest(*self.given(batch)), activations
+
+    def looked(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
+        """Of `Look`, for some samples and again the first of them, up to as many as an evaluation
+        takes at once: every other number would be compiled anew."""
+        n = max(len(y), at_once(y))
+        filled = (np.resize(a, (n, *a.shape[1:])) for a in (self.inputs(x), y.astype(np.int32)))
+        outputs: tuple[ms.Tensor, ...] = self.layers(*map(ms.Tensor.from_numpy, filled))
+        return outputs
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         x, y, *_ = self.tensors(batch)
         return x.asnumpy(), y.asnumpy()
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        self.network.set_train(False)
-        logits = self.layers(ms.Tensor.from_numpy(self.inputs(x)))[-1]
-        loss, predicted = self.score(logits, ms.Tensor.from_numpy(y.astype(np.int32)))
-        self.network.set_train()
-        return float(loss.asnumpy()), predicted.asnumpy()
+        losses, predicted, *_ = self.looked(x, y)
+        return float(losses.asnumpy()[: y.size].mean(dtype=float)), predicted.asnumpy()[: len(y)]
 
     def weights(self) -> Arrays:
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}

@@ -36,7 +36,7 @@ class TorchStage:
         self.y = torch.from_numpy(recipe.y).to(device)
         self.kept: dict[tuple[int, int], tuple[Values, Values]] = {}
         self.measuring, self.bytes = False, dict[tuple[int, int], dict[int, int]]()
-        self.looks_at = 0
+        self.infers = 0
 
     # --- data -------------------------------------------------------------------------------------
 

@@ -80,11 +80,12 @@ class Stage(Protocol):
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Tensor]]:
         """Output in evaluation mode, and the top of the stack after every layer."""
 
-    #: Samples that a look passes to `infer`, whatever it looks at; 0: no more than that.
-    looks_at: int
+    #: Samples that `infer` is given at least, so that no other number is compiled; 0: as many as
+    #: there are.
+    infers: int
 
     def score(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
-        """Mean loss and predicted classes."""
+        """Mean loss and predicted classes; of the first of ``logits``, where labels are fewer."""
 
     #: Whether what is kept for backward passes is to be counted.
     measuring: bool

@@ -32,7 +32,7 @@ class NumpyStage:
         self.sums = copies(self.own)
         self._state = recipe.rule.init(self.own)
         self.kept: dict[tuple[int, int], Any] = {}
-        self.measuring, self.looks_at = False, 0
+        self.measuring, self.infers = False, 0
 
     # --- data -------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class SplitTraining(SplitModel):
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         n = len(probe)
-        filled = np.resize(probe, max(n, self.stage.looks_at))
+        filled = np.resize(probe, max(n, self.stage.infers))
         with self.executor.timeline.off():
             _, seen = self.executor.infer(lambda: self.stage.samples(filled), len(filled))
         outputs = {name: self.comm.numpy(output)[:n] for name, (output, _) in seen.items()}
@@ -124,8 +124,9 @@ class SplitTraining(SplitModel):
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         """Loss and predictions, from a rank that has the last stage."""
+        filled = np.resize(x, (max(len(x), self.stage.infers), *x.shape[1:]))
         with self.executor.timeline.off():
-            logits, _ = self.executor.infer(lambda: self.stage.inputs(x), len(x))
+            logits, _ = self.executor.infer(lambda: self.stage.inputs(filled), len(filled))
         root = self.plan.owner(0, len(self.plan.stages) - 1, 0)
         packed = np.zeros(1 + y.size)
         if self.comm.rank == root:

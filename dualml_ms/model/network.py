@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import mindspore as ms
-from mindspore import nn
+from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.model.base import Layer
@@ -98,15 +98,17 @@ class Network(Part):
         return self.walk((x,), masks)[-1][-1]
 
 
-class Activations(nn.Cell):
-    """The outputs of every layer for ``x``, as a tuple in layer order."""
+class Look(nn.Cell):
+    """Loss and predicted class of every sample, then the outputs of every layer in order."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, loss: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
-        self.network = network
+        self.network, self.loss = network, loss
 
-    def construct(self, x):
-        outputs = ()
-        for after in self.network.walk((x,), ())[1:]:
-            outputs += (after[-1],)
+    def construct(self, x, y):
+        after = self.network.walk((x,), ())
+        logits = after[-1][-1]
+        outputs = (self.loss.each(logits, y), ops.argmax(logits, -1))
+        for values in after[1:]:
+            outputs += (values[-1],)
         return outputs

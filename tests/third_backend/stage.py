@@ -20,7 +20,7 @@ class SingleStage:
 
     def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
         self.segments, self.recipe, self.first = segments, recipe, first
-        self.criterion, self.measuring, self.looks_at = LOSSES[recipe.loss], False, 0
+        self.criterion, self.measuring, self.infers = LOSSES[recipe.loss], False, 0
         shapes = {
             f"{name}.{leaf}": shape
             for segment in segments
