@@ -10,12 +10,13 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
 from handwritten_torch import HandWritten, lenet
-from nets_torch import WORDS, LanguageModel, Transformer, mlp
+from nets_torch import LanguageModel, Transformer, mlp
+from torch import nn
 from workload import OurLoop, dataset
 
 from dualml.backend import backends
@@ -23,11 +24,11 @@ from dualml.bench.timing import Row, fastest, row, take_turns
 from dualml.data import load as load_data
 
 SECTION = "training loops of other sizes, torch"
-#: Name → the model in the zoo, and as written by hand.
-MODELS = {
-    "LeNet": ("lenet", lenet),
-    "MLP": ("mlp", mlp),
-    "transformer": ("vit", Transformer),
+#: Name → the model in the zoo, and as written by hand for so many words.
+MODELS: dict[str, tuple[str, Callable[[int], nn.Module]]] = {
+    "LeNet": ("lenet", lambda words: lenet()),
+    "MLP": ("mlp", lambda words: mlp()),
+    "transformer": ("vit", lambda words: Transformer()),
     "LSTM": ("rnn_lm", LanguageModel),
 }
 BATCHES, THREADS = (1, 64, 256), (1, 2)
@@ -52,7 +53,7 @@ def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str,
 
 
 def rows(quick: bool) -> list[Row]:
-    images, text = dataset(), load_data("emotion", explicit=False, words=WORDS, length=32)
+    images, text = dataset(), load_data("emotion", explicit=False, words=2000, length=32)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     measured = []
     for threads, batch, name in itertools.product(THREADS, BATCHES, MODELS):
@@ -74,10 +75,13 @@ def rows(quick: bool) -> list[Row]:
             ours = OurLoop(backend, data, arm, Path(folder), 2, lab, overrides)
             given = torch.from_numpy(ours.x), torch.from_numpy(ours.y), "adam", ours.rule.lr, 2
             by_hand = {
-                ", ".join(filter(None, how)): HandWritten(*given, *how, net=net(), batch=batch)
+                ", ".join(filter(None, how)): HandWritten(
+                    *given, *how, net=net(len(data.classes)), batch=batch
+                )
                 for how in variants(name == "LeNet", batch, threads)
                 if not (quick and "max-autotune" in how)
             }
+            check_same_size(ours.trial.training.parameters.values(), by_hand)
             for loop in by_hand.values():
                 loop()  # compiles
             ours()
@@ -102,6 +106,15 @@ def rows(quick: bool) -> list[Row]:
             )
         )
     return measured
+
+
+def check_same_size(ours: Iterable[torch.Tensor], by_hand: Mapping[str, HandWritten]) -> None:
+    """Raises AssertionError unless the models that are compared are as large as one another: they
+    must have the vocabulary of the same text."""
+    size = sum(p.numel() for p in ours)
+    for how, loop in by_hand.items():
+        other = sum(p.numel() for p in loop.net.parameters())
+        assert other == size, f"{how}: {other} parameters by hand, {size} in the trial"
 
 
 def main() -> None:

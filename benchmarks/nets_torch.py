@@ -5,8 +5,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-WORDS = 2000
-
 
 def mlp() -> nn.Module:
     return nn.Sequential(
@@ -44,11 +42,11 @@ class Transformer(nn.Module):
 class LanguageModel(nn.Module):
     """`dualml.model.zoo.rnn_lm`: the logits of the word after each."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(WORDS, 64)
+        self.embedding = nn.Embedding(words, 64)
         self.lstm = nn.LSTM(64, 128, batch_first=True)
-        self.decoder = nn.Linear(128, WORDS)
+        self.decoder = nn.Linear(128, words)
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.decoder(self.lstm(self.embedding(tokens))[0])
