@@ -124,8 +124,8 @@ def judge(best: str, times: Times, reason: str, updates: int, always: bool) -> C
     if "failed" in times:
         if always:
             raise UserError(
-                f"{COMPILE}=always, but compiling failed: {times['failed']}; install a C++ "
-                f"compiler such as g++, or leave {COMPILE} unset"
+                f"{COMPILE}=always, but compiling failed: {times['failed']}; leave it unset, or "
+                "install a C++ compiler such as g++ where there is none"
             )
         return Choice(best, False, f"{reason}; compiling failed: {times['failed']}")
     before, after, seconds = times["recorded"], times["compiled"], times["seconds"]
