@@ -170,9 +170,7 @@ def test_without_a_compiler_a_trial_goes_on(fresh: pytest.MonkeyPatch) -> None:
     assert not choice.compiled
     assert choice.reason.endswith("compiling failed: no C++ compiler")
     fresh.setenv(COMPILE, "always")
-    with pytest.raises(
-        UserError, match=r"compiling failed: no C.. compiler; leave it unset, or"
-    ):
+    with pytest.raises(UserError, match=r"compiling failed: no C.. compiler; leave it unset, or"):
         training("mlp")
 
 
