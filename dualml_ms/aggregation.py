@@ -24,7 +24,7 @@ class FlatGradient(nn.Cell):
 
     def __init__(self, loss: LossCell, parameters: ms.ParameterTuple, groups: Groups) -> None:
         super().__init__(auto_prefix=False)
-        self.groups = groups
+        self.loss, self.groups = loss, groups
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, factor, x, y, *masks):
@@ -106,8 +106,8 @@ class MindSporePieces:
         parameters = ms.ParameterTuple(own.values())
         self._gradient = Compiled(FlatGradient(training.mean, parameters, groups))
         self._update = Compiled(FlatUpdate(training.optimizer, tuple(spans)))
-        self._parameters = FlatParameters(parameters, groups)
-        self._assign = FlatAssign(parameters, tuple(spans))
+        self._parameters = Compiled(FlatParameters(parameters, groups))
+        self._assign = Compiled(FlatAssign(parameters, tuple(spans)))
         self.factors: dict[float, ms.Tensor] = {}
 
     def factor(self, value: float) -> ms.Tensor:

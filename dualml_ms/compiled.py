@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from mindspore import nn
 from mindspore.common import api
+
+from dualml_ms.graphs import graphs
 
 #: What runs a graph by its name; not public, so without it cells are simply called.
 RUN = getattr(getattr(api, "_cell_graph_executor", None), "_graph_executor", None)
@@ -34,7 +37,8 @@ class Compiled:
         graph = self.graphs.get(shapes)
         if graph is not None:
             return RUN(tensors, graph)
-        result = self.cell(*tensors)
+        with kept.kept(self.cell, tensors) if (kept := graphs()) else contextlib.nullcontext():
+            result = self.cell(*tensors)
         if RUN is not None and self.cell.phase in self.cell.phase_cache:
             self.graphs[shapes] = self.cell.phase_cache[self.cell.phase]
         return result

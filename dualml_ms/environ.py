@@ -23,6 +23,8 @@ def environ(threads: int) -> dict[str, str]:
         "NVIDIA_TF32_OVERRIDE": "0",
         # Errors only: the import warns about the missing parts of accelerators nobody asked for.
         "GLOG_v": "3",
+        # Says that a graph cannot be loaded which `dualml_ms.graphs` does not have yet.
+        "MS_SUBMODULE_LOG_v": "{CORE:4}",
     }
     chosen = choice()
     return {

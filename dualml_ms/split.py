@@ -68,12 +68,12 @@ class MindSporeStage:
             for one in zip(self.parts, sums, self.tapes, wanted, strict=True)
         ]
         criterion = LOSSES[recipe.loss]()
-        self.points = Score(criterion)
+        self.points = Compiled(Score(criterion))
         if last:
             mean = Loss(self.parts[-1], criterion)
             depth = segments[-1].depth if wanted[-1] else 0
             self.back[-1] = Compiled(Last(mean, depth, tuples[-1], sums[-1]))
-        self.looks = [Outputs(part) for part in self.parts]
+        self.looks = [Compiled(Outputs(part)) for part in self.parts]
         self.layers = [len(segment.layers) for segment in segments]
         self.optimizer: Any = None
         if self.parameters:

@@ -120,7 +120,7 @@ class Last(nn.Cell):
         self, loss: Loss, depth: int, parameters: ms.ParameterTuple, sums: ms.ParameterTuple
     ) -> None:
         super().__init__(auto_prefix=False)
-        self.sums, self.depth, self.own = sums, depth, len(sums) > 0
+        self.loss, self.sums, self.depth, self.own = loss, sums, depth, len(sums) > 0
         positions = tuple(range(depth)) if depth else None
         weights = parameters if self.own else None
         self.gradient = ops.value_and_grad(loss, positions, weights, has_aux=True)

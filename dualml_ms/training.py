@@ -43,6 +43,7 @@ class WholeStep(nn.Cell):
     def __init__(self, loss: LossCell, optimizer: nn.Optimizer) -> None:
         super().__init__(auto_prefix=False)
         self.optimizer = optimizer
+        self.loss = loss
         self.gradient = ops.value_and_grad(loss, None, optimizer.parameters)
 
     def construct(self, x, y, *masks):
@@ -55,6 +56,7 @@ class Gradient(nn.Cell):
 
     def __init__(self, loss: LossCell, parameters: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
+        self.loss = loss
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, x, y, *masks):
@@ -69,6 +71,7 @@ class Accumulate(nn.Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         self.sums = sums
+        self.loss = loss
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, share, x, y, *masks):
@@ -109,8 +112,8 @@ class MindSporeTraining(Training, Observable):
         criterion = LOSSES[recipe.loss]()
         mean = self.mean = LossCell(self.network, criterion)
         self.whole = Compiled(WholeStep(mean, self.optimizer))
-        self.gradient = Gradient(mean, tuple_)
-        self.layers = Look(self.network, criterion)
+        self.gradient = Compiled(Gradient(mean, tuple_))
+        self.layers = Compiled(Look(self.network, criterion))
         self._accumulators = lambda: self._make_accumulators(mean, tuple_)
         self.accumulate: Compiled | None = None
         self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)

@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from dualml_ms.environ import environ
 
         # Read when MindSpore is imported, in this process and in those the tests start.
-        for name in ("GLOG_v", "ONEDNN_MAX_CPU_ISA"):
+        for name in ("GLOG_v", "MS_SUBMODULE_LOG_v", "ONEDNN_MAX_CPU_ISA"):
             if name in (found := environ(1)):
                 os.environ.setdefault(name, found[name])
 

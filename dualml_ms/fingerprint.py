@@ -1,0 +1,226 @@
+"""A hash of all that a cell's graph is made from: equal hashes, equal graphs.
+
+That is code (of dualml, of the cells' own files, of methods replaced at run time), attributes,
+constants, and the names, shapes and types of parameters and arguments; not parameters' values,
+which a graph reads when it runs. Whatever is not understood has no hash, rather than a guess.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import platform
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+#: Of a class with slots, and of an abstract one.
+DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+#: Of `nn.Cell`'s own attributes those that say something; the others number, time or cache.
+MEANT = (
+    "_cells",
+    "_params",
+    "_params_list",
+    "_primitives",
+    "_buffers",
+    "_amp_level",
+    "_jit_config_dict",
+    "has_bprop",
+    "mixed_precision_type",
+    "requires_grad",
+    "training",
+)
+#: Where MindSpore remembers who an object was called with, when a function was made, and what it
+#: called the last graph.
+VOLATILE = ("weights_id", "hash_obj", "current_phase")
+
+
+LIBRARIES = ("mindspore", "builtins", "abc", "typing", "pybind11_builtins")
+
+
+class Unknown(TypeError):
+    """Something whose part in a graph is not known."""
+
+
+def fingerprint(cell: nn.Cell, tensors: Iterable[Any]) -> str:
+    """The hash of the graph of ``cell`` for tensors of these shapes and types, 32 hex digits.
+
+    Raises:
+        Unknown: the cell holds something that is not understood, or uses parameters that it
+            does not list; MindSpore would not find them for a graph from disk.
+    """
+    walk = Walk()
+    walk.emit("dualml", sources(), ms.__version__, platform.python_version())
+    walk.emit(ms.get_context("mode"), ms.get_context("device_target"))
+    walk.visit(cell)
+    for tensor in tensors:
+        walk.emit("argument", tensor.shape, str(tensor.dtype))
+    listed = {id(p) for p in cell.parameters_dict().values()}
+    if missing := [p.name for p in walk.parameters if id(p) not in listed]:
+        raise Unknown(f"{type(cell).__name__} uses parameters it does not list: {missing}")
+    return walk.hash.hexdigest()[:32]
+
+
+class Walk:
+    """Through an object and what it holds, into one hash."""
+
+    def __init__(self) -> None:
+        self.hash, self.parameters = hashlib.sha256(), list[ms.Parameter]()
+        self.seen = dict[int, int]()
+        self.alive = list[Any]()  # what has been seen must not give its id to another
+
+    def emit(self, *what: Any) -> None:
+        self.hash.update(repr(what).encode() + b"\0")
+
+    def visit(self, x: Any) -> None:
+        if type(x) in PLAIN:
+            self.emit(type(x).__name__, x)
+        elif id(x) in self.seen:
+            self.emit("again", self.seen[id(x)])
+        else:
+            self.seen[id(x)] = len(self.seen)
+            self.alive.append(x)
+            self.open(x)
+
+    def open(self, x: Any) -> None:
+        """What is seen for the first time."""
+        if isinstance(x, ms.Parameter):
+            self.parameters.append(x)
+            self.emit("parameter", x.name, x.shape, str(x.dtype), x.requires_grad)
+        elif isinstance(x, ms.Tensor | np.ndarray | np.generic):
+            value = np.asarray(x.asnumpy() if isinstance(x, ms.Tensor) else x)
+            content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+            self.emit(type(x).__name__, value.shape, str(x.dtype), content)
+        elif isinstance(x, Mapping):
+            self.emit(type(x).__name__, len(x))
+            self.all(part for item in x.items() for part in item)
+        elif isinstance(x, list | tuple):
+            self.emit(type(x).__name__, len(x))
+            self.all(x)
+        elif isinstance(x, set | frozenset):
+            self.emit(type(x).__name__, len(x))
+            self.all(sorted(x, key=repr))
+        elif isinstance(x, types.MethodType):
+            self.all((x.__func__, x.__self__))
+        elif isinstance(x, types.FunctionType):
+            self.function(x)
+        elif isinstance(x, functools.partial):
+            self.all((x.func, x.args, x.keywords))
+        elif isinstance(x, type):
+            self.code(x)
+        elif isinstance(x, types.ModuleType | types.BuiltinFunctionType):
+            self.emit(type(x).__name__, getattr(x, "__module__", ""), x.__name__)
+        else:
+            self.object(x)
+
+    def all(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            self.visit(part)
+
+    def object(self, x: Any) -> None:
+        """Its class, and what it holds."""
+        self.code(type(x))
+        own = getattr(x, "__dict__", None)
+        if isinstance(x, nn.Cell):
+            none = cell_attributes()
+            own = {k: v for k, v in x.__dict__.items() if k in MEANT or k not in none}
+        elif own is None:
+            words = repr(x)  # a type of MindSpore's, as mindspore.float32
+            if not type(x).__module__.startswith("mindspore") or " at 0x" in words:
+                raise Unknown(f"{type(x).__module__}.{type(x).__qualname__}")
+            self.emit(words)
+            return
+        self.visit({k: v for k, v in own.items() if k not in VOLATILE})
+
+    def function(self, x: types.FunctionType) -> None:
+        """Its code, what it has closed over, and the functions and numbers of its module."""
+        self.emit("function", x.__module__, x.__qualname__, of_file(x))
+        self.emit(*instructions(x.__code__))
+        self.all((x.__defaults__, x.__kwdefaults__))
+        closed = zip(x.__code__.co_freevars, x.__closure__ or (), strict=True)
+        self.all(c.cell_contents for name, c in closed if name not in VOLATILE)
+        if not library(x.__module__ or ""):
+            used = (x.__globals__.get(name) for name in x.__code__.co_names)
+            self.all(u for u in used if type(u) in (*PLAIN, tuple, types.FunctionType))
+
+    def code(self, cls: type) -> None:
+        """Names of a class and its bases; the methods and constants that they have now."""
+        for base in cls.__mro__:
+            if id(base) in self.seen and base is not cls:
+                continue
+            self.seen.setdefault(id(base), len(self.seen))
+            self.emit("class", base.__module__, base.__qualname__)
+            if library(base.__module__):
+                continue
+            self.emit(of_file(base))
+            for name, value in sorted(vars(base).items()):
+                if name != "_abc_impl" and (not name.startswith("__") or name == "__call__"):
+                    self.emit(name)
+                    self.member(value)
+
+    def member(self, value: Any) -> None:
+        """What stands in a class."""
+        if isinstance(value, staticmethod | classmethod):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, functools.cached_property):
+            value = value.func
+        if not isinstance(value, DESCRIPTORS):
+            self.visit(value)
+
+
+def library(module: str) -> bool:
+    """Whether a module is MindSpore's own or Python's, which their versions stand for."""
+    return module.partition(".")[0] in (
+        "mindspore",
+        "builtins",
+        "abc",
+        "typing",
+        "pybind11_builtins",
+    )
+
+
+def instructions(code: types.CodeType) -> tuple[Any, ...]:
+    """What a function does, wherever it stands in its file."""
+    inner = (instructions(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts)
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, tuple(inner)
+
+
+def of_file(x: Any) -> str:
+    """Hash of the file of a class or a function, where it is not covered otherwise."""
+    module = x.__module__ or ""
+    if library(module) or module.partition(".")[0] in ("dualml", "dualml_ms"):
+        return ""
+    try:
+        return _hash_of(inspect.getsourcefile(x) or "")
+    except (OSError, TypeError) as error:
+        raise Unknown(f"{module}.{x.__qualname__} has no source") from error
+
+
+@functools.cache
+def _hash_of(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+@functools.cache
+def sources() -> str:
+    """Hash of the code of dualml and of this backend: any constant in it may be part of a graph."""
+    here, whole = Path(__file__).parent, hashlib.sha256()
+    for package in (here, here.parent / "dualml"):
+        for path in sorted(package.rglob("*.py")):
+            whole.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return whole.hexdigest()
+
+
+@functools.cache
+def cell_attributes() -> frozenset[str]:
+    """The attributes that every cell has."""
+    return frozenset(vars(nn.Cell()))

@@ -1,0 +1,140 @@
+"""Graphs kept on disk: what takes nine tenths of a compilation is done once for each graph.
+
+MindSpore can keep what its front end makes of a cell, but finds it again by its number in the order
+of compilations, whatever the cell: measured, a cell of ``x * 2`` got the graph of ``x + 1`` of the
+program's last version. So the files are kept here by `fingerprint`, and laid where MindSpore looks
+for the next number only if they are of that very graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn
+from mindspore.common import api
+from mindspore.communication import GlobalComm, get_rank
+
+from dualml import machine
+from dualml.files import write_bytes
+from dualml_ms.fingerprint import Unknown, fingerprint
+
+ENABLE, PATH = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"
+#: ``off``: every graph is compiled.
+VARIABLE = "DUALML_MINDSPORE_GRAPHS"
+#: Files that are kept: those of 50 labs. A graph takes 10 to 300 kB.
+MOST = 1000
+HASH = "compile_dependency.hash"
+
+
+#: What stands for a graph that is not there yet.
+NONE = b"none"
+DAY = 86400.0
+
+
+class Graphs:
+    """The graphs kept in a folder, for one process.
+
+    Args:
+        folder: made here.
+
+    Attributes:
+        found: calls whose graph was there.
+        compiled: calls whose graph was not; it is kept from then on.
+        unknown: calls that could be of any graph, with the reason; they are compiled as ever.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # What MindSpore itself would ask before it takes a graph: whether the program's files are
+        # the same. That says too little and too much; one file that never changes stands for them.
+        program = api._get_compile_cache_dep_files.__globals__
+        if "entry_script_path" not in program:
+            raise AttributeError("this MindSpore looks elsewhere for the program's files")
+        self.folder, self.number = folder, 0
+        self.found, self.compiled, self.unknown = 0, 0, list[str]()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (entry := folder / "program.py").exists():
+            write_bytes(entry, b"graphs = 'kept by what they are made from'\n")
+        program["entry_script_path"] = str(entry)
+        # Its name is read once; the folder is there only while something is compiled.
+        self.local = folder / f"compiling-{os.getpid()}-{secrets.token_hex(4)}"
+        os.environ[PATH] = str(self.local)
+
+    @contextlib.contextmanager
+    def kept(self, cell: nn.Cell, tensors: Sequence[Any]) -> Iterator[None]:
+        """Within: the first call of ``cell`` with tensors of these shapes and types."""
+        try:
+            kept = self.folder / f"{fingerprint(cell, tensors)}.mindir"
+            mine, program = self.places()
+            laid = self.lay(kept, mine, program)
+        except (Unknown, OSError) as error:  # such as no room, or another user's folder
+            self.unknown.append(str(error))
+            yield
+            return
+        self.number += 1
+        os.environ[ENABLE] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[ENABLE]
+            with contextlib.suppress(OSError):
+                self.take(kept, laid, mine, program)
+            shutil.rmtree(self.local, ignore_errors=True)
+
+    def places(self) -> tuple[Path, Path]:
+        """Where MindSpore looks for the next graph, and for the hash of the program."""
+        rank, role = (get_rank(), "MS_WORKER") if GlobalComm.INITED else (0, "")
+        folder = self.local / f"rank_{rank}" / "graph_cache"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{role}compile_cache_{self.number}.mindir", folder / f"{role}{HASH}"
+
+    def lay(self, kept: Path, mine: Path, program: Path) -> bytes:
+        """Put the graph where MindSpore looks for it; what is in its file."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(self.folder / HASH, program)
+        try:
+            laid = kept.read_bytes()
+            os.utime(kept)  # the files go that nobody has used for longest
+        except FileNotFoundError:
+            laid = NONE  # with no file at all MindSpore would look for none again in this process
+        mine.write_bytes(laid)
+        return laid
+
+    def take(self, kept: Path, laid: bytes, mine: Path, program: Path) -> None:
+        """Keep what has been compiled: another file than was laid, which was none or damaged."""
+        made = mine.read_bytes()
+        if made == laid:
+            if laid == NONE:
+                self.unknown.append(f"MindSpore made no {mine.name}")
+            else:
+                self.found += 1
+            return
+        self.compiled += 1
+        write_bytes(kept, made)
+        write_bytes(self.folder / HASH, program.read_bytes())
+        files = sorted(self.folder.glob("*.mindir"), key=lambda p: p.stat().st_mtime)
+        for path in files[: max(0, len(files) - MOST)]:
+            path.unlink(missing_ok=True)
+        for path in self.folder.glob("compiling-*"):  # of processes that were killed
+            if time.time() - path.stat().st_mtime > DAY:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+@functools.cache
+def graphs() -> Graphs | None:
+    """This process's; None where they are switched off, by ``DUALML_MINDSPORE_GRAPHS=off`` or
+    because MindSpore's own cache is the user's already, or where nothing can be kept."""
+    if os.environ.get(VARIABLE) == "off" or ENABLE in os.environ:
+        return None
+    try:
+        return Graphs(machine.cache_dir() / f"mindspore-graphs-{ms.__version__}")
+    except (AttributeError, ImportError, OSError, RuntimeError):
+        return None
