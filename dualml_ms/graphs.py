@@ -30,11 +30,9 @@ from dualml_ms.fingerprint import Unknown, fingerprint
 ENABLE, PATH = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"
 #: ``off``: every graph is compiled.
 VARIABLE = "DUALML_MINDSPORE_GRAPHS"
-#: Files that are kept: those of 50 labs. A graph takes 10 to 300 kB.
+#: Files that are kept; all labs together, with ``--quick``, make 133. A graph takes 10 to 300 kB.
 MOST = 1000
 HASH = "compile_dependency.hash"
-
-
 #: What stands for a graph that is not there yet.
 NONE = b"none"
 DAY = 86400.0
@@ -90,7 +88,8 @@ class Graphs:
             shutil.rmtree(self.local, ignore_errors=True)
 
     def places(self) -> tuple[Path, Path]:
-        """Where MindSpore looks for the next graph, and for the hash of the program."""
+        """Where MindSpore looks for the next graph, and for the hash of the program; the folder is
+        made."""
         rank, role = (get_rank(), "MS_WORKER") if GlobalComm.INITED else (0, "")
         folder = self.local / f"rank_{rank}" / "graph_cache"
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,8 +130,10 @@ class Graphs:
 @functools.cache
 def graphs() -> Graphs | None:
     """This process's; None where they are switched off, by ``DUALML_MINDSPORE_GRAPHS=off`` or
-    because MindSpore's own cache is the user's already, or where nothing can be kept."""
-    if os.environ.get(VARIABLE) == "off" or ENABLE in os.environ:
+    because MindSpore's own cache is the user's already, where nothing can be kept, and on
+    accelerators, where it has not been tried."""
+    cpu = ms.get_context("device_target") == "CPU"
+    if os.environ.get(VARIABLE) == "off" or ENABLE in os.environ or not cpu:
         return None
     try:
         return Graphs(machine.cache_dir() / f"mindspore-graphs-{ms.__version__}")
