@@ -53,6 +53,8 @@ ONLY_MS = {
     "isa.py": "the slow convolution is a trap of the oneDNN that MindSpore bundles",
     "isa_probe.py": "MindSpore compiles only what stands in a file",
     "compiled.py": "a compiled cell costs more to be looked at than to be run",
+    "graphs.py": "MindSpore compiles the same graphs again in every process",
+    "fingerprint.py": "and finds a kept graph by its number instead of its content",
     "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
