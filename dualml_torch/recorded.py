@@ -34,6 +34,8 @@ INTO = {
     aten._log_softmax.default: aten._log_softmax.out,
     aten._log_softmax_backward_data.default: aten._log_softmax_backward_data.out,
 }
+#: Kernels that TorchInductor cannot call.
+OPAQUE = {aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default}
 
 
 class Recorded:
@@ -42,7 +44,7 @@ class Recorded:
     Args:
         network: on a CPU, without hooks. Who gives its parameters other memory calls `forget`.
         compiled: batches of this size go through the compiler, too, which takes seconds and needs
-            a C++ compiler; their results then differ by rounding.
+            a C++ compiler; their results then differ by rounding. Not those of an LSTM.
     """
 
     def __init__(self, network: nn.Module, loss: Loss, compiled: int = 0) -> None:
@@ -71,8 +73,8 @@ class Recorded:
         call = self.calls.get(len(labels))
         if call is None:
             graph = record(self.network, self.loss, part, labels, inputs)
-            call = compiled(graph, given) if len(labels) == self.compiled else graph.forward
-            self.calls[len(labels)] = call
+            fused = len(labels) == self.compiled and OPAQUE.isdisjoint(targets(graph))
+            call = self.calls[len(labels)] = compiled(graph, given) if fused else graph.forward
         with torch._C._AutoDispatchBelowAutograd():
             return call(*given)
 
@@ -100,6 +102,11 @@ def record(
     simplify(recorded.graph)
     recorded.recompile()
     return recorded
+
+
+def targets(graph: GraphModule) -> set[Any]:
+    """What is called."""
+    return {node.target for node in graph.graph.nodes}
 
 
 def compiled(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
