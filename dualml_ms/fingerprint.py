@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import os
 import platform
 import types
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import nn
+
+import dualml
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 #: Of a class with slots, and of an abstract one.
@@ -40,8 +43,7 @@ MEANT = (
 #: Where MindSpore remembers who an object was called with, when a function was made, and what it
 #: called the last graph.
 VOLATILE = ("weights_id", "hash_obj", "current_phase")
-
-
+#: Packages whose versions stand for their code.
 LIBRARIES = ("mindspore", "builtins", "abc", "typing", "pybind11_builtins")
 
 
@@ -57,8 +59,9 @@ def fingerprint(cell: nn.Cell, tensors: Iterable[Any]) -> str:
             does not list; MindSpore would not find them for a graph from disk.
     """
     walk = Walk()
-    walk.emit("dualml", sources(), ms.__version__, platform.python_version())
+    walk.emit("dualml", SOURCES, ms.__version__, platform.python_version())
     walk.emit(ms.get_context("mode"), ms.get_context("device_target"))
+    walk.emit(*sorted(item for item in os.environ.items() if item[0].startswith("MS_DEV_")))
     walk.visit(cell)
     for tensor in tensors:
         walk.emit("argument", tensor.shape, str(tensor.dtype))
@@ -211,16 +214,20 @@ def _hash_of(path: str) -> str:
 
 
 @functools.cache
+def cell_attributes() -> frozenset[str]:
+    """The attributes that every cell has."""
+    return frozenset(vars(nn.Cell()))
+
+
 def sources() -> str:
     """Hash of the code of dualml and of this backend: any constant in it may be part of a graph."""
-    here, whole = Path(__file__).parent, hashlib.sha256()
-    for package in (here, here.parent / "dualml"):
+    whole = hashlib.sha256()
+    for package in (Path(__file__).parent, Path(dualml.__file__).parent):
         for path in sorted(package.rglob("*.py")):
             whole.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()
 
 
-@functools.cache
-def cell_attributes() -> frozenset[str]:
-    """The attributes that every cell has."""
-    return frozenset(vars(nn.Cell()))
+#: When the code is imported, not later: who edits it while a run goes on keeps the old graphs under
+#: their old names.
+SOURCES = sources()

@@ -30,6 +30,10 @@ def main() -> None:
         code = 130
     except Exception as error:
         code = explain(error)
+    # Python remembers an interrupt that came while text was executed, as for a dataclass of a
+    # module that was being imported: `python -m` then ends by SIGINT, whatever its exit code is to
+    # be. It forgets as soon as other text is executed.
+    exec("")
     sys.exit(code if isinstance(code, int) else 0)
 
 

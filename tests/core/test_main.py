@@ -1,0 +1,35 @@
+"""The exit code of the command, however it was interrupted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+#: As when the signal comes while a module is imported that makes a dataclass.
+INTERRUPTED = """
+import sys, types, typer
+from dualml import cli
+from dualml.cli import help
+
+app = typer.Typer()
+
+@app.command()
+def interrupted():
+    exec("raise KeyboardInterrupt")
+
+sys.modules["dualml.cli.app"] = module = types.ModuleType("dualml.cli.app")
+module.app = app
+help.localise = lambda command, language: None
+cli.main()
+"""
+
+
+def test_an_interrupt_inside_of_executed_text_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    """`python -m` would end by SIGINT: -2."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, timeout=60, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
