@@ -37,7 +37,8 @@ class Compiled:
         graph = self.graphs.get(shapes)
         if graph is not None:
             return RUN(tensors, graph)
-        with kept.kept(self.cell, tensors) if (kept := graphs()) else contextlib.nullcontext():
+        store = graphs()
+        with store.keeping(self.cell, tensors) if store else contextlib.nullcontext():
             result = self.cell(*tensors)
         if RUN is not None and self.cell.phase in self.cell.phase_cache:
             self.graphs[shapes] = self.cell.phase_cache[self.cell.phase]

@@ -103,7 +103,7 @@ def environment(device: str, threads: int) -> dict[str, str]:
         "cpu_capability": isa,
         "isa_reason": os.environ.get(TOLD, ""),
         "onednn": version,
-        "graphs": f"kept in {own.folder.name}" if (own := graphs()) else "compiled anew",
+        "graphs": f"kept in {store.folder.name}" if (store := graphs()) else "compiled anew",
     }
     facts |= {name: os.environ.get(name, "") for name in VARIABLES}
     return {key: value for key, value in facts.items() if value} | machine.environment()

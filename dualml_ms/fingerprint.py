@@ -129,11 +129,11 @@ class Walk:
 
     def object(self, x: Any) -> None:
         """Its class, and what it holds."""
-        self.code(type(x))
+        self.visit(type(x))
         own = getattr(x, "__dict__", None)
         if isinstance(x, nn.Cell):
-            none = cell_attributes()
-            own = {k: v for k, v in x.__dict__.items() if k in MEANT or k not in none}
+            common = cell_attributes()
+            own = {k: v for k, v in x.__dict__.items() if k in MEANT or k not in common}
         elif own is None:
             words = repr(x)  # a type of MindSpore's, as mindspore.float32
             if not type(x).__module__.startswith("mindspore") or " at 0x" in words:
@@ -154,19 +154,16 @@ class Walk:
             self.all(u for u in used if type(u) in (*PLAIN, tuple, types.FunctionType))
 
     def code(self, cls: type) -> None:
-        """Names of a class and its bases; the methods and constants that they have now."""
-        for base in cls.__mro__:
-            if id(base) in self.seen and base is not cls:
-                continue
-            self.seen.setdefault(id(base), len(self.seen))
-            self.emit("class", base.__module__, base.__qualname__)
-            if library(base.__module__):
-                continue
-            self.emit(of_file(base))
-            for name, value in sorted(vars(base).items()):
-                if name != "_abc_impl" and (not name.startswith("__") or name == "__call__"):
-                    self.emit(name)
-                    self.member(value)
+        """A class and its bases: names, and the methods and constants that they have now."""
+        self.emit("class", cls.__module__, cls.__qualname__)
+        if library(cls.__module__):
+            return
+        self.emit(of_file(cls))
+        self.all(cls.__bases__)
+        for name, value in sorted(vars(cls).items()):
+            if name != "_abc_impl" and (not name.startswith("__") or name == "__call__"):
+                self.emit(name)
+                self.member(value)
 
     def member(self, value: Any) -> None:
         """What stands in a class."""
@@ -182,13 +179,7 @@ class Walk:
 
 def library(module: str) -> bool:
     """Whether a module is MindSpore's own or Python's, which their versions stand for."""
-    return module.partition(".")[0] in (
-        "mindspore",
-        "builtins",
-        "abc",
-        "typing",
-        "pybind11_builtins",
-    )
+    return module.partition(".")[0] in LIBRARIES
 
 
 def instructions(code: types.CodeType) -> tuple[Any, ...]:

@@ -45,9 +45,9 @@ class Graphs:
         folder: made here.
 
     Attributes:
-        found: calls whose graph was there.
+        loaded: calls whose graph was there.
         compiled: calls whose graph was not; it is kept from then on.
-        unknown: calls that could be of any graph, with the reason; they are compiled as ever.
+        skipped: why a call was compiled as ever, and its graph not kept.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class Graphs:
         if "entry_script_path" not in program:
             raise AttributeError("this MindSpore looks elsewhere for the program's files")
         self.folder, self.number = folder, 0
-        self.found, self.compiled, self.unknown = 0, 0, list[str]()
+        self.loaded, self.compiled, self.skipped = 0, 0, list[str]()
         folder.mkdir(parents=True, exist_ok=True)
         if not (entry := folder / "program.py").exists():
             write_bytes(entry, b"graphs = 'kept by what they are made from'\n")
@@ -67,14 +67,14 @@ class Graphs:
         os.environ[PATH] = str(self.local)
 
     @contextlib.contextmanager
-    def kept(self, cell: nn.Cell, tensors: Sequence[Any]) -> Iterator[None]:
+    def keeping(self, cell: nn.Cell, tensors: Sequence[Any]) -> Iterator[None]:
         """Within: the first call of ``cell`` with tensors of these shapes and types."""
         try:
-            kept = self.folder / f"{fingerprint(cell, tensors)}.mindir"
-            mine, program = self.places()
-            laid = self.lay(kept, mine, program)
+            file = self.folder / f"{fingerprint(cell, tensors)}.mindir"
+            next_graph, program_hash = self.places()
+            before = self.offer(file, next_graph, program_hash)
         except Exception as error:  # no room, or a cell that holds who knows what: it is compiled
-            self.unknown.append(str(error))
+            self.skipped.append(str(error))
             yield
             return
         self.number += 1
@@ -84,7 +84,7 @@ class Graphs:
         finally:
             del os.environ[ENABLE]
             with contextlib.suppress(OSError):
-                self.take(kept, laid, mine, program)
+                self.take(file, before, next_graph, program_hash)
             shutil.rmtree(self.local, ignore_errors=True)
 
     def places(self) -> tuple[Path, Path]:
@@ -95,34 +95,38 @@ class Graphs:
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{role}compile_cache_{self.number}.mindir", folder / f"{role}{HASH}"
 
-    def lay(self, kept: Path, mine: Path, program: Path) -> bytes:
-        """Put the graph where MindSpore looks for it; what is in its file."""
+    def offer(self, file: Path, next_graph: Path, program_hash: Path) -> bytes:
+        """Put the graph where MindSpore looks for it; what is in it."""
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(self.folder / HASH, program)
+            shutil.copyfile(self.folder / HASH, program_hash)
         try:
-            laid = kept.read_bytes()
-            os.utime(kept)  # the files go that nobody has used for longest
+            content = file.read_bytes()
+            os.utime(file)  # the files go that nobody has used for longest
         except FileNotFoundError:
-            laid = NONE  # with no file at all MindSpore would look for none again in this process
-        mine.write_bytes(laid)
-        return laid
+            content = NONE  # with no file at all MindSpore looks for none again in this process
+        next_graph.write_bytes(content)
+        return content
 
-    def take(self, kept: Path, laid: bytes, mine: Path, program: Path) -> None:
-        """Keep what has been compiled: another file than was laid, which was none or damaged."""
-        made = mine.read_bytes()
-        if made == laid:
-            if laid == NONE:
-                self.unknown.append(f"MindSpore made no {mine.name}")
+    def take(self, file: Path, before: bytes, next_graph: Path, program_hash: Path) -> None:
+        """Keep what has been compiled: not what was offered, which was none or damaged."""
+        after = next_graph.read_bytes()
+        if after == before:
+            if before == NONE:
+                self.skipped.append(f"MindSpore made no {next_graph.name}")
             else:
-                self.found += 1
+                self.loaded += 1
             return
         self.compiled += 1
-        write_bytes(kept, made)
-        write_bytes(self.folder / HASH, program.read_bytes())
+        write_bytes(file, after)
+        write_bytes(self.folder / HASH, program_hash.read_bytes())
+        self.prune()
+
+    def prune(self) -> None:
+        """Remove the graphs nobody has used for longest, and what killed processes left."""
         files = sorted(self.folder.glob("*.mindir"), key=lambda p: p.stat().st_mtime)
         for path in files[: max(0, len(files) - MOST)]:
             path.unlink(missing_ok=True)
-        for path in self.folder.glob("compiling-*"):  # of processes that were killed
+        for path in self.folder.glob("compiling-*"):
             if time.time() - path.stat().st_mtime > DAY:
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -129,7 +129,6 @@ CASES = {
 }
 
 if __name__ == "__main__":
-    said = CASES[sys.argv[1]]()
-    own = graphs()
-    told = [own.found, own.compiled, own.unknown] if own else None
-    print(json.dumps({"said": said, "graphs": told}))
+    result, store = CASES[sys.argv[1]](), graphs()
+    counts = [store.loaded, store.compiled, store.skipped] if store else None
+    print(json.dumps({"result": result, "graphs": counts}))

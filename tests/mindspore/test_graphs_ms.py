@@ -31,7 +31,7 @@ PROGRAM = Path(__file__).with_name("graph_cases.py")
 X = ms.Tensor(np.zeros((2, 3), np.float32))
 
 
-def told(case: str, cache: Path, **more: str) -> dict[str, Any]:
+def run_case(case: str, cache: Path, **more: str) -> dict[str, Any]:
     env = {**os.environ, **environ(1), "DUALML_CACHE": str(cache), **more}
     result = subprocess.run(
         [sys.executable, str(PROGRAM), case], env=env, capture_output=True, text=True, timeout=240
@@ -43,12 +43,12 @@ def told(case: str, cache: Path, **more: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(400)
 def test_a_graph_from_disk_has_the_bits_of_a_compiled_one(tmp_path: Path) -> None:
-    compiled = told("everything", tmp_path, DUALML_MINDSPORE_GRAPHS="off")
+    compiled = run_case("everything", tmp_path, DUALML_MINDSPORE_GRAPHS="off")
     assert compiled["graphs"] is None
     assert not list(tmp_path.glob("mindspore-graphs-*"))
-    first = told("everything", tmp_path)
-    again = told("everything", tmp_path)
-    assert first["said"] == again["said"] == compiled["said"]
+    first = run_case("everything", tmp_path)
+    again = run_case("everything", tmp_path)
+    assert first["result"] == again["result"] == compiled["result"]
     number = first["graphs"][1]
     assert number > 30
     assert again["graphs"] == [number, 0, []]
@@ -57,30 +57,30 @@ def test_a_graph_from_disk_has_the_bits_of_a_compiled_one(tmp_path: Path) -> Non
 def test_another_cell_in_its_place_does_not_get_its_graph(tmp_path: Path) -> None:
     """What MindSpore's own cache does: it counts compilations."""
     sums = [[2.0, 3.0, 4.0], [3.0, 4.0, 5.0]]
-    assert told("sums", tmp_path) == {"said": sums, "graphs": [0, 2, []]}
+    assert run_case("sums", tmp_path) == {"result": sums, "graphs": [0, 2, []]}
     products = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 4.0, 5.0], [4.0, 5.0, 6.0]]
-    assert told("products", tmp_path) == {"said": products, "graphs": [1, 3, []]}
-    assert told("products", tmp_path) == {"said": products, "graphs": [4, 0, []]}
-    assert told("sums", tmp_path) == {"said": sums, "graphs": [2, 0, []]}
+    assert run_case("products", tmp_path) == {"result": products, "graphs": [1, 3, []]}
+    assert run_case("products", tmp_path) == {"result": products, "graphs": [4, 0, []]}
+    assert run_case("sums", tmp_path) == {"result": sums, "graphs": [2, 0, []]}
     folder = next(tmp_path.glob("mindspore-graphs-*"))
     assert not list(folder.glob("compiling-*"))
 
 
 def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
-    right = told("sums", tmp_path)["said"]
+    right = run_case("sums", tmp_path)["result"]
     files = sorted(tmp_path.glob("mindspore-graphs-*/*.mindir"))
     for path, content in zip(files, (b"", files[1].read_bytes()[:100]), strict=True):
         path.chmod(0o600)
         path.write_bytes(content)
-    assert told("sums", tmp_path) == {"said": right, "graphs": [0, 2, []]}
-    assert told("sums", tmp_path) == {"said": right, "graphs": [2, 0, []]}
+    assert run_case("sums", tmp_path) == {"result": right, "graphs": [0, 2, []]}
+    assert run_case("sums", tmp_path) == {"result": right, "graphs": [2, 0, []]}
 
 
 def test_without_a_place_or_with_a_cache_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    assert told("sums", tmp_path / "file")["graphs"] is None
+    assert run_case("sums", tmp_path / "file")["graphs"] is None
     monkeypatch.setenv(module.ENABLE, "0")
     assert graphs.__wrapped__() is None
 
@@ -90,7 +90,7 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(program, "entry_script_path", program["entry_script_path"])
     monkeypatch.setenv(module.PATH, "")
     monkeypatch.setattr(module, "MOST", 2)
-    kept = Graphs(tmp_path)
+    store = Graphs(tmp_path)
     left = tmp_path / "compiling-1-abc"
     left.mkdir()
     os.utime(left, (1, 1))
@@ -98,8 +98,8 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     place.mkdir()
     (place / module.HASH).write_bytes(b"hash")
     for number in range(4):
-        (place / "mine").write_bytes(b"graph %d" % number)
-        kept.take(tmp_path / f"{number}.mindir", module.NONE, place / "mine", place / module.HASH)
+        (place / "next").write_bytes(b"graph %d" % number)
+        store.take(tmp_path / f"{number}.mindir", module.NONE, place / "next", place / module.HASH)
         os.utime(tmp_path / f"{number}.mindir", (time.time() - 100 + number,) * 2)
     assert sorted(p.name for p in tmp_path.glob("*.mindir")) == ["2.mindir", "3.mindir"]
     assert not left.exists()
