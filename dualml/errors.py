@@ -27,3 +27,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+
+
+def plain(text: str) -> str:
+    """Without line breaks and other letters that cannot be printed."""
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and strict JSON."""
+"""Files written whole or not at all, strict JSON, and files read within limits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import contextlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dualml import parse
 from dualml.errors import UserError
+
+LONGEST_REASON = 300  # characters of what a parser says: it may repeat the file
+#: Bytes of a JSON or TOML file: the largest, of traces with many tensors, have some ten million.
+MOST_TEXT = 64 * 2**20
 
 
 def finite(value: Any) -> Any:
@@ -48,8 +54,56 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (text + "\n").encode())
 
 
+def read_bytes(path: Path, most: int) -> bytes:
+    """What a file holds.
+
+    Args:
+        most: bytes; a file that is larger is none of those that are read here.
+
+    Raises:
+        UserError: too large, or no file: a pipe may never end.
+        OSError: it is missing or cannot be read.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise UserError(f"{path} is a pipe or a device; name a file")
+    if status.st_size > most:
+        raise UserError(f"{path} has {status.st_size:,} bytes; at most {most:,} are read")
+    try:
+        return path.read_bytes()
+    except MemoryError:
+        raise UserError(f"{path}: {status.st_size:,} bytes do not fit into memory") from None
+
+
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
+    """The value of a JSON file, within the limits of `dualml.parse`.
+
+    Raises:
+        UserError: beyond the limits, or no JSON.
+        OSError: it is missing or cannot be read.
+    """
+    try:
+        return parse.from_json(read_bytes(path, MOST_TEXT))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a TOML file, within the limits of `dualml.parse`.
+
+    Raises:
+        UserError: it cannot be read, is beyond the limits, or no TOML; the text has the line.
+    """
+    try:
+        return parse.from_toml(read_bytes(path, MOST_TEXT).decode("utf-8"))
+    except UserError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
 
 
 @contextlib.contextmanager
@@ -71,4 +125,4 @@ def readable(what: str) -> Iterator[None]:
         raise UserError(f"{what}: {error} is missing") from None
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{what}: {reason}") from None
+        raise UserError(f"{what}: {reason[:LONGEST_REASON]}") from None

@@ -19,8 +19,15 @@ from dualml.errors import UserError, nearest
 CGROUP = Path("/sys/fs/cgroup")
 #: Cores this process may use, as it found them: it may confine itself later (`pin`).
 USABLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+MOST_THREADS = 9999  # none of the libraries has as many
 #: Words of ``--device`` → kind of device.
 DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
+
+
+def python(*words: str) -> list[str]:
+    """The command of this Python with these words, which imports nothing from the current folder:
+    a ``random.py`` there would be taken for the standard library's."""
+    return [sys.executable, "-P", *words]
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,7 @@ def usable_memory() -> int:
 def default_threads() -> int:
     """Threads to compute with: ``OMP_NUM_THREADS`` if set, else one per usable physical core."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked) > 0:
+    if re.fullmatch(r"[0-9]{1,4}", asked) and int(asked) > 0:
         return int(asked)
     return max(1, min(usable_cores(), physical_cores()))
 
@@ -247,7 +254,7 @@ def parse_device(name: str) -> tuple[str, int]:
     if word not in DEVICES:
         raise UserError(f"unknown device {name!r}{nearest(word, DEVICES)}")
     kind = DEVICES[word]
-    if colon and (kind not in ("gpu", "ascend") or not index.isdecimal()):
+    if colon and (kind not in ("gpu", "ascend") or not re.fullmatch(r"[0-9]{1,4}", index)):
         raise UserError(f"device {name!r}: only cuda, gpu and ascend take an index, as in cuda:0")
     return kind, int(index or 0)
 

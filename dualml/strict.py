@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dualml.errors import nearest
+from dualml.errors import nearest, plain
 
 LONGEST = 80  # characters of a wrong value that a message repeats
+LONGEST_NAME = 100  # characters; with what is added, a name of a file has at most 255 bytes
 
 
 class Strict(BaseModel):
@@ -23,7 +24,7 @@ def explain(
 ) -> str:
     """The first problem (or this one) in a line: the key, what is wrong, what was received."""
     first = problem or error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = shortened(".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":
         *parents, last = (str(part) for part in first["loc"])
         return f"unknown key {where}{nearest(last, known_keys(model, parents))}"
@@ -37,6 +38,7 @@ def explain(
 
 
 def shortened(text: str) -> str:
+    text = plain(text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 from dualml.bench.section import Add, Job
 from dualml.errors import TrialError
-from dualml.machine import bounded
+from dualml.machine import bounded, python
 from dualml.parity.pairs import compare
 from dualml.store.envelope import Envelope
 from dualml.store.manifest import RUN, read_run
@@ -72,10 +71,10 @@ def run_lab(
     if (folder / RUN.name).exists():
         return Trials(folder, backend, device)
     words = [word for arm in arms_of(job) for word in ("--arm", arm)]
-    command = [sys.executable, "-m", "dualml", "run", "lab1", "--quick", "--data", "digits",
-               "--backend", backend, "--device", device, "--out", str(folder), "--threads",
-               str(job.threads), "--no-report", "--no-find", *words,
-               *(LITTLE if job.quick else ())]  # fmt: skip
+    command = python("-m", "dualml", "run", "lab1", "--quick", "--data", "digits",
+                     "--backend", backend, "--device", device, "--out", str(folder), "--threads",
+                     str(job.threads), "--no-report", "--no-find", *words,
+                     *(LITTLE if job.quick else ()))  # fmt: skip
     ended = bounded(command, job.seconds, {**os.environ, **(environ or {})})
     if ended.code is None:
         raise TrialError(f"dualml run on {device} took longer than {job.seconds:.0f} s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -16,7 +15,7 @@ from dualml.bench.section import JOB, REASON, Job, Section
 from dualml.bench.work import MACHINE
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
-from dualml.machine import Finished, bounded
+from dualml.machine import Finished, bounded, python
 
 RESULTS = "bench.json"
 #: The import of a framework and the first word to a device, at most.
@@ -96,7 +95,7 @@ def start(info: BackendInfo, name: str, job: Job, limit: float, *target: str) ->
     """A process of `dualml.bench.work`; what it printed goes into ``NAME.log``."""
     folder = Path(job.folder)
     write_json(folder / JOB, asdict(job))
-    command = [sys.executable, "-m", "dualml.bench.work", str(folder), name, *target]
+    command = python("-m", "dualml.bench.work", str(folder), name, *target)
     ended = bounded(command, limit, {**os.environ, **info.environ(job.threads)})
     (folder / f"{name}.log").write_text(ended.out + ended.err, "utf-8")
     return ended

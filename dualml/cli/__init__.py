@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-import signal
 import sys
-from typing import Any
 
 from dualml.cli.output import complain
+from dualml.cli.signals import end_as_interrupted
 
 
 def main() -> None:
     """Entry point. Users see one clear line, never a traceback, for input that cannot be meant."""
-    signal.signal(signal.SIGTERM, stop)
+    end_as_interrupted()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or a file that has no ✓ gets a ?
             stream.reconfigure(errors="replace")
@@ -35,10 +34,6 @@ def main() -> None:
     # be. It forgets as soon as other text is executed.
     exec("")
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def stop(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def explain(error: Exception) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
+from dualml.cli.limits import limited
 from dualml.cli.options import LANG
 from dualml.cli.partition import partition
 from dualml.cli.results import find, parity, report
@@ -43,18 +45,10 @@ def main(
         os.environ["DUALML_LANG"] = lang
 
 
-app.command()(run)
-app.command()(report)
-app.command()(parity)
-app.command()(compare)
-app.command()(find)
-app.command("list")(list_)
-app.command()(show)
-app.command()(simulate)
-app.command()(partition)
-app.command()(split)
-app.command()(doctor)
-app.command()(capabilities)
-app.command()(diffs)
-app.command()(bench)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(run, report, parity, compare, find, list_, show, simulate, partition, split),
+    *(doctor, capabilities, diffs, bench),
+)
+for command in COMMANDS:
+    app.command(command.__name__.strip("_"))(limited(command))
 app.add_typer(data, name="data")

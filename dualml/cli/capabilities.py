@@ -9,6 +9,7 @@ import typer
 
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json
+from dualml.errors import UserError
 from dualml.machine import parse_device
 from dualml.report.blocks import Cell, Tone
 from dualml.report.page import terminal
@@ -37,8 +38,11 @@ def capabilities(
     from rich.console import Console
 
     from dualml.backend import backends, choose
+    from dualml.experiment.schema import MOST_RANKS
     from dualml.report import blocks
 
+    if not 1 <= ranks <= MOST_RANKS:
+        raise UserError(f"--ranks must be from 1 to {MOST_RANKS}; received {ranks}")
     for word in device or ():
         parse_device(word)
     words = phrases(lang, "capabilities")

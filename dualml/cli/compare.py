@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError
-from dualml.files import readable
+from dualml.files import read_toml
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
@@ -49,15 +51,16 @@ def compare(
     if Path(a).is_dir() and Path(b).is_dir():
         extra = {"--inputs": inputs, "--shape": shape, "--loss": loss, "--optimizer": optimizer,
                  "--steps": steps}  # fmt: skip
-        if wrong := [word for word, value in extra.items() if value]:
+        if wrong := [word for word, value in extra.items() if value not in (None, [])]:
             raise UserError(f"{', '.join(wrong)}: of models; {a} and {b} are traces")
         comparison = run.compare_traces(a, b, map=asked, margin=margin)
     elif ":" in a and ":" in b:
         arrays, targets = batch(inputs, shape or [], seed)
         rule = None if optimizer is None else {"name": optimizer, "lr": lr}
         comparison = run.compare(
-            a, b, arrays, targets=targets, loss=loss, optimizer=rule, steps=steps or 1, map=asked,
-            train=not evaluation, seed=seed, margin=margin, timeout=timeout,
+            a, b, arrays, targets=targets, loss=loss, optimizer=rule, map=asked,
+            steps=1 if steps is None else steps, train=not evaluation, seed=seed, margin=margin,
+            timeout=timeout,
         )  # fmt: skip
     else:
         one = next(word for word in (a, b) if ":" not in word or Path(word).is_dir())
@@ -74,12 +77,9 @@ def compare(
 
 def names(path: Path | None) -> dict[str, Any] | None:
     """A map as a TOML file has it."""
-    import tomllib
-
     if path is None:
         return None
-    with readable(f"{path}: not a readable map"):
-        flat = flattened(tomllib.loads(path.read_text("utf-8")), "")
+    flat = flattened(read_toml(path), "")
     for name, partner in flat.items():
         several = isinstance(partner, list) and all(isinstance(word, str) for word in partner)
         if not isinstance(partner, str) and not (several and partner):
@@ -102,19 +102,21 @@ def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], A
     """Inputs and targets, read or drawn."""
     import numpy as np
 
+    from dualml.arrays import check_memory, read_npz
     from dualml.seeds import generator
 
     if (path is None) == (not shapes):
         raise UserError("say what the models compute on: either --inputs FILE.npz or --shape 4,8")
     if path is None:
+        sizes = [lengths(shape) for shape in shapes]
+        check_memory(4 * sum(map(math.prod, sizes)), f"--shape {' '.join(shapes)}")
         return [
-            generator(seed, "inputs", i).standard_normal(lengths(s), np.float32)
-            for i, s in enumerate(shapes)
+            generator(seed, "inputs", i).standard_normal(size, np.float32)
+            for i, size in enumerate(sizes)
         ], None
     if path.suffix != ".npz":
         raise UserError(f"{path}: --inputs takes an .npz (np.savez(path, x=…, y=…))")
-    with readable(f"{path}: not a readable .npz"), np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = read_npz(path, "not a readable .npz")
     targets = arrays.pop("y", None)
     if not arrays:
         raise UserError(f"{path}: no inputs; it has {'y only' if targets is not None else 'none'}")
@@ -122,8 +124,11 @@ def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], A
 
 
 def lengths(shape: str) -> tuple[int, ...]:
+    from dualml.arrays import MOST_DIMENSIONS
+
     words = shape.split(",")
-    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+    right = all(re.fullmatch(r"\s*\d{1,18}\s*", word) and int(word) > 0 for word in words)
+    if not right or len(words) > MOST_DIMENSIONS:
         raise UserError(f"--shape takes lengths >= 1, as 4,1,28,28; received {shape!r}")
     return tuple(map(int, words))
 

@@ -8,7 +8,8 @@ import typer
 
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json
-from dualml.experiment.find import names, read
+from dualml.experiment.find import names
+from dualml.files import read_toml
 from dualml.report.page import terminal
 from dualml.words import Words
 
@@ -16,7 +17,7 @@ from dualml.words import Words
 def list_(json: AsJson = False, lang: Lang = "en") -> None:
     """The experiments that come with dualml."""
 
-    tables = {name: read(path) for name, path in names().items()}
+    tables = {name: read_toml(path) for name, path in names().items()}
     if json:
         print_json(
             [

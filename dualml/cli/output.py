@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -10,15 +11,22 @@ from typing import Any
 
 import typer
 
+from dualml.errors import plain
 from dualml.files import finite
 from dualml.report.blocks import Cell, Table
 from dualml.report.page import terminal
 from dualml.words import Words
 
+LONGEST = 2000  # characters of a message
+
 
 def complain(text: str) -> None:
-    """One line on standard error."""
-    print(f"dualml: {text}", file=sys.stderr)
+    """One line on standard error, whatever its parts hold; nothing where the terminal is gone."""
+    line = " ".join(map(plain, text.split()))
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
+    with contextlib.suppress(OSError):
+        print(f"dualml: {line}", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_findings, print_json, print_verdicts
+from dualml.cli.output import complain, print_findings, print_json, print_verdicts
 from dualml.words import Words
+
+Force = Annotated[bool, typer.Option("--force")]
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument()], out: Path | None = None, lang: Lang = "en"
+    folders: Annotated[list[Path], typer.Argument()],
+    out: Path | None = None,
+    force: Force = False,
+    lang: Lang = "en",
 ) -> None:
     """Render the report again, also for several run folders side by side."""
     from dualml.report import render
 
-    for path in render(folders, out, lang):
+    with forcible():
+        pages = render(folders, out, lang, force)
+    for path in pages:
         typer.echo(str(path))
 
 
 def parity(
-    folder: Annotated[Path, typer.Argument()], json: AsJson = False, lang: Lang = "en"
+    folder: Annotated[Path, typer.Argument()],
+    force: Force = False,
+    json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
     from dualml.parity.judge import judge, worst, write
     from dualml.session.execute import DIFFERENT, WELL
     from dualml.store.findings import read_findings
 
-    verdicts = judge(folder)
+    with forcible():
+        verdicts = judge(folder, verify=not force)
     try:
-        write(folder, verdicts)
+        if not force:
+            write(folder, verdicts)
     except OSError as error:  # a submission that may only be read
-        typer.echo(f"dualml: parity.json not written: {error.strerror}", err=True)
+        complain(f"parity.json not written: {error.strerror}")
     if json:
         findings = [finding.describe() for finding in read_findings(folder)]
         print_json({**verdicts, "findings": findings})
@@ -74,6 +88,18 @@ def find(
     else:
         typer.echo(words("run.nothing_to_find"))
     raise typer.Exit(DIFFERENT if differences else WELL)
+
+
+@contextlib.contextmanager
+def forcible() -> Iterator[None]:
+    """What is done in here can be done in spite of a plan that was changed."""
+    from dualml.errors import UserError
+    from dualml.store.plan import Changed
+
+    try:
+        yield
+    except Changed as error:
+        raise UserError(f"{error}; --force looks at it anyway") from None
 
 
 def chosen(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dualml.cli import signals
 from dualml.cli.options import LANG, AsJson
 from dualml.cli.output import print_json, print_run
 from dualml.errors import UserError
@@ -37,6 +37,7 @@ def run(
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.communicator.place import check_rendezvous
     from dualml.experiment.schema import MOST_RANKS
+    from dualml.machine import MOST_THREADS
     from dualml.session.execute import INTERRUPTED, execute
     from dualml.session.prepare import Request
     from dualml.store.findings import read_findings
@@ -44,6 +45,8 @@ def run(
 
     if world_size is not None and not 1 <= world_size <= MOST_RANKS:
         raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {world_size}")
+    if threads is not None and threads > MOST_THREADS:
+        raise UserError(f"--threads must be from 0 to {MOST_THREADS}; received {threads}")
     if rendezvous is not None:
         check_rendezvous(rendezvous)
     done = execute(
@@ -68,8 +71,7 @@ def run(
         )
     )
     if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end
-        for sign in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(sign, signal.SIG_IGN)
+        signals.ignore()
     if done.folder is not None and json:
         path = done.folder.path
         print_json({
@@ -84,8 +86,11 @@ def run(
 
 def numbers(words: list[str]) -> list[int]:
     """``["0,1", "2"]`` → ``[0, 1, 2]``."""
+    from dualml.strict import shortened
+
     try:
         return [int(part) for word in words for part in re.sub(r"[\[\]]", "", word).split(",")]
     except ValueError:
-        text = f"--seed takes whole numbers, as in --seed 0,1,2; received {words}"
+        received = shortened(repr(words))
+        text = f"--seed takes whole numbers, as in --seed 0,1,2; received {received}"
         raise UserError(text) from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +11,8 @@ from dualml.cost import units
 from dualml.cost.link import Link
 from dualml.cost.pipeline import Timeline, message_s, simulate_pipeline
 from dualml.errors import UserError
+from dualml.files import read_bytes
+from dualml.parse import from_json, from_toml
 from dualml.split.order import validate
 from dualml.split.schedule import Grid
 from dualml.split.schedules import bubble, build, live_bound
@@ -20,6 +20,8 @@ from dualml.split.schedules import bubble, build, live_bound
 #: Ranks, and passes of all ranks together, that are laid out.
 MOST_RANKS, MOST_PASSES = 64, 200_000
 RANKS, MICRO_BATCHES = 4, 8
+#: Bytes of a file with a grid: some for each pass.
+MOST_GRID = 20 * MOST_PASSES
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,13 @@ def read_grid(path: Path) -> Grid:
         UserError: a file that is none of them, or a schedule that cannot be carried out.
     """
     try:
-        text = path.read_text("utf-8")
+        content = read_bytes(path, MOST_GRID)
+        text = content.decode("utf-8")
         if path.suffix == ".json":
-            rows = json.loads(text)
+            rows = from_json(content)
             grid = Grid.restore(rows if isinstance(rows, dict) else {"rows": rows})
         elif path.suffix == ".toml":
-            grid = Grid.restore(tomllib.loads(text))
+            grid = Grid.restore(from_toml(text))
         else:
             grid = Grid.read(text)
         validate(grid)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 
 from dualml.errors import UserError
+from dualml.strict import shortened
+
+#: Of any unit: its product with the largest of them is still a number.
+MOST = 1e18
 
 #: How many make a second; dividing by them rounds once, so 50us is the number 5e-5.
 PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
@@ -15,8 +19,8 @@ BITS = {"bit": 1 / 8, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "tbit": 125e9
 
 def _split(text: str, what: str, how: str) -> tuple[float, str]:
     parts = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(\S*)\s*", text)
-    if not parts:
-        raise UserError(f"{what} {text!r}: write {how}")
+    if not parts or not float(parts[1]) <= MOST:
+        raise UserError(f"{what} {shortened(repr(text))}: write {how}")
     return float(parts[1]), parts[2]
 
 

@@ -13,6 +13,7 @@ from dualml.data.places import env_dir
 from dualml.data.registry import DATASETS, GENERATED, TEXTS, TextInfo
 from dualml.data.sentences import sentences
 from dualml.errors import UserError
+from dualml.parse import is_unicode
 from dualml.words import LANGUAGES, both, table
 
 SUFFIXES = (".txt", ".md")
@@ -48,6 +49,8 @@ def load(name: str, *, explicit: bool, words: int, length: int) -> Dataset:
 
 def of_file(path: Path, words: int, length: int) -> Dataset:
     """The text of any UTF-8 file; says so where characters stand for words."""
+    if not is_unicode(str(path.resolve())):  # the plan says where the text is
+        raise UserError(f"{path}: its path is not Unicode text; rename what is not")
     lines, joined = text.lines_of(text.read(path))
     notice = None
     if joined:

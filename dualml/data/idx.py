@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import io
 import math
 import struct
 import zlib
@@ -18,30 +19,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.arrays import MOST_DIMENSIONS, check_unpacked
 from dualml.errors import UserError
+from dualml.files import read_bytes
+from dualml.machine import usable_memory
 
 Array = NDArray[Any]
 
 #: Third byte of the magic number → element type.
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 GZIP = b"\x1f\x8b"
+LONGEST_HEADER = 4 + 4 * 255
+#: Bytes by which a file may be larger than its array: bad data grow a little in gzip.
+SLACK = 2**20
 
 
-def unpack(path: Path, remedy: str = "", packed: bytes | None = None) -> bytes:
-    """The bytes of a file, decompressed if it is gzip (told by its first bytes, not by its name).
+def unpack(
+    path: Path, remedy: str = "", packed: bytes | None = None, most: int | None = None
+) -> bytes:
+    """The bytes of a file, decompressed if it is gzip (told by its first bytes, not by its name),
+    and of those at most one more than its header announces.
 
     Args:
         remedy: the command that would repair the file, for the error message.
         packed: what the file holds, where it was not written.
+        most: bytes of the array that is expected, with its header.
 
     Raises:
-        UserError: unreadable, cut off, or damaged gzip.
+        UserError: unreadable, cut off, damaged gzip, or larger than it should be.
     """
     data = packed or b""
     try:
-        data = path.read_bytes() if packed is None else packed
+        if packed is None:
+            data = read_bytes(path, usable_memory() // 2 if most is None else most + SLACK)
         if data.startswith(GZIP):
-            return gzip.decompress(data)
+            return inflated(data, most)
+    except UserError:
+        raise
     except EOFError:
         size = f"the file ends after {len(data):,} bytes"
         what = f"is cut off: {size}, before the end of its gzip stream"
@@ -49,6 +63,8 @@ def unpack(path: Path, remedy: str = "", packed: bytes | None = None) -> bytes:
         what = f"is damaged gzip ({error}); it has {len(data):,} bytes"
         if not data:
             what = f"cannot be read: {getattr(error, 'strerror', error)}"
+    except ValueError as error:
+        what = f"is damaged: its header needs more than it can hold: {error}"
     else:
         if path.suffix != ".gz":
             return data
@@ -56,15 +72,44 @@ def unpack(path: Path, remedy: str = "", packed: bytes | None = None) -> bytes:
     raise fault(path, what, remedy)
 
 
+def inflated(data: bytes, most: int | None) -> bytes:
+    """What gzip holds, as far as its header and ``most`` go: a gigabyte packs into a megabyte."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        head = stream.read(LONGEST_HEADER)
+        element, shape = header(head) or (None, ())
+        if element is None or len(head) < 4 + 4 * len(shape):
+            return head
+        size = 4 + 4 * len(shape) + math.prod(shape) * element.itemsize
+        if most is None:
+            check_unpacked(size, len(data))
+        wanted = size if most is None else min(size, most)
+        return head + stream.read(max(0, wanted + 1 - len(head)))
+
+
+def header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Type of the elements, and as many dimensions as the bytes have; None: no IDX file."""
+    zeros, kind, dims = struct.unpack(">HBB", data[:4].ljust(4, b"\xff"))
+    if zeros != 0 or kind not in TYPES or dims == 0:
+        return None
+    there = data[4 : 4 + 4 * dims].ljust(4 * dims, b"\0")
+    return np.dtype(TYPES[kind]), struct.unpack(f">{dims}I", there)
+
+
 def parse(
-    data: bytes, where: Path, *, dtype: str | None = None, ndim: int | None = None, remedy: str = ""
+    data: bytes,
+    where: Path,
+    *,
+    dtype: str | None = None,
+    ndim: int | None = None,
+    shape: tuple[int, ...] | None = None,
+    remedy: str = "",
 ) -> Array:
     """An uncompressed IDX file as an array in native byte order.
 
     Args:
         data: the whole file.
         where: its name, for error messages.
-        dtype, ndim: what the magic number must announce, if given: ``"uint8", 3`` for images.
+        dtype, ndim, shape: what its header must announce, if given: ``"uint8", 3`` for images.
 
     Raises:
         UserError: wrong magic number, or a length that does not follow from the header.
@@ -72,12 +117,11 @@ def parse(
     wrong = functools.partial(fault, where, remedy=remedy)
     if len(data) < 4:
         raise wrong(f"is no IDX file: expected 4 or more bytes, found {len(data)}")
-    zeros, kind, dims = struct.unpack(">HBB", data[:4])
-    magic = f"magic number 0x{data[:4].hex()}"
-    if zeros != 0 or kind not in TYPES or dims == 0:
+    magic, known = f"magic number 0x{data[:4].hex()}", header(data)
+    if known is None:
         raise wrong(f"is no IDX file: expected 0x0000TTDD with a known type TT, found {magic}")
-    element = np.dtype(TYPES[kind])
-    native = element.newbyteorder("=")
+    element, sizes = known
+    native, dims = element.newbyteorder("="), len(sizes)
     want = (dtype or native.name, dims if ndim is None else ndim)
     if (native.name, dims) != want:
         raise wrong(
@@ -87,13 +131,17 @@ def parse(
     start = 4 + 4 * dims
     if len(data) < start:
         raise wrong(f"is cut off in its header: expected {start} bytes, found {len(data)}")
-    shape = struct.unpack(f">{dims}I", data[4:start])
-    size = start + math.prod(shape) * element.itemsize
+    if shape not in (None, sizes):
+        raise wrong(f"has shape {sizes}; expected {shape}")
+    size = start + math.prod(sizes) * element.itemsize
     if len(data) != size:
         how = "is cut off" if len(data) < size else "has bytes after its end"
-        sizes = " × ".join(f"{n:,}" for n in shape)
-        raise wrong(f"{how}: {sizes} needs {size:,} bytes uncompressed, found {len(data):,}")
-    return np.frombuffer(data, element, offset=start).reshape(shape).astype(native)
+        there = f"{len(data):,}" + " or more" * (len(data) > size)
+        product = " × ".join(f"{n:,}" for n in sizes)
+        raise wrong(f"{how}: {product} needs {size:,} bytes uncompressed, found {there}")
+    if dims > MOST_DIMENSIONS:
+        raise wrong(f"has {dims} dimensions; at most {MOST_DIMENSIONS} are read")
+    return np.frombuffer(data, element, offset=start).reshape(sizes).astype(native)
 
 
 def read(

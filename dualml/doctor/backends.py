@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from typing import Any
 
 from dualml.backend import BackendInfo
 from dualml.doctor.finding import Finding, finding
 from dualml.doctor.probe import PREFIX
-from dualml.machine import Finished, bounded
+from dualml.machine import Finished, bounded, python
 
 #: Seconds for one backend: an import from a cold disk, and a measurement of at most fifty.
 LIMIT = 120.0
@@ -20,7 +19,7 @@ def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[Fin
     """Findings about a backend, and whether it works."""
     if not info.installed():
         return [finding(info.framework, "warn", "absent", info.install)], False
-    ended = bounded([sys.executable, "-m", "dualml.doctor.probe", info.name], seconds)
+    ended = bounded(python("-m", "dualml.doctor.probe", info.name), seconds)
     return read(info, ended, seconds)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from dualml.errors import UserError, nearest
 
@@ -37,17 +35,3 @@ def locate(lab: str) -> Path:
             return path
         raise UserError(f"no experiment file {lab}")
     raise UserError(f"unknown experiment {lab!r}{nearest(lab, known)}")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The file as a dictionary.
-
-    Raises:
-        UserError: unreadable, or not TOML; the message has the file and the line.
-    """
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None

@@ -45,6 +45,11 @@ def parts_of(
     }
 
 
+def hash_of(parts: Mapping[str, str]) -> str:
+    """The plan's hash."""
+    return sha256(canonical(parts))
+
+
 def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 

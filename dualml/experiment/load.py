@@ -11,12 +11,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from dualml.errors import UserError, nearest
-from dualml.experiment.find import locate, read
+from dualml.experiment.find import locate
 from dualml.experiment.schema import Arm, Experiment
-from dualml.strict import explain
+from dualml.files import read_toml
+from dualml.parse import DEEPEST, from_toml, within
+from dualml.strict import explain, shortened
 
 #: Of training samples; below, the file's ``[small]`` table is laid over it.
 SMALL = 10_000
+#: Characters at the beginning of a line that may name a key.
+LONGEST_KEY = 200
 
 
 def load(
@@ -50,14 +54,16 @@ def load(
         UserError: anything in the file, an override or a name that cannot be meant.
     """
     path = locate(lab)
-    table = read(path)
-    faster, smaller = table.pop("quick", {}), table.pop("small", {})
+    table = read_toml(path)
+    faster, smaller = laid_over(table, "quick", path), laid_over(table, "small", path)
     if small:
         merge(table, smaller)
     if quick:
-        if not isinstance(faster, dict) or not faster:
+        if not faster:
             raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
-        chosen, few = faster.pop("select", []), faster.pop("small", {})
+        chosen, few = faster.pop("select", []), laid_over(faster, "small", path)
+        if not isinstance(chosen, list) or not all(isinstance(word, str) for word in chosen):
+            raise UserError(f"{path}: quick.select must be a list of names; received {chosen!r}")
         shorten(table, faster.pop("updates", None))
         merge(table, faster)
         if small:
@@ -86,6 +92,14 @@ def load(
     return select(experiment, arms, origins)
 
 
+def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+    """A table that is taken out to be laid over the others; empty where there is none."""
+    more = table.pop(key, {})
+    if not isinstance(more, dict):
+        raise UserError(f"{path}: [{key}] must be a table; received {shortened(repr(more))}")
+    return more
+
+
 def shorten(table: dict[str, Any], most: Any) -> None:
     """Let no arm make more than ``most`` updates, where it is told a number of them."""
     if most is None:
@@ -101,9 +115,11 @@ def repeat(table: dict[str, Any]) -> None:
     """Let every arm that is told its epochs pass over the data ``epochs_times`` as often."""
     times = table.get("epochs_times", 1)
     for arm in table["arms"].values() if is_table(table, "arms") else ():
-        passes = isinstance(arm, dict) and not arm.get("updates") and arm.get("batch_size") != 0
-        if passes and isinstance(times, int | float):
-            arm["epochs"] = arm.get("epochs", Arm.model_fields["epochs"].default) * times
+        if not isinstance(arm, dict) or arm.get("updates") or arm.get("batch_size") == 0:
+            continue
+        epochs = arm.get("epochs", Arm.model_fields["epochs"].default)
+        if isinstance(times, int | float) and isinstance(epochs, int | float):
+            arm["epochs"] = epochs * times
 
 
 def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
@@ -153,7 +169,7 @@ def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> 
     for text in reversed(overrides):
         key = [part.strip() for part in text.partition("=")[0].split(".")]
         if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
-            return f"--set {text}"
+            return f"--set {shortened(text)}"
     if seeds and loc[:1] == ["seeds"]:
         return "--seed"
     line = line_of(path.read_text("utf-8"), loc)
@@ -163,7 +179,8 @@ def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> 
 def line_of(text: str, loc: Sequence[str]) -> int | None:
     """Line of a TOML text that says the key ``loc``, or the nearest table around it."""
     best, line_number, table = 0, None, list[str]()
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, whole in enumerate(text.splitlines(), start=1):
+        line = whole[:LONGEST_KEY]
         header = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
         key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
         if header:
@@ -193,11 +210,19 @@ def override(table: dict[str, Any], text: str) -> None:
     key, equals, raw = text.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not equals or not all(path):
-        raise UserError(f"--set takes KEY=VALUE with a dotted key; received {text!r}")
+        raise UserError(
+            f"--set takes KEY=VALUE with a dotted key; received {shortened(repr(text))}"
+        )
+    if len(path) > DEEPEST:
+        raise UserError(f"--set {shortened(key)}: a key of {len(path):,} parts; at most {DEEPEST}")
     try:
-        value = tomllib.loads(f"value = {raw}")["value"]
+        within(text)
+        value = from_toml(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw
+    except ValueError as error:
+        reason = str(error).removeprefix("value: ")
+        raise UserError(f"--set {shortened(text)}: {reason}") from None
     here = table
     for depth, part in enumerate(path[:-1]):
         if part not in here and depth == 1 and path[0] == "arms":

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dualml.backend import Recipe
 from dualml.experiment.deals import Course, Feed, Shared, deal_key, lists_of
-from dualml.experiment.fingerprint import canonical, sha256
+from dualml.experiment.fingerprint import hash_of
 from dualml.experiment.schema import Arm, Experiment
 from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        return sha256(canonical(self.parts))
+        return hash_of(self.parts)
 
     def spec_of(self, arm: Arm) -> ModelSpec:
         """The arm's model."""

@@ -16,11 +16,13 @@ from dualml.experiment.split import Split
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
+from dualml.parse import LARGEST
 from dualml.partition import Partition, partition_from
-from dualml.strict import Strict
+from dualml.strict import LONGEST_NAME, Strict, shortened
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
+Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 #: Keys of an arm that few need.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
@@ -231,13 +233,13 @@ class Experiment(Strict):
     """A protocol with its arms; where there was little data, ``epochs`` of an arm are
     ``epochs_times`` those of the file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
     title: dict[str, str]
     question: dict[str, str] = {}
     data: Data
     model: str
     loss: str = "cross_entropy"
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
+    seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
     evaluation: Evaluation = Evaluation()
     parity: Parity = Parity()
@@ -269,7 +271,12 @@ class Experiment(Strict):
     def _arm_names(cls, value: dict[str, Arm]) -> dict[str, Arm]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-                raise UserError(f"arm name {name!r}: use letters, digits, '-' and '_'")
+                raise UserError(
+                    f"arm name {shortened(repr(name))}: use letters, digits, '-' and '_'"
+                )
+            if len(name) > LONGEST_NAME:
+                raise UserError(f"arm name {shortened(repr(name))}: {len(name):,} characters; at "
+                                f"most {LONGEST_NAME}, because folders have this name")  # fmt: skip
         for word in {"all", *(arm.group for arm in value.values())} & set(value):
             raise UserError(f"{word!r} names an arm and a group of arms; rename one of them")
         return value

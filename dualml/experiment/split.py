@@ -13,7 +13,9 @@ from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
 from dualml.strict import Strict
 
-Count = Annotated[int, Field(ge=1)]
+#: A schedule has a cell for each pass of each micro-batch through each stage.
+MOST = 4096
+Count = Annotated[int, Field(ge=1, le=MOST)]
 TIMED = 32  # samples with which the layers are timed
 
 
@@ -42,10 +44,10 @@ class Split(Strict):
     in a pipeline, then backward together.
     """
 
-    stages: Annotated[int, Field(ge=0)] = 0
+    stages: Annotated[int, Field(ge=0, le=MOST)] = 0
     cut: list[str] = []
     balance: Literal["parameters", "activations", "time"] = "parameters"
-    place: list[Annotated[int, Field(ge=0)]] = []
+    place: list[Annotated[int, Field(ge=0, le=MOST)]] = []
     schedule: str = "1f1b"
     grid: list[list[str]] = []
     micro_batches: Count = 1

@@ -23,10 +23,14 @@ from dualml.errors import UserError
 from dualml.launch.process import Launch
 from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, supervise
 from dualml.launch.supervise import end as end_all
+from dualml.machine import python
 from dualml.store.sessions import SESSIONS, Failure, announcement, failure, failures
 from dualml.store.trial import log_path
 
 POLL_S = 0.1
+#: A rank that has waited for so long for the first announcement says for what.
+WORD_S = 20.0
+SAME = "--out must be the same folder for all ranks, on a disk that all of them see"
 #: A rank may take so long to leave a group that rank 0 has left.
 LEAVE_S = 5.0
 #: The launcher starts the ranks within so many seconds of the process that only helps them.
@@ -69,7 +73,7 @@ def follow(rank: int, run: Path, environ: Mapping[str, str], wait: float) -> Non
         if places is None:
             return
         folders = [run / place for place in places]
-        words = [sys.executable, "-m", "dualml.worker.main", str(rank), *map(str, folders)]
+        words = python("-m", "dualml.worker.main", str(rank), *map(str, folders))
         launch = Launch(words, environ, log_path(folders[0], rank))
         # Where rank 0 has gone on, who still waits for its old rank waits in vain.
         gone_on = partial(older, run / announcement(number + 1).name, LEAVE_S)
@@ -126,11 +130,17 @@ def check_fresh(folder: Path) -> None:
 
 
 def awaited(run: Path, number: int, wait: float) -> list[str] | None:
-    """The places of an announcement, when it is there."""
-    end = time.monotonic() + wait
+    """The places of an announcement, when it is there; says so if that takes long."""
+    begin, waits = time.monotonic(), f"rank 0 announced nothing in {(run / SESSIONS).resolve()}"
+    warned = number > 0  # then the folder is the right one
     while (announced := announcement(number).read_if_there(run)) is None:
-        if time.monotonic() > end:
-            raise UserError(f"rank 0 announced nothing in {run / SESSIONS} for {wait:g} s")
+        passed = time.monotonic() - begin
+        if passed > wait:
+            raise UserError(f"{waits} for {wait:g} s; {SAME}")
+        if passed > WORD_S and not warned:
+            warned = True
+            text = f"dualml: {waits} for {WORD_S:g} s, and this rank waits on; {SAME}"
+            print(text, file=sys.stderr, flush=True)
         time.sleep(POLL_S)
     return announced.places
 

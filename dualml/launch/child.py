@@ -88,7 +88,7 @@ def reason_of(error: BaseException) -> tuple[str, str]:
     if isinstance(error, TrialError | UserError):
         return "failed", str(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "failed", f"no space left on the device for {error.filename or 'the run folder'}"
+        return "failed", f"no space left on the device for {error.filename or 'what it writes'}"
     if isinstance(error, MemoryError):
         return "failed", "out of memory; use a smaller batch, chunk or model"
     first = (str(error).strip().splitlines() or [""])[0]
@@ -103,11 +103,13 @@ def serve(work: Callable[[Emitter], dict[str, Any]]) -> None:
     try:
         result = {"status": "ok", "reason": None, **work(emit)}
     except BaseException as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # the log may lie on a full disk
+            traceback.print_exc()
         status, reason = reason_of(error)
         result, code = {"status": status, "reason": reason, "kind": type(error).__name__}, 1
     with contextlib.suppress(OSError):
         emit.send({"event": "result", **result})
         emit.channel.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
     os._exit(code)  # the frameworks' own teardown can hang or abort after the work is done

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dualml.machine import python
+
 #: The import of a framework on a busy machine, at most.
 IMPORT_S = 120.0
 #: Servers kept at a time, one for each environment that workers need.
@@ -101,7 +103,7 @@ class Server:
         self.lock, self.codes = threading.Lock(), dict[int, int]()
         self.living = set[int]()
         with theirs:
-            module = [sys.executable, "-m", "dualml.launch.forkserver"]
+            module = python("-m", "dualml.launch.forkserver")
             self.process = subprocess.Popen(
                 [*module, str(theirs.fileno()), str(cores), *preload],
                 env=environ,
@@ -196,7 +198,7 @@ def forked(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
         for old in idle[: max(0, len(servers) + 1 - KEPT)]:
             servers.pop(old).close()
         server = Server(environ, launch.cores, launch.preload)
-    process = server.fork(launch.command[2:], log)
+    process = server.fork(launch.command[launch.command.index("-m") + 1 :], log)
     servers[key] = server  # the last in use is the last to go
     return process
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import sys
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,10 @@ from dualml.errors import TrialError, Unsupported, UserError
 from dualml.files import write_json
 from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
+from dualml.machine import python
+
+#: Bytes that ranks write at least: logs, and how they find one another.
+LITTLE = 64 * 1024
 
 
 def run_ranks(
@@ -71,7 +75,7 @@ def run_ranks(
         environ = info.environ(threads)
         launches = [
             Launch(
-                [sys.executable, "-m", "dualml.launch.rank", str(where), str(rank)],
+                python("-m", "dualml.launch.rank", str(where), str(rank)),
                 environ,
                 where / f"rank{rank}.log",
                 info.preload,
@@ -101,4 +105,8 @@ def failure(ended: Ended, folder: Path) -> Exception:
         return Unsupported(str(result["reason"]))
     why = ended.reason or result.get("reason") or died(ended.code)
     lines = last_lines(folder / f"rank{ended.rank}.log") if not result else []
+    left = shutil.disk_usage(folder).free
+    if left < LITTLE:  # also where a library ends without a word
+        lines = [f"{folder} has {left:,} bytes left: free some space, or name another folder with "
+                 "TMPDIR"]  # fmt: skip
     return TrialError("; ".join([f"rank {ended.rank}: {why}", *lines]))

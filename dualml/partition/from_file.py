@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dualml.arrays import read_npz
 from dualml.data.dataset import fingerprint
 from dualml.errors import UserError
 from dualml.files import readable, write_bytes
+from dualml.parse import from_json
 from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 
 FORMAT = 1
@@ -89,10 +91,17 @@ def read(path: Path) -> tuple[list[Index], dict[str, Any]]:
     if not path.is_file():
         raise UserError(f"there is no partition file {path}; make one with dualml partition --out")
     with readable(f"{path}: not a readable partition"):
-        with np.load(path, allow_pickle=False) as packed:
-            about = json.loads(str(packed["about"]))
-            if int(about["format"]) > FORMAT:
-                raise UserError(f"{path}: format {about['format']} is newer than {FORMAT}; "
-                                "update dualml")  # fmt: skip
-            parts = [packed[f"rank{rank}"].astype(np.int64) for rank in range(int(about["ranks"]))]
-        return parts, {key: about[key] for key in ("dataset", "samples", "labels", "rule")}
+        packed = read_npz(path, "not a readable partition")
+        about = from_json(str(packed["about"]).encode())
+        if int(about["format"]) > FORMAT:
+            raise UserError(f"{path}: format {about['format']} is newer than {FORMAT}; "
+                            "update dualml")  # fmt: skip
+        parts = [packed[f"rank{rank}"] for rank in range(int(about["ranks"]))]
+        for rank, part in enumerate(parts):
+            if part.ndim != 1 or part.dtype.kind not in "iu":
+                raise ValueError(f"rank{rank} is {part.dtype}{part.shape}, not a list of indices")
+            if len(part) and not 0 <= int(part.min()) <= int(part.max()) < int(about["samples"]):
+                raise ValueError(f"rank{rank} has indices from {part.min()} to {part.max()} of "
+                                 f"{about['samples']} samples")  # fmt: skip
+        lists = [part.astype(np.int64) for part in parts]
+        return lists, {key: about[key] for key in ("dataset", "samples", "labels", "rule")}

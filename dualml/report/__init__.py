@@ -11,13 +11,16 @@ from pathlib import Path
 __all__ = ["render"]
 
 
-def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -> list[Path]:
+def render(
+    folders: Sequence[Path], out: Path | None = None, lang: str = "en", force: bool = False
+) -> list[Path]:
     """Write ``report.html``, ``report.md`` and ``figures/*.svg``.
 
     Args:
         folders: run folders; several are shown side by side if they were made from one plan.
         out: where to write; the first run folder when omitted.
         lang: ``en`` or ``zh``.
+        force: also where a plan was changed after it was made; the page says so.
 
     Returns:
         The files written, the HTML page first.
@@ -35,7 +38,7 @@ def render(folders: Sequence[Path], out: Path | None = None, lang: str = "en") -
     from dualml.store.report import write_report
     from dualml.words import Words
 
-    words, run = Words(lang), load([Path(folder) for folder in folders])
+    words, run = Words(lang), load([Path(folder) for folder in folders], force=force)
     page = compose(run, words)
     figures = {b.name: standalone(b) for b in walk(page.blocks) if isinstance(b, Figure)}
     target = run.folders[0] if out is None else Path(out)

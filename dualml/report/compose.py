@@ -122,6 +122,7 @@ def _notices(run: Run, words: Words) -> Iterator[str]:
         yield words(f"say.caveats.{'quick_ranks' if ranks.distributed(run) else 'quick'}")
     if len(run.folders) > 1:
         yield words("page.machines", n=len(run.folders))
+    yield from (words("page.changed", line=line) for line in run.changed)
     lines = run.unreadable
     for line in lines[:MOST]:
         yield words("page.unreadable", line=line)

@@ -126,7 +126,8 @@ def mean_step(run: Run, arm: str, backend: str) -> float | None:
 def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
     """Rank by rank, mean over the seeds: seconds of computing, waiting, transferring."""
     keys = ("compute_s", "wait_s", "transfer_s", "step_s")
-    trials = [t for t in run.select(arm, backend) if t.ranks]
+    whole = [t for t in run.select(arm, backend) if all({*keys} <= {*row} for row in t.ranks)]
+    trials = [t for t in whole if t.ranks]
     each = zip(
         *([{k: float(row[k]) for k in keys} for row in t.ranks] for t in trials), strict=False
     )

@@ -47,6 +47,9 @@ def execute(request: Request) -> Done:
     Raises:
         UserError: wrong input, before anything is written.
     """
+    from dualml.session.trials import checkpoint_every
+
+    checkpoint_every()
     launcher = adopted.adopted()
     if launcher is not None:
         on_death_of_parent(signal.SIGTERM)  # a launcher that is killed takes nobody with it
@@ -118,7 +121,8 @@ def perform(
             run_trials(folder, plan, known, environs, judging, launcher)
     except KeyboardInterrupt:
         folder.write()
-        print(f"dualml: {words('run.interrupted', folder=folder.path)}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal is gone
+            print(f"dualml: {words('run.interrupted', folder=folder.path)}", file=sys.stderr)
         return Done(INTERRUPTED, folder)
     with working(words("run.judging")):
         write_costs(folder, plan)

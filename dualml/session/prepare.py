@@ -6,7 +6,6 @@ import datetime
 import itertools
 import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 
 from dualml.backend import BackendInfo, backends, choose
 from dualml.errors import UserError
-from dualml.machine import bounded, default_threads, parse_device
+from dualml.machine import bounded, default_threads, parse_device, python
 from dualml.store.folder import RunFolder, check_free
 from dualml.store.manifest import Options, read_run
 
@@ -89,7 +88,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
                 raise UserError(
                     f"{option}: no arm of {experiment.name} that runs has several ranks"
                 )
-    device = request.device or "auto"
+    device = "auto" if request.device is None else request.device
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
     check_free(out)
@@ -127,14 +126,15 @@ def refuse_settings(request: Request) -> None:
 def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Go on with a run folder, as its run.json says."""
     from dualml.data import load_again
-    from dualml.experiment.find import locate, names, read
+    from dualml.experiment.find import locate, names
+    from dualml.files import read_toml
 
     path = request.resume
     assert path is not None
     name = read_run(path).name
     if request.lab and request.lab != name:
         there = Path(request.lab).is_file() or request.lab in names()
-        if not there or read(locate(request.lab)).get("name") != name:
+        if not there or read_toml(locate(request.lab)).get("name") != name:
             raise UserError(f"{path} is a run of {name}, not of {request.lab}")
     folder, plan = RunFolder.open(path)
     known = backends()
@@ -169,7 +169,7 @@ def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
 
 def probe(info: BackendInfo, device: str) -> tuple[str, str]:
     """Make the backend on the device, in a process of its own: a trial's status and reason."""
-    words = [sys.executable, "-c", PROBE, info.name, device]
+    words = python("-c", PROBE, info.name, device)
     ended = bounded(words, 120, {**os.environ, **info.environ(1)})
     try:
         status, reason = json.loads(ended.out.strip().splitlines()[-1])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from dualml.experiment.plan import Plan
 from dualml.launch.adopted import at_fault, fallen
 from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
+from dualml.machine import python
 from dualml.split.measured import summary
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import Key, TrialRecord
@@ -27,6 +29,7 @@ from dualml.store.times import TIMELINE, TIMES
 from dualml.store.trial import JOB, RESULT, Job, Result, board_path, log_path
 
 CHECKPOINT_S = 10.0  # of training between two checkpoints
+VARIABLE = "DUALML_CHECKPOINT_S"  # in their place
 Listener = Callable[[TrialRecord, dict[str, Any]], None]
 #: What a worker reports that stands in ``run.json``, too.
 COPIED = (TrialRecord.model_fields.keys() & Result.model_fields) - {
@@ -131,7 +134,7 @@ class Session:
         processes = size if info.ranks == "processes" and self.adopted is None else 1
         if self.adopted is not None and size > 1:
             announce(self.folder.path, self.number, places)
-        words = [sys.executable, "-m", "dualml.worker.main"]
+        words = python("-m", "dualml.worker.main")
         launches = [
             Launch(
                 [*words, str(rank), *map(str, places)],
@@ -196,7 +199,7 @@ class Session:
             key=str(self.number),
             check=options.check,
             plan_hash=self.plan.hash,
-            checkpoint_every=float(os.environ.get("DUALML_CHECKPOINT_S", CHECKPOINT_S)),
+            checkpoint_every=checkpoint_every(),
         )
         JOB.write(place, job)
 
@@ -260,6 +263,19 @@ class Session:
         self.folder.write()
         self.listen(self.folder.trials[self.keys[self.at]], {"phase": "end"})
         self.start(self.at + 1)
+
+
+def checkpoint_every() -> float:
+    """Seconds of training between two checkpoints.
+
+    Raises:
+        UserError: ``DUALML_CHECKPOINT_S`` is none.
+    """
+    asked = os.environ.get(VARIABLE, CHECKPOINT_S)
+    with contextlib.suppress(ValueError):
+        if 0 <= (seconds := float(asked)) < math.inf:
+            return seconds
+    raise UserError(f"{VARIABLE} must be seconds from 0; received {asked!r}")
 
 
 def ranks_of(place: Path, plan: Plan, arm: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Judging:
         from dualml.report.columns import VERDICT_TONES
         from dualml.report.page.terminal import STYLES
 
-        for judged in judge(self.folder.path, (arm, seed))["comparisons"]:
+        for judged in judge(self.folder.path, (arm, seed), verify=False)["comparisons"]:
             if judged["reason"] in LEGITIMATE:  # all seeds together decide, at the end
                 continue
             verdict, ratio = judged["verdict"], judged["evidence"].get("worst_ratio")

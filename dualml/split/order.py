@@ -188,11 +188,13 @@ def _complete(grid: Grid) -> None:
         for make in (forward, backward)
         for k in range(grid.micro_batches)
     )
-    missing = [action for action in wanted if action not in seen]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    # Counted, not listed: a file may name more micro-batches than there is memory.
+    count = 2 * grid.stages * grid.micro_batches - len(seen)
+    if count:
+        first = next(action for action in wanted if action not in seen)
+        more = f" and {count - 1} more" if count > 1 else ""
         raise UserError(
-            f"{missing[0]} is missing on the row of rank {grid.owners[missing[0].stage]}{more}; "
+            f"{first} is missing on the row of rank {grid.owners[first.stage]}{more}; "
             f"each of {grid.stages} stages does F and B once for each of {grid.micro_batches} "
             "micro-batches"
         )

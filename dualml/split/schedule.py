@@ -38,10 +38,11 @@ class Action:
         Raises:
             UserError: anything else.
         """
-        match = re.fullmatch(r"(\d+)([FB])(\d+)", text.strip(), flags=re.ASCII)
+        match = re.fullmatch(r"(\d{1,9})([FB])(\d{1,9})", text.strip(), flags=re.ASCII)
         if not match:
             raise UserError(
-                f"{text!r} is no action: write stage, F or B, micro-batch, as in 2F0, or . for idle"
+                f"{text[:40]!r} is no action: write stage, F or B, micro-batch, as in 2F0, or . "
+                "for idle"
             )
         return cls(int(match[1]), "F" if match[2] == "F" else "B", int(match[3]))
 

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from dualml.files import readable, remove, write_bytes
+from dualml.parse import from_json
 
 Arrays = dict[str, NDArray[Any]]
 NAME = "checkpoint.safetensors"
@@ -70,7 +71,7 @@ def load_checkpoint(
     state: dict[str, Arrays] = {}
     fault = f"{path}: not a readable checkpoint"
     with readable(fault), safe_open(path, framework="numpy") as file:
-        progress = Progress(**json.loads(file.metadata()["progress"]))
+        progress = Progress(**from_json(file.metadata()["progress"].encode()))
         for key in file.keys():  # noqa: SIM118 - not a dictionary
             kind, _, name = key.partition("/")
             if kind in parts:

@@ -104,13 +104,7 @@ class RunFolder:
             UserError: no run folder, one of a newer version, or one whose plan was changed.
         """
         run = read_run(path)
-        plan = restore(plan_folder(path))
-        if plan.hash != run.plan_hash:
-            raise UserError(
-                f"{path}: the plan's hash {plan.hash[:12]} is not run.json's "
-                f"{run.plan_hash[:12]}; this folder cannot be resumed"
-            )
-        return cls(path, run), plan
+        return cls(path, run), restore(plan_folder(path), run.plan_hash)
 
     @property
     def run(self) -> RunRecord:

@@ -6,9 +6,6 @@ one line with the file and the field, and nothing that was read can surprise who
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -16,18 +13,14 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dualml.errors import UserError
-from dualml.files import finite, write_json
-from dualml.strict import explain
-
-DEEPEST = 32  # lists and tables inside one another
-LARGEST = 2**63
-SURROGATE = re.compile("[\ud800-\udfff]")
+from dualml.files import finite, read_json, write_json
+from dualml.strict import LONGEST_NAME, explain
 
 Number = int | float
 Count = Annotated[int, Field(ge=0)]
 Scalar = str | int | float | bool | None
 #: What stands in a path, so that no name leads out of the folder.
-Name = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=100)]
+Name = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=LONGEST_NAME)]
 
 
 class Record(BaseModel):
@@ -128,51 +121,14 @@ def checked(record: type[R], value: Any, path: Path) -> R:
 
 
 def parse(path: Path) -> Any:
-    """The value of a JSON file, without what no file of ours has: NaN, numbers beyond 64 bits, text
-    that is no Unicode, deep nesting.
+    """The value of a JSON file, within the limits of `dualml.parse`.
 
     Raises:
         UserError: the file is missing or damaged.
     """
     try:
-        return value_of(path.read_bytes())
+        return read_json(path)
     except FileNotFoundError:
         raise UserError(f"{path} is missing") from None
     except OSError as error:
         raise UserError(f"{path}: not readable: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def value_of(text: bytes) -> Any:
-    """Raises `ValueError` with a short text for what `parse` refuses."""
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"nested more than {DEEPEST} deep") from None
-    except UnicodeDecodeError:
-        raise ValueError("not text in UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if (fault := problem(value)) is not None:
-        place, why = fault
-        raise ValueError(f"{'.'.join(map(str, place[:8]))}: {why}" if place else why)
-    return value
-
-
-def problem(value: Any, depth: int = 0) -> tuple[list[Any], str] | None:
-    """Where, inside a value, something is that no file of ours has, and what; None: nothing."""
-    if isinstance(value, dict | list):
-        if depth == DEEPEST:
-            return [], f"nested more than {DEEPEST} deep"
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, inner in pairs:
-            if (fault := problem(inner, depth + 1) or problem(key)) is not None:
-                return [key, *fault[0]], fault[1]
-    elif isinstance(value, float) and not math.isfinite(value):
-        return [], "not a finite number"
-    elif isinstance(value, int) and abs(value) >= LARGEST:
-        return [], "a number beyond 64 bits"
-    elif isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
-        return [], "not Unicode text"
-    return None

@@ -14,7 +14,7 @@ from dualml.store.costs import COLLECTIVES, COST, CostRecord
 from dualml.store.findings import read_findings
 from dualml.store.manifest import RESULTS, RUN, TrialRecord, read_run
 from dualml.store.merge import merge
-from dualml.store.plan import PLAN, plan_folder
+from dualml.store.plan import PLAN, Changed, plan_folder, restore
 from dualml.store.planned import PlanRecord
 from dualml.store.records import Array, Curve, read_records
 from dualml.store.run import Comparison, Run, Serial, Trial
@@ -27,10 +27,14 @@ T = TypeVar("T")
 APART = ("divergence", "drift")
 
 
-def load(folders: Sequence[Path]) -> Run:
+def load(folders: Sequence[Path], *, force: bool = False) -> Run:
     """Read one run folder, or several made from the same plan.
 
+    Args:
+        force: also where a plan was changed; the `Run` then tells.
+
     Raises:
+        Changed: a plan is not the one that was frozen.
         UserError: no run folder, one of a newer version, a damaged ``run.json``, or plans that
             differ; the text then names the parts of the plan that do. Of other files that cannot
             be read the `Run` tells.
@@ -38,7 +42,7 @@ def load(folders: Sequence[Path]) -> Run:
     paths = list(dict.fromkeys(Path(f).resolve() for f in folders))
     if not paths:
         raise UserError("no run folder given; name at least one that `dualml run` wrote")
-    return merge([read(path) for path in paths])
+    return merge([read(path, force) for path in paths])
 
 
 class Reader:
@@ -50,13 +54,24 @@ class Reader:
     def __call__(self, read: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return read(*arguments)
+        except Changed:
+            raise
         except UserError as error:
-            self.damage.append(str(error).replace(f"{self.run}/", ""))
+            line = str(error).replace(f"{self.run}/", "")
+            self.damage += [line] * (line not in self.damage)
             return None
 
 
-def read(folder: Path) -> Run:
+def read(folder: Path, force: bool = False) -> Run:
     run, reader = read_run(folder), Reader(folder)
+    changed = []
+    if (plan_folder(folder) / PLAN.name).exists():
+        try:
+            reader(restore, plan_folder(folder), run.plan_hash)
+        except Changed as error:
+            if not force:
+                raise
+            changed.append(str(error))
     arms = run.experiment.get("arms", {})
     parity = reader(PARITY.read_if_there, folder)
     costs = reader(COST.read_if_there, folder)
@@ -74,6 +89,7 @@ def read(folder: Path) -> Run:
         **plans(planned),
         findings=tuple(finding.text.describe() for finding in findings),
         damage=tuple(reader.damage),
+        changed=tuple(changed),
     )
 
 

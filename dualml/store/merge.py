@@ -57,6 +57,7 @@ def merge(runs: Sequence[Run]) -> Run:
         models=next((run.models for run in runs if run.models), {}),
         findings=tuple(text for run in runs for text in run.findings),
         damage=tuple(line for run in runs for line in run.damage),
+        changed=tuple(line for run in runs for line in run.changed),
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dualml.arrays import read_npz
 from dualml.errors import UserError
-from dualml.experiment.fingerprint import parts_of
+from dualml.experiment.fingerprint import digest, hash_of, parts_of
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
 from dualml.files import readable, write_bytes
@@ -60,24 +62,49 @@ def described(plan: Plan) -> dict[str, Any]:
     }
 
 
-def restore(folder: Path) -> Plan:
+class Changed(UserError):
+    """A plan is not the one that was frozen: what ran may have been another experiment."""
+
+
+def restore(folder: Path, plan_hash: str | None = None) -> Plan:
     """Read a plan back and verify its hash.
 
+    Args:
+        plan_hash: what ``run.json`` says; None: the plan is verified by itself.
+
     Raises:
-        UserError: missing, from a newer version, or changed since it was written.
+        Changed: since it was written.
+        UserError: missing, or from a newer version.
     """
     record = PLAN.read(folder)
-    experiment = experiment_of(record.experiment, folder / PLAN.name)
     weights, order, data = WEIGHTS.read(folder), read_order(folder), record.data.describe()
+    check_arrays(folder, record, weights, order)
+    experiment = experiment_of(record.experiment, folder / PLAN.name)
     with readable(f"{folder}: not a readable plan"):
         splits = planned_splits(record, experiment)
         parts = parts_of(experiment, record.model, data, weights, order, record.models, splits)
-    changed = [part for part in parts if parts[part] != record.parts.get(part)]
-    if changed:
-        raise UserError(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
+    check_parts(folder, record, parts)
+    check_hash(folder, parts, plan_hash)
     deals = {key: [each.describe() for each in deal] for key, deal in record.deals.items()}
     models = dict[str, ModelSpec](record.models)
     return Plan(experiment, record.model, data, weights, order, parts, deals, models, splits)
+
+
+def check_arrays(folder: Path, record: PlanRecord, weights: Arrays, order: Arrays) -> None:
+    """Raises `Changed`, also for a plan whose experiment is of another version."""
+    check_parts(folder, record, {"weights": digest(weights), "order": digest(order)})
+
+
+def check_parts(folder: Path, record: PlanRecord, parts: Mapping[str, str]) -> None:
+    changed = [part for part in parts if parts[part] != record.parts.get(part)]
+    if changed:
+        raise Changed(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
+
+
+def check_hash(folder: Path, parts: Mapping[str, str], plan_hash: str | None) -> None:
+    if plan_hash is not None and (own := hash_of(parts)) != plan_hash:
+        raise Changed(f"{folder}: the plan's hash is {own[:12]}, run.json's {plan_hash[:12]}: "
+                      "one of them was changed, or is of another run")  # fmt: skip
 
 
 def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, SplitPlan]:
@@ -93,6 +120,4 @@ def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, Spli
 
 def read_order(folder: Path) -> Arrays:
     """Orders and lists as indices. Raises `UserError` for a file that is missing or damaged."""
-    path = folder / ORDER
-    with readable(f"{path}: not readable"), np.load(path, allow_pickle=False) as packed:
-        return {key.replace(".", "/"): packed[key] for key in packed.files}
+    return {key.replace(".", "/"): list_ for key, list_ in read_npz(folder / ORDER).items()}

@@ -122,6 +122,29 @@ class PlannedSplit(Record):
     links: list[PlannedLink]
     meetings: list[PlannedCollective]
 
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> PlannedSplit:
+        """Ranks are numbered, and whatever names a rank or a stage names one of them."""
+        n, mesh = len(self.ranks), self.mesh
+        if not n or [r.rank for r in self.ranks] != list(range(n)):
+            raise UserError("ranks are not numbered from 0")
+        axes = {"data": mesh.data, "pipeline": mesh.pipeline, "tensor": mesh.tensor}
+        for r in self.ranks:
+            for axis, size in axes.items():
+                if getattr(r, axis) >= size:
+                    raise UserError(f"ranks.{r.rank}.{axis} is beyond the mesh, {size}")
+            if any(stage >= len(self.stages) for stage in r.stages):
+                raise UserError(f"ranks.{r.rank}.stages: there are {len(self.stages)} stages")
+        if self.driver >= n:
+            raise UserError(f"driver: there are {n} ranks")
+        for number, link in enumerate(self.links):
+            if max(link.source, link.target) >= n:
+                raise UserError(f"links.{number}: there are {n} ranks")
+        for number, meeting in enumerate(self.meetings):
+            if not meeting.ranks or max(meeting.ranks) >= n:
+                raise UserError(f"meetings.{number}: there are {n} ranks")
+        return self
+
 
 class PlanRecord(Record):
     """``plan.json``."""

@@ -46,7 +46,7 @@ def _of_version(problem: Mapping[str, Any]) -> bool:
         return isinstance(value, str)
     if problem["type"] != "value_error":
         return problem["type"] in OF_VERSION
-    if place[-1] not in OPEN:
+    if not place or place[-1] not in OPEN:
         return True
     known, key = OPEN[place[-1]]
     name = value.get(key, Schedule.kind if place[-1] == "schedule" else None)

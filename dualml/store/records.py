@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.files import finite
-from dualml.store.jsonfile import LARGEST, value_of
+from dualml.parse import LARGEST, from_json
 
 Array = NDArray[np.float64]
 COLUMNS = ("step", "value", "epochs", "seconds")
@@ -84,7 +84,8 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
     rows: dict[str, list[Row]] = {}
     for number, record in enumerate(parsed(path, lines), start=1):
         try:
-            name = record["metric"]
+            if not isinstance(name := record["metric"], str):
+                raise TypeError("metric is no name")
             if "class" in record:
                 name = f"{name}/{record['class']}"
             value, epochs, seconds = map(record.get, COLUMNS[1:])
@@ -120,7 +121,7 @@ def parsed(path: Path, lines: list[bytes]) -> list[Any]:
     values = []
     for number, line in enumerate(lines, start=1):
         try:
-            values.append(value_of(line))
+            values.append(from_json(line))
         except ValueError as error:
             if number < len(lines):
                 raise UserError(f"{path}, line {number}: {error}") from None

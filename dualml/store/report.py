@@ -19,5 +19,5 @@ def write_report(folder: Path, html: str, markdown: str, figures: Mapping[str, s
     texts |= {folder / "figures" / f"{name}.svg": svg for name, svg in figures.items()}
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, text.encode())
+        write_bytes(path, text.encode(errors="backslashreplace"))  # a path need not be Unicode
     return list(texts)

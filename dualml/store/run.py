@@ -128,7 +128,7 @@ class Run:
     ``dealt``: what the plan says of each deal, one statement for each epoch, by its key; ``splits``
     and ``models``: what it says of each split arm, and of each model but the experiment's;
     ``findings``: what lies behind its differences, by language; ``damage``: of files of the run
-    that cannot be read, one line each.
+    that cannot be read, one line each; ``changed``: why a plan is not the one that was frozen.
     """
 
     folders: tuple[Path, ...]
@@ -144,6 +144,7 @@ class Run:
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     findings: tuple[Mapping[str, str], ...] = ()
     damage: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
     @property
     def unreadable(self) -> list[str]:

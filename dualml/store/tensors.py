@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 from numpy.typing import NDArray
 from pydantic import Field
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
+from dualml.arrays import Arrays as Arrays
+from dualml.arrays import read_tensors
 from dualml.errors import UserError
-from dualml.files import readable, write_bytes
+from dualml.files import write_bytes
 
-Arrays = dict[str, NDArray[Any]]
 KEY = r"^(forward|gradient|update|state)/\d{8}/.+$"
 TraceKey = Annotated[str, Field(pattern=KEY)]
 
@@ -31,9 +32,7 @@ class TensorFile:
 
     def read(self, folder: Path) -> Arrays:
         """Raises `UserError` for a file that is missing or damaged."""
-        path = folder / self.name
-        with readable(f"{path}: no readable tensors"):
-            return dict(load_file(path))
+        return read_tensors(folder / self.name)
 
 
 WEIGHTS = TensorFile("weights.safetensors")

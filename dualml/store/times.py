@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation.times import PARTS
+from dualml.arrays import read_npz
 from dualml.errors import UserError
-from dualml.files import readable, write_bytes
+from dualml.files import write_bytes
 from dualml.split.timeline import COLUMNS
 
 Columns = dict[str, NDArray[np.float64]]
@@ -44,8 +45,10 @@ class ColumnFile:
     def read(self, trial: Path, rank: int) -> Columns:
         """Raises `UserError` for a file that is missing or damaged."""
         path = self.path(trial, rank)
-        with readable(f"{path}: not readable"), np.load(path, allow_pickle=False) as archive:
-            columns = {name: archive[name] for name in self.columns}
+        archive = read_npz(path)
+        if missing := [name for name in self.columns if name not in archive]:
+            raise UserError(f"{path}: {missing[0]} is missing")
+        columns = {name: archive[name] for name in self.columns}
         for name, values in columns.items():
             if values.dtype != np.float64 or values.ndim != 1 or not np.isfinite(values).all():
                 raise UserError(f"{path}: {name}: not a column of numbers")

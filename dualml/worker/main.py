@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualml.errors import UserError
 from dualml.launch.child import Emitter, serve
 from dualml.worker.join import agree_on_weights, as_rank
 
@@ -26,9 +25,7 @@ def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
 
     emit(phase="start")
     job = JOB.read(folders[0])
-    plan = restore(plan_folder(run_folder(folders[0])))
-    if plan.hash != job.plan_hash:
-        raise UserError(f"the plan's hash is {plan.hash[:12]}, the job's is {job.plan_hash[:12]}")
+    plan = restore(plan_folder(run_folder(folders[0])), job.plan_hash)
     runner = Runner(plan, emit)
 
     def work(backend: Any, comm: Any) -> dict[str, Any]:

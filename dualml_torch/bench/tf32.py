@@ -17,7 +17,7 @@ from dualml.backend import backends
 from dualml.bench.lab import REFEREE, arms_of, judge, run_lab
 from dualml.bench.section import Add, Job
 from dualml.errors import TrialError
-from dualml.machine import bounded
+from dualml.machine import bounded, python
 from dualml_torch.environment import resolve_device
 
 #: Whether TF32 is on → variables: NVIDIA's for its libraries, torch's for what it asks of them.
@@ -62,7 +62,7 @@ def probe(job: Job, on: bool) -> dict[str, float]:
         TrialError: the process ended badly.
     """
     size = "64" if job.quick else "1024"
-    command = [sys.executable, "-m", __spec__.name, job.device, size]
+    command = python("-m", __spec__.name, job.device, size)
     environ = backends()[job.backend].environ(job.threads)
     ended = bounded(command, PROBE_S, {**os.environ, **environ, **VARIABLES[on]})
     if ended.code != 0:

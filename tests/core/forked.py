@@ -32,11 +32,15 @@ def warm() -> None:
 
 
 class Forked(subprocess.Popen):  # type: ignore[type-arg]
-    """`subprocess.Popen` for ``[sys.executable, "-m", "dualml…", …]``; all else starts as ever."""
+    """`subprocess.Popen` for ``python -m dualml…``, with ``-P`` or without; all else starts as
+    ever."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
         words = list(map(os.fspath, args))
-        if words[:2] != [sys.executable, "-m"] or words[2].partition(".")[0] != "dualml":
+        safe = words[1:2] == ["-P"]
+        module = words[2 + safe :]
+        dashes = [sys.executable, *["-P"] * safe, "-m"]
+        if words[: 2 + safe] != dashes or module[0].partition(".")[0] != "dualml":
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         (_, preexec, _, _, cwd, env, _, _, _, stdin, _, _, stdout, _, stderr, _, _, _, _, _,
@@ -49,7 +53,7 @@ class Forked(subprocess.Popen):  # type: ignore[type-arg]
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                become(words, (stdin, stdout, stderr), cwd, env, preexec, new_session)
+                become(module, (stdin, stdout, stderr), cwd, env, preexec, new_session)
             finally:
                 os._exit(1)
         self._child_created = True
@@ -88,12 +92,12 @@ def become(
     sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, encoding, "backslashreplace", closefd=False)  # noqa: SIM115
-    sys.argv = words[2:]
+    sys.argv = words
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     subprocess.Popen = Forked  # type: ignore[misc]  # the workers, too
     code: Any = 0
     try:
-        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     except BaseException:

@@ -118,3 +118,36 @@ def test_an_edited_file_is_shown_around_or_named(
         named = any(part in text for part in (file.name, file.parent.name, str(folder)))
         assert named, (name, what, text)
         assert "\n" not in text, (name, what, text)
+
+
+@pytest.mark.parametrize(("place", "value", "reason"), [
+    (("links", 0, "target"), 9, "links.0: there are 2 ranks"),
+    (("meetings", 0, "ranks"), [0, 2**31], "meetings.0: there are 2 ranks"),
+    (("ranks", 1, "stages"), [7], "ranks.1.stages: there are 2 stages"),
+    (("ranks", 1, "pipeline"), 2, "ranks.1.pipeline is beyond the mesh, 2"),
+    (("ranks", 1, "rank"), 0, "ranks are not numbered from 0"),
+    (("driver",), 5, "driver: there are 2 ranks"),
+])  # fmt: skip
+def test_a_split_names_its_own_ranks_and_stages(
+    place: tuple[Any, ...], value: Any, reason: str
+) -> None:
+    from pydantic import ValidationError
+
+    from dualml.model import model
+    from dualml.split import traffic
+    from dualml.split.plan import split_plan
+    from dualml.store.planned import PlannedSplit
+
+    plan = split_plan(model("mlp"), 2)
+    described = json.loads(json.dumps({"cut": list(plan.cut), **traffic.describe(plan, 8)}))
+    described["meetings"] = [{"ranks": [0, 1], "kind": "all-reduce", "calls": 1, "nbytes": 8}]
+    PlannedSplit.model_validate(described)
+    edited = json.loads(with_value(json.dumps(described).encode(), place, value))
+    with pytest.raises(ValidationError, match=reason):
+        PlannedSplit.model_validate(edited)
+
+
+def test_a_problem_of_a_whole_experiment_has_no_place_in_it() -> None:
+    from dualml.store.protocol import _of_version
+
+    assert _of_version({"loc": (), "input": {}, "type": "value_error"})

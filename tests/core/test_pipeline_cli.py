@@ -111,7 +111,7 @@ def test_a_grid_that_deadlocks(tmp_path: Path) -> None:
     ("name", "text", "told"),
     [
         ("a.txt", "0F0 0Q0\n", "a.txt: rank 0, tick 1: '0Q0' is no action"),
-        ("a.json", "{", "a.json: Expecting"),
+        ("a.json", "{", "a.json: not JSON: Expecting"),
         ("a.json", "3", "a.json: a grid has rows of cells"),
         ("a.toml", "rows = 3", "a.toml: a grid has rows of cells"),
         ("a.toml", "rows [", "a.toml: Expected"),

@@ -99,7 +99,7 @@ def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"format": 99}, "newer dualml"),
-    ({"plan_hash": "0" * 64}, "cannot be resumed"),
+    ({"plan_hash": "0" * 64}, "run.json's 000000000000"),
     ({"format": None}, "run.json: format: no version number"),
     ({"data": 3}, "run.json: data: "),
     ({"trials": None}, "run.json: trials: "),

@@ -1,0 +1,32 @@
+"""Signals that end a command as Ctrl-C does: of the system, and of a terminal that is closed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+#: Standard output and error, where they are terminals.
+TERMINALS = [stream for stream in (1, 2) if os.isatty(stream)]
+
+
+def end_as_interrupted() -> None:
+    """From now on these signals raise `KeyboardInterrupt`, but for one that is ignored, as by
+    ``nohup``."""
+    for sign in ENDINGS:
+        if signal.getsignal(sign) != signal.SIG_IGN:
+            signal.signal(sign, stop)
+
+
+def stop(number: int, frame: Any) -> None:
+    for stream in TERMINALS:
+        if not os.isatty(stream):  # it was closed: whoever writes to it would fail
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    raise KeyboardInterrupt
+
+
+def ignore() -> None:
+    """From now on they end nothing, nor does Ctrl-C."""
+    for sign in (signal.SIGINT, *ENDINGS):
+        signal.signal(sign, signal.SIG_IGN)

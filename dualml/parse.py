@@ -1,0 +1,105 @@
+"""Text that people and other programs wrote, JSON and TOML, as values within limits.
+
+What lies beyond a limit is no value of ours, and would end in a traceback somewhere else: in a
+parser that calls itself, in an integer that no file and no tensor holds, in text that no terminal
+prints. All raise `ValueError` with a short text; who reads says where it comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from typing import Any
+
+from dualml.errors import plain
+
+#: Lists and tables inside one another: a Python that parses, copies, validates and prints them
+#: calls itself for each, some hundred times at most.
+DEEPEST = 32
+#: Whole numbers: those of 64 bits, which arrays, frameworks and other programs hold.
+LARGEST = 2**63
+#: Commas and brackets of a JSON text, each of which may begin a value of a hundred bytes.
+MOST_VALUES = 5_000_000
+#: Characters of a TOML text: an experiment has some thousand, and `tomllib` takes seconds for more.
+LONGEST_TOML = 256 * 1024
+LONGEST_PLACE = 200  # characters of a name in a message
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+#: A dotted key of more parts than tables may be inside one another; `tomllib` needs minutes for
+#: one of a hundred thousand.
+DOTTED = re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{DEEPEST},}}")
+DIGITS = f"a whole number beyond 64 bits; the largest is {LARGEST - 1}"
+NESTED = f"nested more than {DEEPEST} deep"
+
+
+def from_json(text: bytes) -> Any:
+    """The value of a JSON text: no NaN, no number beyond 64 bits, Unicode, not nested deep."""
+    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES:,} values")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(NESTED) from None
+    except UnicodeDecodeError:
+        raise ValueError("not text in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except ValueError:  # Python reads no integer of more than 4300 digits
+        raise ValueError(DIGITS) from None
+    return within(value)
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """The table of a TOML text, within the same limits.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is no TOML.
+    """
+    if len(text) > LONGEST_TOML:
+        raise ValueError(f"{len(text):,} characters; at most {LONGEST_TOML:,} are read")
+    if DOTTED.search(text):
+        raise ValueError(NESTED)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError(NESTED) from None
+    except ValueError:
+        raise ValueError(DIGITS) from None
+    return dict(within(table, finite=False))  # TOML has NaN and infinity: their field says why not
+
+
+def within(value: Any, finite: bool = True) -> Any:
+    """The value; `ValueError` where, and why, it is beyond the limits."""
+    if (fault := problem(value, finite)) is not None:
+        place, why = fault
+        name = plain(".".join(map(str, place[:8])))
+        raise ValueError(f"{name[:LONGEST_PLACE]}: {why}" if place else why)
+    return value
+
+
+def problem(value: Any, finite: bool, depth: int = 0) -> tuple[list[Any], str] | None:
+    """Where, inside a value, it is beyond the limits, and how; None: nowhere."""
+    if isinstance(value, dict | list):
+        if depth == DEEPEST:
+            return [], NESTED
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in pairs:
+            fault = problem(inner, finite, depth + 1) or problem(key, finite)
+            if fault is not None:
+                return [key, *fault[0]], fault[1]
+    elif finite and isinstance(value, float) and not math.isfinite(value):
+        return [], "not a finite number"
+    elif isinstance(value, int) and abs(value) >= LARGEST:
+        return [], DIGITS
+    elif isinstance(value, str) and not is_unicode(value):
+        return [], "not Unicode text"
+    return None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it can be encoded: not what stands for bytes that are no UTF-8 in a path."""
+    return text.isascii() or SURROGATE.search(text) is None
