@@ -8,11 +8,12 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
+from mindspore.experimental.optim import Optimizer as Experimental
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.optim import Rule
-from dualml.parity.models.probe import weights
+from dualml.parity.models.probe import class_axis, weights
 from dualml.parity.models.trace import leaves
 from dualml_ms.optim import optimizer as own
 from dualml_ms.record import Recorder
@@ -41,11 +42,13 @@ def tensor(array: NDArray[Any]) -> ms.Tensor:
 def optimizer(model: nn.Cell, given: Any) -> Any:
     parameters = model.trainable_params()
     optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
-    if not isinstance(optimizer, nn.Optimizer):
+    if not isinstance(optimizer, nn.Optimizer | Experimental):
         raise UserError(
-            f"the optimizer must be a mindspore.nn.Optimizer; received {type(optimizer).__name__} "
-            "(those of mint.optim change nothing on a CPU)"
+            "the optimizer must be one of mindspore.nn or of mindspore.experimental.optim; "
+            f"received {type(optimizer).__name__}"
         )
+    if type(optimizer).__module__.startswith("mindspore.mint"):
+        raise UserError("the optimizers of mindspore.mint.optim change nothing on a CPU")
     return optimizer
 
 
@@ -54,19 +57,21 @@ def step(
     loss: Callable[[Any, Any], ms.Tensor] | None,
     optimizer: nn.Optimizer | None,
     recorder: Recorder,
+    takes: bool = True,
 ) -> Callable[..., None]:
-    takes = loss is not probe
     parameters = model.trainable_params() if optimizer is None else optimizer.parameters
     order = {id(p): name for name, p in model.parameters_and_names()}
 
     def mean(*given: Any) -> ms.Tensor:
         *inputs, targets = given if takes else (*given, None)
-        return loss(model(*inputs), targets)
+        with recorder.watching():
+            return loss(model(*inputs), targets)
 
     gradient = ms.value_and_grad(mean, None, ms.ParameterTuple(parameters))
 
     def forward(*given: Any) -> None:
-        model(*given)
+        with recorder.watching():
+            model(*given)
 
     def one(*given: Any) -> None:
         value, gradients = gradient(*given)
@@ -95,6 +100,8 @@ def first(outputs: Any) -> ms.Tensor:
 
 def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
     logits = first(outputs)
+    if class_axis(logits.shape, targets.shape) == 1:
+        logits = logits.transpose(0, *range(2, logits.ndim), 1)
     return ops.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import mindspore as ms
@@ -12,12 +13,27 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.parity.models.attributes import remembered, remind
 from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.operations import Tape
 from dualml.parity.models.recorder import Recorder as Base
 from dualml_ms.environment import environment
+from dualml_ms.operations import SKIP, Watch
 from dualml_ms.optim import RuleOptimizer, state
 
 Arrays = dict[str, NDArray[Any]]
+
+
+def copied(value: Any) -> ms.Tensor | None:
+    return value.copy() if isinstance(value, ms.Tensor) else None
+
+
+def elsewhere(value: Any) -> bool:
+    """Parameters, which are kept by name, and what no step changes."""
+    kinds = (ms.Parameter, ms.ParameterTuple, ops.Primitive, type, ModuleType)
+    return isinstance(value, kinds)
+
+
 #: Attributes of MindSpore's optimizers → PyTorch's names of the same slots. `nn.SGD` keeps in
 #: ``stat`` only whether a first step was made.
 SLOTS = {
@@ -137,11 +153,14 @@ class Recorder(Base):
         return list({id(p): p for p in [*self.named().values(), *own]}.values())
 
     def snapshot(self) -> Any:
-        return [(p, p.asnumpy().copy()) for p in self.all_parameters()]
+        own = [] if self.optimizer is None else remembered(self.optimizer, copied, elsewhere)
+        return [(p, p.asnumpy().copy()) for p in self.all_parameters()], own
 
     def restore(self, kept: Any) -> None:
-        for p, value in kept:
+        parameters, own = kept
+        for p, value in parameters:
             put(p, value)
+        remind(own, copied)
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, ms.Tensor)
@@ -153,6 +172,15 @@ class Recorder(Base):
 
     def like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
         return ms.Tensor(array, tensor.dtype)
+
+    def tape_of_step(self) -> Tape:
+        tape = Tape(self.array, SKIP, {id(one): name for name, one in self.model.cells_and_names()})
+        for name, one in self.named().items():
+            tape.known(one, f"parameter:{name}")
+        return tape
+
+    def watching(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.tape is None else Watch(self.tape)
 
     @contextlib.contextmanager
     def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:

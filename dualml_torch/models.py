@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from dualml.errors import UserError
 from dualml.optim import Rule
-from dualml.parity.models.probe import weights
+from dualml.parity.models.probe import class_axis, weights
 from dualml.parity.models.trace import leaves
 from dualml_torch.optim import optimizer as own
 from dualml_torch.record import Recorder
@@ -47,17 +47,18 @@ def step(
     loss: Callable[[Any, Any], torch.Tensor] | None,
     optimizer: torch.optim.Optimizer | None,
     recorder: Recorder,
+    takes: bool = True,
 ) -> Callable[..., None]:
-    takes = loss is not probe
 
     def forward(*given: Any) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), recorder.watching():
             model(*given)
 
     def one(*given: Any) -> None:
         *inputs, targets = given if takes else (*given, None)
         model.zero_grad()
-        value = loss(model(*inputs), targets)
+        with recorder.watching():
+            value = loss(model(*inputs), targets)
         value.backward()
         recorder.saw(loss=value)
         if optimizer is not None:
@@ -79,6 +80,8 @@ def first(outputs: Any) -> torch.Tensor:
 
 def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
     logits = first(outputs)
+    if class_axis(tuple(logits.shape), tuple(targets.shape)) == 1:
+        logits = logits.movedim(1, -1)
     return functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 

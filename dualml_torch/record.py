@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,23 @@ import torch
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.parity.models.attributes import remembered, remind
 from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.operations import Tape
 from dualml.parity.models.recorder import Recorder as Base
 from dualml_torch.environment import environment
+from dualml_torch.operations import SKIP, Watch
 
 Arrays = dict[str, NDArray[Any]]
+
+
+def copied(value: Any) -> torch.Tensor | None:
+    return value.detach().clone() if torch.is_tensor(value) else None
+
+
+def elsewhere(value: Any) -> bool:
+    """What a state dict holds, and what no step changes."""
+    return isinstance(value, torch.nn.Parameter | torch.nn.Module | type | ModuleType)
 
 
 class Recorder(Base):
@@ -105,29 +118,42 @@ class Recorder(Base):
                      for n, p in self.trained().items()}  # fmt: skip
         weights = {name: t.detach().clone() for name, t in self.named().items()}
         state = None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict())
-        return weights, gradients, state
+        own = [] if self.optimizer is None else remembered(self.optimizer, copied, elsewhere)
+        return weights, gradients, state, own
 
     @torch.no_grad()
     def restore(self, kept: Any) -> None:
-        weights, gradients, state = kept
+        weights, gradients, state, own = kept
         for name, t in self.named().items():
             t.copy_(weights[name])
-        for name, p in self.trained().items():
-            p.grad = None if gradients[name] is None else gradients[name].clone()
+        for name, p in self.model.named_parameters():
+            kept_gradient = gradients.get(name)
+            p.grad = None if kept_gradient is None else kept_gradient.clone()
         if state is not None:
             self.optimizer.load_state_dict(copy.deepcopy(state))
+        remind(own, copied)
 
     def is_tensor(self, value: Any) -> bool:
         return torch.is_tensor(value)
 
     def array(self, tensor: torch.Tensor) -> NDArray[Any]:
-        tensor = tensor.detach().cpu()
-        if tensor.dtype == torch.bfloat16:
-            tensor = tensor.float()
-        return tensor.resolve_conj().numpy().copy()
+        with torch._C.DisableTorchFunction():  # a copy is no operation of the model
+            tensor = tensor.detach().cpu()
+            if tensor.dtype == torch.bfloat16:
+                tensor = tensor.float()
+            return tensor.resolve_conj().numpy().copy()
 
     def like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(array).to(tensor.device, tensor.dtype)
+
+    def tape_of_step(self) -> Tape:
+        tape = Tape(self.array, SKIP, {id(one): name for name, one in self.model.named_modules()})
+        for name, one in self.named().items():
+            tape.known(one, f"parameter:{name}")
+        return tape
+
+    def watching(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.tape is None else Watch(self.tape)
 
     @contextlib.contextmanager
     def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:

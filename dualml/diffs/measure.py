@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from dualml.files import read_json, write_json
 from dualml.launch.process import Launch
 from dualml.launch.ranks import run_ranks
 from dualml.launch.supervise import died, supervise
+from dualml.machine import python
 
 #: The two frameworks of the catalogue, and where their probes run.
 SIDES, DEVICE = ("torch", "mindspore"), "cpu"
@@ -100,7 +100,7 @@ def attempt(
             return str(error)
         return ""
     write_json(folder / "job.json", job)
-    command = [sys.executable, "-m", "dualml.diffs.worker", str(folder)]
+    command = python("-m", "dualml.diffs.worker", str(folder))
     ended = supervise(
         [Launch(command, info.environ(1), folder / "log", info.preload)],
         lambda rank, event: progress(f"{info.name}: {event.get('phase', '')}"),

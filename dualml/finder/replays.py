@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from dualml.experiment.plan import Plan
 from dualml.finder.scene import REFEREE, Scene
 from dualml.launch.process import Launch
 from dualml.launch.supervise import died, last_lines, supervise
+from dualml.machine import python
 from dualml.store.folder import RunFolder
 from dualml.store.replays import (
     REPLAY_JOB,
@@ -137,7 +137,7 @@ def run_replay(
     )  # fmt: skip
     REPLAY_JOB.write(place, job)
     environ = info.environ(threads) if settings.cores or several else session.environs[backend]
-    words = [sys.executable, "-m", "dualml.worker.replay_main", str(place)]
+    words = python("-m", "dualml.worker.replay_main", str(place))
     count = settings.world_size if info.ranks == "processes" else 1
     launches = [
         Launch([*words, str(rank)], environ, log_path(place, rank), info.preload, settings.cores)

@@ -13,7 +13,7 @@ from dualml.experiment.schema import Experiment
 from dualml.parity.pairs import FLOOR, compare
 from dualml.parity.statistics import ENOUGH, equivalent
 from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
-from dualml.store.plan import PLAN, plan_folder
+from dualml.store.plan import PLAN, plan_folder, restore
 from dualml.store.trajectory import Trajectory, read_trajectory
 from dualml.store.trial import trial_folder
 from dualml.store.verdicts import PARITY
@@ -22,17 +22,21 @@ from dualml.store.verdicts import PARITY
 VERDICTS = ("equal", "statistically equal", "not comparable", "different")
 
 
-def judge(folder: Path, only: tuple[str, int] | None = None) -> dict[str, Any]:
+def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True) -> dict[str, Any]:
     """Compare every pair of backends for every arm and seed, and every backend's arms with several
     ranks with its arm with one that does the same; the content of ``parity.json``.
 
     Args:
         only: an arm and a seed, the others are left out.
+        verify: whether the plan must be the one that was frozen.
 
     Raises:
+        Changed: it is not.
         UserError: not a run folder.
     """
     run, plan = read_run(folder), PLAN.read(plan_folder(folder))
+    if verify:
+        restore(plan_folder(folder), run.plan_hash)
     experiment, trials = run.protocol(folder), run.by_key()
     shapes = {name: spec.parameters() for name, spec in {"": plan.model, **plan.models}.items()}
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()

@@ -28,6 +28,22 @@ ONLY_TORCH = {
     "rpc_served.py": "MindSpore has no remote procedure calls",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",
+    **dict.fromkeys(
+        (
+            f"causes/{name}.py"
+            for name in (
+                "__init__",
+                "altered",
+                "explore",
+                "functions",
+                "layers",
+                "replay",
+                "rules",
+                "update",
+            )
+        ),
+        "causes of a difference are tested on PyTorch's side: one side is altered",
+    ),
     "choice.py": "memory formats, and a compiler that is not always there, are PyTorch's",
     "optim/foreach.py": "torch's multi-tensor kernels; MindSpore fuses inside the graph",
     **dict.fromkeys(

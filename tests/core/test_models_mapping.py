@@ -102,9 +102,23 @@ def test_leftovers_are_listed_with_the_nearest_shapes_of_the_other_side() -> Non
     )
 
 
-def test_two_of_a_kind_against_one_is_no_choice_to_make() -> None:
-    with pytest.raises(UserError, match="2 of 2 in torch"):
-        match(tensors({"a.w": (2, 2), "b.w": (2, 2)}), tensors({"c.x": (2, 2)}))
+def test_of_two_of_a_kind_the_one_whose_name_is_more_alike_has_a_partner() -> None:
+    found = match(
+        tensors({"a.w": (2, 2), "b.w": (2, 2), "head": (3,)}), tensors({"b.x": (2, 2), "top": (3,)})
+    )
+    first = found.pairs[0]
+    assert (first.a, first.b, first.how) == ("b.w", "b.x", "order")
+    assert found.alone == (("a.w",), ())
+
+
+def test_a_bias_that_one_side_does_not_have_is_a_difference_not_an_error() -> None:
+    a = tensors({"0.weight": (4, 3), "0.bias": (4,), "1.weight": (4, 4), "1.bias": (4,)})
+    found = match(a, tensors({"c.weight": (4, 3), "d.weight": (4, 4)}))
+    assert [(pair.a, pair.b) for pair in found.pairs] == [
+        ("0.weight", "c.weight"),
+        ("1.weight", "d.weight"),
+    ]
+    assert found.alone == (("0.bias", "1.bias"), ())
 
 
 def test_buffers_of_one_side_are_left_out_and_named() -> None:

@@ -74,7 +74,15 @@ def test_a_default_epsilon_is_found_in_its_layer() -> None:
     assert found.first is not None
     assert (found.first.step, found.first.phase, found.first.layer) == (1, "forward", "norm")
     assert found.first.elements
-    assert "1e-7" in found.paragraph()
+    assert "layer_norm with eps = 1e-07 instead of 1e-05" in found.paragraph()
+    assert found.explanation is not None
+    assert found.explanation["equal"]
+    (cause,) = found.explanation["causes"]
+    names = [
+        (one["name"], Path(one["place"]["file"]).name) for one in (cause["place"], cause["other"])
+    ]
+    assert names == [("layer_norm", TORCH.name), ("LayerNorm", MS.name)]
+    assert "self.norm(" in cause["other"]["place"]["code"]
 
 
 def test_a_default_formula_is_found_from_the_command_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The worked examples do what their page says: verdicts, places, hints and repairs."""
+"""The worked examples do what their page says: verdicts, places, causes and repairs."""
 
 from __future__ import annotations
 
@@ -95,18 +95,36 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize(("number", "place", "entry", "hint"), [
-    (0, "forward, layer pool (MaxPool2d)", "maxpool-stride", "the stride is the kernel in PyTorch"),
-    (1, "forward, layer norm (LayerNorm)", "layernorm-eps", "1e-7 in MindSpore"),
-    (2, "state, layer bn (BatchNorm2d)", "batchnorm-momentum", "weighs the new in PyTorch"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "place", "entry", "cause"),
+    [
+        (
+            0,
+            "forward, layer pool (MaxPool2d)",
+            "maxpool-stride",
+            "max_pool2d with stride = 1 instead of 2",
+        ),
+        (
+            1,
+            "forward, layer norm (LayerNorm)",
+            "layernorm-eps",
+            "layer_norm with eps = 1e-07 instead of 1e-05",
+        ),
+        (
+            2,
+            "state, layer bn (BatchNorm2d)",
+            "batchnorm-momentum",
+            "batch_norm with momentum = 0.9 instead of 0.1",
+        ),
+    ],
+)
 def test_the_wrong_port_is_wrong_where_the_page_says(
-    found: dict[str, Any], number: int, place: str, entry: str, hint: str
+    found: dict[str, Any], number: int, place: str, entry: str, cause: str
 ) -> None:
     told = found[f"port {number}"]
     assert (told.verdict, told.code) == ("different", 3)
     shown = " ".join(PAGE.split())
-    for words in (f"different: first at step 1, {place}", hint):
+    for words in (f"different: first at step 1, {place}", cause):
         assert words in told.paragraph
         assert words in shown
     assert f"dualml diffs {entry}" in PAGE

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dualml.parity.models.words import ENTRIES, Language, hints, text
+from dualml.parity.models.say import explained, place
+from dualml.parity.models.words import ENTRIES, Language, text
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class Comparison:
         tolerance: ``measured`` (by draws) or ``bound`` (√fan-in · 2⁻²³: no draws were made).
         mapping: each parameter's names, how they were found, and what the arrays need.
         phases: phase → the array that lies farthest outside of its rounding there.
+        reach: how far both sides go together: arrays before the first outside, operations before
+            the first that is not shared.
+        explanation: what explains a difference, see `dualml.parity.causes.explainer`.
+        distances: of every array that was judged, by step, phase and name; ``outside``: those
+            beyond the margin.
     """
 
     verdict: str
@@ -72,6 +78,10 @@ class Comparison:
     first: First | None = None
     phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    reach: tuple[int, int] = (0, 0)
+    explanation: Mapping[str, Any] | None = None
+    distances: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
+    outside: frozenset[tuple[int, str, str]] = frozenset()
 
     @property
     def equal(self) -> bool:
@@ -94,6 +104,7 @@ class Comparison:
             "worst_ratio": self.worst,
             "first": None if self.first is None else asdict(self.first),
             "phases": {phase: dict(worst) for phase, worst in self.phases.items()},
+            "explanation": None if self.explanation is None else dict(self.explanation),
             "mapping": list(self.mapping),
             "text": {"en": self.paragraph("en"), "zh": self.paragraph("zh")},
             "notes": [{"key": note.key, **note.values} for note in self.notes],
@@ -146,20 +157,22 @@ class Comparison:
             sentences.append(
                 text(lang, "first.elements", elements=text(lang, "semicolon").join(listed))
             )
-        if key := self.hint(first):
-            sentences.append(text(lang, "first.hint", hint=text(lang, f"hint.{key}")))
-            if key in ENTRIES:
-                sentences.append(text(lang, "first.entry", entry=ENTRIES[key]))
+        if self.explanation is not None:
+            sentences += self.causes(self.explanation, lang)
         return sentences
 
-    def hint(self, first: First) -> str:
-        """Key of what usually differs in such a layer, or in such a phase; empty without one."""
-        if set(self.sides) != {"torch", "mindspore"} or first.kind not in ("value", "shape"):
-            return ""
-        word = first.type.lower()
-        keys = [word, word.rstrip("123d")] if first.phase in ("forward", "gradient") else []
-        if first.phase == "state":
-            keys.append("state:" + first.tensor.partition("/")[0])
-        keys.append(first.phase)
-        known = hints()
-        return next((key for key in keys if key in known), "")
+    def causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
+        """The first operations that differ, and what explains them."""
+        first = next(iter(explanation["causes"]), explanation)
+        places = [place(lang, side, first[key])
+                  for side, key in zip(self.sides, ("place", "other"), strict=True)]  # fmt: skip
+        sentences = []
+        if any(places):
+            joined = text(lang, "semicolon").join(one for one in places if one)
+            sentences.append(text(lang, "place.both", places=joined))
+        sentences += explained(lang, explanation, self.sides, self.steps)
+        for cause in explanation["causes"]:
+            one = cause["alterations"][0]
+            if entry := ENTRIES.get((one["operation"], str(one["argument"]))):
+                sentences.append(text(lang, "first.entry", entry=entry))
+        return sentences

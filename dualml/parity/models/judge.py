@@ -3,6 +3,7 @@ comparable (and why)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -28,12 +29,14 @@ def judge(
     margin: float = MARGIN,
     asked: Asked | None = None,
     sides: tuple[str, str] = ("torch", "mindspore"),
+    structure: bool = True,
 ) -> Comparison:
     """Judge two traces of one plan.
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × max(envelope, 2⁻²³).
         asked: see `dualml.parity.models.mapping.match`.
+        structure: whether a parameter that only one side has is a difference by itself.
 
     Raises:
         UserError: parameters without a partner, other inputs, other initial weights.
@@ -41,13 +44,25 @@ def judge(
     pairing = match(a.tensors, b.tensors, asked, sides)
     same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
-    pair = Both(a, b, pairing, sides)
+    pair = Both(a, b, pairing, sides, margin)
     guessed = [p for p in pairing.pairs if p.how == "order"]
     values = {"n": len(guessed), "all": len(pairing.pairs)}
     notes = [Note("by_order", values)] if guessed else []
-    notes += [Note("left", {"side": side, "names": ", ".join(names)})
-              for side, names in zip(sides, pairing.left, strict=True) if names]  # fmt: skip
-    spots = [*pair.frozen(), *(s for step in range(1, pair.last + 1) for s in pair.step(step))]
+    notes += [
+        Note("left", {"side": side, "names": ", ".join(names)})
+        for side, names in zip(sides, pairing.left, strict=True)
+        if names
+    ]
+    notes += [
+        Note("alone", {"side": side, "n": len(names), "names": ", ".join(names[:4])})
+        for side, names in zip(sides, pairing.alone, strict=True)
+        if names
+    ]
+    spots = [
+        *pair.frozen(),
+        *(pair.alone(pairing) if structure else ()),
+        *(s for step in range(1, pair.last + 1) for s in pair.step(step)),
+    ]
     notes += pair.notes
     whole = partial(
         Comparison,
@@ -58,8 +73,11 @@ def judge(
         mapping=tuple(p.describe() for p in pairing.pairs),
         environment={side: t.environment for side, t in zip(sides, (a, b), strict=True)},
     )
-    rolled = [Note("random", {"side": side, **t.random})
-              for side, t in zip(sides, (a, b), strict=True) if t.random]  # fmt: skip
+    rolled = [
+        Note("random", {"side": side, **t.random})
+        for side, t in zip(sides, (a, b), strict=True)
+        if t.random
+    ]
     if rolled:
         return whole("not comparable", "random", notes=(*rolled, *notes))
     chaos = pair.chaotic_from(steps)
@@ -75,6 +93,7 @@ def judge(
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
     first = pair.first(onset(judged, strays[0], margin), strays[0]) if strays else None
+    reach = (judged.index(strays[0]) if strays else len(judged), pair.shared_until())
     verdict, reason = "equal", "inside_envelope"
     if len(raised) == 2:
         verdict, reason = "not comparable", "both_raised"
@@ -82,6 +101,8 @@ def judge(
         verdict, reason = "not comparable", "both_nan"
     elif first is not None:
         verdict, reason = "different", "outside_envelope"
+    elif any(lacks_operator(text) for _, text in raised):
+        verdict, reason = "not comparable", "lacks_operator"
     elif raised:
         verdict, reason, first = "different", "raised", pair.where_raised()
     elif chaos is not None:
@@ -89,7 +110,28 @@ def judge(
         notes.append(Note("chaotic", {"step": chaos}))
     elif not steps:
         verdict, reason = "not comparable", "no_steps"
-    return whole(verdict, reason, first=first, phases=table(judged), notes=tuple(notes))
+    return whole(
+        verdict,
+        reason,
+        first=first,
+        phases=table(judged),
+        notes=tuple(notes),
+        reach=reach,
+        distances={(s.step, s.phase, s.tensor): s.distance for s in judged},
+        outside=frozenset((s.step, s.phase, s.tensor) for s in strays),
+    )
+
+
+def lacks_operator(raised: str) -> bool:
+    """Whether the device has no kernel for it: nothing that a port could have done otherwise."""
+    return (
+        re.search(
+            r"Unsupported op|kernel \S+ unregistered|not (currently )?implemented for|"
+            r"not supported on .*(CPU|device)|Select \w+ operator",
+            raised,
+        )
+        is not None
+    )
 
 
 def onset(spots: Sequence[Spot], stray: Spot, margin: float) -> Spot:

@@ -55,11 +55,6 @@ class Tensor:
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "shape": list(self.shape), "trained": self.trained}
 
-    @classmethod
-    def restore(cls, row: Mapping[str, Any]) -> Tensor:
-        """Raises: KeyError, TypeError or ValueError for anything but what `describe` gives."""
-        return cls(str(row["name"]), tuple(map(int, row["shape"])), bool(row["trained"]))
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -85,10 +80,12 @@ class Pairing:
 
     Attributes:
         left: names of buffers that only one side has (a mask, a table of positions), by side.
+        alone: names of trained parameters that only one side has (a bias, an untied head), by side.
     """
 
     pairs: tuple[Pair, ...]
     left: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    alone: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 def canonical(name: str) -> str:
@@ -148,12 +145,26 @@ def match(
     for allowed in ways:
         rest.by_order(lambda one: canonical(one.name).rpartition(".")[2], allowed)
         rest.by_order(lambda one: one.trained, allowed)
+    if all(any(one.trained for one in side) for side in rest.left()):
+        rest.by_sequence()
     left = rest.left()
-    if any(one.trained for side in left for one in side):
+    trained = [[one for one in side if one.trained] for side in left]
+    # Only one side has more: a difference of the models. Both have: names that nobody can read.
+    if all(trained) or (not rest.pairs and any(trained)):
         raise UserError(leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
     pairs = tuple(sorted(rest.pairs.values(), key=lambda pair: order[pair.a]))
-    return Pairing(pairs, (tuple(x.name for x in left[0]), tuple(x.name for x in left[1])))
+    buffers = [tuple(x.name for x in side if not x.trained) for side in left]
+    alone = [tuple(x.name for x in side) for side in trained]
+    return Pairing(pairs, (buffers[0], buffers[1]), (alone[0], alone[1]))
+
+
+def likeliest(
+    one: Tensor, a: Sequence[Tensor], arrays: Mapping[str, NDArray[Any]]
+) -> NDArray[Any] | None:
+    """What to start a parameter with that only the second side has: a table that is tied on the
+    first side has the same shape. None if nothing has."""
+    return next((arrays[x.name] for x in a if x.trained and x.shape == one.shape), None)
 
 
 def explicit(
@@ -258,6 +269,33 @@ class Rest:
             if len(xs) == len(ys):
                 for x, y in zip(xs, ys, strict=True):
                     self.pair(x, y, "order", allowed)
+
+    def by_sequence(self) -> None:
+        """The longest common sequence of shapes, of several the one whose names are most alike:
+        one side has more layers, or fewer biases."""
+        xs, ys = self.left()
+        best = np.zeros((len(xs) + 1, len(ys) + 1))
+        score = np.full((len(xs), len(ys)), -1.0)
+        for i in range(len(xs) - 1, -1, -1):
+            for j in range(len(ys) - 1, -1, -1):
+                if xs[i].trained == ys[j].trained and fit(xs[i].shape, ys[j].shape) is not None:
+                    score[i, j] = best[i + 1, j + 1] + 1 + 0.1 * likeness(xs[i].name, ys[j].name)
+                best[i, j] = max(best[i + 1, j], best[i, j + 1], score[i, j])
+        i = j = 0
+        while i < len(xs) and j < len(ys):
+            if score[i, j] == best[i, j]:
+                self.pair(xs[i], ys[j], "order", ["", "transpose", "reshape"])
+                i, j = i + 1, j + 1
+            elif best[i + 1, j] >= best[i, j + 1]:
+                i += 1
+            else:
+                j += 1
+
+
+def likeness(x: str, y: str) -> float:
+    """Share of common parts of two names, in PyTorch's words."""
+    a, b = (set(canonical(one).split(".")) for one in (x, y))
+    return len(a & b) / len(a | b)
 
 
 def ends(x: str, y: str) -> bool:

@@ -20,6 +20,7 @@ from dualml.errors import UserError
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, lost
 from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.operations import Tape
 from dualml.parity.models.subject import reason
 from dualml.parity.models.trace import OUTPUT, Arrays, Trace, digest, key, leaves
 
@@ -32,7 +33,8 @@ class Recorder:
 
     Args:
         model: the whole model; its outputs and those of all its modules are noted.
-        folder: for ``trace.safetensors`` and ``trace.json``, written anew after every step.
+        folder: for ``trace.safetensors`` and ``trace.json``, written anew after every step; None
+            keeps the trace in memory.
         optimizer: whose state is noted after every update.
         steps: how many are recorded; later ones pass untouched.
         draws: how often `run` repeats each step with moved weights; 0 measures no rounding.
@@ -46,7 +48,7 @@ class Recorder:
     def __init__(
         self,
         model: Any,
-        folder: str | Path,
+        folder: str | Path | None,
         optimizer: Any = None,
         *,
         steps: int = 3,
@@ -56,12 +58,12 @@ class Recorder:
         if steps < 1 or draws < 0:
             raise UserError(f"steps >= 1 and draws >= 0; received {steps} and {draws}")
         self.check(model)
-        self.model, self.optimizer, self.folder = model, optimizer, Path(folder)
+        self.model, self.optimizer, self.folder = model, optimizer, folder and Path(folder)
         self.limit, self.draws, self.seed = steps, draws, seed
         self.trace = Trace(self.framework, self.environment(), self.tensors(), self.modules())
         self.drawn: dict[int, Any] = {}
         self.now: Arrays | None = None
-        self.order: list[str] = []
+        self.tape: Tape | None = None
 
     # What a framework says.
     def check(self, model: Any) -> None: ...
@@ -117,6 +119,14 @@ class Recorder:
         """Inside, every module's output is told by name; the model's own as ``""``."""
         raise NotImplementedError
 
+    def tape_of_step(self) -> Tape:
+        """An empty tape that knows this model's parameters and modules."""
+        raise NotImplementedError
+
+    def watching(self) -> contextlib.AbstractContextManager[Any]:
+        """Inside, every operation is told to `tape`; nothing where there is none."""
+        return contextlib.nullcontext()
+
     # What a script calls.
     @contextlib.contextmanager
     def step(self, *inputs: Any) -> Iterator[Recorder]:
@@ -130,7 +140,7 @@ class Recorder:
             return
         self.begin(inputs)
         try:
-            with self.noting() as noted:
+            with self.noting(inputs) as noted:
                 yield self
         except Exception as error:  # what was seen until then shows where it went wrong
             self.trace.raised = reason(error)
@@ -138,7 +148,7 @@ class Recorder:
             raise
         self.keep(noted)
         self.trace.steps += 1
-        self.trace.write(self.folder)
+        self.write()
 
     def saw(self, *, loss: Any = None, gradients: Any = None) -> None:
         """Note what hooks do not see.
@@ -180,8 +190,12 @@ class Recorder:
                     self.draw(draw, self.drawn.get(draw, start), function, inputs, base)
         finally:
             self.restore(end)
-        self.trace.write(self.folder)
+        self.write()
         return result
+
+    def write(self) -> None:
+        if self.folder:
+            self.trace.write(Path(self.folder))
 
     @property
     def done(self) -> bool:
@@ -201,11 +215,17 @@ class Recorder:
         return np.asarray(value) if isinstance(value, np.ndarray | int | float) else None
 
     @contextlib.contextmanager
-    def noting(self) -> Iterator[Arrays]:
+    def noting(self, inputs: Sequence[Any]) -> Iterator[Arrays]:
         """Fill one step's arrays, as ``PHASE/NAME``, in the order of execution."""
         noted: Arrays = {}
         calls: dict[str, int] = {}
         self.now = noted
+        # Operations of the first step: later ones are the same calls with other numbers.
+        self.tape = self.tape_of_step() if len(self.trace.inputs) == 1 else None
+        if self.tape is not None:
+            for i, one in enumerate(inputs):
+                if self.is_tensor(one):
+                    self.tape.known(one, f"input:{i}")
 
         def tell(module: str, output: Any) -> None:
             calls[module] = count = calls.get(module, 0) + 1
@@ -226,6 +246,8 @@ class Recorder:
                     noted[f"state/{slot}/{name}"] = value
         finally:
             self.now = None
+            if self.tape is not None:
+                noted |= {f"operation/{name}": value for name, value in self.tape.arrays.items()}
 
     def note_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> None:
         if self.now is not None:
@@ -234,20 +256,24 @@ class Recorder:
     def keep(self, noted: Arrays) -> None:
         """Take a step's arrays into the trace; written at once where the step ended badly."""
         self.trace.arrays |= at_step(len(self.trace.inputs), noted)
+        if self.tape is not None:
+            self.trace.operations = list(self.tape.calls)
         self.trace.order.append([n.partition("/")[2] for n in noted if n.startswith("forward/")])
         if self.trace.raised:
-            self.trace.write(self.folder)
+            self.write()
 
     # How it is repeated.
     def again(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Arrays:
         """The step once more, from the state that is there, keyed like the trace."""
-        with self.noting() as noted:
+        with self.noting(inputs) as noted:
             function(*inputs)
         return at_step(self.trace.steps, noted)
 
     def differing(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
         """The first array that two runs of the same step do not share bit for bit."""
         for name, value in base.items():
+            if name.startswith("operation/"):
+                continue
             other = repeated.get(name)
             if other is None or value.tobytes() != other.tobytes():
                 phase, _, rest = name.split("/", 2)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,10 @@ from numpy.typing import NDArray
 
 from dualml.backend import BackendInfo, backends
 from dualml.errors import UserError, nearest
-from dualml.files import write_json
+from dualml.files import read_json, write_json
 from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
-from dualml.machine import usable_cores
+from dualml.machine import python, usable_cores
 from dualml.optim import rule_from
 from dualml.parity.models.comparison import Comparison
 from dualml.parity.models.judge import MARGIN, judge
@@ -31,6 +33,10 @@ from dualml.parity.models.worker import check_targets
 FRAMEWORKS = ("torch", "mindspore")
 LOSSES = ("cross_entropy", "mse", "probe", "none")
 TIMEOUT = 300.0
+#: Seconds for the search of a cause, and what it leaves in the folder.
+BUDGET_S = 30.0
+RESULT = "explanation.json"
+MOST_STEPS = 100_000  # every step keeps all of the model's tensors
 
 
 def compare(
@@ -84,11 +90,12 @@ def compare(
             "compare() was called while a worker imported this file; put the call under "
             'if __name__ == "__main__":'
         )
-    if steps < 1 or draws < 1 or margin <= 0 or timeout <= 0:
+    if not (1 <= steps <= MOST_STEPS and 1 <= draws <= MOST_STEPS and 0 < timeout < math.inf):
         raise UserError(
-            f"steps and draws >= 1, margin and timeout > 0; received steps={steps}, "
-            f"draws={draws}, margin={margin}, timeout={timeout}"
+            f"steps and draws >= 1 and at most {MOST_STEPS:,}, timeout > 0; received "
+            f"steps={steps}, draws={draws}, timeout={timeout}"
         )
+    check_margin(margin)
     if steps > 1 and optimizer is None:
         raise UserError(f"steps={steps} needs an optimizer: without one all steps are the first")
     arrays = batch(inputs, "inputs")
@@ -103,8 +110,9 @@ def compare(
         for side, info, model, kind, update in zip("ab", infos, models, kinds, updates, strict=True)
     }  # fmt: skip
     job = {
-        "sides": sides, "map": given(map), "steps": steps, "train": train, "seed": seed,
-        "draws": draws, "timeout": timeout,
+        "sides": sides, "map": given(map), "steps": steps, "targets": target is not None,
+        "train": train, "seed": seed,
+        "draws": draws, "timeout": timeout, "margin": margin, "budget": min(BUDGET_S, timeout),
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="dualml-compare-") as temporary:
@@ -112,7 +120,11 @@ def compare(
         where.mkdir(parents=True, exist_ok=True)
         work(where, job, infos, [*arrays, *([] if target is None else [target])])
         a, b = (read_trace(where / side) for side in "ab")
-        return judge(a, b, margin=margin, asked=given(map), sides=FRAMEWORKS)
+        found = judge(a, b, margin=margin, asked=given(map), sides=FRAMEWORKS)
+        if found.verdict == "different" and a.operations and not a.raised:
+            explanation = search(where, infos[0], timeout)
+            found = replace(found, explanation=explanation)
+        return found
 
 
 def compare_traces(
@@ -126,12 +138,18 @@ def compare_traces(
     Raises:
         UserError: not a trace; other inputs or other initial weights.
     """
+    check_margin(margin)
     a, b = read_trace(Path(folder_a)), read_trace(Path(folder_b))
     if b.framework == "torch" and a.framework != "torch":
         a, b = b, a  # names are PyTorch's
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
     return judge(a, b, margin=margin, asked=given(map), sides=sides)
+
+
+def check_margin(margin: float) -> None:
+    if not 0 < margin < math.inf:
+        raise UserError(f"margin must be a finite number above 0; received {margin}")
 
 
 def work(
@@ -151,7 +169,7 @@ def work(
     threads = max(1, usable_cores() // 2)  # both run at once
     launches = [
         Launch(
-            [sys.executable, "-m", "dualml.parity.models.worker", str(folder), side],
+            python("-m", "dualml.parity.models.worker", str(folder), side),
             {**info.environ(threads), INSIDE: "1"},
             folder / f"{side}.log",
             info.preload,
@@ -162,6 +180,22 @@ def work(
     ended = supervise(launches, lambda rank, event: None, limit=timeout, silence=timeout)
     if ended.code or ended.reason:
         raise UserError(failure(ended, folder, timeout))
+
+
+def search(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | None:
+    """What explains the difference; None where the search itself failed, which is no verdict."""
+    launch = Launch(
+        [*python(), "-m", "dualml.parity.causes.explainer", str(folder)],
+        # Thousands of small calls: a second thread would spin beside them, and beside other work.
+        {**info.environ(1), INSIDE: "1"},
+        folder / "explainer.log",
+        info.preload,
+    )
+    ended = supervise([launch], lambda rank, event: None, limit=timeout, silence=timeout)
+    if ended.code or ended.reason or not (folder / RESULT).exists():
+        return None
+    explanation: dict[str, Any] = read_json(folder / RESULT)
+    return explanation
 
 
 def failure(ended: Ended, folder: Path, timeout: float) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dualml.parity.models.comparison import First, Note
+from dualml.parity.models.flow import share
 from dualml.parity.models.gap import farthest, gap, lost
-from dualml.parity.models.layers import pair_modules
+from dualml.parity.models.layers import kind, pair_modules
 from dualml.parity.models.mapping import Pair, Pairing, changed
+from dualml.parity.models.operations import number_of
 from dualml.parity.models.trace import OUTPUT, Trace, key
 from dualml.parity.pairs import CHAOS, FLOOR, Point, reach
 
@@ -25,7 +27,8 @@ class Spot(Point):
 
     Attributes:
         other: its name on the second side.
-        kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side).
+        kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side),
+            ``alone`` (one side).
     """
 
     other: str = ""
@@ -41,11 +44,17 @@ class Spot(Point):
 class Both:
     """Two traces under the names of the first."""
 
-    def __init__(self, a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
+    def __init__(
+        self, a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str], margin: float
+    ) -> None:
         self.a, self.b, self.sides = a, b, sides
         self.pairs = {pair.a: pair for pair in pairing.pairs}
         self.modules = pair_modules(a.modules, b.modules, pairing)
         self.last = min(len(a.order), len(b.order))
+        self.margin = margin
+        self.flow = share(a, b, margin) if a.operations and b.operations else None
+        self.lost = tuple(side.lost() for side in self.flow) if self.flow else (set(), set())
+        self.cut: set[str] = set()
         self.notes: list[Note] = []
         self.medians: dict[str, float] = {}
         self.tolerance, self.floor = "measured", FLOOR
@@ -60,6 +69,14 @@ class Both:
         for name, pair in self.pairs.items():
             if trained[0][name] != trained[1][pair.b]:
                 yield Spot(0, "parameters", name, float("inf"), 0.0, pair.b, "trained")
+
+    def alone(self, pairing: Pairing) -> Iterator[Spot]:
+        """Parameters that only one side has and trains: its gradient is not zero."""
+        for side, names in zip((self.a, self.b), pairing.alone, strict=True):
+            for name in names:
+                gradient = side.get("gradient", 1, name)
+                if gradient is not None and gradient.any():
+                    yield Spot(0, "parameters", name, float("inf"), 0.0, name, "alone")
 
     def step(self, step: int) -> Iterator[Spot]:
         """Every distance of a step, in the order of execution."""
@@ -89,12 +106,43 @@ class Both:
         for name in names[0]:
             other = self.partner(name, known)
             if other is not None:
-                yield from self.spots("forward", step, [name], {name: Pair(name, other, "")}.get)
+                for spot in self.spots("forward", step, [name], {name: Pair(name, other, "")}.get):
+                    if not self.cut_otherwise(spot):
+                        yield spot
             elif name.startswith(OUTPUT) and outputs[1]:
                 yield Spot(step, "forward", name, float("inf"), 0.0, outputs[1][0], "outputs")
         for name in outputs[1] if outputs[0] else ():
             if name not in outputs[0]:
                 yield Spot(step, "forward", name, float("inf"), 0.0, name, "outputs")
+
+    def cut_otherwise(self, spot: Spot) -> bool:
+        """Whether two modules of one name hold other parts of one computation.
+
+        What decides is what a model does: a module's output that the other side computed anywhere
+        is no difference, nor is one that is not needed for what both sides share afterwards.
+        """
+        if self.flow is None or spot.tensor.startswith(OUTPUT):
+            return False
+        if spot.step == 1 and spot.ratio > self.margin and spot.arrays is not None:
+            x, y = spot.arrays
+            values = [side.values for side in self.flow]
+            tolerance = self.margin * spot.envelope
+            own = values[0].find(x, 0.0)
+            healed = own is not None and own not in self.lost[0]
+            module, other = module_of(spot.tensor), module_of(spot.other)
+            alike = kind(self.a.modules.get(module, "")) == kind(self.b.modules.get(other, ""))
+            if values[1].find(x, tolerance) or (
+                healed and (not alike or values[0].find(y, tolerance))
+            ):
+                self.cut.add(spot.tensor)
+        return spot.tensor in self.cut
+
+    def shared_until(self) -> int:
+        """The first operation of the second side that computes what the first does not."""
+        if self.flow is None:
+            return 0
+        numbers = [n for name in self.lost[1] if (n := number_of(name)) is not None]
+        return min(numbers, default=len(self.b.operations))
 
     def partner(self, name: str, known: set[str]) -> str | None:
         """The other side's name of a module's output; a tuple's first for a lone tensor."""
@@ -122,11 +170,11 @@ class Both:
                 pair.change == "reshape" and y.size == x.size
             ):
                 y = changed(y, pair.change, x.shape)
-            kind = (
+            sort = (
                 "shape" if x.shape != y.shape else ("value", "nan", "both_nan")[lost(x) + lost(y)]
             )
             far = gap(x, y)
-            yield Spot(step, phase, name, far, width, pair.b, kind, (x, y) if far else None)
+            yield Spot(step, phase, name, far, width, pair.b, sort, (x, y) if far else None)
 
     def width(self, phase: str, a: str, b: str, step: int) -> float:
         """Of both envelopes: at step 1 its own, later the largest of the steps that count."""
@@ -185,6 +233,10 @@ class Both:
         """Which side it is where only one has a NaN, or does not train."""
         if spot.kind == "nan" and spot.arrays is not None:
             return self.sides[0] if lost(spot.arrays[0]) else self.sides[1]
+        if spot.kind == "alone":
+            return (
+                self.sides[0] if spot.tensor in {t.name for t in self.a.tensors} else self.sides[1]
+            )
         if spot.kind == "trained":
             trained = {t.name: t.trained for t in self.a.tensors}[spot.tensor]
             return self.sides[1] if trained else self.sides[0]

@@ -73,7 +73,8 @@ def load(job: Mapping[str, Any]) -> Callable[..., Any]:
         UserError: it cannot be imported; the text has the file and the line of the reason.
     """
     name, where = job["name"], job["file"] or job["module"]
-    with blamed(f"{where} cannot be imported", job["file"]):
+    own = "" if job["file"] else f" (of a file of your own give the path, as {where}.py:{name})"
+    with blamed(f"{where} cannot be imported{own}", job["file"]):
         thing: Any = imported(job["module"], job["file"])
     for part in name.split("."):
         members = vars(thing)

@@ -8,24 +8,31 @@ modules ran, and of which plan (inputs and initial weights) this is.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 
-from dualml.errors import UserError
-from dualml.files import read_json, readable, write_bytes, write_json
+from dualml.arrays import Arrays as Arrays
+from dualml.arrays import read_tensors
+from dualml.errors import UserError, plain
+from dualml.files import MOST_TEXT, read_bytes, readable, write_bytes, write_json
 from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.operations import Operation
+from dualml.parse import from_json
+from dualml.store.jsonfile import Count, Number, Record
+from dualml.strict import explain, shortened
 
 FORMAT = 1
 KIND = "dualml-trace"
 ARRAYS, HEAD = "trace.safetensors", "trace.json"
 #: The model's own output among those of its modules.
 OUTPUT = "(output)"
-Arrays = dict[str, NDArray[Any]]
 
 
 def key(phase: str, step: int, name: str) -> str:
@@ -58,6 +65,7 @@ class Trace:
             ``{"phase", "name", "type"}``.
         repeated: whether the first step was run twice to know that.
         raised: what ended the last step, None if nothing did.
+        operations: the calls of the first step; none where nobody watched.
         arrays: ``PHASE/STEP/NAME`` → array.
     """
 
@@ -73,6 +81,7 @@ class Trace:
     random: dict[str, str] | None = None
     repeated: bool = False
     raised: str | None = None
+    operations: list[Operation] = field(default_factory=list)
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
@@ -118,8 +127,70 @@ class Trace:
                 "repeated": self.repeated,
                 "random": self.random,
                 "raised": self.raised,
+                "operations": [one.describe() for one in self.operations],
             },
         )
+
+
+class Parameter(Record):
+    name: str
+    shape: list[Count]
+    trained: bool
+
+
+class Start(Record):
+    """Of the plan: the digest of the weights, and for each step those of its inputs."""
+
+    weights: str
+    inputs: list[list[str]]
+
+
+class Draws(Record):
+    draws: Count
+    width: dict[str, Annotated[Number, Field(ge=0)] | None]
+
+
+class Line(Record):
+    file: str
+    line: Count
+    code: str
+
+
+class Call(Record):
+    """One of the ``operations``, see `dualml.parity.models.operations.Operation`."""
+
+    number: Count
+    name: str
+    inputs: list[str]
+    attributes: dict[str, Any]
+    outputs: list[list[Count]]
+    place: Line | None
+    module: str
+
+
+class Head(Record):
+    """``trace.json``, see `Trace`."""
+
+    framework: str
+    environment: dict[str, str]
+    steps: Count
+    plan: Start
+    parameters: list[Parameter]
+    modules: dict[str, str]
+    order: list[list[str]]
+    names: list[str]
+    envelope: Draws | None
+    repeated: bool
+    random: dict[str, str] | None
+    raised: str | None
+    operations: list[Call] = Field(default_factory=list)  # of traces that nobody watched
+
+
+def checked(value: Any) -> Head:
+    try:
+        return Head.model_validate(value)
+    except ValidationError as error:  # the file is named by who reads it
+        raise ValueError(explain(error, Head)) from None
 
 
 def read_trace(folder: Path) -> Trace:
@@ -128,45 +199,46 @@ def read_trace(folder: Path) -> Trace:
     Raises:
         UserError: no trace, of another format, cut short or changed.
     """
-    from safetensors.numpy import load_file
-
     folder = Path(folder)
     if not (folder / HEAD).is_file():
         raise UserError(f"{folder}: no trace here ({HEAD} is missing); a Recorder writes one")
     with readable(f"{folder}: not a readable trace"):
-        head = read_json(folder / HEAD)
-        if head.get("kind") != KIND:
+        value = from_json(read_bytes(folder / HEAD, MOST_TEXT))
+        if value.get("kind") != KIND:
             raise UserError(f"{folder / HEAD}: not a trace of dualml")
-        if head["format"] != FORMAT:
-            raise UserError(
-                f"{folder}: a trace of format {head['format']}; this version reads {FORMAT}"
-            )
-        loaded = load_file(folder / ARRAYS)
-        missing = [name for name in head["names"] if name not in loaded]
+        if value["format"] != FORMAT:
+            version = shortened(str(value["format"]))
+            raise UserError(f"{folder}: a trace of format {version}; this version reads {FORMAT}")
+        head = checked(value)
+        loaded = read_tensors(folder / ARRAYS, "not a readable trace")
+        missing = [name for name in head.names if name not in loaded]
         if missing:
-            raise UserError(f"{folder / ARRAYS}: {missing[0]} and {len(missing) - 1} more missing")
-        return restored(head, {name: loaded[name] for name in head["names"]})
+            raise UserError(
+                f"{folder / ARRAYS}: {plain(missing[0])} and {len(missing) - 1} more missing"
+            )
+        return restored(head, {name: loaded[name] for name in head.names})
 
 
-def restored(head: Mapping[str, Any], arrays: Arrays) -> Trace:
-    envelope = head["envelope"]
+def restored(head: Head, arrays: Arrays) -> Trace:
+    envelope = head.envelope
     trace = Trace(
-        framework=str(head["framework"]),
-        environment=dict(head["environment"]),
-        tensors=[Tensor.restore(one) for one in head["parameters"]],
-        modules={str(name): str(kind) for name, kind in head["modules"].items()},
-        steps=int(head["steps"]),
-        inputs=[list(step) for step in head["plan"]["inputs"]],
-        order=[list(step) for step in head["order"]],
-        draws=0 if envelope is None else int(envelope["draws"]),
-        random=head["random"],
-        repeated=bool(head["repeated"]),
-        raised=head["raised"],
+        framework=head.framework,
+        environment=head.environment,
+        tensors=[Tensor(one.name, tuple(one.shape), one.trained) for one in head.parameters],
+        modules=head.modules,
+        steps=head.steps,
+        inputs=head.plan.inputs,
+        order=head.order,
+        draws=0 if envelope is None else envelope.draws,
+        random=head.random,
+        repeated=head.repeated,
+        raised=head.raised,
+        operations=[Operation.restore(one.model_dump()) for one in head.operations],
         arrays=arrays,
     )
     if envelope is not None:  # JSON has no infinity: null is a draw that was not finite
-        trace.envelope = {str(name): float("inf") if width is None else float(width)
-                          for name, width in envelope["width"].items()}  # fmt: skip
+        trace.envelope = {name: math.inf if width is None else float(width)
+                          for name, width in envelope.width.items()}  # fmt: skip
     if len(trace.inputs) < trace.steps or len(trace.order) < trace.steps:
         raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
     for step, names in enumerate(trace.order, 1):

@@ -21,7 +21,7 @@ from dualml.errors import TrialError, UserError
 from dualml.files import read_json
 from dualml.launch.child import Emitter, serve
 from dualml.optim import rule_from
-from dualml.parity.models.mapping import changed, match
+from dualml.parity.models.mapping import changed, likeliest, match
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.subject import blamed, load
 from dualml.parity.models.trace import Trace, key, read_trace
@@ -45,9 +45,15 @@ class Room(Protocol):
         """Of a `Rule`, or of a function that takes the parameters."""
 
     def step(
-        self, model: Any, loss: Callable[[Any, Any], Any] | None, optimizer: Any, recorder: Base
+        self,
+        model: Any,
+        loss: Callable[[Any, Any], Any] | None,
+        optimizer: Any,
+        recorder: Base,
+        takes: bool,
     ) -> Callable[..., None]:
-        """A function of the inputs, the targets last, that makes one whole step."""
+        """A function of the inputs that makes one whole step; with ``takes`` the last of them are
+        the targets, else the loss is given None."""
 
     def losses(self) -> dict[str, Callable[[Any, Any], Any]]:
         """Named losses of outputs and targets."""
@@ -79,7 +85,9 @@ def perform(emit: Emitter) -> dict[str, Any]:
         recorder.optimizer = optimizer_of(room, model, own["optimizer"])
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         arrays = [file[name] for name in sorted(file.files)]
-    step = room.step(model, loss_of(room, own["loss"]), recorder.optimizer, recorder)
+    step = room.step(
+        model, loss_of(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
+    )
     tensors = [room.tensor(array) for array in arrays]
     for number in range(job["steps"]):
         emit(phase="steps", done=number, total=job["steps"] + 1)
@@ -140,8 +148,14 @@ def take(recorder: Base, folder: Path, job: dict[str, Any]) -> None:
     own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
     shapes, arrays = {one.name: one.shape for one in own}, given.initial()
-    recorder.load({pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
-                   for pair in match(given.tensors, own, job["map"], sides).pairs})  # fmt: skip
+    pairing = match(given.tensors, own, job["map"], sides)
+    weights = {pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
+               for pair in pairing.pairs}  # fmt: skip
+    for one in own:
+        if one.name in pairing.alone[1]:
+            same = likeliest(one, given.tensors, arrays)
+            weights |= {} if same is None else {one.name: same}
+    recorder.load(weights)
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:

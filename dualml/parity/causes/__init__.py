@@ -1,0 +1,1 @@
+"""Causes of a difference between two models: alterations that are tested, never guessed."""

@@ -1,0 +1,69 @@
+"""One change of what a model does, and what is known around the place where it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Shape = tuple[int, ...]
+#: (name, numbers): a function of one tensor that a backend knows.
+Transform = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """One change of what a model does.
+
+    Attributes:
+        kind: ``attribute``, ``function``, ``missing``, ``extra``, ``order``, ``layout``,
+            ``operand``, ``constant``, ``mask``, ``dtype``, ``gradient``, ``parameters``,
+            ``optimizer``.
+        action: what is done: ``set``, ``function``, ``input``, ``inputs``, ``output``, ``drop``,
+            ``operand``, ``swap``, ``parameters``, ``optimizer``.
+        sites: numbers of the calls that are altered.
+        operation: their function.
+        argument: the setting; for ``input``, ``drop`` and ``operand`` the position of the tensor.
+        value: the new value, a transform, a function, a name.
+        old: the setting's value on the side that is altered.
+    """
+
+    kind: str
+    action: str
+    sites: tuple[int, ...]
+    operation: str = ""
+    argument: str | float = ""
+    value: Any = None
+    old: Any = None
+
+    def at(self, sites: Iterable[int]) -> Alteration:
+        return Alteration(
+            self.kind,
+            self.action,
+            tuple(sites),
+            self.operation,
+            self.argument,
+            self.value,
+            self.old,
+        )
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is known beside the operation.
+
+    Attributes:
+        numbers: constants that the other side used near this place.
+        operands: names of values that the other side used there, under this side's names.
+        shapes: name of every value that exists before → its shape.
+        sole: number of a call → the only call that takes its value.
+        sizes: lengths of axes of the model, for factors such as 1 / √d.
+        made_of: name of a value → the inputs of the call that made it.
+    """
+
+    numbers: tuple[float, ...]
+    operands: tuple[str, ...]
+    shapes: Mapping[str, Shape]
+    sole: Mapping[int, int]
+    sizes: tuple[int, ...]
+    made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

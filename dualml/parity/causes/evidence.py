@@ -1,0 +1,80 @@
+"""Where no alteration explains a difference: the simple relations that hold between two arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.models.gap import gap
+
+Array = NDArray[Any]
+#: A relation holds when it leaves so much of the difference.
+HOLDS = 0.01
+#: A share of elements that differ, small enough to say where they are.
+FEW = 0.5
+
+
+def relations(a: Array, b: Array) -> list[dict[str, Any]]:
+    """What holds between two arrays of one size, the strongest first.
+
+    Returns:
+        Rows ``{"key", …}``: ``permuted`` (the same numbers in another order), ``negative``,
+        ``ratio`` and ``offset`` (one number), ``shifted`` (``axis``, ``by``), ``some`` (only part
+        of the elements differs: ``share``, and ``axis`` and ``indices`` where they stand together).
+    """
+    rows: list[dict[str, Any]] = []
+    if a.size != b.size or a.dtype.kind != "f" or b.dtype.kind != "f" or a.size < 2:
+        return rows
+    x = a.astype(np.float64)
+    y = b.astype(np.float64).reshape(a.shape)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return rows
+    allowed = HOLDS * gap(x, y)
+    size = float((x * x).sum())
+    c = float((x * y).sum()) / size if size else 0.0
+    if gap(-x, y) < allowed:
+        rows.append({"key": "negative"})
+    elif c and gap(c * x, y) < allowed:
+        rows.append({"key": "ratio", "value": c})
+    offset = float((y - x).mean())
+    if gap(x + offset, y) < allowed:
+        rows.append({"key": "offset", "value": offset})
+    for axis, length in enumerate(x.shape):
+        for by in (1, -1):
+            if length > 2 and part_equal(x, y, axis, by, allowed):
+                rows.append({"key": "shifted", "axis": axis, "by": by})
+    if not rows and gap(np.sort(x.ravel()), np.sort(y.ravel())) < allowed:
+        rows.append({"key": "permuted"})
+    return rows + some(x, y)
+
+
+def part_equal(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
+    """Equal when moved along an axis, but for what moves in from outside."""
+    n = x.shape[axis]
+    left = np.take(x, range(n - 1) if by > 0 else range(1, n), axis)
+    right = np.take(y, range(1, n) if by > 0 else range(n - 1), axis)
+    return gap(left, right) < allowed
+
+
+def some(x: Array, y: Array) -> list[dict[str, Any]]:
+    """Which elements differ, where it is not most of them."""
+    off = np.abs(x - y)
+    off = off > HOLDS * off.max()
+    share = float(off.mean())
+    if not 0 < share < FEW:
+        return []
+    for axis in range(x.ndim):
+        others = tuple(i for i in range(x.ndim) if i != axis)
+        indices = np.flatnonzero(off.any(axis=others))
+        if len(indices) <= x.shape[axis] // 2:
+            return [
+                {
+                    "key": "some",
+                    "share": share,
+                    "axis": axis,
+                    "indices": [int(i) for i in indices[:8]],
+                }
+            ]
+    return [{"key": "some", "share": share, "axis": None, "indices": []}]

@@ -1,0 +1,104 @@
+"""What is tried where the forward pass agrees and a gradient does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.parity.causes.alteration import Alteration, Around
+from dualml.parity.causes.moves import ONE_RATIO, Array, pairs, ratio
+from dualml.parity.causes.settings import settings
+from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.flow import Side
+from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.trace import Trace
+
+
+def gradients(
+    a: Trace, b: Trace, here: Side, comparison: Comparison, names: Mapping[str, str]
+) -> list[Alteration]:
+    """Settings that only a gradient sees, and edges through which less of it flows."""
+    step = 1 if comparison.first is None else max(comparison.first.step, 1)
+    rows = pairs(a, b, "gradient", step, names)
+    wrong = {t for s, phase, t in comparison.outside if (s, phase) == (step, "gradient")}
+    candidates: list[Alteration] = []
+    ratios = [c for name in wrong & set(rows) if (c := ratio(*rows[name])) is not None]
+    if len(ratios) == len(rows) and ratios and np.ptp(ratios) < ONE_RATIO * abs(ratios[0]):
+        candidates.append(Alteration("gradient", "optimizer", (), "", "gradient:scale", ratios[0]))
+    # A gradient flows through a call to whatever lies before it.
+    before = ancestors(here.operations)
+    for one in here.operations:
+        reached = {
+            n.removeprefix("parameter:") for n in before[one.number] if n.startswith("parameter:")
+        }
+        if not wrong <= reached:
+            continue
+        around = Around((), (), {}, {}, ())
+        for argument, old in one.attributes.items():
+            if argument in ("padding_idx", "scale_grad_by_freq"):
+                size = (
+                    range(one.outputs[0][-1]) if argument == "padding_idx" and old is None else ()
+                )
+                values = settings(argument, old, one, around) if old is not None else list(size)
+                candidates += [
+                    Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
+                    for v in values
+                ]
+    candidates += [
+        Alteration("gradient", "attach", (one.number,), one.name)
+        for one in here.operations
+        if one.name in ("detach", "detach_")
+    ]
+    return candidates + edges(here.operations, before, wrong) + clipped(rows)
+
+
+def edges(
+    operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
+) -> list[Alteration]:
+    """Inputs of calls through which all wrong gradients come, those first through which few others
+    come; the same input of the same line counts as one."""
+    groups: dict[Any, tuple[list[int], set[str]]] = {}
+    for one in operations:
+        for at, given in enumerate(one.inputs):
+            through = before.get(number_of(given), set()) | {given}
+            reached = {n.removeprefix("parameter:") for n in through if n.startswith("parameter:")}
+            for key in ((one.number, at), (one.name, one.place, at)):
+                sites, all_reached = groups.setdefault((*key, one.name, at), ([], set()))
+                sites.append(one.number)
+                all_reached |= reached
+    rows = [
+        (len(reached), len(sites), key, sites)
+        for key, (sites, reached) in groups.items()
+        if wrong <= reached
+    ]
+    rows.sort(key=lambda row: row[:2])
+    unique = {(tuple(sites), key[-1]): key for _, _, key, sites in rows}
+    return [
+        Alteration("gradient", "detach", sites, key[-2], at) for (sites, at), key in unique.items()
+    ]
+
+
+def clipped(rows: Mapping[str, tuple[Array, Array]]) -> list[Alteration]:
+    """Gradients that were limited or scaled before they are seen."""
+    candidates = []
+    largest = max((float(np.abs(y).max(initial=0)) for _, y in rows.values()), default=0.0)
+    norm = float(np.sqrt(sum(float((y.astype(np.float64) ** 2).sum()) for _, y in rows.values())))
+    for word, value in (("gradient:norm", norm), ("gradient:clamp", largest)):
+        if value:
+            candidates.append(
+                Alteration("gradient", "optimizer", (), "", word, float(f"{value:.4g}"))
+            )
+    return candidates
+
+
+def ancestors(operations: Sequence[Operation]) -> dict[int | None, set[str]]:
+    """Call → every value that it depends on."""
+    rows: dict[int | None, set[str]] = {}
+    for one in operations:
+        names = set(one.inputs)
+        for given in one.inputs:
+            names |= rows.get(number_of(given), set())
+        rows[one.number] = names
+    return rows

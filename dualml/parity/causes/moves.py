@@ -1,0 +1,65 @@
+"""Arrays of two traces side by side, and the one number that may be between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.models.gap import gap
+from dualml.parity.models.trace import Trace
+
+Array = NDArray[Any]
+#: Relative spread below which two arrays have one ratio.
+ONE_RATIO = 1e-4
+
+
+def ratio(a: Array, b: Array) -> float | None:
+    """The one number c with b = c · a; None without one."""
+    x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
+    size = float(x @ x)
+    if a.shape != b.shape or not size:
+        return None
+    c = float(x @ y) / size
+    return c if gap(c * x, y) < ONE_RATIO or (c == 0 and not y.any()) else None
+
+
+def pairs(
+    a: Trace, b: Trace, phase: str, step: int, names: Mapping[str, str]
+) -> dict[str, tuple[Array, Array]]:
+    """Arrays of a phase by ``a``'s name."""
+    back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
+    rows = {}
+    for name in a.names(phase, step):
+        x, y = a.get(phase, step, name), b.get(phase, step, back.get(name, name))
+        if x is not None and y is not None and x.shape == y.shape:
+            rows[name] = (x, y)
+    return rows
+
+
+def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | None:
+    """The one factor between all moves of a step; None without one."""
+    rows = pairs(a, b, "update", step, names)
+    back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
+    x, y = [], []
+    for name, (p, q) in rows.items():
+        start, other = was(a, step, name), was(b, step, back.get(name, name))
+        if start is None or other is None or start.shape != other.shape:
+            return None
+        x.append((p.astype(np.float64) - start).ravel())
+        y.append((q.astype(np.float64) - other).ravel())
+    if not x:
+        return None
+    move, there = np.concatenate(x), np.concatenate(y)
+    size = float(move @ move)
+    if not size:
+        return None
+    c = float(move @ there) / size
+    return c if gap(c * move, there) < 1e-2 else None
+
+
+def was(a: Trace, step: int, name: str) -> Array | None:
+    """A weight before a step."""
+    return a.initial().get(name) if step == 1 else a.get("update", step - 1, name)

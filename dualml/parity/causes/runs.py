@@ -1,0 +1,156 @@
+"""Whole runs under alterations: which are believed, and which is the simplest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.operations import Operation
+from dualml.parity.models.trace import Trace
+
+#: Of a difference, what an explanation may leave.
+REST = 0.01
+#: What is computed from the weights, and what becomes of them.
+GROUPS = {"parameters": 0, "forward": 0, "loss": 0, "gradient": 1, "update": 2, "state": 2}
+#: Alterations that may hold at several calls.
+SCOPED = (
+    "set",
+    "drop",
+    "output",
+    "input",
+    "inputs",
+    "function",
+    "instead",
+    "twice",
+    "exchange",
+    "detach",
+    "form",
+    "pad",
+    "operand",
+    "borrow",
+    "index",
+    "reorder",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole run under some alterations, judged.
+
+    Attributes:
+        enough: whether nowhere more than `REST` of the difference is left. What is left may be
+            outside of the rounding measured before: Adam makes a step of any small gradient.
+    """
+
+    changes: tuple[Alteration, ...]
+    trace: Trace
+    comparison: Comparison
+    enough: bool = False
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """How far both sides go together; infinite for equal ones."""
+        return (float("inf"), 0) if self.alike else self.comparison.reach
+
+    @property
+    def alike(self) -> bool:
+        """Equal, or the same failure on both sides, or enough of the difference explained."""
+        return self.enough or self.comparison.equal or self.comparison.reason == "both_raised"
+
+
+def explains(now: Run, run: Run) -> bool:
+    """Whether every array that is outside, in every step, is a hundred times nearer than before."""
+    before, after = now.comparison.distances, run.comparison.distances
+    return run.comparison.verdict == "different" and all(
+        after[where] <= REST * before.get(where, 0.0) for where in run.comparison.outside
+    )
+
+
+def believed(now: Run, run: Run) -> bool:
+    """Whether an alteration explains its place whole: in every update, in every parameter.
+
+    The first update alone is not enough: a dampened first gradient and a wrong step counter look
+    alike there. What differs afterwards may only be something else.
+    """
+    first, then = now.comparison.first, run.comparison.first
+    if run.alike:
+        return True
+    if first is None or then is None or run.comparison.verdict != "different":
+        return False
+    same = GROUPS[first.phase] == GROUPS[then.phase]
+    if GROUPS[first.phase] == 0:
+        return then.step == first.step or not same
+    return not same and (then.step, GROUPS[then.phase]) > (first.step, GROUPS[first.phase])
+
+
+def explaining(now: Run, runs: Sequence[Run]) -> list[Run]:
+    """Those that leave at most a hundredth of the difference, or as little as the best does."""
+    first = now.comparison.first
+    assert first is not None
+    where = (first.step, first.phase, first.tensor)
+    rests = [run.comparison.distances.get(where, 0.0) for run in runs]
+    allowed = max(REST * now.comparison.distances.get(where, 0.0), 2 * min(rests))
+    return [run for run, rest in zip(runs, rests, strict=True) if rest <= allowed]
+
+
+def firm(change: Alteration) -> bool:
+    """Whether an alteration is believed where the two sides are not equal with it: one that can do
+    anything to the numbers is not."""
+    return change.kind not in ("extra", "function", "constant", "dtype", "gradient", "optimizer")
+
+
+def computed(trace: Trace) -> dict[str, NDArray[Any]]:
+    """What a run comes to: loss, gradients and weights of every step."""
+    kept = ("loss", "gradient", "update", "state")
+    outputs = {n: a for n, a in trace.arrays.items() if n.partition("/")[0] in kept}
+    return outputs or {n: a for n, a in trace.arrays.items() if n.startswith("forward/")}
+
+
+def on_line(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:
+    """At its call, and at all calls of its line: a helper is called for queries and for keys."""
+    if change.action not in SCOPED:
+        return [change]
+    site = operations[change.sites[0]]
+    line = [
+        one.number
+        for one in operations
+        if one.name == site.name and one.place == site.place and one.outputs == site.outputs
+    ]
+    return [change] if len(line) < 2 else [change, change.at(line)]
+
+
+def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:
+    """One alteration at its call, at all calls of its line, at all calls like it."""
+    if change.action not in SCOPED or not change.sites:
+        return [change]
+    site = operations[change.sites[0]]
+    if len(change.sites) > 1 and change.action == "detach":
+        return [change]
+    like = [
+        one
+        for one in operations
+        if one.name == site.name
+        and (change.action != "set" or one.attributes.get(str(change.argument)) == change.old)
+    ]
+    line = [one.number for one in like if one.place == site.place]
+    alls = [one.number for one in like]
+    if change.action == "borrow":  # one call of the module: its operations follow one another
+        own = str(change.argument)
+        inside = [one.number for one in operations if f"{one.module}.".startswith(f"{own}.")]
+        return [change.at(inside)]
+    if change.action == "operand":
+        return [change.at(sites) for sites in dict.fromkeys([change.sites, tuple(line)])]
+    module = site.module.rpartition(".")[2]
+    near = [
+        one.number
+        for one in operations
+        if one.module.rpartition(".")[2] == module
+        and (change.action == "set" and one.attributes.get(str(change.argument)) == change.old)
+    ]
+    chosen = dict.fromkeys([change.sites, tuple(line), tuple(alls), tuple(near) or change.sites])
+    return [change.at(sites) for sites in chosen]

@@ -1,0 +1,206 @@
+"""Which alterations are worth a whole run: those that give lost numbers of the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.causes.alteration import Alteration, Around
+from dualml.parity.causes.alterations import alterations
+from dualml.parity.causes.moves import ratio
+from dualml.parity.causes.runs import on_line
+from dualml.parity.models.flow import Side, Values, values_of
+from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.trace import Trace
+
+#: Calls behind an altered one that are made again.
+CALLS = 30
+#: Operations where values are lost first that are altered, and twice as many behind.
+SITES = 10
+#: Of the alterations that pass, after so many no further operation is tried.
+ENOUGH = 160
+
+
+class Prober(Protocol):
+    def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]: ...
+
+
+class Host(Protocol):
+    """The search that screens: what it knows, and what it counts."""
+
+    a: Trace
+    b: Trace
+    margin: float
+    names: dict[str, str]
+
+    @property
+    def explorer(self) -> Prober: ...
+
+    @property
+    def late(self) -> bool: ...
+
+    def tried(self) -> None: ...
+
+
+class Screen:
+    """Alterations of the operations around the first lost values, tried in a replay.
+
+    Args:
+        lost: names of the lost values of either side.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        trace: Trace,
+        here: Side,
+        there: Side,
+        lost: tuple[set[str], set[str]],
+    ) -> None:
+        self.host, self.trace, self.here, self.there, self.lost = host, trace, here, there, lost
+        self.order = {name: i for i, name in enumerate(there.arrays)}
+        # With nothing lost there the other side ends earlier, at a value that is inside of this.
+        names = lost[1] or {name for name in there.ends if name in self.order}
+        wanted = sorted(names, key=self.order.__getitem__)
+        self.wanted: Values = values_of(host.b, host.margin, wanted)
+
+    def passed(self, origins: Sequence[Operation], others: Sequence[Operation]) -> list[Alteration]:
+        """Those that pass, first those from which later values follow, and more of them.
+
+        Args:
+            origins, others: the first operations with lost values, of this side and the other.
+        """
+        rows: list[tuple[tuple[float, ...], Alteration]] = []
+        sites = self.sites(origins)
+        for site in sites:
+            around = self.around(site, others)
+            shapes = [around.shapes.get(name, ()) for name in site.inputs]
+            for change in alterations(site, shapes, around):
+                if self.host.late:
+                    break
+                for scope in on_line(change, self.trace.operations):
+                    hits = self.hits(scope)
+                    if hits:
+                        rows.append(((-max(hits), -len(hits), len(rows)), scope))
+                        break
+            if len(rows) > ENOUGH:
+                break
+        rows.sort(key=lambda row: row[0])
+        return [*self.fits(sites), *(change for _, change in rows)]
+
+    def fits(self, sites: Sequence[Operation]) -> list[Alteration]:
+        """One number that turns a lost value into the other side's."""
+        candidates = []
+        wanted = {name: self.host.b.get("operation", 1, name) for name in self.lost[1]}
+        for site in sites:
+            for key in site.names()[:1]:
+                x = self.here.arrays.get(key)
+                for y in wanted.values():
+                    if key not in self.lost[0] or x is None or y is None or x.size != y.size:
+                        continue
+                    if x.size > 1 or key in self.here.ends:
+                        c = ratio(x.ravel(), y.ravel())
+                        if c not in (None, 0.0, 1.0):
+                            candidates.append(
+                                Alteration(
+                                    "constant",
+                                    "output",
+                                    (site.number,),
+                                    site.name,
+                                    "",
+                                    ("scale", float(f"{c:.9g}")),
+                                )
+                            )
+        return list(dict.fromkeys(candidates))[:8]
+
+    def sites(self, origins: Sequence[Operation]) -> list[Operation]:
+        """Where values are lost, what is next to them, and what is lost soon after: a fused kernel
+        before the place has values that nobody shares, too."""
+        sites = {one.number: one for one in origins[:SITES]}
+        for one in origins[:SITES]:
+            front = list(one.inputs)
+            for _ in range(3):
+                before = [
+                    self.here.operations[number]
+                    for n in front
+                    if (number := number_of(n)) is not None
+                ]
+                sites |= {b.number: b for b in before}
+                front = [n for b in before for n in b.inputs]
+        order = [one.number for one in origins[:SITES]]
+        rest = sorted(set(sites) - set(order), reverse=True)
+        later = [
+            one.number
+            for one in self.here.operations
+            if any(k in self.lost[0] for k in one.names())
+        ]
+        chosen = dict.fromkeys([*order, *rest, *later[: 2 * SITES]])
+        return [self.here.operations[number] for number in chosen]
+
+    def around(self, site: Operation, others: Sequence[Operation]) -> Around:
+        numbers = [n for one in others[:4] for n in (*constants(one.attributes), *lone(one.inputs))]
+        shared = {v: k for k, v in self.here.shared.items()} | self.there.shared | self.host.names
+        operands = [shared[name] for one in others[:4] for name in one.inputs if name in shared]
+        shapes = {t.name: t.shape for t in self.host.a.tensors}
+        known = {f"parameter:{name}": shape for name, shape in shapes.items()}
+        known |= {n: a.shape for n, a in self.here.arrays.items() if n.startswith("input:")}
+        for one in self.here.operations[: site.number]:
+            known |= dict(zip(one.names(), one.outputs, strict=True))
+        sole = {}
+        for one in self.here.operations[site.number :]:
+            takers = {n for key in one.names() for n in self.here.consumers.get(key, ())}
+            if len(takers) == 1:
+                sole[one.number] = takers.pop()
+        made_of = {key: one.inputs for one in self.here.operations for key in one.names()}
+        lengths = sorted({n for shape in [*site.outputs, *known.values()] for n in shape if n > 1})
+        near = sorted(
+            {
+                n
+                for s in (*site.outputs, *(known.get(i, ()) for i in site.inputs))
+                for n in s
+                if n > 1
+            }
+        )
+        return Around(
+            tuple(dict.fromkeys(numbers)),
+            tuple(operands),
+            known,
+            sole,
+            tuple(dict.fromkeys([*near, *lengths[:8]])),
+            made_of,
+        )
+
+    def hits(self, change: Alteration) -> list[float]:
+        """Positions of the other side's lost values that an alteration gives."""
+        self.host.tried()
+        positions: list[float] = []
+        try:
+            for name, array in self.host.explorer.probe(change, CALLS):
+                nothing = array.size < 2 or (
+                    array.dtype.kind == "f" and not np.isfinite(array).any()
+                )
+                if (nothing or not self.lost[1]) and name not in self.here.ends:
+                    continue
+                partner = self.wanted.find(array, 0.0)
+                if partner is not None:
+                    positions.append(float(self.order[partner]))
+        except Exception:  # the framework refuses the alteration: what came before it counts
+            return positions
+        return positions
+
+
+def lone(inputs: Sequence[str]) -> list[float]:
+    """Numbers that were passed as tensors."""
+    return [float(name.partition(":")[2]) for name in inputs if name.startswith("constant:")]
+
+
+def constants(attributes: Mapping[str, Any]) -> list[float]:
+    numbers = []
+    for value in attributes.values():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, int | float) and not isinstance(one, bool):
+                numbers.append(float(one))
+    return numbers

@@ -1,0 +1,280 @@
+"""The cause of a difference: the alterations under which one model does what the other does.
+
+From the first value that the two sides no longer share, every alteration of the operations there
+is tried in a replay (`screen`); those from which a lost number of the other side follows are tried
+in whole runs, with every recorded update. What makes the two sides equal, or carries them farthest
+together, is the cause; several that do it equally well cannot be told apart and are all listed.
+Then the search goes on from there. Where nothing does it, nothing is named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.evidence import relations
+from dualml.parity.causes.gradients import gradients
+from dualml.parity.causes.moves import rate
+from dualml.parity.causes.preference import preference
+from dualml.parity.causes.runs import (
+    GROUPS,
+    Run,
+    believed,
+    computed,
+    explaining,
+    explains,
+    firm,
+    scopes,
+)
+from dualml.parity.causes.screen import Screen, constants
+from dualml.parity.causes.updates import updates
+from dualml.parity.models.flow import Side, share
+from dualml.parity.models.judge import judge
+from dualml.parity.models.mapping import Asked, match
+from dualml.parity.models.operations import Operation
+from dualml.parity.models.trace import Trace, digests
+
+#: Alterations that are tried in whole runs, of those that the replay lets through.
+RUNS = 40
+#: The same for settings of an optimizer, which no replay can try.
+ALL_RUNS = 600
+#: Seconds that whole runs have in any case, when the search before them took all of its time.
+LAST_S = 5.0
+#: Causes one after the other.
+ROUNDS = 4
+#: Of equally good explanations, how many are listed.
+LISTED = 4
+
+
+class Explorer(Protocol):
+    """A model that can be run with alterations: `dualml_torch.causes.explore.Explorer`."""
+
+    def run(self, changes: Sequence[Alteration]) -> Trace: ...
+
+    def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]: ...
+
+    def settings(self) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause: alterations that explain equally well, the likeliest first."""
+
+    alterations: tuple[Alteration, ...]
+    place: Operation | None
+    other: Operation | None
+
+
+@dataclass
+class Explanation:
+    """What a search found.
+
+    Attributes:
+        causes: one after the other; each begins where the one before it ends.
+        equal: whether the two sides are equal with all of them, or fail alike.
+        enough: whether nowhere more than a hundredth of the difference is left with them.
+        tried: how many alterations were tried, in replays and in whole runs.
+        place, other: the first operations that no longer share their values, without a cause.
+        evidence: what holds between their values, see `dualml.parity.causes.evidence`.
+    """
+
+    causes: list[Cause] = field(default_factory=list)
+    equal: bool = False
+    enough: bool = False
+    tried: list[int] = field(default_factory=lambda: [0, 0])
+    place: Operation | None = None
+    other: Operation | None = None
+    evidence: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Search:
+    """The search for the causes of a difference between two traces.
+
+    Args:
+        a: the side that can be run again with ``explorer``.
+    """
+
+    def __init__(
+        self,
+        a: Trace,
+        b: Trace,
+        explorer: Explorer,
+        *,
+        margin: float,
+        asked: Asked | None = None,
+        sides: tuple[str, str] = ("torch", "mindspore"),
+        budget: float,
+    ) -> None:
+        self.a, self.b, self.explorer = a, b, explorer
+        self.margin, self.asked, self.sides = margin, asked, sides
+        self.until = time.monotonic() + budget
+        self.result = Explanation()
+        pairs = match(a.tensors, b.tensors, asked, sides).pairs
+        self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
+
+    def run(self, changes: Sequence[Alteration]) -> Run | None:
+        """None where the alteration cannot be done."""
+        try:
+            trace = self.explorer.run(changes)
+        except Exception:
+            return None
+        if trace.raised and not self.b.raised:
+            return None
+        trace.envelope, trace.draws = self.a.envelope, self.a.draws
+        comparison = judge(
+            trace, self.b, margin=self.margin, asked=self.asked, sides=self.sides, structure=False
+        )
+        return Run(tuple(changes), trace, comparison)
+
+    def tried(self) -> None:
+        self.result.tried[0] += 1
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() > self.until
+
+    def explain(self) -> Explanation:
+        """Causes one after the other, until the sides are equal or nothing explains."""
+        now = self.run([])
+        for _ in range(ROUNDS):
+            if now is None or now.comparison.verdict != "different" or self.late:
+                break
+            better = self.round(now)
+            if not better:
+                self.result.evidence = self.evidence(now)
+                break
+            best = better[0]
+            added = [run.changes[-1] for run in better]
+            self.result.causes.append(
+                Cause(tuple(added), self.place_of(added[0], now.trace), self.result.other)
+            )
+            now = best
+        if now is not None:
+            self.result.enough, self.result.equal = now.alike, now.alike and not now.enough
+        if not self.result.enough:
+            self.result.causes = [one for one in self.result.causes if firm(one.alterations[0])]
+        return self.result
+
+    def evidence(self, now: Run) -> list[dict[str, Any]]:
+        """Relations between the two arrays where the difference begins."""
+        first = now.comparison.first
+        assert first is not None
+        x = now.trace.get(first.phase, first.step, first.tensor)
+        y = self.b.get(first.phase, first.step, first.other)
+        return [] if x is None or y is None else relations(x, y)
+
+    def place_of(self, change: Alteration, trace: Trace) -> Operation | None:
+        return trace.operations[change.sites[0]] if change.sites else None
+
+    def round(self, now: Run) -> list[Run]:
+        """Runs with one more alteration that carry the two sides farther, the best first."""
+        first = now.comparison.first
+        assert first is not None
+        here, there = share(now.trace, self.b, self.margin)
+        lost = here.lost(), there.lost()
+        if first.phase == "forward":  # where it begins, though what follows may hide it
+            for side, names, stray in zip(
+                (here, there), lost, (first.tensor, first.other), strict=True
+            ):
+                names |= self.value_of(now.trace if side is here else self.b, side, stray)
+        origins = here.origins(lost[0]), there.origins(lost[1])
+        self.result.place = next(iter(origins[0]), None)
+        self.result.other = next(iter(origins[1]), None)
+        if GROUPS[first.phase] == 0 and first.step == 1 and (lost[0] or lost[1]):
+            self.explorer.run(now.changes)  # what is replayed
+            screen = Screen(self, now.trace, here, there, lost)
+            return self.best(now, self.farther(now, screen.passed(*origins)))
+        if first.kind == "trained":
+            candidates = [Alteration("parameters", "freeze", (), "", "", self.frozen())]
+        elif first.phase == "gradient":
+            candidates = gradients(now.trace, self.b, here, now.comparison, self.names)
+        else:
+            candidates = updates(
+                now.trace, self.b, now.comparison, self.explorer.settings(), self.names
+            )
+        whole = self.schedule(now) if GROUPS[first.phase] == 2 else []
+        return self.best(now, self.farther(now, [*whole, *candidates]))
+
+    def value_of(self, trace: Trace, side: Side, output: str) -> set[str]:
+        """The value that a module gave as its output."""
+        array = trace.get("forward", 1, output)
+        if array is None:
+            return set()
+        flat = array.ravel()
+        same = (n for n, v in side.arrays.items() if np.array_equal(v.ravel(), flat))
+        return set(list(same)[:1])
+
+    def frozen(self) -> tuple[str, ...]:
+        """Parameters that only the first side trains."""
+        trained = {t.name: t.trained for t in self.b.tensors}
+        back = {v: k for k, v in self.names.items()}
+        return tuple(
+            t.name
+            for t in self.a.tensors
+            if t.trained
+            and not trained.get(
+                back.get(f"parameter:{t.name}", "").removeprefix("parameter:"), True
+            )
+        )
+
+    def schedule(self, now: Run) -> list[Alteration]:
+        """A factor of the learning rate for each update, where one number does it in each."""
+        factors: list[float] = []
+        run: Run | None = now
+        for step in range(1, now.comparison.steps + 1):
+            if run is None or (c := rate(run.trace, self.b, step, self.names)) is None:
+                return []
+            factors.append(float(f"{c:.6g}"))
+            change = Alteration("optimizer", "optimizer", (), "", "lr_schedule", tuple(factors))
+            run = self.run([*now.changes, change])
+        return [change]
+
+    def confirmed(self, best: Sequence[Run]) -> Sequence[Run]:
+        """Settings whose value stands in the other side's own call, where there are any."""
+        other = self.result.other
+        numbers = [] if other is None else constants(other.attributes)
+        confirmed = [
+            run
+            for run in best
+            if run.changes[-1].action == "set"
+            and any(value in numbers for value in constants({"": run.changes[-1].value}))
+        ]
+        return confirmed or best
+
+    def farther(self, now: Run, candidates: Sequence[Alteration]) -> list[Run]:
+        """Whole runs that carry the two sides farther together."""
+        runs: list[Run] = []
+        until = max(self.until, time.monotonic() + LAST_S)
+        for number, change in enumerate(candidates):
+            limit = RUNS if change.sites and change.action != "detach" else ALL_RUNS
+            if number >= limit or time.monotonic() > until:
+                break
+            for scope in scopes(change, now.trace.operations):
+                self.result.tried[1] += 1
+                run = self.run([*now.changes, scope])
+                if run is not None and explains(now, run):
+                    run = replace(run, enough=True)
+                if run is not None and run.reach[0] > now.reach[0] and believed(now, run):
+                    runs.append(run)
+        return runs
+
+    def best(self, now: Run, runs: Sequence[Run]) -> list[Run]:
+        """Those that carry farthest and leave least, the simplest first."""
+        if not runs:
+            return []
+        far = max(run.reach for run in runs)
+        best = explaining(now, [run for run in runs if run.reach == far])
+        names = {one.name.lower().removesuffix("ext") for one in self.b.operations}
+        best.sort(key=partial(preference, names))
+        # Other words for the same numbers are one explanation.
+        seen: dict[str, Run] = {}
+        for run in self.confirmed(best):
+            seen.setdefault(run.changes[-1].kind + digests(computed(run.trace)), run)
+        return list(seen.values())[:LISTED]

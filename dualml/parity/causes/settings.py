@@ -1,0 +1,116 @@
+"""Other values of one setting of an operation."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+from math import sqrt
+from typing import Any
+
+from dualml.parity.causes.alteration import Around
+from dualml.parity.causes.tables import (
+    AXES,
+    EPSILONS,
+    FILLS,
+    FRACTIONS,
+    REDUCTIONS,
+    SAME,
+    SLOPES,
+    UNSET,
+    WORDS,
+)
+from dualml.parity.models.operations import Operation
+
+
+def settings(argument: str, old: Any, one: Operation, around: Around) -> list[Any]:
+    """Other values of one setting."""
+    values: list[Any] = []
+    if isinstance(old, bool):
+        values = [not old]
+    elif old is None:
+        values = list(UNSET.get(argument, ()))
+        if argument == "scale":
+            values = [1.0, *scales(around)]
+    elif isinstance(old, int):
+        if argument in AXES:
+            rank = max([len(shape) for shape in one.outputs] + [1]) + 1
+            values = list(range(-rank, rank))
+            if argument == "dim" and SAME.get(one.name, one.name) in REDUCTIONS:
+                values += subsets(rank)
+        else:
+            values = [old + 1, old - 1, 2 * old, old // 2, 0, 1, 2, -1, old + 2, 3]
+            values += [int(n) for n in around.numbers if n == int(n) and abs(n) < 4096]
+            values += [float(c) for c in scales(around)] if argument in ("other", "alpha") else []
+    elif isinstance(old, float):
+        near = [n for n in around.numbers if n != old]
+        if "eps" in argument:
+            values = [*near, *EPSILONS]
+        elif argument == "negative_slope":
+            values = [*near, *SLOPES]
+        elif argument in ("value", "min", "max", "fill_value"):
+            values = [*near, *FILLS, old + 1, -old]
+        elif argument in ("momentum", "label_smoothing", "alpha", "beta", "p", "dropout_p"):
+            values = [*near, 1 - old, *FRACTIONS]
+        else:
+            values = [*near, 1.0, -old, old * old, sqrt(abs(old)), 2 * old, old / 2, 1 - old, 0.0]
+            values += [1 / old] if old else []
+            values += scales(around)
+    elif isinstance(old, str):
+        values = list(WORDS.get(argument, ()))
+        if argument in ("equation", "argument 0") and "->" in old:
+            values = equations(old)
+        if old.lstrip("-").replace(".", "").isdigit() or old in ("inf", "-inf"):
+            values = list(FILLS)
+    elif isinstance(old, list) and old and all(isinstance(n, int) for n in old):
+        values = lists(argument, old)
+        if argument == "dim":
+            values += subsets(max([len(shape) for shape in one.outputs] + [1]) + 2)
+    seen: list[Any] = []
+    for value in values:
+        if value != old and not any(value == s and type(value) is type(s) for s in seen):
+            seen.append(value)
+    return seen
+
+
+def scales(around: Around) -> list[float]:
+    """Factors that people forget: of the lengths of axes and of what the other side used."""
+    values = [0.5, 2.0, -1.0, *around.numbers]
+    values += [1 / n for n in around.numbers if n and abs(n) < 1e6]
+    for n in around.sizes:
+        values += [1 / n, float(n), 1 / sqrt(n), sqrt(n)]
+    return [v for v in dict.fromkeys(values) if v not in (0.0, 1.0) and abs(v) < 1e12]
+
+
+def subsets(rank: int) -> list[list[int]]:
+    """Axes that could be reduced together."""
+    return [list(axes) for n in (1, 2, 3) for axes in combinations(range(min(rank, 5)), n)]
+
+
+def lists(argument: str, old: list[int]) -> list[Any]:
+    """Other lists of whole numbers: another order, every element or one of them moved."""
+    values: list[Any] = []
+    if 1 < len(old) <= 5:
+        values += [list(order) for order in permutations(old)]
+    for step in (-1, 1, 2, -2):
+        values.append([n + step for n in old])
+        values += [[n + step * (i == at) for i, n in enumerate(old)] for at in range(len(old))]
+    if argument == "padding" and len(old) <= 2:
+        values += ["same", "valid"]
+    if argument == "dim":
+        values += [[at] for at in range(4)]
+    if argument == "pad" and len(old) % 2 == 0:
+        values += [[old[i + 1 - 2 * (i % 2)] for i in range(len(old))]]
+    values += [[1] * len(old), [2] * len(old), [0] * len(old)]
+    return values
+
+
+def equations(old: str) -> list[str]:
+    """Einsum with the letters of one term in another order."""
+    terms, _, result = old.replace(" ", "").partition("->")
+    parts = [*terms.split(","), result]
+    values = []
+    for at, part in enumerate(parts):
+        if 1 < len(part) <= 4 and part.isalpha():
+            for order in permutations(part):
+                changed = [*parts[:at], "".join(order), *parts[at + 1 :]]
+                values.append(",".join(changed[:-1]) + "->" + changed[-1])
+    return values

@@ -1,0 +1,191 @@
+"""What is tried where gradients agree and the update or a state does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.parity.causes.alteration import Alteration, Around
+from dualml.parity.causes.moves import Array, pairs, ratio, was
+from dualml.parity.causes.settings import settings
+from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.trace import Trace
+
+#: Settings of optimizers and the values that people use.
+USUAL: Mapping[str, tuple[float, ...]] = {
+    "beta1": (0.0, 0.5, 0.8, 0.9, 0.95, 0.99),
+    "beta2": (0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999),
+    "eps": (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3),
+    "weight_decay": (0.0, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 1e-1),
+    "momentum": (0.0, 0.5, 0.8, 0.9, 0.95, 0.99),
+    "dampening": (0.0, 0.1, 0.5, 0.9, 1.0),
+    "alpha": (0.9, 0.95, 0.99, 0.999),
+    "lr_decay": (0.0, 1e-3, 1e-2),
+    "initial_accumulator_value": (0.0, 0.1, 1.0),
+}
+FLAGS = ("nesterov", "amsgrad", "centered", "maximize")
+FORMS: Mapping[str, tuple[str, ...]] = {
+    "adam": (
+        "plain",
+        "no_bias_correction",
+        "eps_hat",
+        "eps_inside",
+        "coupled",
+        "decoupled",
+        "no_first_correction",
+        "no_second_correction",
+        "decay_after",
+        "count_from_zero",
+    ),
+    "sgd": (
+        "plain",
+        "lr_inside",
+        "nesterov",
+        "no_nesterov",
+        "decoupled",
+        "decay_after",
+        "dampened_first",
+        "old_buffer",
+    ),
+    "rmsprop": ("plain", "eps_inside", "decoupled", "from_one"),
+    "adagrad": ("plain", "eps_inside", "from_tenth", "decoupled"),
+}
+
+
+#: Gradients changed before the update, and how far.
+LIMITS: Mapping[str, tuple[float, ...]] = {
+    "norm": (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
+    "each_norm": (0.1, 0.5, 1.0, 5.0),
+    "clamp": (0.01, 0.1, 0.5, 1.0, 5.0),
+}
+#: Names of parameters; None is all of them.
+Scope = tuple[str, ...] | None
+Moves = Mapping[str, tuple[Array, Array]]
+
+
+def updates(
+    a: Trace,
+    b: Trace,
+    comparison: Comparison,
+    groups: Sequence[Mapping[str, Any]],
+    names: Mapping[str, str],
+) -> list[Alteration]:
+    """Settings of the optimizer and forms of its rule, for all parameters and for some; and
+    settings of operations that keep a state."""
+    candidates: list[Alteration] = []
+    first = comparison.first
+    step = 1 if first is None else max(first.step, 1)
+    if first is not None and first.phase == "state" and first.tensor.startswith("buffer/"):
+        candidates += buffers(a) + everywhere(a, b)
+    rows = pairs(a, b, "update", step, names)
+    before = {n: v for n in rows if (v := was(a, step, n)) is not None}
+    moves = {n: (rows[n][0] - before[n], rows[n][1] - before[n]) for n in before}
+    still = tuple(n for n, (x, y) in moves.items() if x.any() and not y.any())
+    if still:
+        candidates.append(alter("skip", True, still, kind="parameters"))
+    candidates += own_numbers(groups)
+    outside = {t for s, phase, t in comparison.outside if (s, phase) == (step, "update")}
+    for scope in scopes(moves, outside, groups):
+        candidates += factors(moves, scope, step)
+        for group in groups[:1] if scope is None else groups[:2]:
+            candidates += in_group(group, groups, scope)
+        candidates += [
+            alter(f"gradient:{word}", v, scope) for word, values in LIMITS.items() for v in values
+        ]
+        candidates += [
+            alter(word, True, scope) for word in ("gradient:centralize", "gradient:sign", "twice")
+        ]
+    return candidates
+
+
+def alter(
+    argument: str, value: Any, scope: Scope, old: Any = None, kind: str = "optimizer"
+) -> Alteration:
+    return Alteration(kind, "optimizer", (), str(old), argument, value, scope)
+
+
+def scopes(moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]) -> list[Scope]:
+    """Those that differ, all, vectors, matrices, and each group of the optimizer."""
+    wrong = tuple(n for n in moves if n in outside)
+    vectors = tuple(n for n, (x, _) in moves.items() if x.ndim < 2)
+    matrices = tuple(n for n in moves if n not in vectors)
+    chosen: list[Scope] = [wrong] if wrong and len(wrong) < len(moves) else []
+    chosen += [None, *(s for s in (vectors, matrices) if s)]
+    chosen += [tuple(g["names"]) for g in groups if len(groups) > 1]
+    return list(dict.fromkeys(chosen))
+
+
+def own_numbers(groups: Sequence[Mapping[str, Any]]) -> list[Alteration]:
+    """Numbers that a user's own class keeps beside its groups: a limit, a peak, a warm-up."""
+    candidates = []
+    for name, value in (groups[0]["own"] if groups else {}).items():
+        near = (2 * value, value / 2, value * 10, value / 10, -value, value + 1, value - 1)
+        others = {float("inf"), 0.0, 1.0, not value, *near} - {value}
+        candidates += [alter(f"own:{name}", v, None, value) for v in sorted(others, key=float)]
+    return candidates
+
+
+def factors(moves: Moves, scope: Scope, step: int) -> list[Alteration]:
+    """One number between all moves."""
+    chosen = [moves[n] for n in (scope or moves) if n in moves]
+    ratios = [c for x, y in chosen if (c := ratio(x, y)) is not None]
+    if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
+        return []
+    factor = float(f"{ratios[0]:.4g}")
+    candidates = [alter("lr_factor", factor, scope), alter("gradient:scale", factor, scope)]
+    if step > 1:
+        candidates.append(alter("lr_schedule", tuple([1.0] * (step - 1) + [factor]), scope))
+    return candidates
+
+
+def in_group(
+    group: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], scope: Scope
+) -> list[Alteration]:
+    """Settings, flags and forms of the rule of one group."""
+    candidates = []
+    for name, values in (*USUAL.items(), ("lr", ())):
+        if name in group:
+            others = dict.fromkeys([*values, *(g[name] for g in groups if name in g)])
+            candidates += [alter(name, v, scope, group[name]) for v in others if v != group[name]]
+    candidates += [
+        alter(flag, not group[flag], scope, group[flag]) for flag in FLAGS if flag in group
+    ]
+    forms = FORMS.get(str(group.get("form")), ())
+    return candidates + [alter(f"form:{form}", True, scope) for form in forms]
+
+
+def everywhere(a: Trace, b: Trace) -> list[Alteration]:
+    """A constant of the first side replaced by one of the second wherever it stands."""
+    ours, theirs = (
+        {
+            v
+            for one in side.operations
+            for v in one.attributes.values()
+            if isinstance(v, float) and v not in (0.0, 1.0)
+        }
+        for side in (a, b)
+    )
+    return [
+        Alteration("constant", "everywhere", (), "", old, new, old)
+        for old in sorted(ours)
+        for new in sorted(theirs - {1 - v for v in ours})
+        if new != old
+    ]
+
+
+def buffers(a: Trace) -> list[Alteration]:
+    """Settings of the operations that keep a state: how fast it moves."""
+    candidates = []
+    around = Around((), (), {}, {}, ())
+    for one in a.operations:
+        for argument, old in one.attributes.items():
+            if argument in ("momentum", "training", "use_input_stats"):
+                candidates += [
+                    Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
+                    for v in settings(argument, old, one, around)
+                ]
+        if one.name == "batch_norm":
+            return candidates
+    return candidates

@@ -1,0 +1,208 @@
+"""Which values two sides share, and where they stop sharing them.
+
+Values are matched by their numbers, not by names: an output of one side is *shared* when the other
+side computed the same numbers anywhere, in this shape, another one, or with its axes in another
+order. What one side computes inside of a fused kernel has no partner and needs none: only a value
+that is not shared and leads to the end of the step without passing a shared one is *lost*.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.models.gap import gap
+from dualml.parity.models.operations import Operation
+from dualml.parity.models.trace import OUTPUT, Trace
+from dualml.parity.pairs import FLOOR
+
+Array = NDArray[Any]
+#: Arrays of so many axes are tried in every order of their axes.
+AXES = 5
+
+
+@dataclass
+class Values:
+    """Named arrays that can be asked for numbers.
+
+    Attributes:
+        widths: name → how far rounding moves it, relative.
+    """
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    widths: Mapping[str, float] = field(default_factory=dict)
+    by_size: dict[int, list[tuple[str, float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def add(self, name: str, array: Array) -> None:
+        if array.dtype.kind not in "fiub" or not array.size:
+            return
+        self.arrays[name] = array
+        self.by_size[array.size].append((name, *norms(array)))
+
+    def find(self, array: Array, tolerance: float) -> str | None:
+        """The name of an array with these numbers; of several the last.
+
+        Args:
+            tolerance: relative, as of `dualml.parity.distance`; of each the larger of this and
+                its own counts.
+        """
+        if array.dtype.kind not in "fiub" or array.size not in self.by_size:
+            return None
+        size, total = norms(array)
+        for name, other, other_total in reversed(self.by_size[array.size]):
+            allowed = max(tolerance, self.widths.get(name, 0.0))
+            # Norms are no farther apart than the arrays themselves.
+            if abs(size - other) > allowed * max(size, other) or not (
+                abs(total - other_total) <= allowed * max(size, other) * array.size**0.5
+            ):
+                continue
+            if alike(array, self.arrays[name], allowed):
+                return name
+        return None
+
+
+def norms(array: Array) -> tuple[float, float]:
+    """Euclidean norm and sum of sizes, both the same for any order of the elements."""
+    values = np.abs(array.ravel().astype(np.float64))
+    values = values[np.isfinite(values)]  # masks hold infinities
+    return float(np.sqrt(values @ values)), float(values.sum())
+
+
+def alike(a: Array, b: Array, tolerance: float) -> bool:
+    """The same numbers, whatever the shape or the order of the axes.
+
+    Indices and masks are often symmetric: they have to be the same as they stand.
+    """
+    flat = a.ravel()
+    if gap(flat, b.ravel()) <= tolerance:
+        return True
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return False
+    x, y = a.squeeze(), b.squeeze()
+    if x.ndim != y.ndim or not 1 < x.ndim <= AXES:
+        return False
+    return any(
+        tuple(x.shape[i] for i in order) == y.shape and gap(x.transpose(order), y) <= tolerance
+        for order in permutations(range(x.ndim))
+        if order != tuple(range(x.ndim))
+    )
+
+
+@dataclass
+class Side:
+    """The operations of one side and what became of their values.
+
+    Attributes:
+        ends: names of the values that leave the step: outputs, loss.
+        shared: name of a value → its partner on the other side.
+        values: what can be asked for numbers: outputs, inputs, parameters.
+    """
+
+    operations: Sequence[Operation]
+    arrays: Mapping[str, Array]
+    ends: frozenset[str]
+    shared: dict[str, str] = field(default_factory=dict)
+    values: Values = field(default_factory=Values)
+    consumers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        for operation in self.operations:
+            for name in operation.inputs:
+                self.consumers[name].append(operation.number)
+
+    def lost(self) -> set[str]:
+        """Values that are not shared and reach an end without passing a shared one."""
+        lost: set[str] = set()
+        leads: dict[int, bool] = {}
+        # Who takes a value of unknown origin may have it from anything before.
+        unknown = max((one.number for one in self.operations if "?" in one.inputs), default=-1)
+        for operation in reversed(self.operations):
+            leads[operation.number] = False
+            for name in operation.names():
+                if name in self.shared or name not in self.arrays:
+                    continue
+                takers = self.consumers.get(name, ())
+                data = any(not n.startswith(("parameter:", "constant:")) for n in operation.inputs)
+                onward = any(leads[number] for number in takers) or (
+                    not takers and data and operation.number < unknown and "[" not in name
+                )
+                if name in self.ends or onward:
+                    lost.add(name)
+                    leads[operation.number] = True
+        return lost
+
+    def origins(self, lost: set[str]) -> list[Operation]:
+        """Operations whose outputs are lost and whose inputs are not."""
+        return [
+            one
+            for one in self.operations
+            if any(name in lost for name in one.names())
+            and not any(name in lost for name in one.inputs)
+        ]
+
+
+def side_of(trace: Trace, margin: float) -> Side:
+    """The first step of a trace."""
+    arrays = {
+        n: a for n in trace.names("operation", 1) if (a := trace.get("operation", 1, n)) is not None
+    }
+    return Side(trace.operations, arrays, ends(trace, arrays), values=values_of(trace, margin))
+
+
+def ends(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
+    """The last operations that computed the outputs and the loss."""
+    finals = [
+        trace.get("forward", 1, name)
+        for name in trace.names("forward", 1)
+        if name.startswith(OUTPUT)
+    ]
+    finals.append(trace.get("loss", 1, "loss"))
+    last = set()
+    for final in finals:
+        if final is None:
+            continue
+        for name in reversed(list(arrays)):
+            value = arrays[name]
+            if value.size == final.size and np.array_equal(
+                value.ravel().astype(np.float64), final.ravel().astype(np.float64), equal_nan=True
+            ):
+                last.add(name)
+                break
+    if not last and trace.operations:
+        last.add(trace.operations[-1].names()[0])
+    return frozenset(last)
+
+
+def values_of(trace: Trace, margin: float, names: Iterable[str] | None = None) -> Values:
+    """Values of the first step: all outputs, inputs and initial parameters, or those named."""
+    widths = {
+        n: margin * max(trace.width("operation", 1, n), FLOOR) for n in trace.names("operation", 1)
+    }
+    values = Values(widths=widths)
+    if names is None:
+        for name, array in trace.initial().items():
+            values.add(f"parameter:{name}", array)
+    for name in trace.names("operation", 1) if names is None else names:
+        value = trace.get("operation", 1, name)
+        if value is not None:
+            values.add(name, value)
+    return values
+
+
+def share(a: Trace, b: Trace, margin: float) -> tuple[Side, Side]:
+    """Both sides of the first step, with their shared values."""
+    here, there = side_of(a, margin), side_of(b, margin)
+    for side, other in ((here, there), (there, here)):
+        for name, array in side.values.arrays.items():
+            partner = other.values.find(array, side.values.widths.get(name, 0.0))
+            if partner is not None:
+                side.shared[name] = partner
+    return here, there

@@ -1,0 +1,112 @@
+"""Causes, places and evidence in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.parity.models.words import Language, text
+
+Row = Mapping[str, Any]
+#: Of so many calls, the lines are named.
+LINES = 3
+
+
+def place(lang: Language, side: str, operation: Row | None) -> str:
+    """``torch: gelu, net.py line 28: self.act(x)``; empty without a line."""
+    if operation is None:
+        return ""
+    where = operation["place"]
+    if where is None:
+        return text(lang, "place.framework", side=side, operation=operation["name"])
+    name = Path(str(where["file"])).name
+    return text(
+        lang,
+        "place.line",
+        side=side,
+        operation=operation["name"],
+        file=name,
+        line=where["line"],
+        code=where["code"],
+    )
+
+
+def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int) -> list[str]:
+    """What was tried, and what explains."""
+    causes = explanation["causes"]
+    sentences = []
+    for number, cause in enumerate(causes):
+        ways = [change(lang, one) for one in cause["alterations"]]
+        first = cause["alterations"][0]
+        calls = len(first["sites"])
+        key = "cause.first" if number == 0 else "cause.next"
+        sentences.append(text(lang, key, a=sides[0], b=sides[1], cause=ways[0], calls=calls))
+        if len(ways) > 1:
+            others = text(lang, "semicolon").join(ways[1:])
+            sentences.append(text(lang, "cause.ties", others=others))
+    if causes:
+        key = "cause.equal" if steps else "cause.raised"
+        if not explanation["equal"]:
+            key = "cause.enough" if explanation["enough"] else "cause.partly"
+        sentences.append(text(lang, key, a=sides[0], b=sides[1], steps=steps))
+    elif explanation["equal"]:  # what only one side has is all that there is
+        sentences.append(text(lang, "cause.else_equal"))
+    else:
+        tried = sum(explanation["tried"])
+        sentences.append(text(lang, "cause.none", n=tried))
+        sentences += [relation(lang, one) for one in explanation.get("evidence", ())]
+    return sentences
+
+
+def change(lang: Language, one: Row) -> str:
+    """One alteration in words."""
+    value, action = one["value"], str(one["action"])
+    key = action
+    if action in ("input", "output"):
+        name = value[0]
+        if name == "scale":
+            key, value = f"scale_{action}", value[1]
+        elif name == "neutral":
+            key = "neutral"
+        elif one["kind"] in ("layout", "dtype"):
+            key, value = f"{one['kind']}_{action}", shown(value)
+        else:
+            value = shown(value)
+    elif action == "optimizer":
+        argument = str(one["argument"])
+        word, _, rest = argument.partition(":")
+        key = (
+            f"optimizer_{word}"
+            if word in ("form", "gradient", "skip", "lr_factor", "lr_schedule", "twice")
+            else "optimizer"
+        )
+        scope = ", ".join(one["old"][:4]) if one["old"] else text(lang, "cause.all")
+        return text(
+            lang, f"cause.{key}", argument=rest or argument, value=shown(value), scope=scope
+        )
+    return text(
+        lang,
+        f"cause.{key}",
+        operation=one["operation"],
+        argument=one["argument"],
+        value=shown(value),
+        old=shown(one["old"]),
+    )
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        if value and isinstance(value[0], str):
+            rest = ", ".join(shown(one) for one in value[1:])
+            return f"{value[0]}({rest})" if rest else str(value[0])
+        return "(" + ", ".join(shown(one) for one in value) + ")"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def relation(lang: Language, one: Row) -> str:
+    key = str(one["key"])
+    if key == "some" and one["axis"] is None:
+        key = "some_scattered"
+    values = {**one, "value": shown(one.get("value")), "share": f"{one.get('share', 0):.0%}"}
+    return text(lang, f"evidence.{key}", **{k: v for k, v in values.items() if k != "key"})

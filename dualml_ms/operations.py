@@ -1,0 +1,90 @@
+"""Every operator that a cell runs in PyNative mode, told to a `Tape`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+from mindspore.utils import MsDispatchMode
+
+import dualml
+from dualml.parity.models.operations import Tape, caller
+
+#: Lines of these packages are not the user's.
+SKIP = (os.path.dirname(ms.__file__), os.path.dirname(__file__), os.path.dirname(dualml.__file__))
+#: Questions about a tensor.
+SILENT = ("typeof", "make_range", "shape", "dtype")
+
+
+class Watch(MsDispatchMode):
+    """Inside, each operator is noted with its inputs, settings and outputs.
+
+    MindSpore calls ``__ms_dispatch__`` for every operator of PyNative mode; a slice that is a view
+    is not one, and its numbers are known again by their contents.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self.tape = tape
+
+    def __enter__(self) -> Watch:
+        own, tape = ms.Tensor.__getitem__, self.tape
+
+        def item(tensor: ms.Tensor, index: Any) -> ms.Tensor:
+            result = own(tensor, index)
+            if id(result) not in tape.sources:  # a view: no operator has made it
+                tape.note("getitem", [tensor], {"index": index}, [result], caller())
+            return result
+
+        ms.Tensor.__getitem__ = item
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        del ms.Tensor.__getitem__  # the one of the class below is there again
+        return super().__exit__(*error)
+
+    def __ms_dispatch__(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        primitive, given = None, list(args)
+        if len(given) == 3 and isinstance(given[0], ms.ops.Primitive):
+            primitive, given = given[0], list(given[2])
+        inputs = tensors((given, kwargs or {}))
+        sources = [] if func.name in SILENT else [self.tape.source(one) for one in inputs]
+        result = func(*args, **(kwargs or {}))
+        outputs = [] if func.name in SILENT else tensors(result)
+        if outputs:
+            self.tape.note(
+                func.name,
+                inputs,
+                settings(primitive, given, kwargs or {}),
+                outputs,
+                caller(),
+                sources,
+            )
+        return result
+
+
+def tensors(value: Any) -> list[ms.Tensor]:
+    if isinstance(value, ms.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [one for inner in value for one in tensors(inner)]
+    return []
+
+
+def settings(primitive: Any, given: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """By name where the primitive has names, by position where it has none."""
+    known = (
+        {}
+        if primitive is None
+        else {name: value for name, value in primitive.attrs.items() if not tensors(value)}
+    )
+    if not known:
+        known = {f"argument {i}": value for i, value in enumerate(given) if not tensors(value)}
+    return {**known, **{name: value for name, value in kwargs.items() if not tensors(value)}}

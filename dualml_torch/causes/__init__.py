@@ -1,0 +1,1 @@
+"""A user's PyTorch model with alterations: the side that is altered to test a cause."""

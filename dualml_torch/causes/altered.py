@@ -1,0 +1,224 @@
+"""Calls that do something else: in whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.models.operations import Tape, number_of
+from dualml_torch.causes.functions import function, transform
+from dualml_torch.causes.layers import norm, other_batch, padded, sized
+from dualml_torch.operations import ASSIGNS, Bound, Watch, tensors
+
+Value = torch.Tensor
+#: Alterations that are not of one call's function.
+WIDE = ("everywhere", "borrow", "parameters", "optimizer")
+
+
+class Altered(Watch):
+    """A watch under which some calls are altered.
+
+    Args:
+        value: the tensor of a name (``op:3``, ``parameter:w``) of the step that is running.
+    """
+
+    def __init__(
+        self, tape: Tape, changes: Sequence[Alteration], parameters: Mapping[str, Value]
+    ) -> None:
+        super().__init__(tape)
+        self.changes, self.parameters = changes, parameters
+        self.live: dict[str, Any] = {}
+        self.kept = {int(c.value) for c in changes if c.action == "swap"}
+        self.held: dict[int, tuple[Any, str, Sequence[Any], Mapping[str, Any]]] = {}
+
+    def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        number = len(self.tape.calls)
+        chosen = [
+            c
+            for c in self.changes
+            if number in c.sites and c.operation == name and c.action not in WIDE
+        ]
+        args, kwargs = self.swapped(args, kwargs)
+        for change in self.changes:
+            if change.action == "everywhere" and name:
+                args, kwargs = everywhere(change, args, kwargs)
+            elif change.action == "borrow" and number in change.sites:
+                args, kwargs = self.borrowed(change, args, kwargs)
+        held = self.held.pop(number, None)
+        result = None
+        for change in chosen:
+            if change.action == "swap":
+                self.held[int(change.value)] = (func, name, args, kwargs)
+                result = tensors((args, kwargs))[0]
+            elif change.action == "operand":
+                other = operand(change, number)
+                args, kwargs = replaced(args, kwargs, int(change.argument), self.value(other))
+            else:
+                result = altered(change, func, name, args, kwargs)
+        if result is None:
+            sized(name, args, kwargs)
+            result = func(*args, **kwargs)
+        if held is not None:
+            before, _, first, named = held
+            result = before(*replaced(first, named, 0, tensors(result)[0])[0], **named)
+        outputs = tensors(args[0] if name in ASSIGNS else result)
+        for i, one in enumerate(outputs):
+            self.live[f"op:{number}" + (f"[{i}]" if i else "")] = one
+        return result
+
+    def borrowed(
+        self, change: Alteration, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
+        """The arguments with another module's parameters."""
+        own, other = str(change.argument), str(change.value)
+        places = {
+            id(p): self.parameters.get(other + name.removeprefix(own))
+            for name, p in self.parameters.items()
+            if name.startswith(f"{own}.")
+        }
+        changed: Any = tree_map(
+            lambda one: one if places.get(id(one)) is None else places[id(one)],
+            (tuple(args), dict(kwargs)),
+        )
+        return changed
+
+    def value(self, name: str) -> Value:
+        if name.startswith("parameter:"):
+            return self.parameters[name.removeprefix("parameter:")]
+        if name in self.live:
+            return self.live[name]
+        return next(t for _, (n, t) in self.tape.sources.items() if n == name)
+
+    def swapped(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Parameters that took each other's places."""
+        pairs = [c for c in self.changes if c.action == "parameters"]
+        if not pairs:
+            return args, kwargs
+        other: dict[int, Value] = {}
+        for change in pairs:
+            x, y = self.value(str(change.old)), self.value(str(change.value))
+            other |= {id(x): y, id(y): x}
+        changed: Any = tree_map(lambda one: other.get(id(one), one), (tuple(args), dict(kwargs)))
+        return changed
+
+
+def operand(change: Alteration, number: int) -> str:
+    """The name of the other operand: of a call so many calls before, or as it stands."""
+    value = change.value
+    if isinstance(value, str) and value.startswith("op:") and len(change.sites) > 1:
+        back = change.sites[0] - (number_of(value) or 0)
+        tail = value[value.index("[") :] if "[" in value else ""
+        return f"op:{number - back}{tail}"
+    return str(value)
+
+
+def everywhere(
+    change: Alteration, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """A constant and what is left of one, replaced in the arguments."""
+    old, new = float(change.old), float(change.value)
+
+    def other(one: Any) -> Any:
+        if not isinstance(one, float):
+            return one
+        if abs(one - old) < 1e-12:
+            return new
+        return 1 - new if abs(one - (1 - old)) < 1e-12 else one
+
+    changed: Any = tree_map(other, (tuple(args), dict(kwargs)))
+    return changed
+
+
+def altered(
+    change: Alteration, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """The result of a call under one alteration.
+
+    Raises:
+        Exception: whatever the framework says to an alteration that it cannot do.
+    """
+    if change.action == "set":
+        bound = Bound(func, name, args, kwargs)
+        bound.put(str(change.argument), change.value)
+        if change.argument == "batch_first":  # the kernel believes the size of the state
+            bound.put(
+                "hx",
+                tree_map(partial(other_batch, tensors(args)[0], change.value), bound.values["hx"]),
+            )
+        sized(name, bound.args, bound.kwargs)
+        return func(*bound.args, **bound.kwargs)
+    given = tensors((args, kwargs))
+    if change.action == "drop":
+        return given[int(change.argument)].clone()
+    if change.action == "exchange":
+        moved, named = replaced(args, kwargs, 0, given[1])
+        moved, named = replaced(moved, named, 1, given[0])
+        return func(*moved, **named)
+    if change.action == "input":
+        at = int(change.argument)
+        moved, named = replaced(args, kwargs, at, transform(change.value, given[at]))
+        sized(name, moved, named)
+        return func(*moved, **named)
+    if change.action == "inputs":  # the parameters of a recurrent cell together
+        moved, named = args, kwargs
+        for at, one in enumerate(given):
+            if isinstance(one, torch.nn.Parameter) or one.dim() in (1, 2):
+                moved, named = replaced(moved, named, at, transform(change.value, one))
+        return func(*moved, **named)
+    if change.action == "reorder":
+        sequence = [args[0][i] for i in change.value]
+        return func(sequence, *args[1:], **kwargs)
+    if change.action == "index":
+        index = list(args[1]) if isinstance(args[1], tuple) else [args[1]]
+        other = change.value
+        index[int(change.argument)] = slice(*other) if isinstance(other, list | tuple) else other
+        return func(args[0], tuple(index) if isinstance(args[1], tuple) else index[0])
+    if change.action == "form":
+        return norm(str(change.argument), name, Bound(func, name, args, kwargs).values)
+    if change.action == "pad":
+        return padded(str(change.value), func, name, args, kwargs)
+    if change.action == "instead":
+        return transform(change.value, given[0])
+    if change.action == "function":
+        return function(str(change.value), func, name, args, kwargs)
+    if change.action == "twice":
+        once = func(*args, **kwargs)
+        moved = replaced(args, kwargs, 0, tensors(once)[0])[0]
+        sized(name, moved, kwargs)
+        return func(*moved, **kwargs)
+    if change.action == "output":
+        if change.value[0] == "from_input":
+            shape = tensors(func(*args, **kwargs))[0].shape
+            return given[0].permute(change.value[1:]).reshape(shape)
+        result = func(*args, **kwargs)
+        first = tensors(result)[0]
+        return replaced((result,), {}, 0, transform(change.value, first))[0][0]
+    if change.action == "attach":
+        return given[0].view_as(given[0])
+    if change.action == "detach":
+        if change.argument == "":
+            return tree_map(
+                lambda one: one.detach() if isinstance(one, Value) else one, func(*args, **kwargs)
+            )
+        at = int(change.argument)
+        moved, named = replaced(args, kwargs, at, given[at].detach())
+        return func(*moved, **named)
+    raise ValueError(f"unknown alteration {change.action}")
+
+
+def replaced(
+    args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value
+) -> tuple[Any, Any]:
+    """The arguments with another tensor in the place of tensor number ``at``."""
+    leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
+    places = [i for i, one in enumerate(leaves) if isinstance(one, Value)]
+    leaves[places[at]] = value
+    changed: Any = tree_unflatten(leaves, spec)
+    return changed

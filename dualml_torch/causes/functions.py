@@ -1,0 +1,122 @@
+"""Other functions of a tensor, other arrangements of it, other forms of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from dualml.parity.causes.tables import SAME
+from dualml_torch.operations import Bound, tensors
+
+Value = torch.Tensor
+
+
+def transform(what: Sequence[Any], x: Value) -> Value:
+    """Another arrangement, another function, another precision of one tensor."""
+    name, *numbers = what
+    return TRANSFORMS[name](x, *numbers)
+
+
+def chunks(x: Value, axis: int, *order: int) -> Value:
+    parts = x.chunk(len(order), axis)
+    return torch.cat([parts[i] for i in order], axis)
+
+
+def interleave(x: Value, axis: int, count: int) -> Value:
+    """Elements 0, n, 2n, … first: the halves of a rotary embedding against its pairs."""
+    return x.unflatten(axis, (count, -1)).transpose(axis, axis + 1).flatten(axis, axis + 1)
+
+
+def neutral(x: Value) -> Value:
+    """What a parameter that is not there would be: ones for a scale, zeros for a bias."""
+    return (
+        torch.ones_like(x) if bool((x.mean() - 1).abs() < (x.mean()).abs()) else torch.zeros_like(x)
+    )
+
+
+def invert(x: Value) -> Value:
+    return ~x if x.dtype == torch.bool else 1 - x
+
+
+def standardize(x: Value, axis: int) -> Value:
+    return functional.layer_norm(x, x.shape[axis:])
+
+
+TRANSFORMS: dict[str, Callable[..., Value]] = {
+    "relu": functional.relu,
+    "relu6": functional.relu6,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": functional.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "softplus": functional.softplus,
+    "softsign": functional.softsign,
+    "logsigmoid": functional.logsigmoid,
+    "elu": functional.elu,
+    "selu": functional.selu,
+    "mish": functional.mish,
+    "hardswish": functional.hardswish,
+    "hardsigmoid": functional.hardsigmoid,
+    "hardtanh": functional.hardtanh,
+    "leaky_relu": lambda x, slope: functional.leaky_relu(x, slope),
+    "abs": torch.abs,
+    "identity": lambda x: x,
+    "softmax": lambda x, axis: torch.softmax(x, axis),
+    "log_softmax": lambda x, axis: torch.log_softmax(x, axis),
+    "normalize": lambda x, axis: functional.normalize(x, dim=axis),
+    "standardize": standardize,
+    "center": lambda x, axis: x - x.mean(axis, keepdim=True),
+    "exp": torch.exp,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "sqrt": torch.sqrt,
+    "square": torch.square,
+    "reciprocal": torch.reciprocal,
+    "negative": torch.neg,
+    "one_minus": lambda x: 1 - x,
+    "scale": lambda x, c: x * c,
+    "shift": lambda x, c: x + c,
+    "neutral": neutral,
+    "invert": invert,
+    "flip": lambda x, axis: x.flip(axis),
+    "roll": lambda x, axis, n: x.roll(n, axis),
+    "chunks": chunks,
+    "interleave": interleave,
+    "rearrange": lambda x, *order: x.permute(order).reshape(x.shape),
+    "half": lambda x: x.half().to(x.dtype),
+    "bfloat": lambda x: x.bfloat16().to(x.dtype),
+    "round": torch.round,
+    "trunc": torch.trunc,
+}
+
+
+def function(
+    wanted: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Another function of the same family with the same arguments, as far as it takes them."""
+    if SAME.get(name, name) in ("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"):
+        given = Bound(func, name, args, kwargs).values
+        keys = ("kernel_size", "stride", "padding", "ceil_mode")
+        settings = {k: v for k, v in given.items() if k in keys and v is not None}
+        return getattr(functional, wanted)(tensors((args, kwargs))[0], **settings)
+    if wanted in ("mean", "sum", "amax", "amin", "logsumexp", "prod", "std", "var"):
+        given = Bound(func, name, args, kwargs).values
+        x = tensors((args, kwargs))[0]
+        dim = given.get("dim")
+        dim = list(range(x.dim())) if dim in (None, []) else dim
+        if wanted == "prod":
+            return torch.prod(
+                x, dim if isinstance(dim, int) else dim[0], given.get("keepdim", False)
+            )
+        return getattr(torch, wanted)(x, dim=dim, keepdim=bool(given.get("keepdim", False)))
+    if wanted in ("tril", "triu"):
+        return getattr(torch, wanted)(*args, **kwargs)
+    if wanted == "rsub":
+        return args[1] - args[0]
+    own = getattr(torch, wanted, None) or getattr(functional, wanted)
+    return own(*args, **kwargs)

@@ -1,0 +1,132 @@
+"""Normalisations and paddings in other ways, and what recurrent kernels take on trust."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from dualml_torch.operations import Bound, tensors
+
+Value = torch.Tensor
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
+    """A normalisation written out, in another way.
+
+    Raises:
+        ValueError: evaluation mode has nothing to write otherwise.
+    """
+    x, eps = given["input"], float(given.get("eps") or 1e-5)
+    if name == "normalize":
+        power = float(given.get("p", 2.0))
+        size = (x.abs() ** power).sum(given.get("dim", 1), keepdim=True)
+        if form == "no_root":
+            return x / size
+        return x / (
+            (size + eps) ** (1 / power) if form == "eps_inside" else size ** (1 / power) + eps
+        )
+    shape = x.shape
+    weight, bias = given.get("weight"), given.get("bias")
+    if name == "batch_norm":
+        if not given.get("training"):
+            raise ValueError("evaluation")
+        axes = [0, *range(2, x.dim())]
+        view = [1, -1] + [1] * (x.dim() - 2)
+        weight, bias = (None if one is None else one.view(view) for one in (weight, bias))
+    elif name == "group_norm":
+        view = [1, -1] + [1] * (x.dim() - 2)
+        weight, bias = (None if one is None else one.view(view) for one in (weight, bias))
+        x = x.reshape(shape[0], given["num_groups"], -1)
+        axes = [2]
+    else:
+        axes = list(range(x.dim() - len(given["normalized_shape"]), x.dim()))
+    mean = x.mean(axes, keepdim=True)
+    if form == "uncentred" or (name == "rms_norm" and form != "centred"):
+        mean = torch.zeros_like(mean)
+    variance = (x - mean).square().mean(axes, keepdim=True)
+    if "unbiased" in form:
+        count = x.numel() / variance.numel()
+        variance = variance * count / (count - 1)
+    if form == "eps_floor":
+        root = variance.clamp(min=eps).sqrt()
+    else:
+        root = variance.sqrt() + eps if "eps_outside" in form else (variance + eps).sqrt()
+    y = ((x - mean) / root).reshape(shape)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Padding that is not the same on both sides of an axis.
+
+    ``same``: as much as makes the output the input's length over the stride, the odd one behind.
+    """
+    bound = Bound(func, name, args, kwargs)
+    given = bound.values
+    first = "input" if "input" in given else "self"
+    x, axes = given[first], 1 if name.endswith("1d") else 2
+
+    def each(value: Any) -> list[int]:
+        return (
+            list(value) * (axes if len(value) == 1 else 1)
+            if isinstance(value, list | tuple)
+            else [value] * axes
+        )
+
+    kernel = list(given["weight"].shape[2:]) if "conv" in name else each(given["kernel_size"])
+    stride = each(given["stride"]) if given.get("stride") not in (None, []) else kernel
+    spread, padding = each(given.get("dilation", 1)), each(given["padding"])
+    amounts: list[int] = []
+    for at in reversed(range(axes)):
+        length = x.shape[2 + at]
+        if way.startswith("same"):
+            total = max(
+                (-(-length // stride[at]) - 1) * stride[at]
+                + (kernel[at] - 1) * spread[at]
+                + 1
+                - length,
+                0,
+            )
+        else:
+            total = 2 * padding[at] if way in ("behind", "before") else 0
+        less = total // 2 if way.startswith("same") else 0
+        pair = [less, total - less]
+        amounts += pair[::-1] if way in ("same_before", "before") else pair
+    fill = float("-inf") if name.startswith("max") else 0.0
+    bound.put(first, functional.pad(x, amounts, value=fill))
+    bound.put("padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes)
+    return func(*bound.args, **bound.kwargs)
+
+
+def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check what a recurrent kernel takes on trust; it reads memory that is not there otherwise.
+
+    Raises:
+        ValueError: sizes of input, state and parameters do not fit.
+    """
+    if name not in RECURRENT:
+        return
+    given = tensors((args, kwargs))
+    x, states = given[0], [one for one in given[1:] if one.dim() == 3]
+    weights = [one for one in given[1:] if one.dim() == 2]
+    batches = {one.shape[1] for one in states}
+    first = args[-1] if isinstance(args[-1], bool) else False
+    if (
+        x.dim() != 3
+        or batches != {x.shape[0 if first else 1]}
+        or len({one.shape for one in states}) != 1
+        or not weights
+        or weights[0].shape[1] != x.shape[2]
+        or weights[1].shape[1] != states[0].shape[2]
+        or weights[0].shape[0] != weights[1].shape[0]
+    ):
+        raise ValueError(f"{name}: sizes do not fit")
+
+
+def other_batch(x: Value, batch_first: bool, state: Value) -> Value:
+    """A first state of zeros for a batch that is read along the other axis."""
+    return state.new_zeros(state.shape[0], x.shape[0 if batch_first else 1], state.shape[2])

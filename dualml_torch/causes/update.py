@@ -1,0 +1,190 @@
+"""An optimizer that does something else: other settings, other rules, other gradients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from dualml.parity.causes.alteration import Alteration
+from dualml_torch.causes.rules import adagrad, adam, rmsprop, sgd
+
+RULES = {
+    torch.optim.Adam: "adam",
+    torch.optim.AdamW: "adam",
+    torch.optim.SGD: "sgd",
+    torch.optim.RMSprop: "rmsprop",
+    torch.optim.Adagrad: "adagrad",
+}
+
+
+class Update:
+    """Makes one altered update of some of an optimizer's parameters.
+
+    Args:
+        changes: alterations with action ``optimizer``; ``argument`` names what is changed,
+            ``value`` is the new value, ``old`` the names of the parameters (None: all).
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        changes: Sequence[Alteration],
+        names: Mapping[int, str],
+    ) -> None:
+        self.optimizer, self.changes, self.names = optimizer, changes, names
+        self.states: dict[int, dict[str, Any]] = {}
+        self.count = 0
+
+    def chosen(self, change: Alteration, group: Mapping[str, Any]) -> list[torch.Tensor]:
+        wanted = change.old
+        return [p for p in group["params"] if wanted is None or self.names.get(id(p)) in wanted]
+
+    @torch.no_grad()
+    def step(self, original: Callable[[], Any]) -> None:
+        """One update; whatever is not altered is the optimizer's own."""
+        self.count += 1
+        schedules = [c for c in self.changes if c.argument == "lr_schedule"]
+        before = [
+            (p, p.detach().clone(), c)
+            for c in schedules
+            for g in self.optimizer.param_groups
+            for p in self.chosen(c, g)
+        ]
+        kept = self.optimizer.param_groups
+        gradients = {p: p.grad for g in kept for p in g["params"]}
+        groups, own = list(kept), []
+        for change in self.changes:
+            word = str(change.argument)
+            if word.startswith("gradient:"):
+                self.regrade(change, word.removeprefix("gradient:"))
+            elif word.startswith("form:"):
+                own.append(change)
+            elif word == "lr_schedule" or word.startswith("own:"):
+                continue
+            elif word == "skip":
+                for group in kept:
+                    for p in self.chosen(change, group):
+                        p.grad = None
+            elif word == "twice":
+                original()
+            else:
+                groups = [g for group in groups for g in self.split(change, group)]
+        self.optimizer.param_groups = groups
+        written = []
+        for change in own:
+            for group in groups:
+                for p in self.chosen(change, group):
+                    if p.grad is not None:
+                        written.append((p, group, change, p.grad))
+                        p.grad = None
+        original()
+        for p, group, change, gradient in written:
+            self.formula(p, group, change, gradient)
+        self.optimizer.param_groups = kept
+        for p, gradient in gradients.items():
+            p.grad = gradient
+        for p, was, change in before:  # a factor of the rate is a factor of the move
+            p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
+
+    def split(self, change: Alteration, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        chosen = {id(p) for p in self.chosen(change, group)}
+        rest = [p for p in group["params"] if id(p) not in chosen]
+        if rest:
+            yield {**group, "params": rest}
+        if chosen:
+            yield {
+                **group,
+                "params": [p for p in group["params"] if id(p) in chosen],
+                **setting(group, str(change.argument), change.value),
+            }
+
+    def regrade(self, change: Alteration, what: str) -> None:
+        chosen = [
+            p
+            for g in self.optimizer.param_groups
+            for p in self.chosen(change, g)
+            if p.grad is not None
+        ]
+        if what == "norm":
+            total = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in chosen]))  # type: ignore[union-attr]
+            factor = torch.clamp(change.value / (total + 1e-6), max=1.0)
+            for p in chosen:
+                p.grad = p.grad * factor  # type: ignore[operator]
+        for p in chosen:
+            assert p.grad is not None
+            if what == "each_norm":
+                p.grad = p.grad * torch.clamp(change.value / (p.grad.norm() + 1e-6), max=1.0)
+            elif what == "clamp":
+                p.grad = p.grad.clamp(-change.value, change.value)
+            elif what == "scale":
+                p.grad = p.grad * change.value
+            elif what == "centralize" and p.grad.dim() > 1:
+                p.grad = p.grad - p.grad.mean(tuple(range(1, p.grad.dim())), keepdim=True)
+            elif what == "sign":
+                p.grad = p.grad.sign()
+
+    def formula(
+        self, p: torch.Tensor, group: Mapping[str, Any], change: Alteration, g: torch.Tensor
+    ) -> None:
+        """The rule written out, with one thing changed."""
+        state = self.states.setdefault(id(p), {})
+        form = str(change.argument).removeprefix("form:")
+        lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
+        rule = rule_of(self.optimizer)
+        decoupled = isinstance(self.optimizer, torch.optim.AdamW)
+        decoupled = (decoupled or form == "decoupled") and form != "coupled"
+        t = self.count - (form == "count_from_zero")
+        if decoupled and form != "decay_after":
+            p.mul_(1 - lr * decay)
+        elif not decoupled and form != "decay_after":
+            g = g + decay * p
+        if rule == "adam":
+            move = adam(state, g, group, form, t) * lr
+        elif rule == "sgd":
+            move = sgd(state, g, group, form, lr)
+        elif rule == "rmsprop":
+            move = rmsprop(state, g, group, form) * lr
+        else:
+            move = adagrad(state, g, group, form, lr, t)
+        p.sub_(move)
+        if form == "decay_after":
+            p.mul_(1 - lr * decay) if decoupled else p.sub_(lr * decay * p)
+
+
+def rule_of(optimizer: Any) -> str:
+    return next((name for kind, name in RULES.items() if isinstance(optimizer, kind)), "")
+
+
+def setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """``beta1`` is the first of ``betas``."""
+    if name in ("beta1", "beta2"):
+        betas = list(group["betas"])
+        betas[int(name[-1]) - 1] = value
+        return {"betas": tuple(betas)}
+    if name == "lr_factor":
+        return {"lr": group["lr"] * value}
+    return {name: value}
+
+
+def settings_of(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Numbers and flags of each group, its parameters, which rule it is, and the numbers that a
+    user's own class keeps beside them."""
+    rows = []
+    for group in getattr(optimizer, "param_groups", []):
+        row = {
+            k: v for k, v in group.items() if k != "params" and isinstance(v, bool | int | float)
+        }
+        if "betas" in group:
+            row |= {"beta1": group["betas"][0], "beta2": group["betas"][1]}
+        row["form"] = rule_of(optimizer)
+        row["names"] = [names[id(p)] for p in group["params"] if id(p) in names]
+        row["own"] = {
+            k: v
+            for k, v in vars(optimizer).items()
+            if isinstance(v, bool | int | float) and not k.startswith("_")
+        }
+        rows.append(copy.deepcopy(row))
+    return rows

@@ -1,0 +1,224 @@
+"""Every torch function that a model calls, told to a `Tape`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+import dualml
+from dualml.parity.models.operations import Tape, caller
+
+#: Lines of these packages are not the user's.
+SKIP = (
+    os.path.dirname(torch.__file__),
+    os.path.dirname(__file__),
+    os.path.dirname(dualml.__file__),
+)
+#: They change their first argument; some return nothing.
+ASSIGNS = ("__setitem__", "copy_", "fill_", "zero_")
+#: Properties that are computations.
+PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
+
+
+class Watch(TorchFunctionMode):
+    """Inside, each call that returns tensors is noted with its inputs, settings and outputs."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self.tape = tape
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = name_of(func)
+        if name in PARTS:
+            with self:
+                return PARTS[name](*args, **kwargs)
+        inputs = tensors((args, kwargs))
+        # Before the call: it may overwrite them.
+        sources = [self.tape.source(one) for one in inputs] if name else []
+        result = self.call(func, name, args, kwargs)
+        outputs = tensors(args[0] if name in ASSIGNS else result) if name else []
+        if outputs:
+            given = {
+                k: v for k, v in Bound(func, name, args, kwargs).values.items() if not tensors(v)
+            }
+            self.tape.note(name, inputs, given, outputs, caller(), sources)
+        return result
+
+    def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return func(*args, **kwargs)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
+
+
+def name_of(func: Any) -> str:
+    """``conv2d``; empty for what only asks about a tensor."""
+    name: str = getattr(func, "__name__", "")
+    if name == "__get__":
+        owner: str = getattr(getattr(func, "__self__", None), "__name__", "")
+        return owner if owner in PROPERTIES else ""
+    if func in DISPATCHED:
+        return DISPATCHED[func]
+    return "" if name in SILENT else name
+
+
+#: Answers about a tensor, and what only moves gradients.
+SILENT = frozenset(
+    (
+        "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "is_contiguous",
+        "item", "tolist", "numpy", "element_size", "data_ptr", "storage_offset", "requires_grad_",
+        "register_hook", "backward", "retain_grad", "get_device", "is_same_size", "__len__",
+        "__bool__", "__float__", "__int__", "__set__", "__repr__", "__format__", "__hash__",
+        "__contains__",
+    )
+)  # fmt: skip
+#: Pooling functions are all named ``fn``.
+DISPATCHED = {
+    value: name
+    for name, value in vars(functional).items()
+    if callable(value) and getattr(value, "__qualname__", "").startswith("boolean_dispatch")
+}
+
+
+def unwatched(function: FunctionType) -> Callable[..., Any]:
+    """The same function, without the question whether somebody watches: its calls are seen."""
+    names = {"has_torch_function": lambda given: False}
+    return FunctionType(
+        function.__code__,
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+
+
+def parts(function: Any) -> Callable[..., Any]:
+    copied = unwatched(function)
+    copied.__kwdefaults__ = function.__kwdefaults__  # type: ignore[attr-defined]
+    return copied
+
+
+#: Functions that are whole models: their parts are watched in their place.
+PARTS = {"multi_head_attention_forward": parts(functional.multi_head_attention_forward)}
+
+
+class Bound:
+    """A call's arguments by name, and the way back.
+
+    Attributes:
+        values: name → value, with the defaults of what was not passed.
+    """
+
+    def __init__(
+        self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        self.args, self.kwargs = list(args), dict(kwargs)
+        self.at: dict[str, int | slice] = {}
+        names, defaults, lists = signature(func, name, kinds(args), tuple(sorted(kwargs)))
+        self.values: dict[str, Any] = dict(defaults)
+        for i, value in enumerate(args):
+            one = names[i] if i < len(names) else f"argument {i}"
+            if one in lists and i == len(names[: names.index(one)]) and whole_numbers(args[i:]):
+                self.at[one] = slice(i, len(args))
+                self.values[one] = list(args[i:])
+                break
+            self.at[one] = i
+            self.values[one] = value
+        self.values |= kwargs
+
+    def put(self, name: str, value: Any) -> None:
+        """Pass another value under this name."""
+        at = self.at.get(name)
+        if at is None:
+            self.kwargs[name] = value
+        elif isinstance(at, slice):
+            self.args[at] = [tuple(value)] if isinstance(value, list | tuple) else [value]
+        else:
+            self.args[at] = value
+        self.values[name] = value
+
+
+def kinds(args: Sequence[Any]) -> str:
+    """One letter for each: t(ensor), n(umber), l(ist), a(ny) for None, o(ther)."""
+    return "".join(
+        "a"
+        if one is None
+        else "t"
+        if isinstance(one, torch.Tensor)
+        else "n"
+        if isinstance(one, int | float)
+        else "l"
+        if isinstance(one, list | tuple)
+        else "o"
+        for one in args
+    )
+
+
+def whole_numbers(args: Sequence[Any]) -> bool:
+    return len(args) > 0 and all(isinstance(one, int) and not isinstance(one, bool) for one in args)
+
+
+@functools.cache
+def signature(
+    func: Any, name: str, given: str, named: tuple[str, ...]
+) -> tuple[tuple[str, ...], dict[str, Any], frozenset[str]]:
+    """Names of the positional arguments, defaults, and which take a list of whole numbers."""
+    if isinstance(func, FunctionType):
+        try:
+            known = inspect.signature(func)
+        except ValueError:  # a wrapper around a builtin
+            known = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
+        if not any(p.kind == p.VAR_POSITIONAL for p in known.parameters.values()):
+            defaults = {
+                n: p.default
+                for n, p in known.parameters.items()
+                if p.default is not p.empty and not callable(p.default)
+            }
+            return tuple(known.parameters), defaults, frozenset()
+    if func in DISPATCHED:
+        inner = inspect.signature(getattr(functional, f"_{name}", func))
+        defaults = {n: p.default for n, p in inner.parameters.items() if p.default is not p.empty}
+        return tuple(inner.parameters), defaults, frozenset()
+    for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name.strip('_')}"):
+        arguments = schema.arguments
+        names = [one.name for one in arguments]
+        if len(given) > len(names) and not (given and given[-1] == "n"):
+            continue
+        if any(one not in names for one in named):
+            continue
+        types = [str(one.type) for one in arguments]
+        lists = frozenset(n for n, t in zip(names, types, strict=True) if "List[int]" in t)
+        if all(
+            fits(kind, kind_of, n in lists)
+            for kind, kind_of, n in zip(given, types, names, strict=False)
+        ):
+            defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
+            return tuple(names), defaults, lists
+    return (), {}, frozenset()
+
+
+def fits(kind: str, wanted: str, is_list: bool) -> bool:
+    if kind == "a":
+        return "Optional" in wanted
+    if kind == "t":
+        return "Tensor" in wanted
+    if kind == "n":
+        return "Tensor" not in wanted or is_list
+    return "Tensor" not in wanted or (kind == "l" and "List[Tensor]" in wanted)

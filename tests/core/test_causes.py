@@ -1,0 +1,150 @@
+"""Alterations: what is tried on an operation, in which scopes, and how it is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dualml.parity.causes.alteration import Alteration, Around
+from dualml.parity.causes.alterations import alterations
+from dualml.parity.causes.gradients import edges
+from dualml.parity.causes.moves import ratio
+from dualml.parity.causes.runs import scopes
+from dualml.parity.causes.settings import settings
+from dualml.parity.models.operations import Operation, Place
+from dualml.parity.models.say import change, explained, relation
+from dualml.words import phrases
+
+PLACES = [Place("/net.py", line, "f(x)") for line in (3, 9)]
+
+
+def operation(number: int, name: str, inputs: tuple[str, ...], line: int = 0, **given: Any) -> Any:
+    return Operation(
+        number, name, inputs, given, ((2, 6, 4),), PLACES[line], f"block.{number}.norm"
+    )
+
+
+NORM = operation(0, "layer_norm", ("input:0", "parameter:w"), eps=1e-5)
+AROUND = Around(
+    (1e-7,),
+    ("parameter:v",),
+    {"input:0": (2, 6, 4), "parameter:w": (4,), "parameter:v": (4,), "op:7": (2, 6, 4)},
+    {0: 1},
+    (4, 6),
+)
+
+
+def tried(one: Operation) -> list[Alteration]:
+    return list(alterations(one, [AROUND.shapes.get(n, ()) for n in one.inputs], AROUND))
+
+
+def test_settings_of_the_other_side_come_first() -> None:
+    assert settings("eps", 1e-5, NORM, AROUND)[0] == 1e-7
+    assert 1e-5 not in settings("eps", 1e-5, NORM, AROUND)
+    assert settings("training", True, NORM, AROUND) == [False]
+    assert [0, 2, 1] in settings("dims", [0, 1, 2], NORM, AROUND)
+    assert "ij,kj->ki" in settings("equation", "ij,kj->ik", NORM, AROUND)
+    assert -1 in settings("dim", 1, NORM, AROUND)
+
+
+def test_every_sort_of_mistake_is_tried_on_one_operation() -> None:
+    seen = {(one.kind, one.action) for one in tried(NORM)}
+    assert {
+        ("attribute", "set"),
+        ("missing", "drop"),
+        ("operand", "operand"),
+        ("order", "swap"),
+        ("extra", "output"),
+        ("layout", "input"),
+        ("constant", "output"),
+        ("dtype", "input"),
+        ("missing", "input"),
+        ("operand", "parameters"),
+        ("attribute", "form"),
+    } <= seen
+
+
+def test_an_operand_that_skips_a_call_is_a_call_left_out() -> None:
+    around = Around((), (), {"op:1": (2,), "op:2": (2,)}, {}, (), {"op:2": ("op:1",)})
+    one = Operation(3, "add", ("op:2",), {}, ((2,),))
+    kinds = {a.value: a.kind for a in alterations(one, [(2,)], around) if a.action == "operand"}
+    assert kinds["op:1"] == "missing"
+
+
+def test_a_kernel_that_trusts_its_settings_is_not_told_of_parameters_that_are_not_there() -> None:
+    lstm = Operation(0, "lstm", ("input:0",), {"num_layers": 1, "train": True}, ((2, 6, 4),))
+    assert not [a for a in tried(lstm) if a.argument == "num_layers"]
+
+
+def test_scopes_are_the_call_its_line_and_all_that_is_like_it() -> None:
+    calls = [operation(i, "layer_norm", ("input:0",), i // 2, eps=1e-5) for i in range(3)]
+    one = Alteration("attribute", "set", (0,), "layer_norm", "eps", 1e-7, 1e-5)
+    assert [a.sites for a in scopes(one, calls)] == [(0,), (0, 1), (0, 1, 2)]
+    once = Alteration("gradient", "detach", (0, 1), "layer_norm", 0)
+    assert scopes(once, calls) == [once]
+
+
+def test_edges_are_those_through_which_all_wrong_gradients_come() -> None:
+    calls = [operation(0, "a", ("parameter:u",)), operation(1, "b", ("op:0", "parameter:v"))]
+    before = {0: {"parameter:u"}, 1: {"op:0", "parameter:u", "parameter:v"}}
+    found = [(one.sites, one.argument) for one in edges(calls, before, {"u"})]
+    assert found[0] in (((0,), 0), ((1,), 0))
+    assert ((1,), 1) not in found
+
+
+def test_one_number_between_two_arrays() -> None:
+    x = np.arange(4.0)
+    assert ratio(x, 0.5 * x) == pytest.approx(0.5)
+    assert ratio(x, x**2) is None
+    assert ratio(x, np.zeros(4)) == 0
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_alteration_has_words(lang: Any) -> None:
+    rows = [vars(one) for one in tried(NORM)]
+    rows += [
+        vars(Alteration("optimizer", "optimizer", (), "", word, 2.0, None))
+        for word in ("beta1", "form:plain", "gradient:norm", "skip", "lr_factor", "twice")
+    ]
+    rows += [
+        vars(Alteration("layout", action, (0,), "cat", 0, (1, 0), "::"))
+        for action in (
+            "index",
+            "reorder",
+            "inputs",
+            "everywhere",
+            "borrow",
+            "freeze",
+            "attach",
+            "detach",
+            "exchange",
+            "twice",
+            "pad",
+            "function",
+            "instead",
+        )
+    ]
+    for row in rows:
+        assert "{" not in change(lang, row)
+    for key in (k for k in phrases(lang, "models") if k.startswith("evidence.")):
+        name = key.removeprefix("evidence.").removesuffix("_scattered")
+        row = {
+            "key": name,
+            "value": 1.0,
+            "axis": None if "scattered" in key else 0,
+            "by": 1,
+            "share": 0.1,
+            "indices": [1],
+        }
+        assert relation(lang, row)
+
+
+def test_without_a_cause_nothing_is_named() -> None:
+    found = {"causes": [], "equal": False, "tried": [10, 2], "evidence": [{"key": "permuted"}]}
+    said = " ".join(explained("en", found, ("torch", "mindspore"), 1))
+    assert said == (
+        "12 alterations were tried and none explains it. "
+        "Both hold the same numbers in another order."
+    )

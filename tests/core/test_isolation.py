@@ -1,0 +1,85 @@
+"""What lies in the current folder is not imported: not by the command, not by its workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import TOML
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Modules that a worker, the command or their libraries import, and that users' files are named
+#: like.
+NAMES = (
+    *(
+        "abc",
+        "json",
+        "random",
+        "signal",
+        "queue",
+        "statistics",
+        "string",
+        "token",
+        "typing",
+        "copy",
+    ),
+    *("csv", "code", "test", "models", "numpy", "typer", "rich", "pydantic", "psutil", "scipy"),
+    *("torch", "mindspore", "dualml_torch", "dualml_ms"),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A current folder with a file for each of the names, that raises when it is imported."""
+    (tmp_path / "tiny.toml").write_text(TOML)
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('the wrong {name}')\n")
+    return tmp_path
+
+
+def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Started as users do, and not forked: what is imported is the point."""
+    return subprocess.run(
+        [sys.executable, "-m", "dualml", *words], cwd=folder, capture_output=True, text=True,
+        timeout=120, env={**os.environ, **environ},
+    )  # fmt: skip
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("fork", ["0", "1"])
+def test_files_in_the_current_folder_are_not_imported(folder: Path, fork: str) -> None:
+    words = ("run", "tiny.toml", "--backend", "numpy", "--arm", "sgd", "--out", "out")
+    done = run(folder, *words, DUALML_FORK=fork)
+    assert done.returncode == 0, done.stderr
+    assert "the wrong" not in (folder / "out/trials/sgd/numpy/seed0/rank0.log").read_text()
+    assert run(folder, "capabilities", "--backend", "numpy").returncode == 0
+
+
+def test_a_checkout_that_is_not_installed_finds_itself(tmp_path: Path) -> None:
+    """With its folder as the current one, and no other way to it."""
+    for name in ("dualml", "dualml_torch", "experiments"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "random.py").write_text("raise RuntimeError('the wrong random')\n")
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dualml", "list"], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, env=without,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "lab1" in done.stdout
+
+
+def test_a_worker_imports_what_lies_beside_a_users_file(tmp_path: Path) -> None:
+    from dualml.parity.models.subject import named
+
+    (tmp_path / "beside_it.py").write_text("NUMBER = 3\n")
+    (tmp_path / "net.py").write_text("from beside_it import NUMBER\ndef Net(): return NUMBER\n")
+    job = named(f"{tmp_path / 'net.py'}:Net", "torch_module")
+    code = f"import sys; from dualml.parity.models.subject import load; print(load({job})())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, cwd="/"
+    )
+    assert done.stdout == "3\n", done.stderr

@@ -1,0 +1,232 @@
+"""Causes between two PyTorch models: what was planted is what is named, or nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from dualml.parity.causes.search import Explanation, Search
+from dualml.parity.models.trace import Trace
+from dualml_torch.causes.explore import Explored, Explorer
+from dualml_torch.models import losses, step
+from dualml_torch.record import Recorder
+
+
+class Net(nn.Module):
+    """A block with what people get wrong; every mistake is a change of one method or setting."""
+
+    eps, scale, slope = 1e-5, 0.5, 0.1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.other = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def normed(self, x: Any) -> Any:
+        return F.layer_norm(x, (6,), self.norm.weight, self.norm.bias, self.eps)
+
+    def mixed(self, x: Any) -> Any:
+        return torch.softmax((x @ x.transpose(1, 2)) * self.scale, -1) @ x
+
+    def added(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def first(self, x: Any) -> Any:
+        return self.inner(x)
+
+    def forward(self, x: Any) -> Any:
+        y = self.added(x, F.leaky_relu(self.first(x), self.slope))
+        y = self.added(y, self.other(self.mixed(self.normed(y))))
+        return self.head(y[:, 0])
+
+
+class Eps(Net):
+    eps = 1e-3
+
+
+class Slope(Net):
+    slope = 0.01
+
+
+class Scale(Net):
+    scale = 0.25
+
+
+class Axis(Net):
+    def mixed(self, x: Any) -> Any:
+        return torch.softmax((x @ x.transpose(1, 2)) * self.scale, 1) @ x
+
+
+class NoResidual(Net):
+    def added(self, x: Any, y: Any) -> Any:
+        return y
+
+
+class Other(Net):
+    def first(self, x: Any) -> Any:
+        return self.other(x)
+
+
+class Detached(Net):
+    def normed(self, x: Any) -> Any:
+        return super().normed(x.detach())
+
+
+class Reshaped(Net):
+    def mixed(self, x: Any) -> Any:
+        return torch.softmax((x @ x.reshape(x.shape[0], 6, -1)) * self.scale, -1) @ x
+
+
+class Cut(Net):
+    """The same in other operations."""
+
+    def normed(self, x: Any) -> Any:
+        mean = x.mean(-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+        return (x - mean) / torch.sqrt(variance + 1e-5) * self.norm.weight + self.norm.bias
+
+    def mixed(self, x: Any) -> Any:
+        return F.scaled_dot_product_attention(x, x, x, scale=0.5)
+
+
+class Noise(Net):
+    """Nothing simple."""
+
+    def mixed(self, x: Any) -> Any:
+        return super().mixed(x) + torch.sin(37 * x) * torch.cos(11 * x.roll(1, 0)) / 3
+
+
+def inputs() -> list[torch.Tensor]:
+    rng = np.random.default_rng(3)
+    return [torch.from_numpy(rng.standard_normal((4, 6, 6)).astype(np.float32)),
+            torch.from_numpy(rng.integers(0, 3, 4))]  # fmt: skip
+
+
+def trace(kind: type[nn.Module], optimizer: Callable[..., Any], steps: int) -> Trace:
+    torch.manual_seed(0)
+    model = kind()
+    recorder = Recorder(model, None, optimizer(model.parameters()), steps=steps)
+    one = step(model, losses()["cross_entropy"], recorder.optimizer, recorder)
+    for _ in range(steps):
+        recorder.run(one, *inputs())
+    return recorder.trace
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the process of a search has it."""
+    kept = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(kept)
+
+
+def sgd(parameters: Any) -> Any:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def searched(
+    kind: type[nn.Module], theirs: Callable[..., Any] = sgd, steps: int = 2
+) -> Explanation:
+    a, b = trace(Net, sgd, steps), trace(kind, theirs, steps)
+    torch.manual_seed(0)
+    model = Net()
+    recorder = Explored(model, None, sgd(model.parameters()), steps=steps, draws=0)
+    loss = losses()["cross_entropy"]
+    explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), steps)
+    return Search(a, b, explorer, margin=10.0, sides=("A", "B"), budget=60.0).explain()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (Eps, ("attribute", "set", "eps", 1e-3)),
+        (Slope, ("attribute", "set", "negative_slope", 0.01)),
+        (Scale, ("constant", "set", "other", 0.25)),
+        (Axis, ("attribute", "set", "dim", -2)),
+        (NoResidual, ("missing", "drop", 1, None)),
+        (Detached, ("gradient", "detach", 0, None)),
+        (Reshaped, ("missing", "drop", 0, None)),
+    ],
+)
+def test_the_planted_mistake_is_named(kind: type[nn.Module], wanted: tuple[Any, ...]) -> None:
+    found = searched(kind)
+    assert found.equal
+    (cause,) = found.causes
+    named = [(one.kind, one.action, one.argument, one.value) for one in cause.alterations]
+    assert wanted in named
+
+
+def test_another_modules_weights_are_named() -> None:
+    found = searched(Other)
+    assert found.equal
+    assert {(one.action, one.argument, one.value) for one in found.causes[0].alterations} & {
+        ("borrow", "inner", "other")
+    }
+
+
+@pytest.mark.parametrize(
+    ("theirs", "argument"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=0.1), "momentum"),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), "form:nesterov"),
+        (lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), "lr_factor"),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2), "weight_decay"),
+        (lambda p: torch.optim.SGD(list(p)[2:], lr=0.1, momentum=0.9), "skip"),
+    ],
+)
+def test_what_an_optimizer_does_otherwise_is_named(theirs: Any, argument: str) -> None:
+    found = searched(Net, theirs, 3)
+    assert found.equal
+    assert argument in {one.argument for one in found.causes[0].alterations}
+
+
+def test_the_same_model_cut_otherwise_needs_no_cause() -> None:
+    found = searched(Cut)
+    assert found.equal
+    assert found.causes == []
+
+
+def test_nothing_is_named_where_nothing_explains() -> None:
+    found = searched(Noise)
+    assert not found.equal
+    assert found.causes == []
+    assert found.place is not None
+    assert found.place.place is not None
+    assert found.tried[0] > 100
+
+
+def test_the_watch_changes_nothing_and_sees_parts_of_attention() -> None:
+    torch.manual_seed(0)
+    model = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        return outputs[0].square().mean()
+
+    x = inputs()[0]
+    recorder = Recorder(model, None, None, steps=1, draws=0)
+
+    class Self(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = model
+
+        def forward(self, x: Any) -> Any:
+            return self.attention(x, x, x, need_weights=False)
+
+    whole = Self()
+    plain = whole(x)[0]
+    recorder = Recorder(whole, None, None, steps=1, draws=0)
+    recorder.run(step(whole, loss, None, recorder, False), x)
+    assert np.array_equal(
+        recorder.trace.arrays["forward/00000001/(output)[0]"], plain.detach().numpy()
+    )
+    names = [one.name for one in recorder.trace.operations]
+    assert "multi_head_attention_forward" not in names
+    assert {"linear", "scaled_dot_product_attention"} <= set(names)
