@@ -77,6 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("; ".join(wrong), returncode=4)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts aside
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what the tests start inherits it
+    # What the tests start runs the code that they import, installed or not.
+    paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if "DUALML_CACHE" not in os.environ:  # never the user's own
         config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
         os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name
