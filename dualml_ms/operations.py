@@ -13,7 +13,9 @@ import dualml
 from dualml.parity.models.operations import Tape, caller
 
 #: Lines of these packages are not the user's.
-SKIP = (os.path.dirname(ms.__file__), os.path.dirname(__file__), os.path.dirname(dualml.__file__))
+SKIP = tuple(
+    os.path.join(os.path.dirname(file), "") for file in (ms.__file__, __file__, dualml.__file__)
+)
 #: Questions about a tensor.
 SILENT = ("typeof", "make_range", "shape", "dtype")
 

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.parity.models.attributes import remembered, remind
+from dualml.parity.models.chance import Chance
 from dualml.parity.models.mapping import Tensor
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.recorder import Recorder as Base
+from dualml_ms.chance import Drawn
 from dualml_ms.environment import environment
 from dualml_ms.operations import SKIP, Watch
 from dualml_ms.optim import RuleOptimizer, state
@@ -179,8 +181,11 @@ class Recorder(Base):
             tape.known(one, f"parameter:{name}")
         return tape
 
-    def watching(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self.tape is None else Watch(self.tape)
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        watch = contextlib.nullcontext() if self.tape is None else Watch(self.tape)
+        with Drawn(Chance(self.seed)), watch:
+            yield
 
     @contextlib.contextmanager
     def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:

@@ -17,11 +17,9 @@ from torch.utils._pytree import tree_leaves
 import dualml
 from dualml.parity.models.operations import Tape, caller
 
-#: Lines of these packages are not the user's.
-SKIP = (
-    os.path.dirname(torch.__file__),
-    os.path.dirname(__file__),
-    os.path.dirname(dualml.__file__),
+#: Lines of these packages are not the user's; those of torchvision are.
+SKIP = tuple(
+    os.path.join(os.path.dirname(file), "") for file in (torch.__file__, __file__, dualml.__file__)
 )
 #: They change their first argument; some return nothing.
 ASSIGNS = ("__setitem__", "copy_", "fill_", "zero_")
@@ -49,6 +47,8 @@ class Watch(TorchFunctionMode):
             with self:
                 return PARTS[name](*args, **kwargs)
         inputs = tensors((args, kwargs))
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, inputs)):
+            return func(*args, **kwargs)  # inside of vmap or grad there are no numbers
         # Before the call: it may overwrite them.
         sources = [self.tape.source(one) for one in inputs] if name else []
         result = self.call(func, name, args, kwargs)

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.parity.models.attributes import remembered, remind
+from dualml.parity.models.chance import Chance
 from dualml.parity.models.mapping import Tensor
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.recorder import Recorder as Base
+from dualml_torch.chance import Drawn
 from dualml_torch.environment import environment
 from dualml_torch.operations import SKIP, Watch
 
@@ -152,8 +154,13 @@ class Recorder(Base):
             tape.known(one, f"parameter:{name}")
         return tape
 
-    def watching(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self.tape is None else Watch(self.tape)
+    def watch(self) -> Watch | None:
+        return None if self.tape is None else Watch(self.tape)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        with self.watch() or contextlib.nullcontext(), Drawn(Chance(self.seed)):
+            yield
 
     @contextlib.contextmanager
     def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:

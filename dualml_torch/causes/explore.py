@@ -21,15 +21,15 @@ class Explored(Recorder):
     """A recorder under which some operations and updates are altered."""
 
     changes: Sequence[Alteration] = ()
-    watch: Recording | None = None
+    recording: Recording | None = None
 
-    def watching(self) -> contextlib.AbstractContextManager[Any]:
+    def watch(self) -> Recording:
         tape = self.tape_of_step() if self.tape is None else self.tape
         known = dict(self.model.named_parameters())
-        self.watch = Recording(tape, self.changes, known)
+        self.recording = Recording(tape, self.changes, known)
         if self.tape is None:  # a later step: the calls are numbered, their numbers are not kept
             tape.array = nothing
-        return self.watch
+        return self.recording
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
         if self.now is not None and not any(n.startswith("gradient/") for n in self.now):
@@ -84,8 +84,8 @@ class Explorer:
                 except Exception:
                     if recorder.trace.raised is None:
                         raise
-                if number == 0 and recorder.watch is not None:
-                    self.replay = recorder.watch.replay
+                if number == 0 and recorder.recording is not None:
+                    self.replay = recorder.recording.replay
                 if recorder.trace.raised:
                     break
         return recorder.trace

@@ -90,16 +90,26 @@ def test_a_map_that_cannot_be_meant(asked: Any, said: str) -> None:
         match(tensors({"p": (3, 3), "q": (3, 3)}), tensors({"r": (3, 3), "s": (2,)}), asked)
 
 
-def test_leftovers_are_listed_with_the_nearest_shapes_of_the_other_side() -> None:
-    a = tensors({"a.weight": (4, 4), "fc.weight": (10, 84), "fc.bias": (10,)})
+def test_two_models_that_share_little_are_refused_with_the_nearest_shapes() -> None:
+    a = tensors({"a.weight": (4, 4), "fc.weight": (10, 84), "fc.bias": (12,)})
     b = tensors({"a.weight": (4, 4), "head.weight": (10, 85), "head.bias": (10,)})
     with pytest.raises(UserError) as caught:
         match(a, b)
     assert str(caught.value) == (
-        "parameters without a partner: 1 of 3 in torch: fc.weight (10, 84) (nearest: head.weight "
-        "(10, 85)); 1 of 3 in mindspore: head.weight (10, 85) (nearest: fc.weight (10, 84)); say "
-        'which is which: map={"fc.weight": "head.weight"}'
+        "parameters without a partner: 2 of 3 in torch: fc.weight (10, 84) (nearest: head.weight "
+        "(10, 85), head.bias (10,)), fc.bias (12,) (nearest: head.bias (10,), head.weight "
+        "(10, 85)); 2 of 3 in mindspore: head.weight (10, 85) (nearest: fc.weight (10, 84), "
+        "fc.bias (12,)), head.bias (10,) (nearest: fc.bias (12,), fc.weight (10, 84)); these are "
+        "two models, or map= must say which is which"
     )
+
+
+def test_a_layer_of_another_size_is_a_difference_not_an_error() -> None:
+    a = tensors({"a.weight": (4, 4), "b.weight": (4, 4), "fc.weight": (10, 84), "fc.bias": (10,)})
+    b = tensors({"a.weight": (4, 4), "b.weight": (4, 4), "fc.weight": (10, 85), "fc.bias": (10,)})
+    found = match(a, b)
+    assert [pair.a for pair in found.pairs] == ["a.weight", "b.weight", "fc.bias"]
+    assert found.alone == (("fc.weight",), ("fc.weight",))
 
 
 def test_of_two_of_a_kind_the_one_whose_name_is_more_alike_has_a_partner() -> None:

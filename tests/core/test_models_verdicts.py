@@ -11,7 +11,7 @@ from model_traces import lost, off, spoiled, trace
 
 from dualml.parity.models.gap import farthest, gap
 from dualml.parity.models.judge import PHASES, judge
-from dualml.parity.models.trace import key
+from dualml.parity.models.trace import OUTPUT, key
 
 
 def test_rounding_is_equal_across_names_and_layouts() -> None:
@@ -117,6 +117,8 @@ def test_random_and_chaotic_models_are_not_comparable() -> None:
     wild = trace()
     assert wild.envelope is not None
     wild.envelope[key("loss", 1, "loss")] = 0.5
+    assert judge(wild, trace(1e-7, other=True)).equal  # the terms of the loss cancel
+    wild.envelope[key("forward", 1, OUTPUT)] = 0.4
     assert judge(wild, trace(1e-7, other=True)).reason == "chaotic"
 
 

@@ -67,6 +67,16 @@ def dropping() -> nn.Cell:
     return Small(0.5)
 
 
+def dropping_more() -> nn.Cell:
+    return Small(0.7)
+
+
+class Noisy(Small):
+    def construct(self, x):
+        y = super().construct(x)
+        return y + ops.standard_normal(y.shape)
+
+
 def adam(parameters: list[ms.Parameter]) -> nn.Optimizer:
     """Epsilon where MindSpore puts it: before the bias correction."""
     return nn.Adam(parameters, 1e-2, eps=1e-3)

@@ -41,6 +41,12 @@ def dropping() -> nn.Module:
     return Small(0.5)
 
 
+class Noisy(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        return y + torch.randn_like(y)
+
+
 def broken() -> nn.Module:
     return nn.Linear(4, "eight")
 

@@ -16,8 +16,8 @@ from dualml.parity.models.flow import Side, Values, values_of
 from dualml.parity.models.operations import Operation, number_of
 from dualml.parity.models.trace import Trace
 
-#: Calls behind an altered one that are made again.
-CALLS = 30
+#: Calls behind an altered one that are made again: at first, and where that is not enough.
+NEAR, CALLS = 4, 30
 #: Operations where values are lost first that are altered, and twice as many behind.
 SITES = 10
 #: Of the alterations that pass, after so many no further operation is tried.
@@ -67,14 +67,17 @@ class Screen:
         wanted = sorted(names, key=self.order.__getitem__)
         self.wanted: Values = values_of(host.b, host.margin, wanted)
 
-    def passed(self, origins: Sequence[Operation], others: Sequence[Operation]) -> list[Alteration]:
+    def passed(
+        self, origins: Sequence[Operation], others: Sequence[Operation], near: bool
+    ) -> list[Alteration]:
         """Those that pass, first those from which later values follow, and more of them.
 
         Args:
             origins, others: the first operations with lost values, of this side and the other.
+            near: only ``origins`` are altered, and few calls behind them made again.
         """
         rows: list[tuple[tuple[float, ...], Alteration]] = []
-        sites = self.sites(origins)
+        sites = list(origins[:SITES]) if near else self.sites(origins)
         for site in sites:
             around = self.around(site, others)
             shapes = [around.shapes.get(name, ()) for name in site.inputs]
@@ -82,7 +85,7 @@ class Screen:
                 if self.host.late:
                     break
                 for scope in on_line(change, self.trace.operations):
-                    hits = self.hits(scope)
+                    hits = self.hits(scope, NEAR if near else CALLS)
                     if hits:
                         rows.append(((-max(hits), -len(hits), len(rows)), scope))
                         break
@@ -173,12 +176,12 @@ class Screen:
             made_of,
         )
 
-    def hits(self, change: Alteration) -> list[float]:
+    def hits(self, change: Alteration, calls: int) -> list[float]:
         """Positions of the other side's lost values that an alteration gives."""
         self.host.tried()
         positions: list[float] = []
         try:
-            for name, array in self.host.explorer.probe(change, CALLS):
+            for name, array in self.host.explorer.probe(change, calls):
                 nothing = array.size < 2 or (
                     array.dtype.kind == "f" and not np.isfinite(array).any()
                 )

@@ -116,7 +116,7 @@ class Search:
         self.margin, self.asked, self.sides = margin, asked, sides
         self.until = time.monotonic() + budget
         self.result = Explanation()
-        pairs = match(a.tensors, b.tensors, asked, sides).pairs
+        pairs = match(a.tensors, b.tensors, asked, sides, b.roles).pairs
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
     def run(self, changes: Sequence[Alteration]) -> Run | None:
@@ -190,7 +190,11 @@ class Search:
         if GROUPS[first.phase] == 0 and first.step == 1 and (lost[0] or lost[1]):
             self.explorer.run(now.changes)  # what is replayed
             screen = Screen(self, now.trace, here, there, lost)
-            return self.best(now, self.farther(now, screen.passed(*origins)))
+            runs = self.farther(now, screen.passed(*origins, near=True))
+            best = self.best(now, runs)
+            if best and (best[0].alike or firm(best[0].changes[-1])):
+                return best
+            return self.best(now, [*runs, *self.farther(now, screen.passed(*origins, near=False))])
         if first.kind == "trained":
             candidates = [Alteration("parameters", "freeze", (), "", "", self.frozen())]
         elif first.phase == "gradient":

@@ -41,7 +41,7 @@ def judge(
     Raises:
         UserError: parameters without a partner, other inputs, other initial weights.
     """
-    pairing = match(a.tensors, b.tensors, asked, sides)
+    pairing = match(a.tensors, b.tensors, asked, sides, b.roles)
     same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
     pair = Both(a, b, pairing, sides, margin)

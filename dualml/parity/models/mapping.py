@@ -1,6 +1,7 @@
-"""Which parameter of one model is which parameter of the other: names, shapes, nothing else.
+"""Which parameter of one model is which parameter of the other.
 
-Pairs are found in this order, each way only where it leaves no choice: as the user says; equal
+Pairs are found in this order, each way only where it leaves no choice: as the user says; what the
+two models do with them (`dualml.parity.models.roles`), where names alone do not pair all; equal
 names; equal names once both frameworks' words are one (``gamma`` → ``weight``); equal endings
 (``layers.0.weight`` and ``0.weight``); equal contents of a module that is called otherwise
 (``head.weight``, ``head.bias`` and ``fc.weight``, ``fc.bias``); and last the same order among equal
@@ -36,6 +37,8 @@ WORDS = {
 }
 #: Of torch's buffers: a counter that MindSpore does not keep.
 COUNTERS = ("num_batches_tracked",)
+#: Share of the trained parameters of the smaller model that must have partners.
+LEAST = 0.5
 NEAREST = 3  # shapes of the other side that an error names
 
 
@@ -61,7 +64,7 @@ class Pair:
     """Two names of one tensor.
 
     Attributes:
-        how: ``asked``, ``name``, ``word``, ``ending``, ``block`` or ``order``.
+        how: ``asked``, ``role``, ``name``, ``word``, ``ending``, ``block`` or ``order``.
         change: what turns ``b``'s array into ``a``'s, and back.
     """
 
@@ -122,10 +125,12 @@ def match(
     b: Sequence[Tensor],
     asked: Asked | None = None,
     sides: tuple[str, str] = ("torch", "mindspore"),
+    roles: Mapping[str, str] | None = None,
 ) -> Pairing:
     """Pair the tensors of two models.
 
     Args:
+        roles: name in ``a`` → name in ``b``, of tensors with which the two do the same.
         asked: name in ``a`` → name in ``b``, or ``(name, "transpose")``; goes before everything.
 
     Raises:
@@ -136,6 +141,8 @@ def match(
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
     rest = Rest(a, b, explicit(a, b, asked or {}, sides))
     ways: list[list[Change]] = [["", "reshape"], ["transpose"]]
+    for allowed in ways:
+        rest.by_role(roles or {}, allowed)
     for allowed in ways:
         rest.by_key("name", lambda one: one.name, allowed)
         rest.by_key("word", lambda one: canonical(one.name), allowed)
@@ -149,14 +156,29 @@ def match(
         rest.by_sequence()
     left = rest.left()
     trained = [[one for one in side if one.trained] for side in left]
-    # Only one side has more: a difference of the models. Both have: names that nobody can read.
-    if all(trained) or (not rest.pairs and any(trained)):
+    # A difference of the models, as long as most of one of them has partners.
+    paired = sum(one.trained for one in a if one.name in rest.pairs)
+    fewest = paired + min(map(len, trained))
+    if any(trained) and paired < fewest * LEAST:
         raise UserError(leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
     pairs = tuple(sorted(rest.pairs.values(), key=lambda pair: order[pair.a]))
     buffers = [tuple(x.name for x in side if not x.trained) for side in left]
     alone = [tuple(x.name for x in side) for side in trained]
     return Pairing(pairs, (buffers[0], buffers[1]), (alone[0], alone[1]))
+
+
+def named(a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked | None = None) -> bool:
+    """Whether names alone pair everything that is trained: then no other way is asked."""
+    asked = asked or {}
+    taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
+    left = (
+        {canonical(one.name): one.shape for one in a if one.trained and one.name not in asked},
+        {canonical(one.name): one.shape for one in b if one.trained and one.name not in taken},
+    )
+    return left[0].keys() == left[1].keys() and all(
+        fit(shape, left[1][name]) is not None for name, shape in left[0].items()
+    )
 
 
 def likeliest(
@@ -219,6 +241,12 @@ class Rest:
         for word, xs in by_a.items():
             if len(xs) == 1 and len(by_b.get(word, ())) == 1:
                 self.pair(xs[0], by_b[word][0], how, allowed)
+
+    def by_role(self, roles: Mapping[str, str], allowed: Sequence[Change]) -> None:
+        xs, ys = ({one.name: one for one in side} for side in self.left())
+        for x, y in roles.items():
+            if x in xs and y in ys:
+                self.pair(xs[x], ys[y], "role", allowed)
 
     def by_ending(self, allowed: Sequence[Change]) -> None:
         """``layers.0.weight`` and ``0.weight``: one name is the end of the other, and no second."""
@@ -317,7 +345,7 @@ def leftovers(
     sides: tuple[str, str],
 ) -> str:
     """Everything without a partner, with shapes, and what is nearest on the other side."""
-    parts, example = [], ""
+    parts = []
     for i, side in enumerate(sides):
         other = left[1 - i] or all_[1 - i]
         alone = []
@@ -325,13 +353,13 @@ def leftovers(
             near = sorted(other, key=partial(apart, one))[:NEAREST]
             shown = ", ".join(f"{y.name} {y.shape}" for y in near) or "none"
             alone.append(f"{one.name} {one.shape} (nearest: {shown})")
-            if near and not example:
-                names = (one.name, near[0].name) if i == 0 else (near[0].name, one.name)
-                example = f'; say which is which: map={{"{names[0]}": "{names[1]}"}}'
         total = sum(one.trained for one in all_[i])
         listed = ": " + ", ".join(alone) if alone else ""
         parts.append(f"{len(alone)} of {total} in {side}{listed}")
-    return f"parameters without a partner: {'; '.join(parts)}{example}"
+    return (
+        f"parameters without a partner: {'; '.join(parts)}; these are two models, or map= must say "
+        "which is which"
+    )
 
 
 def apart(x: Tensor, y: Tensor) -> tuple[float, int]:

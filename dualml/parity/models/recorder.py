@@ -20,12 +20,14 @@ from dualml.errors import UserError
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, lost
 from dualml.parity.models.mapping import Tensor
-from dualml.parity.models.operations import Tape
+from dualml.parity.models.operations import Operation, Tape
 from dualml.parity.models.subject import reason
 from dualml.parity.models.trace import OUTPUT, Arrays, Trace, digest, key, leaves
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
 DRAWS = 3
+#: How far weights are moved that shall be unlike each other.
+UNLIKE = 1e-3
 
 
 class Recorder:
@@ -124,7 +126,7 @@ class Recorder:
         raise NotImplementedError
 
     def watching(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside, every operation is told to `tape`; nothing where there is none."""
+        """Inside, random numbers are those of both sides, and every operation is told to `tape`."""
         return contextlib.nullcontext()
 
     # What a script calls.
@@ -200,6 +202,32 @@ class Recorder:
     @property
     def done(self) -> bool:
         return self.trace.steps >= self.limit
+
+    def calls(self, forward: Callable[..., Any], inputs: Sequence[Any]) -> list[Operation]:
+        """The operations of a forward pass; none where it fails. Everything is as it was after it.
+
+        Its weights are moved, each otherwise: scales of one would all be known as the same tensor.
+        """
+        start, rng = self.snapshot(), np.random.default_rng(self.seed)
+        self.load(
+            {
+                name: (value + UNLIKE * rng.standard_normal(value.shape)).astype(value.dtype)
+                for name, value in self.weights().items()
+                if finite(value)
+            }
+        )
+        self.tape = tape = self.tape_of_step()
+        try:
+            for i, one in enumerate(inputs):
+                if self.is_tensor(one):
+                    tape.known(one, f"input:{i}")
+            with contextlib.suppress(Exception):  # the first step will say it
+                forward(*inputs)
+                return tape.calls
+            return []
+        finally:
+            self.tape = None
+            self.restore(start)
 
     # How it is noted.
     def begin(self, inputs: Sequence[Any]) -> None:

@@ -37,7 +37,7 @@ def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int
     causes = explanation["causes"]
     sentences = []
     for number, cause in enumerate(causes):
-        ways = [change(lang, one) for one in cause["alterations"]]
+        ways = list(dict.fromkeys(change(lang, one) for one in cause["alterations"]))
         first = cause["alterations"][0]
         calls = len(first["sites"])
         key = "cause.first" if number == 0 else "cause.next"

@@ -202,9 +202,14 @@ class Both:
         return self.medians[where]
 
     def chaotic_from(self, steps: int) -> int | None:
-        """The first step at which rounding alone changes the loss visibly."""
-        wild = [s for s in range(1, steps + 1) if self.width("loss", "loss", "loss", s) > CHAOS]
-        return min(wild, default=None)
+        """The first step at which rounding alone changes the loss visibly, and not because its
+        terms cancel: the outputs move with it."""
+        for step in range(1, steps + 1):
+            ends = [n for n in self.a.names("forward", step) if n.startswith(OUTPUT)]
+            moved = [self.width("forward", n, n, step) for n in ends]
+            if self.width("loss", "loss", "loss", step) > CHAOS < 10 * max(moved, default=1.0):
+                return step
+        return None
 
     def output_layer(self) -> str:
         named = [name.rpartition(".")[0] for name in self.pairs]

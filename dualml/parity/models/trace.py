@@ -66,6 +66,7 @@ class Trace:
         repeated: whether the first step was run twice to know that.
         raised: what ended the last step, None if nothing did.
         operations: the calls of the first step; none where nobody watched.
+        roles: of the second side: the other's name → its own, where both do the same with it.
         arrays: ``PHASE/STEP/NAME`` → array.
     """
 
@@ -82,6 +83,7 @@ class Trace:
     repeated: bool = False
     raised: str | None = None
     operations: list[Operation] = field(default_factory=list)
+    roles: dict[str, str] = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
@@ -128,6 +130,7 @@ class Trace:
                 "random": self.random,
                 "raised": self.raised,
                 "operations": [one.describe() for one in self.operations],
+                "roles": self.roles,
             },
         )
 
@@ -184,6 +187,7 @@ class Head(Record):
     random: dict[str, str] | None
     raised: str | None
     operations: list[Call] = Field(default_factory=list)  # of traces that nobody watched
+    roles: dict[str, str] = Field(default_factory=dict)
 
 
 def checked(value: Any) -> Head:
@@ -234,6 +238,7 @@ def restored(head: Head, arrays: Arrays) -> Trace:
         repeated=head.repeated,
         raised=head.raised,
         operations=[Operation.restore(one.model_dump()) for one in head.operations],
+        roles=head.roles,
         arrays=arrays,
     )
     if envelope is not None:  # JSON has no infinity: null is a draw that was not finite

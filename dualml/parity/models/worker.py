@@ -11,6 +11,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +22,10 @@ from dualml.errors import TrialError, UserError
 from dualml.files import read_json
 from dualml.launch.child import Emitter, serve
 from dualml.optim import rule_from
-from dualml.parity.models.mapping import changed, likeliest, match
+from dualml.parity.models.mapping import changed, likeliest, match, named
+from dualml.parity.models.operations import Operation
 from dualml.parity.models.recorder import Recorder as Base
+from dualml.parity.models.roles import graph, roles
 from dualml.parity.models.subject import blamed, load
 from dualml.parity.models.trace import Trace, key, read_trace
 
@@ -77,18 +80,19 @@ def perform(emit: Emitter) -> dict[str, Any]:
         )
     except UserError as error:
         raise UserError(f"{error}; PyTorch's model comes first, MindSpore's second") from None
+    with np.load(folder / "inputs.npz", allow_pickle=False) as file:
+        tensors = [room.tensor(file[name]) for name in sorted(file.files)]
+    forward = room.step(model, None, None, recorder, False)
+    calls = partial(recorder.calls, forward, tensors[: -1 if job["targets"] else None])
     if side == "a":
-        give(recorder, folder)
+        give(recorder, folder, calls())
     else:
-        take(recorder, folder, job)
+        take(recorder, folder, job, calls)
     with blamed("the optimizer cannot be made", own["model"]["file"]):
         recorder.optimizer = optimizer_of(room, model, own["optimizer"])
-    with np.load(folder / "inputs.npz", allow_pickle=False) as file:
-        arrays = [file[name] for name in sorted(file.files)]
     step = room.step(
         model, loss_of(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
     )
-    tensors = [room.tensor(array) for array in arrays]
     for number in range(job["steps"]):
         emit(phase="steps", done=number, total=job["steps"] + 1)
         try:
@@ -124,15 +128,18 @@ def loss_of(room: Room, kind: str | dict[str, Any]) -> Any:
     return None if kind == "none" else room.losses()[kind]
 
 
-def give(recorder: Base, folder: Path) -> None:
-    """The weights and their list, for the other side."""
+def give(recorder: Base, folder: Path, calls: list[Operation]) -> None:
+    """The weights, their list and what is done with them, for the other side."""
     trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
     trace.arrays = {key("parameters", 0, n): w for n, w in recorder.weights().items()}
+    trace.operations = calls
     trace.write(folder / ".weights")
     (folder / ".weights").rename(folder / "weights")  # both files are there at once
 
 
-def take(recorder: Base, folder: Path, job: dict[str, Any]) -> None:
+def take(
+    recorder: Base, folder: Path, job: dict[str, Any], calls: Callable[[], list[Operation]]
+) -> None:
     """Pair the other side's weights with this model's, and load them.
 
     Raises:
@@ -148,7 +155,9 @@ def take(recorder: Base, folder: Path, job: dict[str, Any]) -> None:
     own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
     shapes, arrays = {one.name: one.shape for one in own}, given.initial()
-    pairing = match(given.tensors, own, job["map"], sides)
+    if not named(given.tensors, own, job["map"]):
+        recorder.trace.roles = roles(graph(given.operations, given.tensors), graph(calls(), own))
+    pairing = match(given.tensors, own, job["map"], sides, recorder.trace.roles)
     weights = {pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
                for pair in pairing.pairs}  # fmt: skip
     for one in own:

@@ -1,0 +1,91 @@
+"""The table of docs/gauntlet.md and of its Chinese page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.parity.models.say import change
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {"en": DOCS / "gauntlet.md", "zh": DOCS / "gauntlet.zh.md"}
+HEAD = {
+    "en": ("pair", "paired", "verdict", "begins at", "cause, tested", "line of the port", "s", "MB",
+           "patched"),
+    "zh": ("模型", "已配对", "结论", "始于", "原因（已检验）", "移植代码行", "秒", "MB", "修补后"),
+}  # fmt: skip
+VERDICTS = {"equal": "相等", "different": "不同", "not comparable": "无法比较", "refused": "拒绝"}
+NONE = {"en": "none explains it", "zh": "没有能解释的"}
+
+
+def write(rows: Sequence[dict[str, Any]]) -> None:
+    """Between the marks of each page."""
+    for lang, page in PAGES.items():
+        text = page.read_text("utf-8")
+        new = re.sub(
+            r"(<!-- gauntlet -->\n).*(<!-- /gauntlet -->)",
+            lambda m: m[1] + table(rows, lang) + m[2],  # noqa: B023 (called at once)
+            text,
+            flags=re.DOTALL,
+        )
+        page.write_text(new, "utf-8")
+
+
+def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
+    after = {row["name"]: row["verdict"] for row in rows if row["patched"]}
+    lines = [HEAD[lang], ["---", "--:", "---", "---", "---", "---", "--:", "--:", "---"]]
+    lines += [cells(row, lang, after.get(row["name"])) for row in rows if not row["patched"]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def cells(row: dict[str, Any], lang: str, after: str | None) -> list[str]:
+    first, found = row.get("first") or {}, row.get("explanation") or {}
+    verdict = [said(row["verdict"], lang)] + ([said(after, lang)] if after else [])
+    return [
+        f"`{row['name']}`",
+        paired(row),
+        verdict[0],
+        f"`{first['layer'] or first['tensor']}`" if first else reason(row, lang),
+        causes(found, lang) if first else "",
+        line(found),
+        f"{row.get('seconds', 0):.0f}",
+        f"{row.get('megabytes', 0):.0f}",
+        verdict[1] if after else "",
+    ]
+
+
+def said(verdict: str, lang: str) -> str:
+    return VERDICTS.get(verdict, verdict) if lang == "zh" else verdict
+
+
+def paired(row: dict[str, Any]) -> str:
+    """Share of the parameters with a partner; those known by their order alone are not counted."""
+    pairs = row.get("mapping", ())
+    sure = sum(pair["how"] != "order" for pair in pairs)
+    alone = sum(note["n"] for note in row.get("notes", ()) if note["key"] == "alone")
+    return f"{sure / (len(pairs) + alone):.0%}" if pairs else ""
+
+
+def reason(row: dict[str, Any], lang: str) -> str:
+    """Why there is nothing to compare; an equal pair needs no reason."""
+    if row["verdict"] == "equal":
+        return ""
+    raised = [note["text"] for note in row.get("notes", ()) if note["key"] == "raised"]
+    return (raised[0] if raised else row["text"][lang])[:90].replace("|", "/")
+
+
+def causes(found: dict[str, Any], lang: str) -> str:
+    names = [
+        " / ".join(dict.fromkeys(change(lang, one) for one in cause["alterations"]))
+        for cause in found.get("causes", ())
+    ]
+    rest = [] if found.get("enough") else ["…"]
+    return "; ".join([*names, *rest]) if names else NONE[lang]
+
+
+def line(found: dict[str, Any]) -> str:
+    cause = next(iter(found.get("causes", ())), found)
+    place = (cause.get("other") or {}).get("place")
+    return f"`{Path(place['file']).name}:{place['line']}`" if place else ""

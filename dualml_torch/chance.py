@@ -1,0 +1,128 @@
+"""PyTorch's random functions, drawing from a source that both frameworks share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from dualml.parity.models.chance import Chance
+
+Tensor = torch.Tensor
+
+
+class Drawn(TorchFunctionMode):
+    """Inside, Dropout of every kind, ``bernoulli`` and ``rand`` take their numbers from `Chance`.
+
+    Entered last, it is asked first: what watches the calls sees a function ``dropout`` that gives
+    the same numbers however often it is called.
+    """
+
+    def __init__(self, chance: Chance) -> None:
+        super().__init__()
+        self.chance = chance
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        replacement = DRAWS.get(func)
+        result = None if replacement is None else replacement(self, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {})) if result is None else result
+
+    def uniform(self, shape: Sequence[int]) -> Tensor:
+        return torch.from_numpy(self.chance.uniform(tuple(shape)))
+
+    def dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor | None:
+        return dropped(self.uniform(input.shape), input, p) if training and p > 0 else None
+
+    def channels(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor | None:
+        """Whole channels, the first two axes of the input."""
+        if not training or p == 0:
+            return None
+        numbers = self.chance.uniform(tuple(input.shape[:2]))
+        axes = [1] * (input.ndim - 2)
+        return dropped(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
+
+    def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
+        return None if generator is not None else input.copy_(self.ones(input.shape, p))
+
+    def bernoulli(self, input: Tensor, p: Any = None, generator: Any = None) -> Tensor | None:
+        if generator is not None:
+            return None
+        return self.ones(input.shape, input.detach() if p is None else p).to(input.dtype)
+
+    def ones(self, shape: Sequence[int], p: Any) -> Tensor:
+        """One with probability ``p``."""
+        return (self.uniform(shape) >= 1 - p).float()
+
+    def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
+        if ignored.keys() & {"generator", "out"}:
+            return None
+        shape = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
+        return self.uniform(shape).to(dtype)
+
+    def rand_like(self, input: Tensor, dtype: Any = None, **ignored: Any) -> Tensor:
+        return self.uniform(input.shape).to(dtype or input.dtype)
+
+    def attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor | None:
+        """The fused kernel draws inside: in its place what its documentation says it computes."""
+        if dropout_p == 0 or enable_gqa:
+            return None
+        scores = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        weights = functional.softmax(scores, -1)
+        return dropped(self.uniform(weights.shape), weights, dropout_p) @ value
+
+
+def dropped(numbers: Tensor, input: Tensor, p: float) -> Tensor:
+    def dropout(input: Tensor, p: float) -> Tensor:
+        scale = 1 / (1 - p) if p < 1 else 0.0
+        return input * ((numbers >= p).to(input.dtype) * scale)
+
+    result: Tensor = handle_torch_function(dropout, (input,), input, p) if watched() else None
+    return dropout(input, p) if result is None else result
+
+
+def watched() -> bool:
+    return torch.overrides._len_torch_function_stack() > 0  # type: ignore[attr-defined]
+
+
+DRAWS: dict[Any, Callable[..., Tensor | None]] = {
+    functional.dropout: Drawn.dropout,
+    **dict.fromkeys(
+        (functional.dropout1d, functional.dropout2d, functional.dropout3d), Drawn.channels
+    ),
+    functional.scaled_dot_product_attention: Drawn.attention,
+    Tensor.bernoulli_: Drawn.bernoulli_,
+    torch.bernoulli: Drawn.bernoulli,
+    Tensor.bernoulli: Drawn.bernoulli,
+    torch.rand: Drawn.rand,
+    torch.rand_like: Drawn.rand_like,
+}
