@@ -11,8 +11,10 @@ Fair share: with n ranks of t threads on c cores, each thread has min(1, c / nt)
 is quiet, and min(1, c / (nt + b)) beside b busy processes. The fair time is that of the best quiet
 setting of as many ranks and threads, times the first over the second: max(1, (nt + b) / c) /
 max(1, nt / c). Linux with ``sched_autogroup_enabled`` shares by session instead: every rank and
-every busy process is one of its own, as different people's would be. Good is within 1.02 of the best of as many ranks when quiet, and within 1.5 of the
-fair time beside others.
+every busy process is one of its own, as different people's would be.
+
+Good is within 1.02 of the best of as many ranks when quiet, and within 1.5 of the fair time beside
+others.
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ def judge(
         note = f"beside 1, 2 and 4 busy processes {beside} of fair"
         found = row(
             section, f"{ranks}, {one}, quiet", best, quiet, str(one), best,
-            target=QUIET if ours else None, note=note,
+            target=QUIET if ours else None, note=note, why_missed=note,
         )  # fmt: skip
         made.append(found)
         if ours:
