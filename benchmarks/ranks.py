@@ -15,17 +15,20 @@ FOLDER = Path(__file__).resolve().parent
 LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes
 
 
-def on_ranks(backend: str, size: int, target: str, argument: Mapping[str, Any]) -> Any:
-    """What ``module:function`` of this folder returns on each of ``size`` ranks of one thread.
+def on_ranks(
+    backend: str, size: int, target: str, argument: Mapping[str, Any], threads: int = 1
+) -> Any:
+    """What ``module:function`` of this folder returns on each of ``size`` ranks.
 
     Args:
         argument: handed to the function after the communicator.
+        threads: of each rank.
     """
     from dualml.launch.ranks import run_ranks
 
     paths = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
-    return run_ranks(backend, size, target, dict(argument), threads=1, limit=LIMIT_S)
+    return run_ranks(backend, size, target, dict(argument), threads=threads, limit=LIMIT_S)
 
 
 def slowest(ranks: Sequence[Times]) -> Times:

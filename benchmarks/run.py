@@ -44,6 +44,9 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         name: [(f"{name}.py", ["--backend", b], b) for b in ("torch", "mindspore")]
         for name in ("communication", "parallel", "efficiency", "launching", "split")
     },
+    "busy": [
+        ("busy.py", ["--backend", backend, "--json"], backend) for backend in ("torch", "mindspore")
+    ],
     "partition": [
         ("partition.py", [], None),
         ("partition.py", ["--backend", "torch"], "torch"),
@@ -53,7 +56,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 #: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
 OF_RANKS = (
     "models_torch.py", "communication.py", "parallel.py", "efficiency.py", "launching.py",
-    "partition.py", "split.py",
+    "partition.py", "split.py", "busy.py",
 )  # fmt: skip
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch

@@ -106,6 +106,17 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
+def surroundings() -> dict[str, str]:
+    """What may change while this process lives: the cores it is bound to, by number, and the load
+    averages of the machine, over 1, 5 and 15 minutes. What the system does not tell is left out."""
+    facts = {}
+    if hasattr(os, "sched_getaffinity"):
+        facts["affinity"] = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+    if hasattr(os, "getloadavg"):
+        facts["load"] = " ".join(f"{average:.2f}" for average in os.getloadavg())
+    return facts
+
+
 def recorded_cores(environment: Mapping[str, str]) -> int | None:
     """Usable cores, from what `environment` recorded; None where it did not.
 
@@ -178,6 +189,16 @@ def usable_memory() -> int:
             if text.isdigit():
                 limits.append(int(text))
     return min(limits)
+
+
+#: What GNU's OpenMP reads of how threads wait for one another, and of where they run.
+WAITING = (
+    "GOMP_SPINCOUNT",
+    "OMP_WAIT_POLICY",
+    "GOMP_CPU_AFFINITY",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+)
 
 
 def default_threads() -> int:

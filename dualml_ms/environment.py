@@ -22,6 +22,7 @@ VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",
     "NVIDIA_TF32_OVERRIDE",
     "ONEDNN_MAX_CPU_ISA",
+    *machine.WAITING,
 )
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "ascend": "Ascend"}
 #: ``dnnl_cpu_isa_t`` of oneDNN 3: what a library really uses, after any cap.

@@ -58,17 +58,17 @@ class Runner:
 
     def trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
         """One trial; rank 0 leaves its summary in ``result.json``."""
-        from dualml.machine import peak_memory_mb
+        from dualml.machine import peak_memory_mb, surroundings
         from dualml.store.trial import JOB, RESULT
         from dualml.worker.collectives import time_collectives
 
-        job = JOB.read(folder)
+        job, around = JOB.read(folder), surroundings()
         arm = self.plan.experiment.arms[job.arm]
         if arm.kind == "train":
             summary = self.train(folder, backend, comm, job)
         else:
             summary = time_collectives(arm, comm, folder, self.emit)
-        summary["environment"] = backend.environment()
+        summary["environment"] = {**backend.environment(), **around}
         summary["peak_memory_mb"] = peak_memory_mb()
         if comm is None or comm.rank == 0:
             RESULT.write(folder, RESULT.made({"status": "ok", "reason": None, **summary}))

@@ -190,6 +190,12 @@ def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> 
         "efficiency 0.86, at least 0.85 is good",
         "gloo's receiving thread as it is",
         "the same with gloo's threads as dualml leaves them",
+        "beside busy processes, torch",
+        "1 rank, 2 threads, as dualml does it, quiet",
+        "4 ranks, 1 thread, as dualml does it, beside 2 busy",
+        "2 ranks, settings that keep to both limits",
+        "beside 1, 2 and 4 busy processes 1.05, 1.10, 0.98 of fair",
+        "1 thread, nothing set; 2 threads, as dualml does it",
     ],
 )
 def test_rows_of_several_ranks_have_chinese_words(text: str) -> None:
@@ -197,6 +203,50 @@ def test_rows_of_several_ranks_have_chinese_words(text: str) -> None:
         said = tables.say(text, "zh")
     assert said != text
     assert not re.search(r"ranks|thousand|bucket|tensors|workers|proving|good|thread|, ", said)
+
+
+@pytest.fixture
+def busy() -> Iterator[Any]:
+    with loaded("busy_work"), loaded("busy_groups"), loaded("busy") as module:
+        yield module
+
+
+def test_fair_share_counts_the_threads_that_compete_for_the_cores(busy: Any) -> None:
+    for (n, t, b), told in {
+        (1, 1, 1): 1.0, (1, 1, 4): 2.5, (1, 2, 1): 1.5, (2, 1, 4): 3.0, (4, 1, 4): 2.0,
+        (4, 2, 4): 1.5, (2, 2, 0): 1.0,
+    }.items():  # fmt: skip
+        assert busy.fair(n, t, b, 2) == told
+
+
+def test_a_setting_is_kept_if_it_is_good_quiet_and_beside_others(busy: Any) -> None:
+    asked = [busy.Setting(busy.OURS, 2), busy.variable("GOMP_SPINCOUNT", 0, 2)]
+    ours, other = map(str, asked)
+    times = {0: {ours: [10.0, 10.1], other: [10.0, 10.0]}}
+    times |= {b: {ours: [15.0, 15.0], other: [90.0]} for b in busy.LOADS if b}
+    rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
+    assert [rows[f"1 rank, {ours}, {load}"].met for load in ("quiet", "beside 1 busy")] == [
+        True
+    ] * 2
+    kept = rows["1 rank, settings that keep to both limits"]
+    assert (kept.ours, kept.other, kept.note) == (1, 2, ours)
+    assert "6.00, 4.50, 3.00 of fair" in rows[f"1 rank, {other}, quiet"].note
+    times[1][ours] = [24.0, 22.0]
+    rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
+    assert rows[f"1 rank, {ours}, beside 1 busy"].met is False
+
+
+def test_busy_processes_end_with_the_block(busy: Any) -> None:
+    import psutil
+
+    def spinning() -> set[int]:
+        return {one.pid for one in psutil.Process().children()}
+
+    before = spinning()
+    with contextlib.suppress(KeyboardInterrupt), busy.busy(2):
+        assert len(spinning() - before) == 2
+        raise KeyboardInterrupt
+    assert spinning() == before
 
 
 def test_large_gains_keep_their_digits() -> None:

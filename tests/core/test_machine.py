@@ -162,6 +162,17 @@ def test_environment_is_flat_text_with_the_cpu() -> None:
     assert str(machine.usable_cores()) in told["cores"]
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
+def test_surroundings_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, loads in (({3, 1}, (0.0, 1.25, 2.5)), ({2}, (4.0, 3.0, 2.0))):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, there=cores: there)
+        monkeypatch.setattr(os, "getloadavg", lambda told=loads: told)
+        assert machine.surroundings() == {
+            "affinity": " ".join(map(str, sorted(cores))),
+            "load": " ".join(f"{load:.2f}" for load in loads),
+        }
+
+
 SMI = """#!/bin/sh
 case "$1" in
   --query-gpu*) echo "NVIDIA A100, 550.54.15, 81920" ;;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -284,6 +285,8 @@ def test_the_referee_runs_with_the_threads_asked_for(lab: Path, tmp_path: Path) 
     environment = told["environment"]["numpy"]
     assert (environment["threads"], environment["OPENBLAS_NUM_THREADS"]) == ("1", "1")
     assert {"cpu", "cores", "platform"} <= set(environment)
+    assert set(map(int, environment["affinity"].split())) <= os.sched_getaffinity(0)
+    assert [float(average) >= 0 for average in environment["load"].split()] == [True] * 3
 
 
 def test_a_reason_with_brackets_is_printed_as_it_is() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dualml.errors import Unsupported, UserError
-from dualml.machine import default_threads
+from dualml.machine import WAITING, default_threads
 from dualml_ms import environ as rooms
 from dualml_ms.environ import environ
 from dualml_ms.isa import TOLD, VARIABLE, Choice
@@ -76,6 +76,13 @@ def test_environment_names_versions_device_and_threads() -> None:
     assert told["threads"] == "5"
     assert told["deterministic"] == "yes"
     assert all(isinstance(v, str) and v for v in told.values())
+
+
+def test_environment_tells_how_threads_wait_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in WAITING:
+        monkeypatch.setenv(name, f"as {name} says")
+    told = environment(resolve_device("cpu"), 1)
+    assert {name: told[name] for name in WAITING} == {n: f"as {n} says" for n in WAITING}
 
 
 def test_the_bundled_onednn_tells_its_version() -> None:

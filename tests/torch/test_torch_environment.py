@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dualml.errors import Unsupported, UserError
-from dualml.machine import Gpu, default_threads
+from dualml.machine import WAITING, Gpu, default_threads
 from dualml_torch.environ import environ
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
@@ -55,6 +55,16 @@ def test_environ_reaches_a_worker() -> None:
     assert told["threads"] == "1"
     assert told["deterministic"] == "yes"
     assert told["OMP_NUM_THREADS"] == "1"
+    assert told["GOMP_SPINCOUNT"] == environ(1)["GOMP_SPINCOUNT"]
+
+
+def test_environment_tells_how_threads_wait_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in WAITING:
+        monkeypatch.setenv(name, f"as {name} says")
+    told = environment("cpu", 1)
+    assert {name: told[name] for name in WAITING} == {n: f"as {n} says" for n in WAITING}
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert "OMP_WAIT_POLICY" not in environment("cpu", 1)
 
 
 def test_environment_names_versions_device_and_threads() -> None:

@@ -1,0 +1,194 @@
+"""How training fares beside processes that keep the cores busy, by how threads wait and where.
+
+    python benchmarks/busy.py --backend torch|mindspore [--quick] [--json] [--times FILE]
+
+LeNet, SGD, 64 samples an update, on one rank as in a trial, and shared by two and four ranks. The
+ranks of each setting start once and are stopped (SIGSTOP) but in their turn: first nobody else
+works, then 1, 2 and 4 processes spin in Python, and so on; in each of these rounds all settings
+take turns in an order drawn anew.
+
+Fair share: with n ranks of t threads on c cores, each thread has min(1, c / nt) of a core when it
+is quiet, and min(1, c / (nt + b)) beside b busy processes. The fair time is that of the best quiet
+setting of as many ranks and threads, times the first over the second: max(1, (nt + b) / c) /
+max(1, nt / c). Linux with ``sched_autogroup_enabled`` shares by session instead: every rank and
+every busy process is one of its own, as different people's would be.
+
+Good is within 1.02 of the best of as many ranks when quiet, and within 1.5 of the fair time beside
+others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from busy_groups import Group, Setting, busy
+from busy_work import STEPS
+
+from dualml.bench.timing import Ratio, Row, Times, fastest, ratio, row
+
+CORES, LOADS = 2, (0, 1, 2, 4)
+QUIET, FAIR = 1.02, 1.5
+#: Seconds of measuring by number of ranks; a round longer than `LONG_S` is not repeated.
+BUDGET_S, QUICK_S = {1: 140.0, 2: 100.0, 4: 70.0}, {1: 15.0, 2: 12.0, 4: 10.0}
+LONG_S = 3.0
+OURS, DEFAULT = "as dualml does it", "nothing set"
+
+
+def variable(name: str, value: object, threads: int) -> Setting:
+    return Setting(f"{name}={value}", threads, {name: str(value)})
+
+
+def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list[Setting]:
+    """What is measured with so many ranks."""
+    found = [Setting(OURS, t) for t in (1, 2)] + [Setting(DEFAULT, t, {}) for t in (1, 2)]
+    found += [Setting("bound to one core", 1, None, 1), variable("GOMP_SPINCOUNT", 0, 2)]
+    if quick:
+        return [found[0], found[1], found[3]] if size < 4 else [found[0], found[4]]
+    if size > 2:
+        return found
+    found.append(variable("OMP_WAIT_POLICY", "passive", 2))
+    if size > 1:
+        return found
+    found += [variable("GOMP_SPINCOUNT", count, 2) for count in (1000, 3000, 10_000, 100_000)]
+    found.append(variable("OMP_WAIT_POLICY", "active", 2))
+    found.append(variable("GOMP_CPU_AFFINITY", " ".join(map(str, cores)), 2))
+    if backend == "mindspore":
+        runtime = {"dispatch_threads_num": (1, 2), "op_tuning.threads_num": (1, 2)}
+        for name, values in {**runtime, "set_cpu_affinity": (1,)}.items():
+            found += [Setting(f"{name}({v})", 2, None, 0, {name: v}) for v in values]
+    return found
+
+
+def measure(groups: Mapping[str, Group], seconds: float) -> dict[int, Times]:
+    """Load → setting → its times; at least two cycles through all loads."""
+    draw, begin, cycles = random.Random(0), time.monotonic(), 0
+    times: dict[int, Times] = {load: {name: [] for name in groups} for load in LOADS}
+    while cycles < 2 or time.monotonic() - begin < seconds:
+        for load in LOADS:
+            with busy(load):
+                for name in draw.sample(list(groups), len(groups)):
+                    before = times[load][name]
+                    if load and before and before[-1] * STEPS > LONG_S * 1e3:
+                        continue
+                    before.append(groups[name](load))
+        cycles += 1
+    return times
+
+
+def fair(size: int, threads: int, load: int, cores: int) -> float:
+    """What the kernel's fair share makes of a quiet second.
+
+    >>> fair(1, 2, 1, 2), fair(1, 1, 1, 2), fair(4, 1, 4, 2)
+    (1.5, 1.0, 2.0)
+    """
+    ours = size * threads
+    return max(1.0, (ours + load) / cores) / max(1.0, ours / cores)
+
+
+def judge(
+    section: str, size: int, asked: Sequence[Setting], times: Mapping[int, Times], cores: int
+) -> list[Row]:
+    """A row for each setting, four for what dualml does, and which settings keep to both limits."""
+    ranks, quiet = f"{size} rank{'s' * (size > 1)}", times[0]
+    best, kept, made = fastest(quiet, list(quiet)), [], []
+    middle = {load: {n: statistics.median(t) for n, t in by.items()} for load, by in times.items()}
+    for one in asked:
+        alike = [str(s) for s in asked if s.threads == one.threads]
+        base = min(middle[0][name] for name in alike)
+        limits = {b: base * fair(size, one.threads, b, cores) for b in LOADS if b}
+        shares = {b: middle[b][str(one)] / limits[b] for b in limits}
+        ours = one.name == OURS and one.threads == max(1, cores // size)
+        beside = ", ".join(f"{share:.2f}" for share in shares.values())
+        note = f"beside 1, 2 and 4 busy processes {beside} of fair"
+        found = row(
+            section, f"{ranks}, {one}, quiet", best, quiet, str(one), best,
+            target=QUIET if ours else None, note=note, why_missed=note,
+        )  # fmt: skip
+        made.append(found)
+        if ours:
+            made += [
+                Row(
+                    section=section, what=f"{ranks}, {one}, beside {b} busy", against="fair share",
+                    ours=middle[b][str(one)], other=limits[b], unit="ms", target=FAIR,
+                    ratio=ratio(times[b][str(one)], [limits[b]] * len(times[b][str(one)]))
+                    if len(times[b][str(one)]) > 1 else Ratio(*[shares[b]] * 3),
+                )
+                for b in limits
+            ]  # fmt: skip
+        assert found.ratio is not None
+        if found.ratio.median <= QUIET and max(shares.values()) <= FAIR:
+            kept.append(str(one))
+    return [
+        *made,
+        Row(
+            section=section, what=f"{ranks}, settings that keep to both limits",
+            against="settings measured", ours=len(kept), other=len(asked), unit="", ratio=None,
+            note="; ".join(kept),
+        ),
+    ]  # fmt: skip
+
+
+def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
+    usable = sorted(os.sched_getaffinity(0))[-CORES:]
+    os.sched_setaffinity(0, usable)
+    made, raw = [], {}
+    for size, seconds in (QUICK_S if quick else BUDGET_S).items():
+        asked = settings(backend, size, quick, usable)
+        groups: dict[str, Group] = {}
+        with tempfile.TemporaryDirectory(prefix="dualml-busy-") as place:
+            try:
+                for number, one in enumerate(asked):
+                    folder = Path(place, str(number))
+                    folder.mkdir()
+                    group = groups[str(one)] = Group(backend, size, one, folder)
+                    group.wait()
+                    say(f"{size} ranks, {one}: ready")
+                times = measure(groups, seconds)
+                say(f"{size} ranks: {len(times[0][str(asked[0])])} cycles")
+            finally:
+                for group in groups.values():
+                    group.end()
+        section = f"beside busy processes, {backend}"
+        made += judge(section, size, asked, times, len(usable))
+        raw[str(size)] = times
+    return made, raw
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=("torch", "mindspore"), required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer settings and rounds")
+    parser.add_argument("--json", action="store_true", help="rows as JSON, no table")
+    parser.add_argument("--times", type=Path, metavar="FILE", help="the times of all rounds")
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends, too
+    made, raw = rows(asked.backend, asked.quick)
+    if asked.times:
+        asked.times.write_text(json.dumps(raw), "utf-8")
+    described = [r.describe() for r in made]
+    if asked.json:
+        print(json.dumps(described))
+        return
+    from rich.console import Console
+    from tables import machine, show
+
+    show(described, machine(1), Console(width=None if sys.stdout.isatty() else 160))
+
+
+if __name__ == "__main__":
+    main()
