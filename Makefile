@@ -12,7 +12,7 @@ OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps test test-all test-fast faults golden lint types bench ports gpu gpu-wheels clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps test test-all test-fast faults golden lint types bench ports gauntlet gpu gpu-wheels clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -52,6 +52,9 @@ bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="
 
 ports: $(VENV)/.all  ## wrong and right ports of users' models: how often are verdict and cause right (ARGS="--half held-out")
 	@$(VENV)/bin/python benchmarks/ports/run.py $(ARGS)
+
+gauntlet: $(VENV)/.tox  ## models of PyTorch's zoos against other people's ports, in an environment of its own (ARGS="--only resnet18")
+	@$(TOX) run -e gauntlet $(if $(ARGS),-- $(ARGS))
 
 gpu:  ## measure PyTorch on a GPU from this source tree, without a network, into docs/gpu.md
 	@'$(or $(PYTHON),python3)' benchmarks/gpu.py $(ARGS)

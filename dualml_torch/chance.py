@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from dualml.parity.models.chance import Chance
+from dualml_torch.operations import PARTS
 
 Tensor = torch.Tensor
 
@@ -33,6 +34,9 @@ class Drawn(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        if (name := getattr(func, "__name__", "")) in PARTS:  # what draws is inside of them
+            with self:
+                return PARTS[name](*args, **(kwargs or {}))
         replacement = DRAWS.get(func)
         result = None if replacement is None else replacement(self, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {})) if result is None else result

@@ -40,7 +40,7 @@ LIMIT_S = 300
 LOOK_S = 0.2
 SIDE = """import sys
 sys.path[:0] = {paths!r}
-import transformers
+{imports}
 from {zoo} import *
 
 def build():
@@ -69,7 +69,12 @@ def compared(name: str, patched: bool) -> dict[str, Any]:
         for side in ("torch", "mindspore"):
             file = Path(folder) / f"{name}_{side}.py"
             file.write_text(
-                SIDE.format(paths=[*paths, str(HERE)], zoo=f"zoo_{side}", expression=pair[side])
+                SIDE.format(
+                    paths=[*paths, str(HERE)],
+                    imports="import transformers" if "transformers" in pair[side] else "",
+                    zoo=f"zoo_{side}",
+                    expression=pair[side],
+                )
             )
             sides.append(f"{file}:build")
         try:

@@ -100,8 +100,17 @@ def test_two_models_that_share_little_are_refused_with_the_nearest_shapes() -> N
         "(10, 85), head.bias (10,)), fc.bias (12,) (nearest: head.bias (10,), head.weight "
         "(10, 85)); 2 of 3 in mindspore: head.weight (10, 85) (nearest: fc.weight (10, 84), "
         "fc.bias (12,)), head.bias (10,) (nearest: fc.bias (12,), fc.weight (10, 84)); these are "
-        "two models, or map= must say which is which"
+        "two models, or they keep the same numbers in other pieces: cut one of them like the other "
+        "to compare them"
     )
+
+
+def test_one_matrix_for_three_is_no_difference_of_the_models() -> None:
+    a = tensors({"in.weight": (12, 4), "out.weight": (4, 4), "a": (5,), "b": (6,)})
+    b = tensors(dict.fromkeys(("q.weight", "k.weight", "v.weight", "out.weight"), (4, 4)))
+    b += tensors({"a": (5,), "b": (6,)})
+    with pytest.raises(UserError, match="the same numbers in other pieces"):
+        match(a, b)
 
 
 def test_a_layer_of_another_size_is_a_difference_not_an_error() -> None:

@@ -71,6 +71,23 @@ def dropping_more() -> nn.Cell:
     return Small(0.7)
 
 
+class Attentive(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Dense(16, 16), nn.Dense(16, 16), nn.Dense(16, 16)
+        self.out, self.fc, self.drop = nn.Dense(16, 16), nn.Dense(16, 5), nn.Dropout(p=0.1)
+
+    def construct(self, x):
+        n, length, _ = x.shape
+
+        def heads(y):
+            return y.reshape(n, length, 4, 4).transpose(0, 2, 1, 3)
+
+        scores = ops.matmul(heads(self.q(x)), heads(self.k(x)).transpose(0, 1, 3, 2)) / 2.0
+        y = ops.matmul(self.drop(ops.softmax(scores, -1)), heads(self.v(x)))
+        return self.fc(self.out(y.transpose(0, 2, 1, 3).reshape(n, length, 16)) + x)
+
+
 class Noisy(Small):
     def construct(self, x):
         y = super().construct(x)

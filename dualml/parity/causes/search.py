@@ -39,6 +39,7 @@ from dualml.parity.models.flow import Side, share
 from dualml.parity.models.judge import judge
 from dualml.parity.models.mapping import Asked, match
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.pieces import in_same_pieces
 from dualml.parity.models.trace import Trace, digests
 
 #: Alterations that are tried in whole runs, of those that the replay lets through.
@@ -116,7 +117,8 @@ class Search:
         self.margin, self.asked, self.sides = margin, asked, sides
         self.until = time.monotonic() + budget
         self.result = Explanation()
-        pairs = match(a.tensors, b.tensors, asked, sides, b.roles).pairs
+        ours, theirs = in_same_pieces(a, b)
+        pairs = match(ours.tensors, theirs.tensors, asked, sides, b.roles).pairs
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
     def run(self, changes: Sequence[Alteration]) -> Run | None:

@@ -13,6 +13,7 @@ import numpy as np
 from dualml.errors import UserError
 from dualml.parity.models.comparison import Comparison, Note
 from dualml.parity.models.mapping import Asked, Pairing, changed, match
+from dualml.parity.models.pieces import in_same_pieces
 from dualml.parity.models.spots import Both, Spot
 from dualml.parity.models.trace import Trace
 from dualml.parity.pairs import is_lone_kink
@@ -41,6 +42,7 @@ def judge(
     Raises:
         UserError: parameters without a partner, other inputs, other initial weights.
     """
+    a, b = in_same_pieces(a, b)
     pairing = match(a.tensors, b.tensors, asked, sides, b.roles)
     same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)

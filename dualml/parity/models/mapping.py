@@ -11,6 +11,7 @@ axes of length one (MindSpore's Conv1d).
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,10 @@ class Tensor:
     name: str
     shape: Shape
     trained: bool = True
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "shape": list(self.shape), "trained": self.trained}
@@ -159,7 +164,9 @@ def match(
     # A difference of the models, as long as most of one of them has partners.
     paired = sum(one.trained for one in a if one.name in rest.pairs)
     fewest = paired + min(map(len, trained))
-    if any(trained) and paired < fewest * LEAST:
+    pieces = [sum(one.size for one in side) for side in trained]
+    # The same numbers in other pieces: three matrices and one that holds all of them.
+    if any(trained) and (paired < fewest * LEAST or pieces[0] == pieces[1]):
         raise UserError(leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
     pairs = tuple(sorted(rest.pairs.values(), key=lambda pair: order[pair.a]))
@@ -357,8 +364,8 @@ def leftovers(
         listed = ": " + ", ".join(alone) if alone else ""
         parts.append(f"{len(alone)} of {total} in {side}{listed}")
     return (
-        f"parameters without a partner: {'; '.join(parts)}; these are two models, or map= must say "
-        "which is which"
+        f"parameters without a partner: {'; '.join(parts)}; these are two models, or they keep the "
+        "same numbers in other pieces: cut one of them like the other to compare them"
     )
 
 

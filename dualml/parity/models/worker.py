@@ -24,6 +24,7 @@ from dualml.launch.child import Emitter, serve
 from dualml.optim import rule_from
 from dualml.parity.models.mapping import changed, likeliest, match, named
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.pieces import cut_arrays, cut_tensors, cuts, joined
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.roles import graph, roles
 from dualml.parity.models.subject import blamed, load
@@ -154,17 +155,19 @@ def take(
     given = read_trace(folder / "weights")
     own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
-    shapes, arrays = {one.name: one.shape for one in own}, given.initial()
     if not named(given.tensors, own, job["map"]):
         recorder.trace.roles = roles(graph(given.operations, given.tensors), graph(calls(), own))
-    pairing = match(given.tensors, own, job["map"], sides, recorder.trace.roles)
+    theirs, ours = cuts(given.tensors, own)
+    first, second = cut_tensors(given.tensors, theirs), cut_tensors(own, ours)
+    shapes, arrays = {one.name: one.shape for one in second}, cut_arrays(given.initial(), theirs)
+    pairing = match(first, second, job["map"], sides, recorder.trace.roles)
     weights = {pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
                for pair in pairing.pairs}  # fmt: skip
-    for one in own:
+    for one in second:
         if one.name in pairing.alone[1]:
-            same = likeliest(one, given.tensors, arrays)
+            same = likeliest(one, first, arrays)
             weights |= {} if same is None else {one.name: same}
-    recorder.load(weights)
+    recorder.load(joined(weights, ours))
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:

@@ -1,0 +1,43 @@
+"""One tensor here, several there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.pieces import cut_arrays, cut_tensors, cuts, joined
+
+
+def tensors(**shapes: tuple[int, ...]) -> list[Tensor]:
+    return [Tensor(name, shape) for name, shape in shapes.items()]
+
+
+def test_what_is_longer_by_as_much_as_the_other_side_has_more_is_cut() -> None:
+    a = tensors(w=(12, 4), bias=(12,), out=(4, 4), scale=(4,))
+    b = tensors(q=(4, 4), k=(4, 4), v=(4, 4), q0=(4,), k0=(4,), v0=(4,), out=(4, 4), scale=(4,))
+    assert cuts(a, b) == ({"w": 3, "bias": 3}, {})
+    assert cuts(b, a) == ({}, {"w": 3, "bias": 3})
+    assert [one.name for one in cut_tensors(a, {"w": 3})][:3] == ["w[0]", "w[1]", "w[2]"]
+
+
+def test_nothing_is_cut_where_the_numbers_do_not_add_up() -> None:
+    a = tensors(w=(12, 4), out=(4, 4))
+    assert cuts(a, tensors(q=(4, 4), k=(4, 4), out=(4, 4))) == ({}, {})
+    assert cuts(a, tensors(w=(12, 4), q=(4, 4))) == ({}, {})
+    constant = [Tensor("mask", (12, 4), trained=False)]
+    assert cuts(constant, tensors(q=(4, 4), k=(4, 4), v=(4, 4))) == ({}, {})
+
+
+def test_arrays_are_cut_where_they_are_named_like_parameters_and_joined_again() -> None:
+    whole = np.arange(12.0).reshape(6, 2)
+    arrays = {"state/00000001/exp_avg/w": whole, "forward/00000001/w": whole}
+    found = cut_arrays(arrays, {"w": 2})
+    assert list(found) == [
+        "state/00000001/exp_avg/w[0]",
+        "state/00000001/exp_avg/w[1]",
+        "forward/00000001/w",
+    ]
+    np.testing.assert_array_equal(found["state/00000001/exp_avg/w[1]"], whole[3:])
+    again = joined(cut_arrays({"w": whole}, {"w": 2}), {"w": 2})
+    np.testing.assert_array_equal(again["w"], whole)
+    assert joined({"w[0]": whole}, {"w": 2}) == {}  # a piece has no partner: its own stays

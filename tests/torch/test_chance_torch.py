@@ -1,0 +1,73 @@
+"""PyTorch's random functions draw from the common source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dualml.parity.models.chance import Chance
+from dualml_torch.chance import Drawn
+
+X = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
+ATTENTION = nn.MultiheadAttention(8, 2, dropout=0.5)
+
+
+def drawn(function: Callable[[], torch.Tensor], seed: int = 0) -> torch.Tensor:
+    with Drawn(Chance(seed)):
+        return function()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: nn.Dropout(0.3)(X),
+        lambda: functional.dropout2d(X[..., None], 0.3),
+        lambda: torch.bernoulli(torch.full((50,), 0.4)),
+        lambda: torch.empty(50).bernoulli_(0.4),
+        lambda: torch.rand(5, 3),
+        lambda: torch.rand_like(X),
+        lambda: functional.scaled_dot_product_attention(X, X, X, dropout_p=0.5, is_causal=True),
+        lambda: ATTENTION(X, X, X, need_weights=False)[0],
+    ],
+)
+def test_the_same_seed_gives_the_same_numbers(function: Callable[[], torch.Tensor]) -> None:
+    torch.manual_seed(1)
+    first = drawn(function)
+    torch.manual_seed(2)
+    torch.testing.assert_close(drawn(function), first, rtol=0, atol=0)
+
+
+def test_a_dropout_keeps_what_the_source_says_and_scales_it() -> None:
+    found = drawn(lambda: functional.dropout(X, 0.25))
+    kept = Chance(0).kept(tuple(X.shape), 0.25)
+    np.testing.assert_allclose(found.numpy(), X.numpy() * kept / 0.75, rtol=1e-6)
+    assert drawn(lambda: functional.dropout(X, 0.25, training=False)) is X
+
+
+def test_attention_without_dropout_is_the_kernel_and_with_it_close_to_its_mean() -> None:
+    wanted = functional.scaled_dot_product_attention(X, X, X)
+    assert torch.equal(drawn(lambda: functional.scaled_dot_product_attention(X, X, X)), wanted)
+    many = [
+        drawn(lambda: functional.scaled_dot_product_attention(X, X, X, dropout_p=0.1), seed)
+        for seed in range(400)
+    ]
+    torch.testing.assert_close(torch.stack(many).mean(0), wanted, rtol=0.1, atol=0.1)
+
+
+def test_a_generator_of_ones_own_is_left_alone() -> None:
+    own = [torch.Generator().manual_seed(5) for _ in range(2)]
+    assert torch.equal(
+        drawn(lambda: torch.rand(4, generator=own[0])), torch.rand(4, generator=own[1])
+    )
+
+
+def test_gradients_pass_through_the_mask() -> None:
+    x = X.clone().requires_grad_()
+    drawn(lambda: functional.dropout(x, 0.5)).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), 2 * Chance(0).kept(tuple(X.shape), 0.5))
