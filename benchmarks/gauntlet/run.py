@@ -80,8 +80,10 @@ def compared(name: str, patched: bool) -> dict[str, Any]:
         try:
             found = compare(*sides, inputs(pair), train=pair.get("train", True), timeout=LIMIT_S)
         except UserError as error:
-            return row | {"verdict": "refused", "text": {"en": str(error), "zh": str(error)}}
-    return row | found.describe()
+            row |= {"verdict": "refused", "text": {"en": str(error), "zh": str(error)}}
+        else:
+            row |= found.describe()
+    return row
 
 
 def patches(rows: Sequence[dict[str, str]], folder: Path) -> Iterator[str]:
