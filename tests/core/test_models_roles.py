@@ -73,4 +73,20 @@ def test_around_a_layer_that_one_side_lacks_the_rest_has_partners() -> None:
     less = [one for one in whole if not one.name.startswith("4.")]
     found = roles(graph(chain(*names), whole), graph(chain(*fewer), less))
     assert all(x == y for x, y in found.items())
-    assert {"0.weight", "1.weight", "6.weight", "7.weight"} <= found.keys()
+    assert found.keys() >= {f"{n}.weight" for n in ("0", "1", "2", "5", "6", "7")}
+
+
+def test_what_has_a_partner_tells_its_neighbours_apart() -> None:
+    names = [f"{i}" for i in range(30)]
+    a = listed(*(f"{n}.{last}" for n in names for last in ("weight", "bias")))
+    b = [one for one in a if one.name != "0.bias"]  # nothing from here on is alike from the front
+    without = [one for one in chain(*names) if one.number != 1]
+    moved = [
+        Operation(
+            o.number, o.name, tuple("op:0" if i == "op:1" else i for i in o.inputs), {}, o.outputs
+        )
+        for o in without
+    ]
+    found = roles(graph(chain(*names), a), graph(moved, b))
+    assert all(x == y for x, y in found.items())
+    assert found.keys() >= {f"{n}.weight" for n in names[2:]}

@@ -88,6 +88,14 @@ class Attentive(nn.Cell):
         return self.fc(self.out(y.transpose(0, 2, 1, 3).reshape(n, length, 16)) + x)
 
 
+class Branching(Small):
+    def construct(self, x):
+        y = self.a(x)
+        for row in range(len(x)):
+            y = y * (2 if float(x[row].sum()) > 0 else 0.5)
+        return self.b(ops.tanh(y))
+
+
 class Noisy(Small):
     def construct(self, x):
         y = super().construct(x)

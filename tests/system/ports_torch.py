@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import torch
@@ -51,6 +52,38 @@ class Attentive(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.fc(self.attn(x, x, x, need_weights=False)[0] + x)
+
+
+class Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(y := torch.tanh(x))
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        (y,) = ctx.saved_tensors
+        return dy * (1 - y * y)
+
+
+class Branching(Small):
+    """Control flow on values, a loop, and a function with a gradient of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.a(x)
+        for row in range(len(x)):
+            y = y * (2 if float(x[row].detach().sum()) > 0 else 0.5)
+        return self.b(Tanh.apply(y))
+
+
+class Dying(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        os._exit(3)
+
+
+class Huge(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.empty(10**14)[:2]
 
 
 class Noisy(Small):

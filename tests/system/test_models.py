@@ -152,6 +152,7 @@ def test_the_users_own_losses_and_optimizers() -> None:
 @pytest.mark.parametrize(("port", "options", "said"), [
     ("broken", {}, r"torch: broken\(\) cannot be built: .*\(ports_torch.py, line \d+\)"),
     ("slow", {"timeout": 5}, "time limit of 5 s; give it more with timeout="),
+    ("Dying", {}, "torch ended with exit code 3"),
     ("Mixed", {}, r"without a partner: 13 of 13 in torch.*4 of 4 in mindspore.*two models"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_one_clear_line(
@@ -160,6 +161,23 @@ def test_what_cannot_be_compared_is_one_clear_line(
     with pytest.raises(UserError, match=said) as caught:
         compare(f"{TORCH}:{port}", f"{MS}:Small", draw(5, 4), **options)
     assert "\n" not in str(caught.value)
+
+
+def test_control_flow_on_values_and_a_gradient_of_ones_own_are_compared() -> None:
+    words = {"optimizer": {"name": "sgd", "lr": 0.1}, "steps": 2}
+    found = compare(f"{TORCH}:Branching", f"{MS}:Branching", draw(5, 4) / 8, **words)
+    assert found.verdict == "equal", found.paragraph()
+
+
+def test_a_side_without_memory_says_so() -> None:
+    found = compare(f"{TORCH}:Huge", f"{MS}:Small", draw(5, 4))
+    assert (found.verdict, found.reason) == ("different", "raised")
+    assert "can't allocate memory" in found.paragraph()
+
+
+def test_a_zoo_that_is_not_installed_is_named() -> None:
+    with pytest.raises(UserError, match=r"torch: nozoo.models cannot be imported.*No module"):
+        compare("nozoo.models:Net", f"{MS}:Small", draw(5, 4))
 
 
 TORCH_SCRIPT = """

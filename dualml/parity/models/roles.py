@@ -35,14 +35,19 @@ class Graph:
     after: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def label(self, node: str) -> int:
+        """Of its tensors alone."""
         shapes = [tuple(sorted(n for n in one.shape if n > 1))
                   for one in self.tensors[node].values() if one.trained]  # fmt: skip
         return hash(tuple(sorted(shapes)))
 
-    def labels(self, steps: int) -> list[dict[str, int]]:
-        """Of each node, from nearest to farthest; ends early where nothing new is told apart."""
-        rounds = [{node: self.label(node) for node in self.tensors}]
-        while len(rounds) <= steps:
+    def labels(self, known: Mapping[str, int]) -> list[dict[str, int]]:
+        """Of each node, from nearest to farthest; ends early where nothing new is told apart.
+
+        Args:
+            known: nodes whose partners are known, with what the two have in common alone.
+        """
+        rounds = [{node: known.get(node, self.label(node)) for node in self.tensors}]
+        while len(rounds) <= FARTHEST:
             last = {**rounds[-1], "input": 1}
             rounds.append(
                 {
@@ -105,22 +110,31 @@ def sources(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
 
 def roles(a: Graph, b: Graph) -> dict[str, str]:
     """Tensors of ``a`` → of ``b``, where their surroundings leave no choice."""
-    rounds = list(zip(a.labels(FARTHEST), b.labels(FARTHEST), strict=False))
     pairs: dict[str, str] = {}
-    taken: set[str] = set()
-    for of_a, of_b in reversed(rounds[1:]):  # the first knows shapes alone
-        by_a, by_b = grouped(of_a, set(pairs)), grouped(of_b, taken)
-        for label, nodes in by_a.items():
-            others = by_b.get(label, [])
-            if len(nodes) == len(others) == 1:
-                pairs[nodes[0]] = others[0]
-                taken.add(others[0])
+    while found := alone(a, b, pairs):  # what has a partner tells its neighbours apart
+        pairs |= found
     return {
         one.name: partner.name
         for x, y in pairs.items()
         for last, one in a.tensors[x].items()
         if (partner := partner_of(last, one, b.tensors[y])) is not None
     }
+
+
+def alone(a: Graph, b: Graph, pairs: Mapping[str, str]) -> dict[str, str]:
+    """Further nodes that alone on their side have the same surroundings, seen as far as can be."""
+    known = {x: hash(("pair", number)) for number, x in enumerate(pairs)}
+    partners = {y: known[x] for x, y in pairs.items()}
+    found: dict[str, str] = {}
+    rounds = list(zip(a.labels(known), b.labels(partners), strict=False))
+    for of_a, of_b in reversed(rounds[1:]):  # the first knows shapes alone
+        by_a = grouped(of_a, {*pairs, *found})
+        by_b = grouped(of_b, {*partners, *found.values()})
+        for label, nodes in by_a.items():
+            others = by_b.get(label, [])
+            if len(nodes) == len(others) == 1:
+                found[nodes[0]] = others[0]
+    return found
 
 
 def partner_of(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
