@@ -88,6 +88,16 @@ class Attentive(nn.Cell):
         return self.fc(self.out(y.transpose(0, 2, 1, 3).reshape(n, length, 16)) + x)
 
 
+class Gated(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.w1, self.w3 = nn.Dense(16, 32, has_bias=False), nn.Dense(16, 32, has_bias=False)
+        self.w2 = nn.Dense(32, 5, has_bias=False)
+
+    def construct(self, x):
+        return self.w2(ops.silu(self.w3(x)) * self.w1(x))
+
+
 class Branching(Small):
     def construct(self, x):
         y = self.a(x)

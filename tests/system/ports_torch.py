@@ -54,6 +54,18 @@ class Attentive(nn.Module):
         return self.fc(self.attn(x, x, x, need_weights=False)[0] + x)
 
 
+class Gated(nn.Module):
+    """Two matrices of one shape that only the forward pass tells apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(16, 32, bias=False), nn.Linear(16, 32, bias=False)
+        self.down = nn.Linear(32, 5, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
 class Tanh(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -124,6 +124,15 @@ def test_one_matrix_for_three_and_dropout_in_a_fused_kernel_are_compared() -> No
     assert pairs["attn.in_proj_bias[2]"] == "v.bias"
 
 
+def test_of_two_matrices_of_one_shape_both_ways_are_tried() -> None:
+    words = {"optimizer": {"name": "adam", "lr": 1e-3}, "steps": 2}
+    found = compare(f"{TORCH}:Gated", f"{MS}:Gated", draw(6, 16), **words)
+    assert found.verdict == "equal", found.paragraph()
+    assert {m["a"]: m["b"] for m in found.mapping}["gate.weight"] == "w3.weight"
+    for lang in ("en", "zh"):
+        assert "gate.weight = w3.weight" in found.paragraph(lang)
+
+
 def test_other_random_numbers_are_named() -> None:
     found = compare(f"{TORCH}:Noisy", f"{MS}:Noisy", draw(5, 4))
     assert (found.verdict, found.reason) == ("not comparable", "random")

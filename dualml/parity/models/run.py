@@ -22,7 +22,8 @@ from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python, usable_cores
 from dualml.optim import rule_from
-from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.comparison import Comparison, Note
+from dualml.parity.models.guesses import better
 from dualml.parity.models.judge import MARGIN, judge
 from dualml.parity.models.mapping import Asked
 from dualml.parity.models.recorder import DRAWS
@@ -118,13 +119,26 @@ def compare(
     with tempfile.TemporaryDirectory(prefix="dualml-compare-") as temporary:
         where = Path(temporary if folder is None else folder)
         where.mkdir(parents=True, exist_ok=True)
-        work(where, job, infos, [*arrays, *([] if target is None else [target])])
-        a, b = (read_trace(where / side) for side in "ab")
-        found = judge(a, b, margin=margin, asked=given(map), sides=FRAMEWORKS)
-        if found.verdict == "different" and a.operations and not a.raised:
-            explanation = search(where, infos[0], timeout)
-            found = replace(found, explanation=explanation)
+        batches = [*arrays, *([] if target is None else [target])]
+        found = once(where, job, infos, batches)
+        if partners := better(found, found.explanation):
+            job["map"].update(partners)
+            found = once(where, job, infos, batches)
+            pairs = ", ".join(f"{x} = {y}" for x, y in partners.items())
+            found = replace(found, notes=(Note("exchanged", {"pairs": pairs}), *found.notes))
         return found
+
+
+def once(
+    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
+) -> Comparison:
+    """Both sides, the verdict, and what explains it."""
+    work(folder, job, infos, arrays)
+    a, b = (read_trace(folder / side) for side in "ab")
+    found = judge(a, b, margin=job["margin"], asked=job["map"], sides=FRAMEWORKS)
+    if found.verdict == "different" and a.operations and not a.raised:
+        found = replace(found, explanation=search(folder, infos[0], job["timeout"]))
+    return found
 
 
 def compare_traces(
