@@ -40,8 +40,8 @@ LIMIT_S = 300
 LOOK_S = 0.2
 SIDE = """import sys
 sys.path[:0] = {paths!r}
-{imports}
 from {zoo} import *
+{imports}
 
 def build():
     return {expression}

@@ -128,3 +128,14 @@ def test_without_draws_the_tolerance_is_said_to_be_a_bound() -> None:
     found = judge(a, b)
     assert (found.verdict, found.tolerance) == ("equal", "bound")
     assert "rule of thumb" in found.paragraph()
+
+
+def test_a_gradient_that_rounding_alone_turns_is_noted_not_judged() -> None:
+    a, b = trace(), spoiled(lambda x: -x, "gradient", 1, "norm.gamma")
+    assert judge(a, b).verdict == "different"
+    assert a.envelope is not None
+    a.envelope[key("gradient", 1, "norm.weight")] = 0.05
+    found = judge(a, b)
+    assert found.verdict == "equal"
+    assert [note.key for note in found.notes] == ["wild"]
+    assert "norm.weight" in found.paragraph()

@@ -84,7 +84,10 @@ def judge(
         return whole("not comparable", "random", notes=(*rolled, *notes))
     chaos = pair.chaotic_from(steps)
     judged = [s for s in spots if chaos is None or s.step < chaos]
-    outside = [s for s in judged if s.ratio > margin]
+    outside = [s for s in judged if s.ratio > margin and not s.wild]
+    if wild := [s for s in judged if s.ratio > margin and s.wild]:
+        moved = {"tensor": wild[0].tensor, "width": f"{wild[0].envelope:.1e}"}
+        notes.append(Note("wild", {"n": len(wild), **moved}))
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
     notes += [Note("raised", {"side": side, "text": text}) for side, text in raised]
     if any(s.hard for s in outside) or raised:
@@ -116,7 +119,7 @@ def judge(
         verdict,
         reason,
         first=first,
-        phases=table(judged),
+        phases=table([s for s in judged if not s.wild]),
         notes=tuple(notes),
         reach=reach,
         distances={(s.step, s.phase, s.tensor): s.distance for s in judged},

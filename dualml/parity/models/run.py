@@ -122,7 +122,7 @@ def compare(
         batches = [*arrays, *([] if target is None else [target])]
         found = once(where, job, infos, batches)
         if partners := better(found, found.explanation):
-            job["map"].update(partners)
+            job = {**job, "map": {**given(map), **partners}}
             found = once(where, job, infos, batches)
             pairs = ", ".join(f"{x} = {y}" for x, y in partners.items())
             found = replace(found, notes=(Note("exchanged", {"pairs": pairs}), *found.notes))

@@ -20,6 +20,9 @@ from dualml.parity.models.operations import number_of
 from dualml.parity.models.trace import OUTPUT, Trace, key
 from dualml.parity.pairs import CHAOS, FLOOR, Point, reach
 
+#: Relative; a gradient that rounding moves so far is not judged.
+WILD = 0.01
+
 
 @dataclass(frozen=True)
 class Spot(Point):
@@ -39,6 +42,13 @@ class Spot(Point):
     def hard(self) -> bool:
         """Whether it is a difference by itself; a module may give its output in another layout."""
         return self.kind != "shape" or self.tensor.startswith(OUTPUT)
+
+    @property
+    def wild(self) -> bool:
+        """Whether rounding alone turns it: a channel near the kink of its ReLU has all of its
+        gradient or none, and three draws do not say how often."""
+        known = self.kind == "value" and self.phase in ("gradient", "update", "state")
+        return known and self.envelope > WILD
 
 
 class Both:
