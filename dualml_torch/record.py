@@ -19,6 +19,7 @@ from dualml.parity.models.operations import Tape
 from dualml.parity.models.recorder import Recorder as Base
 from dualml_torch.environment import environment
 from dualml_torch.operations import SKIP, Watch
+from dualml_torch.rounding import Rounding
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -153,7 +154,12 @@ class Recorder(Base):
         return tape
 
     def watching(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self.tape is None else Watch(self.tape)
+        stack = contextlib.ExitStack()
+        if self.tape is not None:
+            stack.enter_context(Watch(self.tape))
+        if self.rounding is not None:
+            stack.enter_context(Rounding(*self.rounding, lambda: self.answered))
+        return stack
 
     @contextlib.contextmanager
     def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
@@ -172,4 +178,6 @@ class Recorder(Base):
                 handle.remove()
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
-        self.note_gradients(self.gradients())
+        # A step that calls its parent's is announced twice, and may have changed them in between.
+        if self.now is not None and not any(name.startswith("gradient/") for name in self.now):
+            self.note_gradients(self.gradients())
