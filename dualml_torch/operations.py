@@ -199,7 +199,9 @@ def signature(
     for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name.strip('_')}"):
         arguments = schema.arguments
         names = [one.name for one in arguments]
-        if len(given) > len(names) and not (given and given[-1] == "n"):
+        placed = [one for one in arguments if not one.kwarg_only]
+        several = bool(placed) and "List[int]" in str(placed[-1].type) and given[-1:] == "n"
+        if len(given) > len(placed) and not several:
             continue
         if any(one not in names for one in named):
             continue

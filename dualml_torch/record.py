@@ -21,6 +21,7 @@ from dualml.parity.models.recorder import Recorder as Base
 from dualml_torch.chance import Drawn
 from dualml_torch.environment import environment
 from dualml_torch.operations import SKIP, Watch
+from dualml_torch.rounding import Rounding
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -159,7 +160,12 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        with self.watch() or contextlib.nullcontext(), Drawn(Chance(self.seed)):
+        with contextlib.ExitStack() as stack:
+            if (watch := self.watch()) is not None:
+                stack.enter_context(watch)
+            if self.rounding is not None:
+                stack.enter_context(Rounding(*self.rounding, lambda: self.answered))
+            stack.enter_context(Drawn(Chance(self.seed)))
             yield
 
     @contextlib.contextmanager
@@ -179,4 +185,6 @@ class Recorder(Base):
                 handle.remove()
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
-        self.note_gradients(self.gradients())
+        # A step that calls its parent's is announced twice, and may have changed them in between.
+        if self.now is not None and not any(name.startswith("gradient/") for name in self.now):
+            self.note_gradients(self.gradients())

@@ -169,6 +169,7 @@ SAME = {
     "clip": ("gradient:", "form:plain"),
     "eps": ("form:eps",),
     "approximate": ("gelu",),
+    "square_avg": ("form:from_one",),
 }
 
 
@@ -176,14 +177,17 @@ def fits(one: dict[str, Any], row: dict[str, Any]) -> bool:
     """Whether an alteration is what was planted.
 
     A factor is one thing under several names: a mean for a sum is a factor of one over the count, a
-    scale that is left out a factor of one, and a setting of a function (a temperature) a factor.
+    scale that is left out a factor of one, an additional one a factor in the place of one,
+    and a setting of a function (a temperature) a factor.
     """
     factor = (
         one["kind"] == "constant" and (one["value"] or [0])[0] == "scale"
         if isinstance(one["value"], list)
         else one["kind"] == "constant"
     )
-    kinds = {one["kind"]} | ({"missing", "function"} if factor else set())
+    kinds = {one["kind"]} | ({"missing", "extra", "function"} if factor else set())
+    if one["kind"] == "missing" and one["action"] == "set":
+        kinds.add("constant")
     if one["action"] == "borrow" and "parameters" in row["kinds"]:
         kinds.add("parameters")
     if one["kind"] == "gradient" and one["action"] == "optimizer":

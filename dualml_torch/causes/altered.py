@@ -10,14 +10,15 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dualml.parity.causes.alteration import Alteration
-from dualml.parity.models.operations import Tape, number_of
+from dualml.parity.models.operations import Tape
 from dualml_torch.causes.functions import function, transform
-from dualml_torch.causes.layers import norm, other_batch, padded, sized
+from dualml_torch.causes.layers import biased_state, norm, other_batch, padded, sized
+from dualml_torch.causes.operands import name_in, operand, viewed
 from dualml_torch.operations import ASSIGNS, Bound, Watch, tensors
 
 Value = torch.Tensor
 #: Alterations that are not of one call's function.
-WIDE = ("everywhere", "borrow", "parameters", "optimizer")
+WIDE = ("everywhere", "borrow", "rename", "parameters", "optimizer")
 
 
 class Altered(Watch):
@@ -49,6 +50,11 @@ class Altered(Watch):
                 args, kwargs = everywhere(change, args, kwargs)
             elif change.action == "borrow" and number in change.sites:
                 args, kwargs = self.borrowed(change, args, kwargs)
+            elif change.action == "rename" and number in change.sites:
+                old, new = self.value(str(change.old)), viewed(change, self.value(name_in(change)))
+                args, kwargs = tree_map(
+                    lambda one, old=old, new=new: new if one is old else one, (args, dict(kwargs))
+                )
         held = self.held.pop(number, None)
         result = None
         for change in chosen:
@@ -56,8 +62,8 @@ class Altered(Watch):
                 self.held[int(change.value)] = (func, name, args, kwargs)
                 result = tensors((args, kwargs))[0]
             elif change.action == "operand":
-                other = operand(change, number)
-                args, kwargs = replaced(args, kwargs, int(change.argument), self.value(other))
+                other = viewed(change, self.value(operand(change, number)))
+                args, kwargs = replaced(args, kwargs, int(change.argument), other)
             else:
                 result = altered(change, func, name, args, kwargs)
         if result is None:
@@ -107,16 +113,6 @@ class Altered(Watch):
             other |= {id(x): y, id(y): x}
         changed: Any = tree_map(lambda one: other.get(id(one), one), (tuple(args), dict(kwargs)))
         return changed
-
-
-def operand(change: Alteration, number: int) -> str:
-    """The name of the other operand: of a call so many calls before, or as it stands."""
-    value = change.value
-    if isinstance(value, str) and value.startswith("op:") and len(change.sites) > 1:
-        back = change.sites[0] - (number_of(value) or 0)
-        tail = value[value.index("[") :] if "[" in value else ""
-        return f"op:{number - back}{tail}"
-    return str(value)
 
 
 def everywhere(
@@ -181,7 +177,12 @@ def altered(
         index[int(change.argument)] = slice(*other) if isinstance(other, list | tuple) else other
         return func(args[0], tuple(index) if isinstance(args[1], tuple) else index[0])
     if change.action == "form":
-        return norm(str(change.argument), name, Bound(func, name, args, kwargs).values)
+        given_values = Bound(func, name, args, kwargs).values
+        if change.argument == "unbiased_state":
+            return biased_state(func, args, kwargs, given_values)
+        if isinstance(change.value, float):
+            given_values = {**given_values, "eps": change.value}
+        return norm(str(change.argument), name, given_values)
     if change.action == "pad":
         return padded(str(change.value), func, name, args, kwargs)
     if change.action == "instead":
@@ -200,6 +201,16 @@ def altered(
         result = func(*args, **kwargs)
         first = tensors(result)[0]
         return replaced((result,), {}, 0, transform(change.value, first))[0][0]
+    if change.action == "lower":  # the whole call in less precision
+        kind = getattr(torch, str(change.value))
+        lower: Any = tree_map(
+            lambda one: one.to(kind) if isinstance(one, Value) and one.is_floating_point() else one,
+            (tuple(args), dict(kwargs)),
+        )
+        result = func(*lower[0], **lower[1])
+        return tree_map(
+            lambda one: one.float() if isinstance(one, Value) and one.dtype == kind else one, result
+        )
     if change.action == "attach":
         return given[0].view_as(given[0])
     if change.action == "detach":

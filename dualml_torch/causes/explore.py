@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.trace import Trace
+from dualml_torch.causes.altered import Altered
 from dualml_torch.causes.replay import Recording, Replay, Value
 from dualml_torch.causes.update import Update, settings_of
 from dualml_torch.record import Recorder
@@ -22,18 +23,21 @@ class Explored(Recorder):
 
     changes: Sequence[Alteration] = ()
     recording: Recording | None = None
+    given: Sequence[Any] = ()
 
-    def watch(self) -> Recording:
-        tape = self.tape_of_step() if self.tape is None else self.tape
+    def watch(self) -> Altered | None:
         known = dict(self.model.named_parameters())
-        self.recording = Recording(tape, self.changes, known)
-        if self.tape is None:  # a later step: the calls are numbered, their numbers are not kept
-            tape.array = nothing
-        return self.recording
-
-    def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
-        if self.now is not None and not any(n.startswith("gradient/") for n in self.now):
-            super().before_update(optimizer, given, named)
+        if self.tape is not None:
+            self.recording = Recording(self.tape, self.changes, known)
+            return self.recording
+        if not self.changes:
+            return None
+        # A later step: the calls are numbered, their numbers are not kept.
+        tape = self.tape_of_step()
+        for i, one in enumerate(self.given):
+            tape.known(one, f"input:{i}")
+        tape.array = nothing
+        return Altered(tape, self.changes, known)
 
 
 def nothing(tensor: torch.Tensor) -> NDArray[Any]:
@@ -67,6 +71,7 @@ class Explorer:
         """
         recorder = self.recorder
         recorder.restore(self.start)
+        recorder.given = self.inputs
         recorder.changes = [c for c in changes if c.action not in ("optimizer", "freeze")]
         frozen = {name for c in changes if c.action == "freeze" for name in c.value}
         for name, p in recorder.model.named_parameters():

@@ -30,11 +30,16 @@ def interleave(x: Value, axis: int, count: int) -> Value:
     return x.unflatten(axis, (count, -1)).transpose(axis, axis + 1).flatten(axis, axis + 1)
 
 
+def regroup(x: Value, axis: int, first: int, second: int) -> Value:
+    """Blocks of heads and of queries, keys, values in the other's order."""
+    parts = x.unflatten(axis, (first, second, -1)).transpose(axis, axis + 1)
+    return parts.flatten(axis, axis + 2)
+
+
 def neutral(x: Value) -> Value:
     """What a parameter that is not there would be: ones for a scale, zeros for a bias."""
-    return (
-        torch.ones_like(x) if bool((x.mean() - 1).abs() < (x.mean()).abs()) else torch.zeros_like(x)
-    )
+    scale = bool((x.mean() - 1).abs() < x.mean().abs())
+    return x * 0 + float(scale)  # its gradient is zero, not missing: it is still decayed
 
 
 def invert(x: Value) -> Value:
@@ -81,12 +86,14 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
     "one_minus": lambda x: 1 - x,
     "scale": lambda x, c: x * c,
     "shift": lambda x, c: x + c,
+    "fill": lambda x, c: torch.full_like(x, c),
     "neutral": neutral,
     "invert": invert,
     "flip": lambda x, axis: x.flip(axis),
     "roll": lambda x, axis, n: x.roll(n, axis),
     "chunks": chunks,
     "interleave": interleave,
+    "regroup": regroup,
     "rearrange": lambda x, *order: x.permute(order).reshape(x.shape),
     "half": lambda x: x.half().to(x.dtype),
     "bfloat": lambda x: x.bfloat16().to(x.dtype),

@@ -60,6 +60,20 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
     return y if bias is None else y + bias
 
 
+def biased_state(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
+) -> Any:
+    """A batch norm that remembers the variance by which it divides."""
+    x, variance = given["input"], given["running_var"]
+    axes = [0, *range(2, x.dim())]
+    momentum = float(given["momentum"])
+    kept = (1 - momentum) * variance + momentum * x.detach().var(axes, unbiased=False)
+    result = func(*args, **kwargs)
+    if given.get("training"):
+        variance.data.copy_(kept)  # seen by no backward pass
+    return result
+
+
 def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Padding that is not the same on both sides of an axis.
 

@@ -10,8 +10,9 @@ from torch.utils._pytree import tree_map
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.operations import Tape
-from dualml_torch.causes.altered import Altered, altered, everywhere, operand, replaced
+from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
 from dualml_torch.causes.layers import sized
+from dualml_torch.causes.operands import name_in, operand, viewed
 from dualml_torch.operations import ASSIGNS, tensors
 
 Value = torch.Tensor
@@ -50,10 +51,16 @@ class Replay:
         """One call with some of its inputs replaced."""
         func, name, args, kwargs = self.calls[number]
 
+        def known(key: str) -> Value:
+            return overlay[key] if key in overlay else self.values[key]
+
+        renamed = {str(c.old): c for c in changes if c.action == "rename"}
+
         def value(one: Any) -> Any:
-            if isinstance(one, Reference):
-                return overlay[one.name] if one.name in overlay else self.values[one.name]
-            return one
+            if not isinstance(one, Reference):
+                return one
+            change = renamed.get(one.name)
+            return known(one.name) if change is None else viewed(change, known(name_in(change)))
 
         args, kwargs = tree_map(value, (args, kwargs))
         args = list(args)
@@ -62,12 +69,11 @@ class Replay:
         result = None
         for change in changes:
             if change.action == "operand":
-                other = operand(change, number)
-                other = overlay[other] if other in overlay else self.values[other]
+                other = viewed(change, known(operand(change, number)))
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
             elif change.action == "everywhere":
                 args, kwargs = everywhere(change, args, kwargs)
-            else:
+            elif change.action != "rename":
                 result = altered(change, func, name, args, kwargs)
         if result is None:
             sized(name, args, kwargs)

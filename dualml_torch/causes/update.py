@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from dualml.parity.causes.alteration import Alteration
+from dualml_torch.causes.clipping import clipping
 from dualml_torch.causes.rules import adagrad, adam, rmsprop, sgd
 
 RULES = {
@@ -56,9 +58,12 @@ class Update:
         kept = self.optimizer.param_groups
         gradients = {p: p.grad for g in kept for p in g["params"]}
         groups, own = list(kept), []
+        clips: list[tuple[str, Any]] = []
         for change in self.changes:
             word = str(change.argument)
-            if word.startswith("gradient:"):
+            if word.startswith("gradient:clip_"):
+                clips.append((word.removeprefix("gradient:clip_"), change.value))
+            elif word.startswith("gradient:"):
                 self.regrade(change, word.removeprefix("gradient:"))
             elif word.startswith("form:"):
                 own.append(change)
@@ -72,20 +77,25 @@ class Update:
                 original()
             else:
                 groups = [g for group in groups for g in self.split(change, group)]
-        self.optimizer.param_groups = groups
         written = []
-        for change in own:
-            for group in groups:
-                for p in self.chosen(change, group):
-                    if p.grad is not None:
-                        written.append((p, group, change, p.grad))
-                        p.grad = None
-        original()
-        for p, group, change, gradient in written:
-            self.formula(p, group, change, gradient)
-        self.optimizer.param_groups = kept
-        for p, gradient in gradients.items():
-            p.grad = gradient
+        try:
+            self.optimizer.param_groups = groups
+            for change in own:
+                for group in groups:
+                    for p in self.chosen(change, group):
+                        if p.grad is not None:
+                            written.append((p, group, change, p.grad))
+                            p.grad = None
+            with contextlib.ExitStack() as stack:
+                for way, value in clips:
+                    stack.enter_context(clipping(self.optimizer, way, value))
+                original()
+            for p, group, change, gradient in written:
+                self.formula(p, group, change, gradient)
+        finally:  # a setting that the optimizer refuses is not left in it
+            self.optimizer.param_groups = kept
+            for p, gradient in gradients.items():
+                p.grad = gradient
         for p, was, change in before:  # a factor of the rate is a factor of the move
             p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
 

@@ -9,12 +9,14 @@ import pytest
 
 from dualml.parity.causes.alteration import Alteration, Around
 from dualml.parity.causes.alterations import alterations
+from dualml.parity.causes.arrangements import arrangements
 from dualml.parity.causes.gradients import edges
-from dualml.parity.causes.moves import ratio
-from dualml.parity.causes.runs import scopes
+from dualml.parity.causes.moves import rate, ratio
+from dualml.parity.causes.runs import FITTED, fitted, scopes
 from dualml.parity.causes.settings import settings
 from dualml.parity.models.operations import Operation, Place
 from dualml.parity.models.say import change, explained, relation
+from dualml.parity.models.trace import Trace, key
 from dualml.words import phrases
 
 PLACES = [Place("/net.py", line, "f(x)") for line in (3, 9)]
@@ -67,7 +69,9 @@ def test_every_sort_of_mistake_is_tried_on_one_operation() -> None:
 
 
 def test_an_operand_that_skips_a_call_is_a_call_left_out() -> None:
-    around = Around((), (), {"op:1": (2,), "op:2": (2,)}, {}, (), {"op:2": ("op:1",)})
+    around = Around(
+        (), (), {"op:1": (2,), "op:2": (2,)}, {}, (), {"op:2": ("op:1",)}, {"op:2": [[3]]}
+    )
     one = Operation(3, "add", ("op:2",), {}, ((2,),))
     kinds = {a.value: a.kind for a in alterations(one, [(2,)], around) if a.action == "operand"}
     assert kinds["op:1"] == "missing"
@@ -124,16 +128,22 @@ def test_every_alteration_has_words(lang: Any) -> None:
             "pad",
             "function",
             "instead",
+            "rename",
+            "lower",
         )
+    ]
+    rows += [
+        vars(Alteration("constant", "input", (0,), "div", 1, (word, 2.0)))
+        for word in ("scale", "fill", "shift")
     ]
     for row in rows:
         assert "{" not in change(lang, row)
-    for key in (k for k in phrases(lang, "models") if k.startswith("evidence.")):
-        name = key.removeprefix("evidence.").removesuffix("_scattered")
+    for phrase in (k for k in phrases(lang, "models") if k.startswith("evidence.")):
+        name = phrase.removeprefix("evidence.").removesuffix("_scattered")
         row = {
             "key": name,
             "value": 1.0,
-            "axis": None if "scattered" in key else 0,
+            "axis": None if "scattered" in phrase else 0,
             "by": 1,
             "share": 0.1,
             "indices": [1],
@@ -148,3 +158,69 @@ def test_without_a_cause_nothing_is_named() -> None:
         "12 alterations were tried and none explains it. "
         "Both hold the same numbers in another order."
     )
+
+
+def test_an_operand_is_left_out_only_where_nothing_else_takes_it() -> None:
+    one = operation(8, "linear", ("op:7",))
+    shapes = {"op:6": (2, 6, 4), "op:7": (2, 6, 4), "op:2": (2, 3, 6, 4)}
+
+    def kinds(takers: list[list[int]], before: tuple[str, ...]) -> set[tuple[str, str, int]]:
+        around = Around((), (), shapes, {}, (), {"op:7": before}, {"op:7": takers})
+        return {
+            (c.kind, c.action, len(c.sites))
+            for c in alterations(one, [(2, 6, 4)], around)
+            if c.value == "op:6"
+        }
+
+    assert kinds([[8]], ("op:6",)) == {("missing", "operand", 1)}
+    assert kinds([[8], [9]], ("op:6",)) == {("operand", "operand", 1), ("missing", "rename", 2)}
+    assert kinds([[5], [8], [9]], ("op:6",)) == {
+        ("operand", "operand", 1),
+        ("operand", "rename", 2),
+    }
+    assert kinds([[8]], ()) == {("operand", "operand", 1)}  # it was made of a constant
+
+
+def test_parts_numbers_and_precision_are_tried() -> None:
+    shapes = {"op:1": (2, 6), "op:2": (2, 6, 5), "op:3": (2, 6)}
+    around = Around((5.0, 3e-2), (), shapes, {}, ())
+    values = [
+        (c.kind, c.action, c.argument, c.value)
+        for name in ("div", "embedding", "normalize")
+        for c in alterations(operation(4, name, ("op:1", "op:3")), [(2, 6), (2, 6)], around)
+    ]
+    for wanted in (
+        ("operand", "operand", 0, ("op:2", 2, -1)),
+        ("constant", "input", 1, ("fill", 5.0)),
+        ("constant", "input", 0, ("shift", 1)),
+        ("constant", "form", "eps_outside", 3e-2),
+        ("dtype", "lower", "", "float16"),
+    ):
+        assert wanted in values
+
+
+def test_heads_and_their_queries_keys_values_change_places() -> None:
+    assert ("regroup", 0, 4, 3) in list(arrangements((24,)))
+    assert ("regroup", 0, 3, 4) in list(arrangements((24,)))
+
+
+def test_the_rate_of_most_moves_is_the_rate() -> None:
+    rng = np.random.default_rng(0)
+    start, move = rng.standard_normal((2, 40))
+    there = 0.25 * move
+    there[:4] = rng.standard_normal(4)  # steps of gradients that are nothing but rounding
+    a, b = Trace("torch", {}, [], {}), Trace("mindspore", {}, [], {})
+    for trace, moved in ((a, move), (b, there)):
+        trace.arrays = {key("parameters", 0, "w"): start, key("update", 1, "w"): start + moved}
+        trace.order = [["w"]]
+    c = rate(a, b, 1, {"parameter:w": "parameter:w"})
+    assert c is not None
+    assert abs(c - 0.25) < 1e-9
+    b.arrays[key("update", 1, "w")] = start + rng.standard_normal(40)
+    assert rate(a, b, 1, {"parameter:w": "parameter:w"}) is None
+
+
+def test_one_fitted_number_has_to_explain_everything() -> None:
+    assert fitted(Alteration("constant", "output", (3,), "add", "", ("scale", 0.1), FITTED))
+    assert fitted(Alteration("optimizer", "optimizer", (), "", "lr_factor", 0.1))
+    assert not fitted(Alteration("constant", "output", (3,), "add", "", ("scale", 0.1)))

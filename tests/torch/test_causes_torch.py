@@ -11,9 +11,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.search import Explanation, Search
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.explanation import Explanation
+from dualml.parity.causes.search import Search
 from dualml.parity.models.trace import Trace
+from dualml_torch.causes.altered import altered
 from dualml_torch.causes.explore import Explored, Explorer
+from dualml_torch.causes.update import Update
 from dualml_torch.models import losses, step
 from dualml_torch.record import Recorder
 
@@ -83,6 +87,86 @@ class Reshaped(Net):
         return torch.softmax((x @ x.reshape(x.shape[0], 6, -1)) * self.scale, -1) @ x
 
 
+class Half(Net):
+    def mixed(self, x: Any) -> Any:
+        return torch.softmax(((x @ x.transpose(1, 2)) * self.scale).half(), -1).float() @ x
+
+
+class Read(Net):
+    """What later classes get wrong, once more."""
+
+    def read(self, x: Any, y: Any) -> Any:
+        return y.mean(1)
+
+    def forward(self, x: Any) -> Any:
+        y = self.added(x, F.leaky_relu(self.first(x), self.slope))
+        counts = (x > -9).float().sum(1)
+        y = F.normalize(self.inner(y), dim=-1) * 3
+        return self.head(self.read(x, y) * counts / 6)
+
+
+class Last(Read):
+    def read(self, x: Any, y: Any) -> Any:
+        return y[:, -1]
+
+
+class Gap(Read):
+    """Both lines take another value."""
+
+    def read(self, x: Any, y: Any) -> Any:
+        a = torch.tanh(y)
+        return (a * y.exp() + a.sin()).mean(1)
+
+
+class GapOther(Gap):
+    def read(self, x: Any, y: Any) -> Any:
+        a = torch.tanh(y)
+        return (x * y.exp() + x.sin()).mean(1) + 0 * a.mean(1)
+
+
+class Floor(Read):
+    def forward(self, x: Any) -> Any:
+        y = self.inner(self.added(x, F.leaky_relu(self.first(x), self.slope)))
+        y = y / (y.norm(dim=-1, keepdim=True) + 3e-2) * 3
+        return self.head(self.read(x, y))
+
+
+class Counted(Net):
+    """A mean over what is there, and one over all places."""
+
+    def count(self, x: Any) -> Any:
+        return (x > 0).float().sum(1)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.inner(x).sum(1) / self.count(x).clamp(min=1))
+
+
+class CountedAll(Counted):
+    def forward(self, x: Any) -> Any:
+        return self.head(self.inner(x).sum(1) / 6)
+
+
+class Seen(Net):
+    """Keeps a mean of its inputs by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(6))
+
+    def summary(self, x: Any) -> Any:
+        return x.mean((0, 1))
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            self.seen.copy_(self.seen * 0.9 + self.summary(x) * 0.1)
+        return super().forward(x)
+
+
+class SeenLargest(Seen):
+    def summary(self, x: Any) -> Any:
+        return x.amax((0, 1))
+
+
 class Cut(Net):
     """The same in other operations."""
 
@@ -132,12 +216,16 @@ def sgd(parameters: Any) -> Any:
 
 
 def searched(
-    kind: type[nn.Module], theirs: Callable[..., Any] = sgd, steps: int = 2
+    kind: type[nn.Module],
+    theirs: Callable[..., Any] = sgd,
+    steps: int = 2,
+    base: type[nn.Module] = Net,
+    ours: Callable[..., Any] = sgd,
 ) -> Explanation:
-    a, b = trace(Net, sgd, steps), trace(kind, theirs, steps)
+    a, b = trace(base, ours, steps), trace(kind, theirs, steps)
     torch.manual_seed(0)
-    model = Net()
-    recorder = Explored(model, None, sgd(model.parameters()), steps=steps, draws=0)
+    model = base()
+    recorder = Explored(model, None, ours(model.parameters()), steps=steps, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), steps)
     return Search(a, b, explorer, margin=10.0, sides=("A", "B"), budget=60.0).explain()
@@ -161,6 +249,134 @@ def test_the_planted_mistake_is_named(kind: type[nn.Module], wanted: tuple[Any, 
     (cause,) = found.causes
     named = [(one.kind, one.action, one.argument, one.value) for one in cause.alterations]
     assert wanted in named
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "wanted"),
+    [
+        (Net, Half, ("dtype", "lower", "", "float16")),
+        (Counted, CountedAll, ("constant", "input", 1, ("fill", 6.0))),
+        (Seen, SeenLargest, ("function", "function", "", "amax")),
+        (Gap, GapOther, ("operand", "rename", "", "input:0")),
+    ],
+)
+def test_the_planted_mistake_of_another_model_is_named(
+    base: type[nn.Module], kind: type[nn.Module], wanted: tuple[Any, ...]
+) -> None:
+    found = searched(kind, base=base)
+    assert found.equal
+    named = [(c.kind, c.action, c.argument, c.value) for c in found.causes[0].alterations]
+    assert wanted in named
+
+
+def test_a_part_of_another_value_is_named() -> None:
+    found = searched(Last, base=Read)
+    assert found.equal
+    parts = {c.value[1:] for c in found.causes[0].alterations if c.action == "operand"}
+    assert parts == {(1, -1)}
+
+
+def test_a_norm_with_an_epsilon_of_the_other_side_is_named() -> None:
+    found = searched(Floor, base=Read)
+    assert found.equal
+    named = [(c.action, c.argument, c.value) for c in found.causes[0].alterations]
+    assert ("form", "eps_outside", 3e-2) in named
+
+
+class Clipped(torch.optim.SGD):
+    """Limits gradients by itself."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            torch.nn.utils.clip_grad_norm_(group["params"], 0.1)
+        return super().step(closure)
+
+
+class ClippedEach(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for p in group["params"]:
+                torch.nn.utils.clip_grad_norm_(p, 0.1)
+        return super().step(closure)
+
+
+class Warm(torch.optim.SGD):
+    """A rate that depends on how many updates were made."""
+
+    rates: tuple[float, ...] = (1.0, 0.5, 0.25)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.done = 0
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["lr"] = 0.1 * self.rates[self.done]
+        self.done += 1
+        return super().step(closure)
+
+
+class Late(Warm):
+    rates = (1.0, 0.3, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "argument"),
+    [
+        (lambda p: Clipped(p, lr=0.1), lambda p: ClippedEach(p, lr=0.1), "gradient:clip_each"),
+        (lambda p: Warm(p, lr=0.1), lambda p: Late(p, lr=0.1), "lr_schedule"),
+        (
+            lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+            lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1),
+            "form:coupled",
+        ),
+    ],
+)
+def test_what_a_users_optimizer_does_otherwise_is_named(
+    ours: Any, theirs: Any, argument: str
+) -> None:
+    found = searched(Net, theirs, 3, ours=ours)
+    assert found.enough
+    assert argument in {one.argument for one in found.causes[0].alterations}
+
+
+def test_a_refused_setting_is_not_left_in_the_optimizer() -> None:
+    p = nn.Parameter(torch.ones(2, 2))
+    optimizer = sgd([p])
+    p.grad = torch.ones(2, 2)
+    change = Alteration("optimizer", "optimizer", (), "", "lr", 3.0)
+
+    def refuse() -> None:
+        assert optimizer.param_groups[0]["lr"] == 3.0
+        raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"):
+        Update(optimizer, [change], {id(p): "p"}).step(refuse)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_a_variance_is_remembered_as_it_divides() -> None:
+    x = inputs()[0].flatten(0, 1)
+    mean, variance = torch.zeros(6), torch.ones(6)
+    change = Alteration("attribute", "form", (0,), "batch_norm", "unbiased_state", False)
+    given = (x, mean, variance, None, None, True, 0.1)
+    y = altered(change, F.batch_norm, "batch_norm", given, {})
+    assert torch.equal(y, F.batch_norm(x, None, None, training=True))
+    assert torch.allclose(variance, 0.9 + 0.1 * x.var(0, unbiased=False))
+
+
+def test_a_loss_that_is_a_difference_of_larger_terms_rounds_as_they_do() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(6, 4)
+
+    def divergence(outputs: Any, targets: Any) -> Any:
+        near = torch.softmax(outputs.detach() + 0.01 * torch.arange(4), -1)
+        return F.kl_div(F.log_softmax(outputs, -1), near, reduction="batchmean")
+
+    recorder = Recorder(model, None, None, steps=1, draws=2)
+    recorder.run(step(model, divergence, None, recorder, False), inputs()[0][:, 0])
+    assert recorder.trace.width("loss", 1, "loss") > 1e-4
+    assert recorder.trace.width("forward", 1, "(output)") < 1e-5
 
 
 def test_another_modules_weights_are_named() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ class Alteration:
             ``operand``, ``constant``, ``mask``, ``dtype``, ``gradient``, ``parameters``,
             ``optimizer``.
         action: what is done: ``set``, ``function``, ``input``, ``inputs``, ``output``, ``drop``,
-            ``operand``, ``swap``, ``parameters``, ``optimizer``.
+            ``operand``, ``rename``, ``lower``, ``swap``, ``parameters``, ``optimizer``.
         sites: numbers of the calls that are altered.
         operation: their function.
         argument: the setting; for ``input``, ``drop`` and ``operand`` the position of the tensor.
@@ -58,7 +58,8 @@ class Around:
         shapes: name of every value that exists before → its shape.
         sole: number of a call → the only call that takes its value.
         sizes: lengths of axes of the model, for factors such as 1 / √d.
-        made_of: name of a value → the inputs of the call that made it.
+        made_of: name of a value → the inputs of the call that made it, but for constants.
+        takers: name of a value → the calls that take it, those of one line together.
     """
 
     numbers: tuple[float, ...]
@@ -67,3 +68,4 @@ class Around:
     sole: Mapping[int, int]
     sizes: tuple[int, ...]
     made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    takers: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)

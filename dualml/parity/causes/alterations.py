@@ -14,6 +14,7 @@ from typing import Any
 
 from dualml.parity.causes.alteration import Alteration, Around, Shape
 from dualml.parity.causes.arrangements import arrangements, indices
+from dualml.parity.causes.operands import filled, other_operands
 from dualml.parity.causes.settings import scales, settings
 from dualml.parity.causes.tables import (
     ACTIVATIONS,
@@ -22,6 +23,7 @@ from dualml.parity.causes.tables import (
     FAMILIES,
     FORMS,
     IDLE,
+    INDEXED,
     MASKS,
     PADDED,
     SAME,
@@ -80,6 +82,13 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         alter("function" if form != "unbiased" else "attribute", "form", form, True, False)
         for form in FORMS.get(name, ())
     )
+    yield from (
+        alter("constant", "form", form, eps, False)
+        for form in FORMS.get(name, ())
+        if form.startswith("eps")
+        for eps in around.numbers
+        if 0 < eps < 1
+    )
     if name in PADDED and isinstance(one.attributes.get("padding"), int | list):
         yield from (
             alter("attribute", "pad", "padding", way, one.attributes["padding"])
@@ -89,17 +98,18 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         yield from (alter("function", "instead", "", f, name) for f in ACTIVATIONS[:-1])
     if len(shapes) >= 2 and len(one.inputs) == 2 and shapes[0] == shapes[1]:
         yield alter("operand", "exchange")
-    for i, given in enumerate(one.inputs):
-        for other in operands(given, shapes[i], around):
-            skipped = other in around.made_of.get(given, ())
-            yield alter("missing" if skipped else "operand", "operand", i, other, given)
-        if given.startswith("parameter:"):
-            for module in neighbours(given, shapes[i], around):
-                yield alter("operand", "borrow", *module)
-        if given.startswith("parameter:"):
-            yield alter("missing", "input", i, ("neutral",))
-            for other in same_shape(given, shapes[i], around):
-                yield alter("operand", "parameters", i, other, given)
+    yield from other_operands(one, shapes, around)
+    for i, c in filled(name, shapes, around):
+        yield alter("constant", "input", i, ("fill", c))
+    if name in INDEXED:
+        steps = dict.fromkeys(
+            [1, -1, *(int(n) for n in around.numbers if n == int(n) and 0 < n < 64)]
+        )
+        yield from (
+            alter("constant", "input", i, ("shift", n))
+            for i in range(min(2, len(shapes)))
+            for n in steps
+        )
     if name in ("cat", "concat", "stack", "hstack", "vstack") and len(shapes) > 1:
         orders = list(permutations(range(len(shapes)))) if len(shapes) <= 3 else []
         for order in (
@@ -119,6 +129,7 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
     yield from (alter("constant", "output", "", ("scale", c)) for c in factors)
     yield from (alter("layout", "output", "", t) for t in arrangements(out))
     yield from (alter("dtype", "output", "", (t,)) for t in ("half", "bfloat", "round", "trunc"))
+    yield from (alter("dtype", "lower", "", kind) for kind in ("float16", "bfloat16"))
     for i, shape in enumerate(shapes):
         if one.inputs[i].startswith("parameter:"):
             yield from (alter("layout", "input", i, t) for t in arrangements(shape))
@@ -148,46 +159,3 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             alter("layout", "output", "", ("from_input", *order))
             for order in permutations(range(len(shapes[0])))
         )
-
-
-def operands(given: str, shape: Shape, around: Around) -> list[str]:
-    """Other values of the same shape, those that the other side took first, then the nearest."""
-    same = [
-        name
-        for name in reversed(list(around.shapes))
-        if around.shapes[name] == shape and not name.startswith("parameter:")
-    ]
-    if given.startswith("parameter:"):
-        same = same_shape(given, shape, around)
-    first = [name for name in around.operands if around.shapes.get(name) == shape]
-    return [name for name in dict.fromkeys([*first, *same[:24]]) if name != given]
-
-
-def neighbours(given: str, shape: Shape, around: Around) -> list[tuple[str, str, str]]:
-    """Modules that hold a parameter of the same shape under the same last name: (prefix, other's
-    prefix, prefix)."""
-    parts = given.removeprefix("parameter:").split(".")
-    prefixes = []
-    for other in [*around.operands, *same_shape(given, shape, around)]:
-        names = other.removeprefix("parameter:").split(".")
-        if (
-            not other.startswith("parameter:")
-            or names == parts
-            or around.shapes.get(other) != shape
-        ):
-            continue
-        tail = 0
-        while tail < min(len(parts), len(names)) and parts[-1 - tail] == names[-1 - tail]:
-            tail += 1
-        if 0 < tail < min(len(parts), len(names)) or (tail and len(parts) == len(names)):
-            prefix, own = ".".join(names[: len(names) - tail]), ".".join(parts[: len(parts) - tail])
-            prefixes.append((own, prefix, own))
-    return list(dict.fromkeys(prefixes))
-
-
-def same_shape(given: str, shape: Shape, around: Around) -> list[str]:
-    return [
-        name
-        for name, other in around.shapes.items()
-        if other == shape and name.startswith("parameter:") and name != given
-    ][:16]

@@ -27,6 +27,13 @@ def arrangements(shape: Shape) -> Iterator[Transform]:
                 )
         divisors = [n for n in range(2, length // 2 + 1) if length % n == 0]
         yield from (("interleave", axis, n) for n in [*divisors[:4], *divisors[4:][-4:]])
+        yield from (
+            ("regroup", axis, *pair)
+            for n in (2, 3, 4)
+            for m in range(2, length // n)
+            if length % (n * m) == 0 and length > n * m
+            for pair in ((m, n), (n, m))
+        )
         root = isqrt(length)
         if root * root == length and root > 5:
             yield ("interleave", axis, root)

@@ -16,7 +16,8 @@ import numpy as np
 
 from dualml.files import read_json, write_json
 from dualml.launch.child import Emitter, serve
-from dualml.parity.causes.search import Explanation, Search
+from dualml.parity.causes.explanation import Explanation
+from dualml.parity.causes.search import Search
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.run import RESULT
 from dualml.parity.models.trace import read_trace

@@ -14,6 +14,9 @@ from dualml.parity.models.trace import Trace
 Array = NDArray[Any]
 #: Relative spread below which two arrays have one ratio.
 ONE_RATIO = 1e-4
+#: Of moved elements, what share has to have the one ratio; smaller moves than this do not count.
+MOST = 0.8
+SMALL = 1e-3
 
 
 def ratio(a: Array, b: Array) -> float | None:
@@ -53,11 +56,16 @@ def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | Non
     if not x:
         return None
     move, there = np.concatenate(x), np.concatenate(y)
-    size = float(move @ move)
-    if not size:
+    moved = np.abs(move) > SMALL * np.abs(move).max()
+    if not moved.any():
         return None
-    c = float(move @ there) / size
-    return c if gap(c * move, there) < 1e-2 else None
+    move, there = move[moved], there[moved]
+    c = float(np.median(there / move))
+    # Adam makes a whole step of a gradient that is nothing but rounding.
+    alike = np.abs(there / move - c) < 1e-2 * abs(c)
+    if np.mean(alike) < MOST:
+        return None
+    return float(move[alike] @ there[alike]) / float(move[alike] @ move[alike])
 
 
 def was(a: Trace, step: int, name: str) -> Array | None:

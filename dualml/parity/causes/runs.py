@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from dualml.parity.models.trace import Trace
 
 #: Of a difference, what an explanation may leave.
 REST = 0.01
+#: In the place of an old value: one number that was made to turn a lone number into the other's.
+FITTED = "fitted"
 #: What is computed from the weights, and what becomes of them.
 GROUPS = {"parameters": 0, "forward": 0, "loss": 0, "gradient": 1, "update": 2, "state": 2}
 #: Alterations that may hold at several calls.
@@ -35,6 +38,7 @@ SCOPED = (
     "borrow",
     "index",
     "reorder",
+    "lower",
 )
 
 
@@ -64,10 +68,19 @@ class Run:
 
 
 def explains(now: Run, run: Run) -> bool:
-    """Whether every array that is outside, in every step, is a hundred times nearer than before."""
+    """Whether nowhere more than a hundredth of the difference is left, in any step.
+
+    What is left in an array is set against how far its own phase was apart: a smaller difference
+    beside the one that is explained may have a cause of its own.
+    """
     before, after = now.comparison.distances, run.comparison.distances
+    worst: dict[tuple[int, str], float] = {}
+    for where in now.comparison.outside:
+        far = before.get(where, 0.0)
+        worst[where[:2]] = max(worst.get(where[:2], 0.0), far if isfinite(far) else 0.0)
     return run.comparison.verdict == "different" and all(
-        after[where] <= REST * before.get(where, 0.0) for where in run.comparison.outside
+        after[where] <= REST * max(before.get(where, 0.0), worst.get(where[:2], 0.0))
+        for where in run.comparison.outside
     )
 
 
@@ -80,6 +93,8 @@ def believed(now: Run, run: Run) -> bool:
     first, then = now.comparison.first, run.comparison.first
     if run.alike:
         return True
+    if fitted(run.changes[-1]):
+        return False
     if first is None or then is None or run.comparison.verdict != "different":
         return False
     same = GROUPS[first.phase] == GROUPS[then.phase]
@@ -102,6 +117,12 @@ def firm(change: Alteration) -> bool:
     """Whether an alteration is believed where the two sides are not equal with it: one that can do
     anything to the numbers is not."""
     return change.kind not in ("extra", "function", "constant", "dtype", "gradient", "optimizer")
+
+
+def fitted(change: Alteration) -> bool:
+    """Whether its number was made from the difference itself: it has to explain all of it."""
+    word = str(change.argument)
+    return word in ("lr_factor", "lr_schedule", "gradient:scale") or change.old == FITTED
 
 
 def computed(trace: Trace) -> dict[str, NDArray[Any]]:

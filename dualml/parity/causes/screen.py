@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from dualml.parity.causes.alteration import Alteration, Around
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.moves import ratio
-from dualml.parity.causes.runs import on_line
+from dualml.parity.causes.runs import FITTED, on_line
 from dualml.parity.models.flow import Side, Values, values_of
-from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.operations import Operation, Place, number_of
 from dualml.parity.models.trace import Trace
 
 #: Calls behind an altered one that are made again: at first, and where that is not enough.
 NEAR, CALLS = 4, 30
 #: Operations where values are lost first that are altered, and twice as many behind.
 SITES = 10
+#: Operations of the other side whose numbers and operands are tried: the first, and the last.
+OTHERS = 8
 #: Of the alterations that pass, after so many no further operation is tried.
 ENOUGH = 160
 
@@ -77,6 +79,9 @@ class Screen:
             near: only ``origins`` are altered, and few calls behind them made again.
         """
         rows: list[tuple[tuple[float, ...], Alteration]] = []
+        lost = [one for one in self.there.operations if set(one.names()) & self.lost[1]]
+        nearest = [*others[:4], *lost[:OTHERS], *lost[-OTHERS:]]
+        others = list({one.number: one for one in nearest}.values())
         sites = list(origins[:SITES]) if near else self.sites(origins)
         for site in sites:
             around = self.around(site, others)
@@ -115,6 +120,7 @@ class Screen:
                                     site.name,
                                     "",
                                     ("scale", float(f"{c:.9g}")),
+                                    FITTED if x.size == 1 else None,
                                 )
                             )
         return list(dict.fromkeys(candidates))[:8]
@@ -144,9 +150,9 @@ class Screen:
         return [self.here.operations[number] for number in chosen]
 
     def around(self, site: Operation, others: Sequence[Operation]) -> Around:
-        numbers = [n for one in others[:4] for n in (*constants(one.attributes), *lone(one.inputs))]
+        numbers = [n for one in others for n in (*constants(one.attributes), *lone(one.inputs))]
         shared = {v: k for k, v in self.here.shared.items()} | self.there.shared | self.host.names
-        operands = [shared[name] for one in others[:4] for name in one.inputs if name in shared]
+        operands = [shared[name] for one in others for name in one.inputs if name in shared]
         shapes = {t.name: t.shape for t in self.host.a.tensors}
         known = {f"parameter:{name}": shape for name, shape in shapes.items()}
         known |= {n: a.shape for n, a in self.here.arrays.items() if n.startswith("input:")}
@@ -157,7 +163,11 @@ class Screen:
             takers = {n for key in one.names() for n in self.here.consumers.get(key, ())}
             if len(takers) == 1:
                 sole[one.number] = takers.pop()
-        made_of = {key: one.inputs for one in self.here.operations for key in one.names()}
+        made = {key: one for one in self.here.operations for key in one.names()}
+        made_of = {
+            key: tuple(n for n in one.inputs if n not in made or made[n].inputs)
+            for key, one in made.items()
+        }
         lengths = sorted({n for shape in [*site.outputs, *known.values()] for n in shape if n > 1})
         near = sorted(
             {
@@ -174,7 +184,15 @@ class Screen:
             sole,
             tuple(dict.fromkeys([*near, *lengths[:8]])),
             made_of,
+            {name: self.lines(name) for name in site.inputs},
         )
+
+    def lines(self, name: str) -> list[list[int]]:
+        """The calls that take a value, those of one line together."""
+        lines: dict[Place | None, list[int]] = {}
+        for number in dict.fromkeys(self.here.consumers.get(name, ())):
+            lines.setdefault(self.here.operations[number].place, []).append(number)
+        return list(lines.values())
 
     def hits(self, change: Alteration, calls: int) -> list[float]:
         """Positions of the other side's lost values that an alteration gives."""
@@ -187,7 +205,7 @@ class Screen:
                 )
                 if (nothing or not self.lost[1]) and name not in self.here.ends:
                     continue
-                partner = self.wanted.find(array, 0.0)
+                partner = self.wanted.find(array, self.here.values.widths.get(name, 0.0))
                 if partner is not None:
                     positions.append(float(self.order[partner]))
         except Exception:  # the framework refuses the alteration: what came before it counts
@@ -203,7 +221,7 @@ def lone(inputs: Sequence[str]) -> list[float]:
 def constants(attributes: Mapping[str, Any]) -> list[float]:
     numbers = []
     for value in attributes.values():
-        for one in value if isinstance(value, list) else [value]:
+        for one in value if isinstance(value, list | tuple) else [value]:
             if isinstance(one, int | float) and not isinstance(one, bool):
                 numbers.append(float(one))
     return numbers

@@ -10,16 +10,16 @@ Then the search goes on from there. Where nothing does it, nothing is named.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.evidence import relations
+from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
 from dualml.parity.causes.moves import rate
 from dualml.parity.causes.preference import preference
@@ -31,9 +31,11 @@ from dualml.parity.causes.runs import (
     explaining,
     explains,
     firm,
+    fitted,
     scopes,
 )
 from dualml.parity.causes.screen import Screen, constants
+from dualml.parity.causes.tensors import end_at_buffers, frozen
 from dualml.parity.causes.updates import updates
 from dualml.parity.models.flow import Side, share
 from dualml.parity.models.judge import judge
@@ -52,47 +54,6 @@ LAST_S = 5.0
 ROUNDS = 4
 #: Of equally good explanations, how many are listed.
 LISTED = 4
-
-
-class Explorer(Protocol):
-    """A model that can be run with alterations: `dualml_torch.causes.explore.Explorer`."""
-
-    def run(self, changes: Sequence[Alteration]) -> Trace: ...
-
-    def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]: ...
-
-    def settings(self) -> list[dict[str, Any]]: ...
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One cause: alterations that explain equally well, the likeliest first."""
-
-    alterations: tuple[Alteration, ...]
-    place: Operation | None
-    other: Operation | None
-
-
-@dataclass
-class Explanation:
-    """What a search found.
-
-    Attributes:
-        causes: one after the other; each begins where the one before it ends.
-        equal: whether the two sides are equal with all of them, or fail alike.
-        enough: whether nowhere more than a hundredth of the difference is left with them.
-        tried: how many alterations were tried, in replays and in whole runs.
-        place, other: the first operations that no longer share their values, without a cause.
-        evidence: what holds between their values, see `dualml.parity.causes.evidence`.
-    """
-
-    causes: list[Cause] = field(default_factory=list)
-    equal: bool = False
-    enough: bool = False
-    tried: list[int] = field(default_factory=lambda: [0, 0])
-    place: Operation | None = None
-    other: Operation | None = None
-    evidence: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Search:
@@ -145,6 +106,7 @@ class Search:
     def explain(self) -> Explanation:
         """Causes one after the other, until the sides are equal or nothing explains."""
         now = self.run([])
+        whole = 0
         for _ in range(ROUNDS):
             if now is None or now.comparison.verdict != "different" or self.late:
                 break
@@ -157,11 +119,15 @@ class Search:
             self.result.causes.append(
                 Cause(tuple(added), self.place_of(added[0], now.trace), self.result.other)
             )
+            if best.reach[0] > now.reach[0]:
+                whole = len(self.result.causes)
             now = best
         if now is not None:
             self.result.enough, self.result.equal = now.alike, now.alike and not now.enough
         if not self.result.enough:
-            self.result.causes = [one for one in self.result.causes if firm(one.alterations[0])]
+            # Half of a cause, with which only more operations are shared, is none.
+            kept = self.result.causes[:whole]
+            self.result.causes = [one for one in kept if firm(one.alterations[0])]
         return self.result
 
     def evidence(self, now: Run) -> list[dict[str, Any]]:
@@ -180,6 +146,8 @@ class Search:
         first = now.comparison.first
         assert first is not None
         here, there = share(now.trace, self.b, self.margin)
+        if first.phase == "state":  # a buffer that the model writes by itself
+            end_at_buffers(now, self.b, here, there, self.names)
         lost = here.lost(), there.lost()
         if first.phase == "forward":  # where it begins, though what follows may hide it
             for side, names, stray in zip(
@@ -189,16 +157,21 @@ class Search:
         origins = here.origins(lost[0]), there.origins(lost[1])
         self.result.place = next(iter(origins[0]), None)
         self.result.other = next(iter(origins[1]), None)
-        if GROUPS[first.phase] == 0 and first.step == 1 and (lost[0] or lost[1]):
+        written = first.phase == "state" and bool(lost[0])
+        if (GROUPS[first.phase] == 0 or written) and first.step == 1 and (lost[0] or lost[1]):
             self.explorer.run(now.changes)  # what is replayed
             screen = Screen(self, now.trace, here, there, lost)
             runs = self.farther(now, screen.passed(*origins, near=True))
             best = self.best(now, runs)
-            if best and (best[0].alike or firm(best[0].changes[-1])):
-                return best
+            for run in best[:1]:
+                # Not half of a cause, with which only more operations are shared.
+                if run.reach[0] > now.reach[0] and (run.alike or firm(run.changes[-1])):
+                    return best
             return self.best(now, [*runs, *self.farther(now, screen.passed(*origins, near=False))])
         if first.kind == "trained":
-            candidates = [Alteration("parameters", "freeze", (), "", "", self.frozen())]
+            candidates = [
+                Alteration("parameters", "freeze", (), "", "", frozen(self.a, self.b, self.names))
+            ]
         elif first.phase == "gradient":
             candidates = gradients(now.trace, self.b, here, now.comparison, self.names)
         else:
@@ -217,19 +190,6 @@ class Search:
         same = (n for n, v in side.arrays.items() if np.array_equal(v.ravel(), flat))
         return set(list(same)[:1])
 
-    def frozen(self) -> tuple[str, ...]:
-        """Parameters that only the first side trains."""
-        trained = {t.name: t.trained for t in self.b.tensors}
-        back = {v: k for k, v in self.names.items()}
-        return tuple(
-            t.name
-            for t in self.a.tensors
-            if t.trained
-            and not trained.get(
-                back.get(f"parameter:{t.name}", "").removeprefix("parameter:"), True
-            )
-        )
-
     def schedule(self, now: Run) -> list[Alteration]:
         """A factor of the learning rate for each update, where one number does it in each."""
         factors: list[float] = []
@@ -237,7 +197,8 @@ class Search:
         for step in range(1, now.comparison.steps + 1):
             if run is None or (c := rate(run.trace, self.b, step, self.names)) is None:
                 return []
-            factors.append(float(f"{c:.6g}"))
+            # The last factor is already that of this step.
+            factors.append(float(f"{c * (factors or [1.0])[-1]:.9g}"))
             change = Alteration("optimizer", "optimizer", (), "", "lr_schedule", tuple(factors))
             run = self.run([*now.changes, change])
         return [change]
@@ -249,7 +210,7 @@ class Search:
         confirmed = [
             run
             for run in best
-            if run.changes[-1].action == "set"
+            if (run.changes[-1].action == "set" or run.changes[-1].kind == "constant")
             and any(value in numbers for value in constants({"": run.changes[-1].value}))
         ]
         return confirmed or best
@@ -265,9 +226,9 @@ class Search:
             for scope in scopes(change, now.trace.operations):
                 self.result.tried[1] += 1
                 run = self.run([*now.changes, scope])
-                if run is not None and explains(now, run):
+                if run is not None and not fitted(scope) and explains(now, run):
                     run = replace(run, enough=True)
-                if run is not None and run.reach[0] > now.reach[0] and believed(now, run):
+                if run is not None and run.reach > now.reach and believed(now, run):
                     runs.append(run)
         return runs
 

@@ -42,6 +42,8 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
             values += [float(c) for c in scales(around)] if argument in ("other", "alpha") else []
     elif isinstance(old, float):
         near = [n for n in around.numbers if n != old]
+        made = [n for n in near if abs(n) not in (0.0, 1.0)][:8]
+        near += [c for a, b in permutations(made, 2) for c in (a / b, a * b)]
         if "eps" in argument:
             values = [*near, *EPSILONS]
         elif argument == "negative_slope":

@@ -74,6 +74,8 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     "rms_norm": ("eps_outside", "centred"),
     "normalize": ("eps_outside", "eps_inside", "no_root"),
 }
+#: They take a row by its number.
+INDEXED = frozenset({"embedding", "gather", "index_select", "take", "one_hot", "__getitem__"})
 PADDED = frozenset({"conv2d", "conv1d", "max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"})
 UNARY = frozenset(one[0] for one in ACTIVATIONS) | {"leaky_relu", "prelu", "celu", "gelu"}
 REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "max", "min", "var", "std", "prod", "norm",

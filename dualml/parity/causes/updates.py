@@ -87,6 +87,10 @@ def updates(
         candidates.append(alter("skip", True, still, kind="parameters"))
     candidates += own_numbers(groups)
     outside = {t for s, phase, t in comparison.outside if (s, phase) == (step, "update")}
+    candidates += [
+        alter(f"gradient:clip_{way}", True, None) for way in ("each", "none", "value", "squared")
+    ]
+    candidates += [alter("gradient:clip_limit", v, None) for v in LIMITS["norm"]]
     for scope in scopes(moves, outside, groups):
         candidates += factors(moves, scope, step)
         for group in groups[:1] if scope is None else groups[:2]:
@@ -133,7 +137,7 @@ def factors(moves: Moves, scope: Scope, step: int) -> list[Alteration]:
     ratios = [c for x, y in chosen if (c := ratio(x, y)) is not None]
     if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
         return []
-    factor = float(f"{ratios[0]:.4g}")
+    factor = float(f"{np.median(ratios):.9g}")
     candidates = [alter("lr_factor", factor, scope), alter("gradient:scale", factor, scope)]
     if step > 1:
         candidates.append(alter("lr_schedule", tuple([1.0] * (step - 1) + [factor]), scope))
@@ -187,5 +191,8 @@ def buffers(a: Trace) -> list[Alteration]:
                     for v in settings(argument, old, one, around)
                 ]
         if one.name == "batch_norm":
+            candidates.append(
+                Alteration("attribute", "form", (one.number,), one.name, "unbiased_state", False)
+            )
             return candidates
     return candidates

@@ -66,6 +66,9 @@ class Recorder:
         self.drawn: dict[int, Any] = {}
         self.now: Arrays | None = None
         self.tape: Tape | None = None
+        #: In a draw: random numbers and units for the rounding of what comes behind the outputs.
+        self.rounding: tuple[np.random.Generator, int] | None = None
+        self.answered = False
 
     # What a framework says.
     def check(self, model: Any) -> None: ...
@@ -247,7 +250,7 @@ class Recorder:
         """Fill one step's arrays, as ``PHASE/NAME``, in the order of execution."""
         noted: Arrays = {}
         calls: dict[str, int] = {}
-        self.now = noted
+        self.now, self.answered = noted, False
         # Operations of the first step: later ones are the same calls with other numbers.
         self.tape = self.tape_of_step() if len(self.trace.inputs) == 1 else None
         if self.tape is not None:
@@ -257,6 +260,7 @@ class Recorder:
 
         def tell(module: str, output: Any) -> None:
             calls[module] = count = calls.get(module, 0) + 1
+            self.answered = self.answered or not module
             name = (module or OUTPUT) + (f"#{count}" if count > 1 else "")
             for tail, tensor in leaves(output, self.is_tensor, name):
                 noted[f"forward/{tail}"] = self.array(tensor)
@@ -325,7 +329,11 @@ class Recorder:
         weights = {n: w for n, w in self.weights().items() if n in trained and finite(w)}
         self.load(perturb(weights, seed, number, step))
         moved = [self.moved(one, f"input {i}", number) for i, one in enumerate(inputs)]
-        repeated = self.again(function, moved)
+        self.rounding = (np.random.default_rng([seed, number, step]), 2**number)
+        try:
+            repeated = self.again(function, moved)
+        finally:
+            self.rounding = None
         self.drawn[number] = self.snapshot()
         widths = self.trace.envelope = self.trace.envelope or {}
         for name, value in repeated.items():

@@ -65,8 +65,8 @@ def change(lang: Language, one: Row) -> str:
     key = action
     if action in ("input", "output"):
         name = value[0]
-        if name == "scale":
-            key, value = f"scale_{action}", value[1]
+        if name in ("scale", "fill", "shift"):
+            key, value = f"{name}_{action}", value[1]
         elif name == "neutral":
             key = "neutral"
         elif one["kind"] in ("layout", "dtype"):

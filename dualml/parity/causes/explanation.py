@@ -1,0 +1,54 @@
+"""What a search needs, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.models.operations import Operation
+from dualml.parity.models.trace import Trace
+
+
+class Explorer(Protocol):
+    """A model that can be run with alterations: `dualml_torch.causes.explore.Explorer`."""
+
+    def run(self, changes: Sequence[Alteration]) -> Trace: ...
+
+    def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]: ...
+
+    def settings(self) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause: alterations that explain equally well, the likeliest first."""
+
+    alterations: tuple[Alteration, ...]
+    place: Operation | None
+    other: Operation | None
+
+
+@dataclass
+class Explanation:
+    """What a search found.
+
+    Attributes:
+        causes: one after the other; each begins where the one before it ends.
+        equal: whether the two sides are equal with all of them, or fail alike.
+        enough: whether nowhere more than a hundredth of the difference is left with them.
+        tried: how many alterations were tried, in replays and in whole runs.
+        place, other: the first operations that no longer share their values, without a cause.
+        evidence: what holds between their values, see `dualml.parity.causes.evidence`.
+    """
+
+    causes: list[Cause] = field(default_factory=list)
+    equal: bool = False
+    enough: bool = False
+    tried: list[int] = field(default_factory=lambda: [0, 0])
+    place: Operation | None = None
+    other: Operation | None = None
+    evidence: list[dict[str, Any]] = field(default_factory=list)

@@ -1,0 +1,43 @@
+"""Parameters that one side does not train, and buffers that a model writes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dualml.parity.causes.runs import Run
+from dualml.parity.models.flow import Side
+from dualml.parity.models.trace import Trace
+
+
+def end_at_buffers(now: Run, b: Trace, here: Side, there: Side, names: Mapping[str, str]) -> None:
+    """Buffers that differ after the first step are ends of its calls, too."""
+    back = {v.removeprefix("parameter:"): k.removeprefix("parameter:")
+            for k, v in names.items()}  # fmt: skip
+    for step, phase, name in now.comparison.outside:
+        tensor = name.removeprefix("buffer/")
+        if (step, phase) != (1, "state") or tensor == name:
+            continue
+        for side, trace, own in (
+            (here, now.trace, tensor), (there, b, back.get(tensor, tensor))
+        ):  # fmt: skip
+            array = trace.get("state", 1, f"buffer/{own}")
+            same = [] if array is None else [
+                n for n, v in side.arrays.items()
+                if n.startswith("op:") and v.size == array.size
+                and np.array_equal(v.ravel(), array.ravel())
+            ]  # fmt: skip
+            side.ends |= frozenset(same[-1:])
+
+
+def frozen(a: Trace, b: Trace, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Parameters that only the first side trains."""
+    trained = {t.name: t.trained for t in b.tensors}
+    back = {v: k for k, v in names.items()}
+    return tuple(
+        t.name
+        for t in a.tensors
+        if t.trained
+        and not trained.get(back.get(f"parameter:{t.name}", "").removeprefix("parameter:"), True)
+    )

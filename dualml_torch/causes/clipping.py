@@ -1,0 +1,62 @@
+"""Gradients that a user's optimizer limits by itself, limited in another way."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.nn import utils
+
+#: Functions of torch that limit gradients; the second argument is the limit.
+NAMES = ("clip_grad_norm_", "clip_grad_value_")
+
+
+@contextlib.contextmanager
+def clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
+    """Inside, torch's own functions that limit gradients do something else.
+
+    Args:
+        way: ``none``, ``each`` (every gradient by its own norm), ``value`` (every number),
+            ``squared`` (the norm without its root), ``limit`` (by ``value``).
+    """
+    spaces = [vars(utils), vars(sys.modules[type(optimizer).__module__])]
+    kept = [
+        (space, key, function)
+        for name in NAMES
+        for space in spaces
+        for key, function in list(space.items())
+        if function is vars(utils)[name]
+    ]
+    for space, key, function in kept:
+        space[key] = other(function, way, value)
+    try:
+        yield
+    finally:
+        for space, key, function in kept:
+            space[key] = function
+
+
+def other(function: Callable[..., Any], way: str, value: float) -> Callable[..., Any]:
+    @torch.no_grad()
+    def clip(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> torch.Tensor:
+        chosen: Iterable[torch.Tensor] = (
+            [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        )
+        given = [p for p in chosen if p.grad is not None]
+        total = torch.stack([p.grad.norm() for p in given]).norm()  # type: ignore[union-attr]
+        if way == "limit":
+            function(given, value, *args, **kwargs)
+        for p in given:
+            assert p.grad is not None
+            if way == "each":
+                p.grad.mul_(torch.clamp(limit / (p.grad.norm() + 1e-6), max=1.0))
+            elif way == "value":
+                p.grad.clamp_(-limit, limit)
+            elif way == "squared":
+                p.grad.mul_(torch.clamp(limit / (total**2 + 1e-6), max=1.0))
+        return total
+
+    return clip

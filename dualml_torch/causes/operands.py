@@ -1,0 +1,30 @@
+"""Which value stands in an operand's place."""
+
+from __future__ import annotations
+
+import torch
+
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.models.operations import number_of
+
+Value = torch.Tensor
+
+
+def operand(change: Alteration, number: int) -> str:
+    """The name of the other operand: of a call so many calls before, or as it stands."""
+    value = name_in(change)
+    if value.startswith("op:") and len(change.sites) > 1:
+        back = change.sites[0] - (number_of(value) or 0)
+        tail = value[value.index("[") :] if "[" in value else ""
+        return f"op:{number - back}{tail}"
+    return value
+
+
+def name_in(change: Alteration) -> str:
+    """The name of the value that is taken, or of which a part is taken."""
+    return change.value if isinstance(change.value, str) else str(change.value[0])
+
+
+def viewed(change: Alteration, value: Value) -> Value:
+    """The part of a value that is taken: (name, axis, index); all of it for a mere name."""
+    return value if isinstance(change.value, str) else value.select(*change.value[1:])

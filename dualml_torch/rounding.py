@@ -1,0 +1,53 @@
+"""What rounding does inside of a loss: a difference of larger terms rounds as they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from dualml_torch.operations import ASSIGNS, name_of
+
+#: One unit in the last place of float32.
+UNIT = 2.0**-23
+
+
+class Rounding(TorchFunctionMode):
+    """Inside, every result is moved up or down by some units in the last place.
+
+    Weights that are moved do not show what a loss rounds: a divergence between two distributions
+    hardly depends on them, and much on the rounding of each logarithm. All elements of a result
+    are moved alike, as by a kernel that approximates its function.
+
+    Args:
+        now: whether results are moved yet; before, the model itself is run.
+    """
+
+    def __init__(self, rng: np.random.Generator, units: int, now: Callable[[], bool]) -> None:
+        super().__init__()
+        self.rng, self.units, self.now = rng, units, now
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = name_of(func)
+        if (
+            not self.now()
+            or name in ("", *ASSIGNS)
+            or name.endswith("_")
+            or not isinstance(result, torch.Tensor)
+            or result.dtype != torch.float32
+            or any(result is one for one in args)
+        ):
+            return result
+        move = self.units * UNIT * float(self.rng.choice((-1, 1)))
+        with torch._C.DisableTorchFunction():
+            return result * (1 + move)
