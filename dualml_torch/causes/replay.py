@@ -64,7 +64,8 @@ class Replay:
 
         args, kwargs = tree_map(value, (args, kwargs))
         args = list(args)
-        if name.endswith("_") or name == "batch_norm":  # they write into their arguments
+        inplace = kwargs.get("inplace") or any(one is True for one in args)
+        if name.endswith("_") or name == "batch_norm" or inplace:  # they write into their arguments
             args = [one.clone() if isinstance(one, Value) else one for one in args]
         result = None
         for change in changes:

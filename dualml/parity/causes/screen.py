@@ -76,28 +76,35 @@ class Screen:
 
         Args:
             origins, others: the first operations with lost values, of this side and the other.
-            near: only ``origins`` are altered, and few calls behind them made again.
+            near: few calls behind the altered one are made again.
         """
         rows: list[tuple[tuple[float, ...], Alteration]] = []
         lost = [one for one in self.there.operations if set(one.names()) & self.lost[1]]
         nearest = [*others[:4], *lost[:OTHERS], *lost[-OTHERS:]]
         others = list({one.number: one for one in nearest}.values())
-        sites = list(origins[:SITES]) if near else self.sites(origins)
+        sites = self.sites(origins)
+        for change in self.changes(sites, others):
+            if self.host.late or len(rows) > ENOUGH:
+                break
+            for scope in on_line(change, self.trace.operations):
+                if hits := self.hits(scope, NEAR if near else CALLS):
+                    rows.append(((-max(hits), -len(hits), len(rows)), scope))
+                    break
+        rows.sort(key=lambda row: row[0])
+        return [*self.fits(sites), *(change for _, change in rows)]
+
+    def changes(
+        self, sites: Sequence[Operation], others: Sequence[Operation]
+    ) -> Iterator[Alteration]:
+        """Of all sites first the few that are likely, then the many arrangements of elements."""
+        known = []
         for site in sites:
             around = self.around(site, others)
             shapes = [around.shapes.get(name, ()) for name in site.inputs]
-            for change in alterations(site, shapes, around):
-                if self.host.late:
-                    break
-                for scope in on_line(change, self.trace.operations):
-                    hits = self.hits(scope, NEAR if near else CALLS)
-                    if hits:
-                        rows.append(((-max(hits), -len(hits), len(rows)), scope))
-                        break
-            if len(rows) > ENOUGH:
-                break
-        rows.sort(key=lambda row: row[0])
-        return [*self.fits(sites), *(change for _, change in rows)]
+            known.append(list(alterations(site, shapes, around)))
+        for likely in (True, False):
+            for each in known:
+                yield from (change for change in each if (change.kind != "layout") == likely)
 
     def fits(self, sites: Sequence[Operation]) -> list[Alteration]:
         """One number that turns a lost value into the other side's."""

@@ -78,7 +78,7 @@ def updates(
     first = comparison.first
     step = 1 if first is None else max(first.step, 1)
     if first is not None and first.phase == "state" and first.tensor.startswith("buffer/"):
-        candidates += buffers(a) + everywhere(a, b)
+        candidates += buffers(a, b) + everywhere(a, b)
     rows = pairs(a, b, "update", step, names)
     before = {n: v for n in rows if (v := was(a, step, n)) is not None}
     moves = {n: (rows[n][0] - before[n], rows[n][1] - before[n]) for n in before}
@@ -179,10 +179,12 @@ def everywhere(a: Trace, b: Trace) -> list[Alteration]:
     ]
 
 
-def buffers(a: Trace) -> list[Alteration]:
+def buffers(a: Trace, b: Trace) -> list[Alteration]:
     """Settings of the operations that keep a state: how fast it moves."""
     candidates = []
-    around = Around((), (), {}, {}, ())
+    theirs = {v for one in b.operations for v in one.attributes.values() if isinstance(v, float)}
+    numbers = sorted({*theirs, *(1 - v for v in theirs)})  # of the old value, or of the new one
+    around = Around(tuple(numbers), (), {}, {}, ())
     for one in a.operations:
         for argument, old in one.attributes.items():
             if argument in ("momentum", "training", "use_input_stats"):
