@@ -36,6 +36,11 @@ def cumsum(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return ops.cumsum(input.astype(ms.int32 if input.dtype == ms.bool_ else input.dtype), dim)
 
 
+def rand(*size: Any, dtype: Any = None) -> Tensor:
+    shape = tuple(size[0]) if size and isinstance(size[0], list | tuple) else size
+    return ops.rand(*(shape or (1,)), dtype=dtype).reshape(shape)
+
+
 def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     return x * beta + ops.matmul(a, b) * alpha
 
@@ -65,6 +70,10 @@ def conv2d(
                       dilation, groups)  # fmt: skip
 
 
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return ops.dropout(input, p, training)
+
+
 def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     return ops.gelu(input, approximate)
 
@@ -76,8 +85,8 @@ def left(tensor: Tensor, *ignored: Any, **other: Any) -> Tensor:
 
 def install() -> None:
     for module, functions in (
-        (mint, (arange, linspace, randn, full, cumsum, addmm)),
-        (functional, (embedding, layer_norm, conv2d, gelu)),
+        (mint, (arange, linspace, randn, full, cumsum, rand, addmm)),
+        (functional, (embedding, layer_norm, conv2d, gelu, dropout)),
         (ops, (rms_norm,)),
     ):
         for function in functions:
@@ -89,6 +98,7 @@ def install() -> None:
     mint.nn.Conv2d.construct = lambda self, x: conv2d(
         x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
     )
+    mint.nn.Dropout.construct = lambda self, x: dropout(x, self.p, self.training)
     mint.nn.GELU.construct = lambda self, x: gelu(x, approximate=self.approximate)
     for name in ("zero_", "fill_", "normal_", "uniform_", "set_data"):
         setattr(Tensor, name, left)

@@ -11,7 +11,7 @@ from model_traces import lost, off, spoiled, trace
 
 from dualml.parity.models.gap import farthest, gap
 from dualml.parity.models.judge import PHASES, judge
-from dualml.parity.models.trace import OUTPUT, key
+from dualml.parity.models.trace import OUTPUT, Trace, key
 
 
 def test_rounding_is_equal_across_names_and_layouts() -> None:
@@ -87,15 +87,26 @@ def test_other_shapes_of_outputs_and_of_modules() -> None:
     assert [note.key for note in inside.notes] == ["layout"]
 
 
-def test_another_number_of_outputs() -> None:
+def returning(*names: str) -> Trace:
+    """A trace whose only output is under these names."""
     b = trace(1e-7, other=True)
     for step in (1, 2):
-        b.arrays[key("forward", step, "(output)[0]")] = b.arrays.pop(
-            key("forward", step, "(output)")
-        )
-    b.order = [["norm", "fc", "(output)[0]"]] * 2
-    found = judge(trace(), b)
+        output = b.arrays.pop(key("forward", step, OUTPUT))
+        b.arrays |= {key("forward", step, name): output for name in names}
+    b.order = [["norm", "fc", *names]] * 2
+    return b
+
+
+def test_another_number_of_outputs() -> None:
+    found = judge(trace(), returning("(output)[0]", "(output)[1]"))
     assert (found.verdict, found.first and found.first.kind) == ("different", "outputs")
+
+
+def test_outputs_in_another_container_are_compared_in_their_order() -> None:
+    found = judge(trace(), returning("(output)[last]"))
+    assert found.verdict == "equal"
+    assert [note.key for note in found.notes] == ["outputs"]
+    assert "forward" in found.phases
 
 
 def test_a_parameter_that_one_side_freezes() -> None:

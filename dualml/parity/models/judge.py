@@ -132,7 +132,8 @@ def lacks_operator(raised: str) -> bool:
     return (
         re.search(
             r"Unsupported op|kernel \S+ unregistered|not (currently )?implemented for|"
-            r"not supported on .*(CPU|device)|Select \w+ operator",
+            r"not supported on .*(CPU|device)|Select \w+ operator|"
+            r"Create kernelmod for op \w+ failed",
             raised,
         )
         is not None

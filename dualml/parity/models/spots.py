@@ -113,15 +113,17 @@ class Both:
             ]
             self.notes.append(Note("outputs", dict(zip("ab", shapes, strict=True))))
         known = set(names[1])
+        # By name in one, by number in the other: what is returned counts, not in what.
+        ends = dict(zip(*outputs, strict=True)) if len(outputs[0]) == len(outputs[1]) else {}
         for name in names[0]:
-            other = self.partner(name, known)
+            other = ends.get(name) or self.partner(name, known)
             if other is not None:
                 for spot in self.spots("forward", step, [name], {name: Pair(name, other, "")}.get):
                     if not self.cut_otherwise(spot):
                         yield spot
             elif name.startswith(OUTPUT) and outputs[1]:
                 yield Spot(step, "forward", name, float("inf"), 0.0, outputs[1][0], "outputs")
-        for name in outputs[1] if outputs[0] else ():
+        for name in outputs[1] if outputs[0] and not ends else ():
             if name not in outputs[0]:
                 yield Spot(step, "forward", name, float("inf"), 0.0, name, "outputs")
 
