@@ -111,7 +111,8 @@ class Both:
                 ", ".join(f"{n.removeprefix(OUTPUT)}{shape(t.get('forward', step, n))}" for n in o)
                 for t, o in zip((self.a, self.b), outputs, strict=True)
             ]
-            self.notes.append(Note("outputs", dict(zip("ab", shapes, strict=True))))
+            note = Note("outputs", dict(zip("ab", shapes, strict=True)))
+            self.notes += [note] if note not in self.notes else []
         known = set(names[1])
         # By name in one, by number in the other: what is returned counts, not in what.
         ends = dict(zip(*outputs, strict=True)) if len(outputs[0]) == len(outputs[1]) else {}
