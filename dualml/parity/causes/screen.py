@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,8 +17,22 @@ from dualml.parity.models.flow import Side, Values, values_of
 from dualml.parity.models.operations import Operation, Place, number_of
 from dualml.parity.models.trace import Trace
 
-#: Calls behind an altered one that are made again: at first, and where that is not enough.
-NEAR, CALLS = 4, 30
+
+@dataclass(frozen=True)
+class Stage:
+    """Alterations that are tried together.
+
+    Attributes:
+        settings: only other settings of the operations.
+        calls: how many calls behind the altered one are made again.
+    """
+
+    settings: bool
+    calls: int
+
+
+#: What is simple and near goes before what is many and far: a stage is the last if it explains.
+STAGES = (Stage(True, 4), Stage(False, 4), Stage(False, 30))
 #: Operations where values are lost first that are altered, and twice as many behind.
 SITES = 10
 #: Operations of the other side whose numbers and operands are tried: the first, and the last.
@@ -70,41 +85,39 @@ class Screen:
         self.wanted: Values = values_of(host.b, host.margin, wanted)
 
     def passed(
-        self, origins: Sequence[Operation], others: Sequence[Operation], near: bool
+        self, origins: Sequence[Operation], others: Sequence[Operation], stage: Stage
     ) -> list[Alteration]:
         """Those that pass, first those from which later values follow, and more of them.
 
         Args:
             origins, others: the first operations with lost values, of this side and the other.
-            near: few calls behind the altered one are made again.
+            stage: what is tried, and how far.
         """
         rows: list[tuple[tuple[float, ...], Alteration]] = []
         lost = [one for one in self.there.operations if set(one.names()) & self.lost[1]]
         nearest = [*others[:4], *lost[:OTHERS], *lost[-OTHERS:]]
         others = list({one.number: one for one in nearest}.values())
         sites = self.sites(origins)
-        for change in self.changes(sites, others):
+        for change in self.changes(sites, others, stage):
             if self.host.late or len(rows) > ENOUGH:
                 break
             for scope in on_line(change, self.trace.operations):
-                if hits := self.hits(scope, NEAR if near else CALLS):
+                if hits := self.hits(scope, stage.calls):
                     rows.append(((-max(hits), -len(hits), len(rows)), scope))
                     break
         rows.sort(key=lambda row: row[0])
-        return [*self.fits(sites), *(change for _, change in rows)]
+        fits = [] if stage.settings else self.fits(sites)
+        return [*fits, *(change for _, change in rows)]
 
     def changes(
-        self, sites: Sequence[Operation], others: Sequence[Operation]
+        self, sites: Sequence[Operation], others: Sequence[Operation], stage: Stage
     ) -> Iterator[Alteration]:
-        """Of all sites first the few that are likely, then the many arrangements of elements."""
-        known = []
         for site in sites:
             around = self.around(site, others)
             shapes = [around.shapes.get(name, ()) for name in site.inputs]
-            known.append(list(alterations(site, shapes, around)))
-        for likely in (True, False):
-            for each in known:
-                yield from (change for change in each if (change.kind != "layout") == likely)
+            for change in alterations(site, shapes, around):
+                if not stage.settings or change.kind == "attribute":
+                    yield change
 
     def fits(self, sites: Sequence[Operation]) -> list[Alteration]:
         """One number that turns a lost value into the other side's."""

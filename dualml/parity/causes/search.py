@@ -34,7 +34,7 @@ from dualml.parity.causes.runs import (
     fitted,
     scopes,
 )
-from dualml.parity.causes.screen import Screen, constants
+from dualml.parity.causes.screen import STAGES, Screen, Stage, constants
 from dualml.parity.causes.tensors import end_at_buffers, frozen
 from dualml.parity.causes.updates import updates
 from dualml.parity.models.flow import Side, share
@@ -159,15 +159,17 @@ class Search:
         self.result.other = next(iter(origins[1]), None)
         written = first.phase == "state" and bool(lost[0])
         if (GROUPS[first.phase] == 0 or written) and first.step == 1 and (lost[0] or lost[1]):
-            self.explorer.run(now.changes)  # what is replayed
             screen = Screen(self, now.trace, here, there, lost)
-            runs = self.farther(now, screen.passed(*origins, near=True))
-            best = self.best(now, runs)
-            for run in best[:1]:
+            runs: list[Run] = []
+            for stage in STAGES:
+                self.explorer.run(now.changes)  # what is replayed
+                runs += self.farther(now, screen.passed(*origins, stage))
+                best = self.best(now, runs)
                 # Not half of a cause, with which only more operations are shared.
-                if run.reach[0] > now.reach[0] and (run.alike or firm(run.changes[-1])):
-                    return best
-            return self.best(now, [*runs, *self.farther(now, screen.passed(*origins, near=False))])
+                farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]
+                if any(self.settled(run, stage) for run in farther):
+                    break
+            return best
         if first.kind == "trained":
             candidates = [
                 Alteration("parameters", "freeze", (), "", "", frozen(self.a, self.b, self.names))
@@ -203,15 +205,30 @@ class Search:
             run = self.run([*now.changes, change])
         return [change]
 
+    def settled(self, run: Run, stage: Stage) -> bool:
+        """Whether no further stage is needed: of settings a mode, or a fraction that the port's
+        own call has; whole numbers stand everywhere."""
+        change = run.changes[-1]
+        if not stage.settings:
+            return run.alike or firm(change)
+        if isinstance(change.value, float):
+            return not change.value.is_integer() and self.said(change)
+        return change.action == "pad" or isinstance(change.value, bool | str)
+
+    def said(self, change: Alteration) -> bool:
+        """Whether a number of an alteration stands in the other side's own call; nought and one
+        do in many."""
+        other = self.result.other
+        numbers = {} if other is None else {*constants(other.attributes)} - {-1.0, 0.0, 1.0}
+        return any(value in numbers for value in constants({"": change.value}))
+
     def confirmed(self, best: Sequence[Run]) -> Sequence[Run]:
         """Settings whose value stands in the other side's own call, where there are any."""
-        other = self.result.other
-        numbers = [] if other is None else constants(other.attributes)
         confirmed = [
             run
             for run in best
             if (run.changes[-1].action == "set" or run.changes[-1].kind == "constant")
-            and any(value in numbers for value in constants({"": run.changes[-1].value}))
+            and self.said(run.changes[-1])
         ]
         return confirmed or best
 

@@ -85,7 +85,8 @@ def judge(
     chaos = pair.chaotic_from(steps)
     judged = [s for s in spots if chaos is None or s.step < chaos]
     outside = [s for s in judged if s.ratio > margin and not s.wild]
-    if wild := [s for s in judged if s.ratio > margin and s.wild]:
+    wild = [s for s in judged if s.ratio > margin and s.wild]
+    if wild and not outside:
         moved = {"tensor": wild[0].tensor, "width": f"{wild[0].envelope:.1e}"}
         notes.append(Note("wild", {"n": len(wild), **moved}))
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
