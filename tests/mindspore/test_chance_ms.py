@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import mindspore as ms
 import numpy as np
@@ -13,6 +13,14 @@ from dualml.parity.models.chance import Chance
 from dualml_ms.chance import Drawn
 
 X = np.random.default_rng(0).standard_normal((4, 6, 8)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _pynative() -> Iterator[None]:
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.PYNATIVE_MODE)  # a graph has no dispatch
+    yield
+    ms.set_context(mode=mode)
 
 
 def drawn(function: Callable[[ms.Tensor], ms.Tensor]) -> np.ndarray:
