@@ -107,11 +107,13 @@ class Drawn(TorchFunctionMode):
 
 def dropped(numbers: Tensor, input: Tensor, p: float) -> Tensor:
     def dropout(input: Tensor, p: float) -> Tensor:
+        if watched():  # each mode in its turn
+            result: Tensor = handle_torch_function(dropout, (input,), input, p)
+            return result
         scale = 1 / (1 - p) if p < 1 else 0.0
         return input * ((numbers >= p).to(input.dtype) * scale)
 
-    result: Tensor = handle_torch_function(dropout, (input,), input, p) if watched() else None
-    return dropout(input, p) if result is None else result
+    return dropout(input, p)
 
 
 def watched() -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from dualml.parity.models.chance import Chance
 from dualml_torch.chance import Drawn
@@ -71,3 +73,20 @@ def test_gradients_pass_through_the_mask() -> None:
     drawn(lambda: functional.dropout(x, 0.5)).sum().backward()
     assert x.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), 2 * Chance(0).kept(tuple(X.shape), 0.5))
+
+
+def test_a_dropout_is_one_call_under_any_number_of_modes() -> None:
+    class Seen(TorchFunctionMode):
+        def __init__(self, names: list[str]) -> None:
+            super().__init__()
+            self.names = names
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            self.names += [func.__name__] if func.__name__ != "__get__" else []
+            return func(*args, **(kwargs or {}))
+
+    outer: list[str] = []
+    inner: list[str] = []
+    with Seen(outer), Seen(inner), Drawn(Chance(0)):
+        nn.Dropout(0.5)(X)
+    assert outer == inner == ["dropout"]
