@@ -47,7 +47,10 @@ class Drawn(TorchFunctionMode):
     def dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor | None:
-        return dropped(self.uniform(input.shape), input, p) if training and p > 0 else None
+        if not training or p == 0:
+            return None
+        result = dropped(self.uniform(input.shape), input, p)
+        return input.copy_(result) if inplace else result
 
     def channels(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -57,7 +60,8 @@ class Drawn(TorchFunctionMode):
             return None
         numbers = self.chance.uniform(tuple(input.shape[:2]))
         axes = [1] * (input.ndim - 2)
-        return dropped(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
+        result = dropped(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
+        return input.copy_(result) if inplace else result
 
     def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
         return None if generator is not None else input.copy_(self.ones(input.shape, p))

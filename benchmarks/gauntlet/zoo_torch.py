@@ -6,12 +6,12 @@ CPU; its models need none of the operators that are missing then.
 
 import contextlib
 
-import torch
+from torch.library import Library
 
 with contextlib.suppress(RuntimeError):
-    library = torch.library.Library("torchvision", "DEF")
+    namespace = Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float t) -> Tensor")
+        namespace.define(f"{name}(Tensor dets, Tensor scores, float t) -> Tensor")
 
 import timm  # noqa: F401
 import torchvision  # noqa: F401

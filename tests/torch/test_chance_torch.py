@@ -51,6 +51,13 @@ def test_a_dropout_keeps_what_the_source_says_and_scales_it() -> None:
     assert drawn(lambda: functional.dropout(X, 0.25, training=False)) is X
 
 
+def test_a_dropout_in_place_changes_its_input() -> None:
+    x = X.clone()
+    wanted = drawn(lambda: functional.dropout(X, 0.25))
+    assert drawn(lambda: functional.dropout(x, 0.25, inplace=True)) is x
+    assert torch.equal(x, wanted)
+
+
 def test_attention_without_dropout_is_the_kernel_and_with_it_close_to_its_mean() -> None:
     wanted = functional.scaled_dot_product_attention(X, X, X)
     assert torch.equal(drawn(lambda: functional.scaled_dot_product_attention(X, X, X)), wanted)

@@ -40,14 +40,14 @@ def one_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, int]:
         return Counter(one.shape for one in side if one.trained and one.shape)
 
     of_a, of_b = counted(a), counted(b)
-    found: dict[str, int] = {}
+    parts: dict[str, int] = {}
     for shape, n in of_a.items():
         for k in range(2, MOST + 1):
             piece = (shape[0] // k, *shape[1:])
             if shape[0] % k or of_b[shape] or of_b[piece] - of_a[piece] != k * n:
                 continue
-            found |= {one.name: k for one in a if one.trained and one.shape == shape}
-    return found
+            parts |= {one.name: k for one in a if one.trained and one.shape == shape}
+    return parts
 
 
 def pieces(name: str, k: int) -> list[str]:

@@ -73,17 +73,17 @@ def graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> Graph:
     for one in tensors:
         if one.name in owner:
             nodes[owner[one.name]][canonical(one.name).rpartition(".")[2]] = one
-    found = Graph(dict(nodes))
+    result = Graph(dict(nodes))
     reached: dict[int, frozenset[str]] = {}
     for call in operations:
         own = {owner[n] for n in used(call.inputs) if n in owner}
         before = frozenset[str]().union(*(sources(one, reached) for one in call.inputs))
         for node in own:
-            found.before[node] |= before - {node}
+            result.before[node] |= before - {node}
             for source in before - {node}:
-                found.after[source].add(node)
+                result.after[source].add(node)
         reached[call.number] = frozenset(own) or before
-    return found
+    return result
 
 
 def owners(tensors: Iterable[Tensor]) -> dict[str, str]:
@@ -111,8 +111,8 @@ def sources(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
 def roles(a: Graph, b: Graph) -> dict[str, str]:
     """Tensors of ``a`` → of ``b``, where their surroundings leave no choice."""
     pairs: dict[str, str] = {}
-    while found := alone(a, b, pairs):  # what has a partner tells its neighbours apart
-        pairs |= found
+    while further := alone(a, b, pairs):  # what has a partner tells its neighbours apart
+        pairs |= further
     return {
         one.name: partner.name
         for x, y in pairs.items()
@@ -125,16 +125,16 @@ def alone(a: Graph, b: Graph, pairs: Mapping[str, str]) -> dict[str, str]:
     """Further nodes that alone on their side have the same surroundings, seen as far as can be."""
     known = {x: hash(("pair", number)) for number, x in enumerate(pairs)}
     partners = {y: known[x] for x, y in pairs.items()}
-    found: dict[str, str] = {}
+    further: dict[str, str] = {}
     rounds = list(zip(a.labels(known), b.labels(partners), strict=False))
     for of_a, of_b in reversed(rounds[1:]):  # the first knows shapes alone
-        by_a = grouped(of_a, {*pairs, *found})
-        by_b = grouped(of_b, {*partners, *found.values()})
+        by_a = grouped(of_a, {*pairs, *further})
+        by_b = grouped(of_b, {*partners, *further.values()})
         for label, nodes in by_a.items():
             others = by_b.get(label, [])
             if len(nodes) == len(others) == 1:
-                found[nodes[0]] = others[0]
-    return found
+                further[nodes[0]] = others[0]
+    return further
 
 
 def partner_of(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
