@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from unittest.mock import patch
 from busy_work import STEPS
 
 from dualml.backend import backends
+from dualml.cores import of_each_rank, of_one_rank
 
 WORK = str(Path(__file__).with_name("busy_work.py"))
 ROUND_S, LIMIT_S = 0.25, 600.0
@@ -30,13 +31,15 @@ SAME = {"DUALML_TORCH_MEMORY_FORMAT": "channels_last", "DUALML_TORCH_COMPILE": "
 
 @dataclass(frozen=True)
 class Setting:
-    """``variables`` None: those that dualml sets; ``cores``: of each rank, 0 leaves it all."""
+    """``variables`` None: what dualml does where others keep cores so ``busy`` when it begins;
+    ``cores``: of each rank, 0 leaves it all."""
 
     name: str
     threads: int
     variables: Mapping[str, str] | None = None
     cores: int = 0
     runtime: Mapping[str, int] = field(default_factory=dict)
+    busy: Sequence[float] = (0.0, 0.0)
 
     def __str__(self) -> str:
         return f"{self.threads} thread{'s' * (self.threads > 1)}, {self.name}"
@@ -50,8 +53,10 @@ class Group:
         chosen = backends()[backend].environ(setting.threads)
         if setting.variables is not None:
             chosen = {k: v for k, v in chosen.items() if k not in STUDIED} | setting.variables
+            cores = setting.cores
         else:  # not what the caller of this benchmark has set
-            chosen |= own(backend, setting.threads)
+            told, cores = own(backend, size, setting)
+            chosen |= told
         for rank in range(size):
             os.mkfifo(folder / f"go{rank}")
             os.mkfifo(folder / f"told{rank}")
@@ -61,7 +66,7 @@ class Group:
         self.log, self.stretches = folder / "log", dict[int, int]()
         self.members: list[Any] = []
         job = {"backend": backend, "size": size, "threads": setting.threads, "limit_s": LIMIT_S,
-               "cores": setting.cores, "runtime": setting.runtime,
+               "cores": cores, "runtime": setting.runtime,
                "folder": str(folder)}  # fmt: skip
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -119,12 +124,16 @@ class Group:
             os.close(pipe)
 
 
-def own(backend: str, threads: int) -> dict[str, str]:
-    """The studied variables that dualml sets by itself."""
+def own(backend: str, size: int, setting: Setting) -> tuple[dict[str, str], int]:
+    """The studied variables that dualml sets by itself, and the cores of each of its ranks."""
     clean = {k: v for k, v in os.environ.items() if k not in STUDIED}
+    info, threads = backends()[backend], setting.threads
     with patch.dict(os.environ, clean, clear=True):
-        told = backends()[backend].environ(threads)
-    return {k: v for k, v in told.items() if k in STUDIED}
+        told = info.environ(threads)
+        if size == 1:
+            told |= of_one_rank(threads, setting.busy, info.crowded)
+    cores = of_each_rank(size, threads, setting.busy, info.crowded) if size > 1 else 0
+    return {k: v for k, v in told.items() if k in STUDIED}, cores
 
 
 @contextlib.contextmanager

@@ -27,4 +27,5 @@ def info() -> BackendInfo:
         ranks="processes",
         preload=("dualml_ms.backend", "mindspore.ops._grad_experimental"),
         adopted=adopted,
+        crowded=True,
     )

@@ -21,6 +21,8 @@ def environ(threads: int) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         # TF32 keeps 10 bits of the mantissa: then hardware differs, not the frameworks.
         "NVIDIA_TF32_OVERRIDE": "0",
+        # As in `dualml_torch.environ`.
+        "GOMP_SPINCOUNT": "10000",
         # Errors only: the import warns about the missing parts of accelerators nobody asked for.
         "GLOG_v": "3",
         # Says that a graph cannot be loaded which `dualml_ms.graphs` does not have yet.

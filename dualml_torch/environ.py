@@ -24,9 +24,9 @@ def environ(threads: int) -> dict[str, str]:
         # MKL would choose its number of threads anew in every run, and with it the order of sums.
         "MKL_DYNAMIC": "FALSE",
         # Threads that wait for one another spin: by default for milliseconds, and beside a process
-        # that takes a core an update can take a hundred times as long. So many turns, some ten
+        # that takes a core an update can take a hundred times as long. So many turns, some tens of
         # microseconds, end that; on a quiet machine no cost was seen.
-        "GOMP_SPINCOUNT": "3000",
+        "GOMP_SPINCOUNT": "10000",
         # By default the C library gives the memory of large tensors back to the system in every
         # update and gets it anew, page by page: up to a tenth of the time. (32 MiB is the limit.)
         "MALLOC_MMAP_THRESHOLD_": str(1 << 25),

@@ -86,7 +86,7 @@ class Recorder(Base):
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
         named = self.named()
         for name, value in weights.items():
-            named[name].copy_(torch.from_numpy(np.array(value)))
+            named[name].copy_(self.like(np.array(value), named[name]))
 
     def gradients(self) -> Arrays:
         return self.named_gradients([p.grad for p in self.trained().values()])
@@ -144,10 +144,15 @@ class Recorder(Base):
             tensor = tensor.detach().cpu()
             if tensor.dtype == torch.bfloat16:
                 tensor = tensor.float()
-            return tensor.resolve_conj().numpy().copy()
+            if tensor.is_complex():  # pairs of real numbers, as a port without them has
+                tensor = torch.view_as_real(tensor.resolve_conj())
+            return tensor.resolve_neg().numpy().copy()
 
     def like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(array).to(tensor.device, tensor.dtype)
+        given = torch.from_numpy(array)
+        if tensor.is_complex():
+            given = torch.view_as_complex(given)
+        return given.to(tensor.device, tensor.dtype)
 
     def tape_of_step(self) -> Tape:
         tape = Tape(self.array, SKIP, {id(one): name for name, one in self.model.named_modules()})

@@ -58,6 +58,7 @@ class BackendInfo:
             forked from a process that has them. Empty where the framework does not survive a fork.
         adopted: what the framework's own launcher says of this process; None where another program
             started it.
+        crowded: it has more threads than it computes with: see `dualml.cores`.
     """
 
     name: str
@@ -68,6 +69,7 @@ class BackendInfo:
     ranks: Literal["processes", "threads", "none"] = "none"
     preload: Sequence[str] = ()
     adopted: Callable[[], Adopted | None] = lambda: None
+    crowded: bool = False
 
     def installed(self) -> bool:
         spec = importlib.util.find_spec(self.framework)

@@ -13,6 +13,7 @@ from dualml.backend import Adopted, BackendInfo, backends
 from dualml.errors import UserError
 from dualml.launch import adopted
 from dualml.launch.child import on_death_of_parent
+from dualml.machine import default_threads
 from dualml.session.prepare import Request, prepare, refuse_settings, resume
 from dualml.store.folder import RunFolder, in_use
 from dualml.store.manifest import read_run
@@ -115,7 +116,8 @@ def perform(
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
         work = {t.key: gradients(plan, t.arm, t.seed) for t in folder.pending()}
         with shown(work, words) as progress:
-            for line in about_data(folder, words) if folder.pending() else ():
+            about = [*about_data(folder, words), *about_threads(request, folder, words)]
+            for line in about if folder.pending() else ():
                 progress.say(line)
             judging = Judging(folder, progress, words)
             run_trials(folder, plan, known, environs, judging, launcher)
@@ -151,6 +153,14 @@ def about_data(folder: RunFolder, words: Words) -> list[str]:
         lines.append(data.notice if isinstance(data.notice, str) else data.notice[lang])
     few = shortage(folder.run.experiment, {"name": data.name, "train": data.train})
     return [*lines, words("notice.small", **few)] if few else lines
+
+
+def about_threads(request: Request, folder: RunFolder, words: Words) -> list[str]:
+    """That other processes leave fewer threads than there could be."""
+    threads, most = folder.run.options.threads, default_threads()
+    if request.resume or request.threads or threads >= most:
+        return []
+    return [words("run.beside", threads=threads, most=most)]
 
 
 def search(

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import BackendInfo, backends, choose
+from dualml.cores import Watch, threads_beside
 from dualml.errors import UserError
-from dualml.machine import bounded, default_threads, parse_device, python
+from dualml.machine import bounded, parse_device, python
 from dualml.store.folder import RunFolder, check_free
 from dualml.store.manifest import Options, read_run
 
@@ -70,6 +71,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     if request.lab is None:
         raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
     infos = choose(request.backend)
+    watch = Watch()
     explicit = request.data is not None or any(o.startswith("data.name") for o in request.overrides)
     read = partial(
         load_experiment,
@@ -97,7 +99,9 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     if len(data.train_x) < SMALL:
         experiment = read(small=True)
     plan = freeze(experiment, data)
-    options: dict[str, Any] = {"device": device, "threads": request.threads or default_threads()}
+    busy = watch.busy()
+    options: dict[str, Any] = {"device": device, "busy": busy}
+    options["threads"] = request.threads or threads_beside(busy)
     if any(arm.world_size > 1 for arm in experiment.arms.values()):
         options |= {"rendezvous": request.rendezvous or "auto", "check": request.check}
         options["threads_asked"] = bool(request.threads)

@@ -15,6 +15,7 @@ from typing import Any
 from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation.times import share, split
 from dualml.backend import Adopted, BackendInfo
+from dualml.cores import of_each_rank, of_one_rank
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.launch.adopted import at_fault, fallen
@@ -127,8 +128,13 @@ class Session:
             threads = max(1, threads // size)
         known = self.environs[info.name]
         environ = known if threads == options.threads else info.environ(threads)
+        cores = arm.cores
+        if size == 1 and not cores:
+            environ = environ | of_one_rank(threads, options.busy, info.crowded)
+        elif not cores and info.ranks == "processes" and self.adopted is None:
+            cores = of_each_rank(size, threads, options.busy, info.crowded)
         for key in keys:
-            self.prepare(key, threads, arm.cores)
+            self.prepare(key, threads, cores)
         places = [self.folder.trial_folder(key) for key in keys]
         shutil.rmtree(board_path(places[0]), ignore_errors=True)
         processes = size if info.ranks == "processes" and self.adopted is None else 1

@@ -122,9 +122,14 @@ class TrialRecord(Record):
 
 
 class Options(Record):
-    """What the user asked for on the command line and every worker is told."""
+    """What the user asked for on the command line and every worker is told.
+
+    Attributes:
+        busy: of each usable core, the share that others kept busy when the run began.
+    """
 
     device: str = "auto"
+    busy: list[Number] = []
     threads: Count = 1
     rendezvous: str = "auto"
     check: bool = False

@@ -184,7 +184,7 @@ class Explorer:
         value = replay.run(second, {name: replay.values[given]}, [])[0]
         last = replay.run(first, {given: value}, [])[0]
         overlay[f"op:{second}"] = last
-        yield f"op:{second}", last.numpy()
+        yield f"op:{second}", self.recorder.array(last)
 
     def put(
         self, number: int, overlay: dict[str, Value], changes: Sequence[Alteration]
@@ -194,5 +194,4 @@ class Explorer:
         for i, value in enumerate(replay.run(number, overlay, changes)):
             name = f"op:{number}" + (f"[{i}]" if i else "")
             overlay[name] = value.detach()
-            array = value.detach()
-            yield name, (array.float() if array.dtype == torch.bfloat16 else array).numpy()
+            yield name, self.recorder.array(value)

@@ -221,15 +221,20 @@ def test_fair_share_counts_the_threads_that_compete_for_the_cores(busy: Any) -> 
 
 def test_a_setting_is_kept_if_it_is_good_quiet_and_beside_others(busy: Any) -> None:
     asked = [busy.Setting(busy.OURS, 2), busy.variable("GOMP_SPINCOUNT", 0, 2)]
-    ours, other = map(str, asked)
-    times = {0: {ours: [10.0, 10.1], other: [10.0, 10.0]}}
-    times |= {b: {ours: [15.0, 15.0], other: [90.0]} for b in busy.LOADS if b}
+    asked.append(busy.Setting(busy.BESIDE, 2, busy=(0.5, 0.5)))
+    quiet, other, ours = map(str, asked)
+    times = {0: {quiet: [10.0, 10.1], other: [10.0, 10.0], ours: [11.0, 11.0]}}
+    times |= {b: {quiet: [90.0], ours: [15.0, 15.0], other: [90.0]} for b in busy.LOADS if b}
     rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
-    assert [rows[f"1 rank, {ours}, {load}"].met for load in ("quiet", "beside 1 busy")] == [
-        True
-    ] * 2
+    assert rows[f"1 rank, {quiet}, quiet"].met is True
+    assert rows[f"1 rank, {ours}, beside 1 busy"].met is True
+    assert rows[f"1 rank, {ours}, quiet"].met is None
     kept = rows["1 rank, settings that keep to both limits"]
-    assert (kept.ours, kept.other, kept.note) == (1, 2, ours)
+    assert (kept.ours, kept.other, kept.note) == (0, 3, "")
+    times[0][ours] = [10.0, 10.1]
+    rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
+    kept = rows["1 rank, settings that keep to both limits"]
+    assert (kept.ours, kept.other, kept.note) == (1, 3, ours)
     assert "6.00, 4.50, 3.00 of fair" in rows[f"1 rank, {other}, quiet"].note
     times[1][ours] = [24.0, 22.0]
     rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
