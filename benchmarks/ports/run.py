@@ -170,6 +170,7 @@ SAME = {
     "eps": ("form:eps",),
     "approximate": ("gelu",),
     "square_avg": ("form:from_one",),
+    "last_epoch": ("lr_schedule",),
 }
 
 

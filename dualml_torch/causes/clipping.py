@@ -20,7 +20,8 @@ def clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
 
     Args:
         way: ``none``, ``each`` (every gradient by its own norm), ``value`` (every number),
-            ``squared`` (the norm without its root), ``limit`` (by ``value``).
+            ``squared`` (the norm without its root), ``limit`` (by ``value``), ``eps`` (``value``
+            is added to the norm).
     """
     spaces = [vars(utils), vars(sys.modules[type(optimizer).__module__])]
     kept = [
@@ -55,6 +56,8 @@ def other(function: Callable[..., Any], way: str, value: float) -> Callable[...,
                 p.grad.mul_(torch.clamp(limit / (p.grad.norm() + 1e-6), max=1.0))
             elif way == "value":
                 p.grad.clamp_(-limit, limit)
+            elif way == "eps":
+                p.grad.mul_(torch.clamp(limit / (total + value), max=1.0))
             elif way == "squared":
                 p.grad.mul_(torch.clamp(limit / (total**2 + 1e-6), max=1.0))
         return total

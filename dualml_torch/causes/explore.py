@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,12 @@ from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.trace import Trace
 from dualml_torch.causes.altered import Altered
 from dualml_torch.causes.replay import Recording, Replay, Value
+from dualml_torch.causes.sharing import again, sharing
 from dualml_torch.causes.update import Update, settings_of
 from dualml_torch.record import Recorder
+
+#: Actions that alter no call of the model.
+NOT_OF_CALLS = ("optimizer", "freeze", "train", "share", "untie")
 
 
 class Explored(Recorder):
@@ -27,6 +31,8 @@ class Explored(Recorder):
 
     def watch(self) -> Altered | None:
         known = dict(self.model.named_parameters())
+        # As they were before the step writes into them.
+        known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
         if self.tape is not None:
             self.recording = Recording(self.tape, self.changes, known)
             return self.recording
@@ -62,6 +68,8 @@ class Explorer:
         self.recorder, self.make, self.inputs, self.steps = recorder, make, inputs, steps
         self.start = recorder.snapshot()
         self.replay: Replay | None = None
+        #: What parameters begin with that only an alteration makes.
+        self.values: dict[str, torch.Tensor] = {}
         self.trained = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
 
     def run(self, changes: Sequence[Alteration]) -> Trace:
@@ -71,21 +79,30 @@ class Explorer:
         """
         recorder = self.recorder
         recorder.restore(self.start)
-        recorder.given = self.inputs
-        recorder.changes = [c for c in changes if c.action not in ("optimizer", "freeze")]
+        recorder.changes = [c for c in changes if c.action not in NOT_OF_CALLS]
         frozen = {name for c in changes if c.action == "freeze" for name in c.value}
+        thawed = {name for c in changes if c.action == "train" for name in c.value}
         for name, p in recorder.model.named_parameters():
-            if name in self.trained:
-                p.requires_grad_(name not in frozen)
-        recorder.trace = Trace(
-            recorder.framework, recorder.trace.environment, recorder.tensors(), recorder.modules()
-        )
-        with self.updating([c for c in changes if c.action == "optimizer"]):
+            p.requires_grad_(name in thawed or (name in self.trained and name not in frozen))
+        modules = [c for c in changes if c.action in ("share", "untie")]
+        with contextlib.ExitStack() as stack:
+            fresh = stack.enter_context(sharing(recorder.model, modules, self.values))
+            recorder.trace = Trace(
+                recorder.framework,
+                recorder.trace.environment,
+                recorder.tensors(),
+                recorder.modules(),
+            )
+            more = [p for n, p in recorder.model.named_parameters() if n in thawed]
+            rules = [c for c in changes if c.action == "optimizer"]
+            stack.enter_context(self.updating(rules, [*more, *fresh]))
             step = self.make(recorder)
             for number in range(self.steps):
+                # Altered calls may write where the original ones only read.
+                inputs = recorder.given = [one.clone() for one in self.inputs]
                 try:
-                    with recorder.step(*self.inputs):
-                        step(*self.inputs)
+                    with recorder.step(*inputs):
+                        step(*inputs)
                 except Exception:
                     if recorder.trace.raised is None:
                         raise
@@ -96,11 +113,20 @@ class Explorer:
         return recorder.trace
 
     @contextlib.contextmanager
-    def updating(self, changes: Sequence[Alteration]) -> Iterator[None]:
+    def updating(
+        self, changes: Sequence[Alteration], more: Sequence[torch.nn.Parameter]
+    ) -> Iterator[None]:
+        """Inside, the optimizer is altered, and has these parameters, too."""
         optimizer = self.recorder.optimizer
-        if not changes or optimizer is None:
+        if optimizer is None or not (changes or more):
             yield
             return
+        groups = optimizer.param_groups
+        known = {id(p) for group in groups for p in group["params"]}
+        fresh = [p for p in more if id(p) not in known]
+        if fresh:
+            first = {**groups[0], "params": [*groups[0]["params"], *fresh]}
+            optimizer.param_groups = [first, *groups[1:]]
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
         update, original = Update(optimizer, changes, names), optimizer.step
         for change in changes:
@@ -116,6 +142,15 @@ class Explorer:
             yield
         finally:
             del optimizer.step
+            optimizer.param_groups = groups
+            for p in fresh:
+                optimizer.state.pop(p, None)
+
+    def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        return again(self.recorder.model)
+
+    def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
+        self.values |= {name: torch.from_numpy(array) for name, array in values.items()}
 
     def settings(self) -> list[dict[str, Any]]:
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}

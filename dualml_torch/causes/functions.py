@@ -125,5 +125,7 @@ def function(
         return getattr(torch, wanted)(*args, **kwargs)
     if wanted == "rsub":
         return args[1] - args[0]
+    if wanted == "rdiv":
+        return args[1] / args[0]
     own = getattr(torch, wanted, None) or getattr(functional, wanted)
     return own(*args, **kwargs)

@@ -42,6 +42,7 @@ ONLY_TORCH = {
                 "operands",
                 "replay",
                 "rules",
+                "sharing",
                 "update",
             )
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,13 @@ class Explorer(Protocol):
     def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]: ...
 
     def settings(self) -> list[dict[str, Any]]: ...
+
+    def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Every further name of a module or parameter that stands in several places → the
+        parameters below it, with their shapes."""
+
+    def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """What parameters begin with that only an alteration makes."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,32 @@ ONE_RATIO = 1e-4
 #: Of moved elements, what share has to have the one ratio; smaller moves than this do not count.
 MOST = 0.8
 SMALL = 1e-3
+#: Of fractions that people write, the largest denominator; how exact a factor is found.
+LARGEST, EXACT = 64, 2e-6
+
+
+def written(c: float) -> bool:
+    """Whether people would write such a factor of a rate, or a schedule of theirs gives it: a
+    fraction, its root, three digits, a point of half a cosine.
+
+    What clipping or a norm does to an update is none of these, but by chance.
+
+    >>> written(1 / 3), written(0.995), written(0.5 + 0.5 * math.cos(math.pi / 7))
+    (True, True, True)
+    >>> written(0.995877561)
+    False
+    """
+    size = abs(c)
+    if not 0 < size < math.inf:
+        return size == 0
+    digits = float(f"{size:.3g}")
+    fractions = [float(Fraction(x).limit_denominator(LARGEST)) for x in (size, size * size)]
+    if size > 1:
+        fractions.append(1 / float(Fraction(1 / size).limit_denominator(LARGEST) or 1))
+    angle = math.acos(2 * size - 1) / math.pi if size <= 1 else 0.0
+    cosine = 0.5 + 0.5 * math.cos(math.pi * float(Fraction(angle).limit_denominator(LARGEST)))
+    guesses = (digits, fractions[0], math.sqrt(fractions[1]), *fractions[2:], cosine)
+    return any(abs(size - guess) <= EXACT * size for guess in guesses)
 
 
 def ratio(a: Array, b: Array) -> float | None:
@@ -62,7 +90,7 @@ def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | Non
     move, there = move[moved], there[moved]
     c = float(np.median(there / move))
     # Adam makes a whole step of a gradient that is nothing but rounding.
-    alike = np.abs(there / move - c) < 1e-2 * abs(c)
+    alike = np.abs(there / move - c) <= 1e-2 * abs(c)
     if np.mean(alike) < MOST:
         return None
     return float(move[alike] @ there[alike]) / float(move[alike] @ move[alike])

@@ -66,10 +66,11 @@ def parts(given: str, shape: Shape, around: Around) -> Iterator[tuple[str, int, 
 
 
 def filled(name: str, shapes: Sequence[Shape], around: Around) -> list[tuple[int, float]]:
-    """A number of the other side's own call for an operand that was computed."""
+    """A number of the other side's own call, or a length, for an operand that was computed."""
     if name not in ("mul", "div") or len(shapes) != 2:
         return []
-    return [(i, c) for c in around.numbers if abs(c) not in (0.0, 1.0) for i in (1, 0)]
+    numbers = dict.fromkeys([*around.numbers, *map(float, around.sizes)])
+    return [(i, c) for c in numbers if abs(c) not in (0.0, 1.0) for i in (1, 0)]
 
 
 def operands(given: str, shape: Shape, around: Around) -> list[str]:

@@ -34,8 +34,8 @@ def preference(names: set[str], run: Run) -> tuple[Any, ...]:
     function that the other side never calls."""
     kinds = (
         "attribute",
-        "function",
         "missing",
+        "function",
         "optimizer",
         "mask",
         "gradient",

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from dualml.errors import UserError
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.evidence import relations
 from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
-from dualml.parity.causes.moves import rate
+from dualml.parity.causes.moves import rate, written
 from dualml.parity.causes.preference import preference
 from dualml.parity.causes.runs import (
     GROUPS,
@@ -35,7 +36,8 @@ from dualml.parity.causes.runs import (
     scopes,
 )
 from dualml.parity.causes.screen import STAGES, Screen, Stage, constants
-from dualml.parity.causes.tensors import end_at_buffers, frozen
+from dualml.parity.causes.sharing import shared, untied
+from dualml.parity.causes.tensors import end_at_buffers, trained
 from dualml.parity.causes.updates import updates
 from dualml.parity.models.flow import Side, share
 from dualml.parity.models.judge import judge
@@ -50,6 +52,10 @@ RUNS = 40
 ALL_RUNS = 600
 #: Seconds that whole runs have in any case, when the search before them took all of its time.
 LAST_S = 5.0
+#: In any case whole runs go on for so long.
+RUNS_S = 1.5
+#: Factors of a rate that are no farther apart are one.
+ALIKE = 0.01
 #: Causes one after the other.
 ROUNDS = 4
 #: Of equally good explanations, how many are listed.
@@ -79,7 +85,8 @@ class Search:
         self.until = time.monotonic() + budget
         self.result = Explanation()
         ours, theirs = in_same_pieces(a, b)
-        pairs = match(ours.tensors, theirs.tensors, asked, sides, b.roles).pairs
+        self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles)
+        pairs = self.pairing.pairs
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
     def run(self, changes: Sequence[Alteration]) -> Run | None:
@@ -91,9 +98,17 @@ class Search:
         if trace.raised and not self.b.raised:
             return None
         trace.envelope, trace.draws = self.a.envelope, self.a.draws
-        comparison = judge(
-            trace, self.b, margin=self.margin, asked=self.asked, sides=self.sides, structure=False
-        )
+        try:
+            comparison = judge(
+                trace,
+                self.b,
+                margin=self.margin,
+                asked=self.asked,
+                sides=self.sides,
+                structure=False,
+            )
+        except UserError:  # no longer the same inputs, or other parameters
+            return None
         return Run(tuple(changes), trace, comparison)
 
     def tried(self) -> None:
@@ -145,6 +160,10 @@ class Search:
         """Runs with one more alteration that carry the two sides farther, the best first."""
         first = now.comparison.first
         assert first is not None
+        if any(self.pairing.alone) and not now.changes:
+            other_modules = self.farther(now, self.sharing())
+            if any(run.alike for run in other_modules):
+                return self.best(now, other_modules)
         here, there = share(now.trace, self.b, self.margin)
         if first.phase == "state":  # a buffer that the model writes by itself
             end_at_buffers(now, self.b, here, there, self.names)
@@ -171,9 +190,7 @@ class Search:
                     break
             return best
         if first.kind == "trained":
-            candidates = [
-                Alteration("parameters", "freeze", (), "", "", frozen(self.a, self.b, self.names))
-            ]
+            candidates = trained(self.a, self.b, self.names)
         elif first.phase == "gradient":
             candidates = gradients(now.trace, self.b, here, now.comparison, self.names)
         else:
@@ -182,6 +199,12 @@ class Search:
             )
         whole = self.schedule(now) if GROUPS[first.phase] == 2 else []
         return self.best(now, self.farther(now, [*whole, *candidates]))
+
+    def sharing(self) -> list[Alteration]:
+        """Modules in several places on one side, where the other has one for each."""
+        changes, values = untied(self.explorer.places(), self.b, self.pairing)
+        self.explorer.begin(values)
+        return [*changes, *shared(self.a, self.pairing)]
 
     def value_of(self, trace: Trace, side: Side, output: str) -> set[str]:
         """The value that a module gave as its output."""
@@ -203,7 +226,9 @@ class Search:
             factors.append(float(f"{c * (factors or [1.0])[-1]:.9g}"))
             change = Alteration("optimizer", "optimizer", (), "", "lr_schedule", tuple(factors))
             run = self.run([*now.changes, change])
-        return [change]
+        # A norm's small share of every move is no schedule; nor is it a number that people write.
+        alike = max(factors) - min(factors) <= ALIKE * abs(factors[0])
+        return [change] if not alike or all(map(written, factors)) else []
 
     def settled(self, run: Run, stage: Stage) -> bool:
         """Whether no further stage is needed: of settings a mode, or a fraction that the port's
@@ -235,10 +260,12 @@ class Search:
     def farther(self, now: Run, candidates: Sequence[Alteration]) -> list[Run]:
         """Whole runs that carry the two sides farther together."""
         runs: list[Run] = []
-        until = max(self.until, time.monotonic() + LAST_S)
+        start = time.monotonic()
+        until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
             limit = RUNS if change.sites and change.action != "detach" else ALL_RUNS
-            if number >= limit or time.monotonic() > until:
+            now_s = time.monotonic()
+            if (number >= limit and now_s - start > RUNS_S) or now_s > until:
                 break
             for scope in scopes(change, now.trace.operations):
                 self.result.tried[1] += 1

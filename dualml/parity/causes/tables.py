@@ -52,7 +52,7 @@ EXTRAS: tuple[Transform, ...] = (
     ("center", -1), ("center", 1), ("center", 0),
 )  # fmt: skip
 FAMILIES: tuple[tuple[str, ...], ...] = (
-    ("add", "sub", "mul", "div", "rsub", "maximum", "minimum"),
+    ("add", "sub", "mul", "div", "rsub", "rdiv", "maximum", "minimum"),
     ("mean", "sum", "amax", "amin", "logsumexp", "prod", "std", "var"),
     ("softmax", "log_softmax"),
     ("max_pool2d", "avg_pool2d"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.runs import Run
 from dualml.parity.models.flow import Side
 from dualml.parity.models.trace import Trace
@@ -31,13 +32,16 @@ def end_at_buffers(now: Run, b: Trace, here: Side, there: Side, names: Mapping[s
             side.ends |= frozenset(same[-1:])
 
 
-def frozen(a: Trace, b: Trace, names: Mapping[str, str]) -> tuple[str, ...]:
-    """Parameters that only the first side trains."""
-    trained = {t.name: t.trained for t in b.tensors}
+def trained(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Alteration]:
+    """What the first side trains and the second does not, left alone; and the other way round."""
+    there = {t.name: t.trained for t in b.tensors}
     back = {v: k for k, v in names.items()}
-    return tuple(
-        t.name
-        for t in a.tensors
-        if t.trained
-        and not trained.get(back.get(f"parameter:{t.name}", "").removeprefix("parameter:"), True)
-    )
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for one in a.tensors:
+        partner = back.get(f"parameter:{one.name}", "").removeprefix("parameter:")
+        if one.trained != there.get(partner, one.trained):
+            found[one.trained].append(one.name)
+    changes = [("freeze", tuple(found[True])), ("train", tuple(found[False]))]
+    return [
+        Alteration("parameters", action, (), "", "", value) for action, value in changes if value
+    ]

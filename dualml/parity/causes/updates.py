@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualml.parity.causes.alteration import Alteration, Around
-from dualml.parity.causes.moves import Array, pairs, ratio, was
+from dualml.parity.causes.moves import Array, pairs, ratio, was, written
 from dualml.parity.causes.settings import settings
 from dualml.parity.models.comparison import Comparison
 from dualml.parity.models.trace import Trace
@@ -91,6 +91,7 @@ def updates(
         alter(f"gradient:clip_{way}", True, None) for way in ("each", "none", "value", "squared")
     ]
     candidates += [alter("gradient:clip_limit", v, None) for v in LIMITS["norm"]]
+    candidates += [alter("gradient:clip_eps", v, None) for v in USUAL["eps"]]
     for scope in scopes(moves, outside, groups):
         candidates += factors(moves, scope, step)
         for group in groups[:1] if scope is None else groups[:2]:
@@ -138,8 +139,10 @@ def factors(moves: Moves, scope: Scope, step: int) -> list[Alteration]:
     if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
         return []
     factor = float(f"{np.median(ratios):.9g}")
-    candidates = [alter("lr_factor", factor, scope), alter("gradient:scale", factor, scope)]
-    if step > 1:
+    candidates = [alter("gradient:scale", factor, scope)]
+    if written(factor):
+        candidates.insert(0, alter("lr_factor", factor, scope))
+    if written(factor) and step > 1:
         candidates.append(alter("lr_schedule", tuple([1.0] * (step - 1) + [factor]), scope))
     return candidates
 

@@ -18,7 +18,8 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
     if a.shape != b.shape:
         return float("inf")
     if a.dtype.kind == "b" or b.dtype.kind == "b":
-        a, b = a.astype(np.int8), b.astype(np.int8)
+        with np.errstate(invalid="ignore"):  # NaN beside a mask
+            a, b = a.astype(np.int8), b.astype(np.int8)
     same = np.isinf(a) & (a == b) if a.dtype.kind == "f" else np.zeros(a.shape, bool)
     if same.any():
         a, b = np.where(same, 0, a), np.where(same, 0, b)

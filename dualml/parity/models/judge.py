@@ -91,11 +91,10 @@ def judge(
         notes.append(Note("wild", {"n": len(wild), **moved}))
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
     notes += [Note("raised", {"side": side, "text": text}) for side, text in raised]
-    if any(s.hard for s in outside) or raised:
-        strays = outside
-    else:
-        strays = []
-        notes += [pair.layout(s) for s in outside]
+    # A module may give its output in another shape where what leaves the step agrees.
+    apart = {s.step for s in outside if s.hard and s.phase in ("parameters", "forward", "loss")}
+    strays = [s for s in outside if s.hard or raised or s.step in apart]
+    notes += [pair.layout(s) for s in outside if s not in strays]
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
     first = pair.first(onset(judged, strays[0], margin), strays[0]) if strays else None

@@ -1,0 +1,85 @@
+"""What is tried where one side has parameters that the other has not: modules that one of them
+uses in several places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dualml.parity.causes.alteration import Alteration, Shape
+from dualml.parity.models.mapping import Pairing, Tensor, changed, fit
+from dualml.parity.models.trace import Trace
+
+#: Modules that are tried in the place of one.
+MOST = 4
+
+
+def shared(a: Trace, pairing: Pairing) -> list[Alteration]:
+    """The second side uses one module where the first has several."""
+    alone = {one.name: one.shape for one in a.tensors if one.name in pairing.alone[0]}
+    paired = {one.name: one.shape for one in a.tensors if one.name not in alone}
+    choices: dict[str, list[str]] = {}
+    for name in alone:
+        if any(f"{name}.".startswith(f"{place}.") for place in choices):
+            continue
+        parts = name.split(".")
+        # The largest module of which nothing has a partner.
+        for depth in range(1, len(parts)):
+            place = ".".join(parts[:depth])
+            if below(place, paired):
+                continue
+            wanted = below(place, alone)
+            others = [o for o in siblings(place, paired) if below(o, paired) == wanted]
+            if others:
+                choices[place] = others[:MOST]
+            break
+    if not choices:
+        return []
+    candidates = []
+    for n in range(max(map(len, choices.values()))):
+        pairs = tuple((place, others[min(n, len(others) - 1)]) for place, others in choices.items())
+        candidates.append(Alteration("parameters", "share", (), "", "", pairs))
+    return candidates
+
+
+def below(place: str, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """What a module holds, by the names inside of it."""
+    start = f"{place}."
+    return {name[len(start) :]: shape for name, shape in shapes.items() if name.startswith(start)}
+
+
+def siblings(place: str, shapes: Mapping[str, Shape]) -> list[str]:
+    """Modules at the same depth, those of the same parent first."""
+    depth, parent = place.count("."), place.rpartition(".")[0]
+    found = {".".join(name.split(".")[: depth + 1]) for name in shapes if name.count(".") > depth}
+    return sorted(found - {place}, key=lambda one: (one.rpartition(".")[0] != parent, one))
+
+
+def untied(
+    places: Mapping[str, Mapping[str, Shape]], b: Trace, pairing: Pairing
+) -> tuple[list[Alteration], dict[str, NDArray[Any]]]:
+    """The first side uses one module or parameter in several places, the second has several; and
+    what the second's begin with, by the first's names."""
+    alone = [one for one in b.tensors if one.name in pairing.alone[1]]
+    start, values, found = b.initial(), dict[str, NDArray[Any]](), list[str]()
+    for place, below in places.items():
+        chosen: dict[str, Tensor] = {}
+        for name, shape in below.items():
+            left = [one for one in alone if one not in chosen.values()]
+            one = next((one for one in left if fit(shape, one.shape) is not None), None)
+            if one is None:
+                break
+            chosen[name] = one
+        else:
+            alone = [one for one in alone if one not in chosen.values()]
+            for name, one in chosen.items():
+                way = fit(below[name], one.shape)
+                assert way is not None
+                values[name] = changed(start[one.name], way, below[name])
+            found.append(place)
+    groups: Sequence[tuple[str, ...]] = [tuple(found)] if found else []
+    if len(found) > 1:
+        groups = [*groups, *((place,) for place in found)]
+    return [Alteration("parameters", "untie", (), "", "", group) for group in groups], values

@@ -1,0 +1,69 @@
+"""Modules and parameters that stand in several places of a model, and what if they did not."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from dualml.parity.causes.alteration import Alteration
+
+
+def again(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Every further name of a module or parameter → the parameters below it, with their shapes."""
+    seen: set[int] = set()
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        inside = any(f"{name}.".startswith(f"{known}.") for known in found)
+        if id(module) in seen and not inside:
+            found[name] = {f"{name}.{n}": tuple(p.shape) for n, p in module.named_parameters()}
+        seen.add(id(module))
+    parameters: set[int] = set()
+    for name, p in model.named_parameters(remove_duplicate=False):
+        inside = any(f"{name}.".startswith(f"{known}.") for known in found)
+        if id(p) in parameters and not inside:
+            found[name] = {name: tuple(p.shape)}
+        parameters.add(id(p))
+    return {name: below for name, below in found.items() if below}
+
+
+@contextlib.contextmanager
+def sharing(
+    model: torch.nn.Module, changes: Sequence[Alteration], values: Mapping[str, torch.Tensor]
+) -> Iterator[list[torch.nn.Parameter]]:
+    """Inside, modules are shared (action ``share``: pairs of the place and of the module that
+    stands there instead) or copied (``untie``: places). Gives the parameters that are new.
+
+    Args:
+        values: name of a new parameter → what it begins with.
+    """
+    kept: list[tuple[Any, str, Any]] = []
+    fresh: list[torch.nn.Parameter] = []
+    try:
+        for change in changes:
+            for place in change.value:
+                own, other = (place, None) if isinstance(place, str) else place
+                head, _, leaf = own.rpartition(".")
+                parent = model.get_submodule(head)
+                old = getattr(parent, leaf)
+                kept.append((parent, leaf, old))
+                if other is not None:
+                    setattr(parent, leaf, model.get_submodule(other))
+                    continue
+                new = copy.deepcopy(old)
+                setattr(parent, leaf, new)
+                single = isinstance(new, torch.nn.Parameter)
+                rows = {own: new} if single else {
+                    f"{own}.{name}": p for name, p in new.named_parameters()
+                }  # fmt: skip
+                fresh += rows.values()
+                with torch.no_grad():
+                    for name, p in rows.items():
+                        p.copy_(values[name])
+        yield fresh
+    finally:
+        for parent, leaf, old in reversed(kept):
+            setattr(parent, leaf, old)
