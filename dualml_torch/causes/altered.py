@@ -153,9 +153,15 @@ def altered(
     given = tensors((args, kwargs))
     if change.action == "drop":
         return given[int(change.argument)].clone()
+    if change.action == "settings":
+        bound = Bound(func, name, args, kwargs)
+        for argument, value in change.value:
+            bound.put(argument, value)
+        return func(*bound.args, **bound.kwargs)
     if change.action == "exchange":
-        moved, named = replaced(args, kwargs, 0, given[1])
-        moved, named = replaced(moved, named, 1, given[0])
+        i, j = change.value
+        moved, named = replaced(args, kwargs, i, given[j])
+        moved, named = replaced(moved, named, j, given[i])
         return func(*moved, **named)
     if change.action == "input":
         at = int(change.argument)

@@ -20,6 +20,8 @@ from dualml_torch.record import Recorder
 
 #: Actions that alter no call of the model.
 NOT_OF_CALLS = ("optimizer", "freeze", "train", "share", "untie")
+#: Types that NumPy reads where they are.
+PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
 
 
 class Explored(Recorder):
@@ -72,14 +74,45 @@ class Explorer:
         self.values: dict[str, torch.Tensor] = {}
         self.trained = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
 
+    def begin_again(self, changes: Sequence[Alteration]) -> None:
+        self.recorder.restore(self.start)
+        self.recorder.changes = [c for c in changes if c.action not in NOT_OF_CALLS]
+
+    def gradients(self, changes: Sequence[Alteration]) -> dict[str, NDArray[Any]]:
+        """Those of the first step with these alterations; nothing else is noted."""
+        recorder, optimizer = self.recorder, self.recorder.optimizer
+        self.begin_again(changes)
+        inputs = recorder.given = [one.clone() for one in self.inputs]
+        recorder.optimizer = None
+        try:
+            self.make(recorder)(*inputs)
+        finally:
+            recorder.optimizer = optimizer
+        return recorder.gradients()
+
+    def updated(
+        self, changes: Sequence[Alteration], gradients: Sequence[Mapping[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """Weights after an update with each of these gradients, under alterations of the
+        optimizer alone."""
+        recorder = self.recorder
+        self.begin_again(changes)
+        named = dict(recorder.model.named_parameters())
+        with self.updating(changes, []):
+            for of_step in gradients:
+                for name, p in named.items():
+                    array = of_step.get(name)
+                    p.grad = None if array is None else recorder.like(array, p)
+                recorder.optimizer.step()
+        return recorder.weights()
+
     def run(self, changes: Sequence[Alteration]) -> Trace:
         """All steps with these alterations, from the initial weights.
 
         An alteration that cannot be done is in ``raised`` of the trace.
         """
         recorder = self.recorder
-        recorder.restore(self.start)
-        recorder.changes = [c for c in changes if c.action not in NOT_OF_CALLS]
+        self.begin_again(changes)
         frozen = {name for c in changes if c.action == "freeze" for name in c.value}
         thawed = {name for c in changes if c.action == "train" for name in c.value}
         for name, p in recorder.model.named_parameters():
@@ -94,8 +127,7 @@ class Explorer:
                 recorder.modules(),
             )
             more = [p for n, p in recorder.model.named_parameters() if n in thawed]
-            rules = [c for c in changes if c.action == "optimizer"]
-            stack.enter_context(self.updating(rules, [*more, *fresh]))
+            stack.enter_context(self.updating(changes, [*more, *fresh]))
             step = self.make(recorder)
             for number in range(self.steps):
                 # Altered calls may write where the original ones only read.
@@ -121,6 +153,8 @@ class Explorer:
         if optimizer is None or not (changes or more):
             yield
             return
+        cut = any(c.action == "detach" for c in changes)
+        rules = [c for c in changes if c.action == "optimizer"]
         groups = optimizer.param_groups
         known = {id(p) for group in groups for p in group["params"]}
         fresh = [p for p in more if id(p) not in known]
@@ -128,13 +162,16 @@ class Explorer:
             first = {**groups[0], "params": [*groups[0]["params"], *fresh]}
             optimizer.param_groups = [first, *groups[1:]]
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
-        update, original = Update(optimizer, changes, names), optimizer.step
-        for change in changes:
+        update, original = Update(optimizer, rules, names), optimizer.step
+        for change in rules:
             if str(change.argument).startswith("own:"):  # put back with all that it remembers
                 setattr(optimizer, str(change.argument).removeprefix("own:"), change.value)
 
         def altered(*args: Any, **kwargs: Any) -> None:
             self.recorder.before_update(optimizer, (), {})
+            if cut:  # a gradient of zeros, as where an edge is cut in MindSpore: it still decays
+                for p in self.recorder.trained().values():
+                    p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             update.step(original)
 
         optimizer.step = altered
@@ -157,35 +194,37 @@ class Explorer:
         return settings_of(self.recorder.optimizer, names)
 
     @torch.no_grad()
-    def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]:
-        """What an alteration makes of its call and of the calls behind it, with their names.
+    def probe(
+        self, change: Alteration, calls: int, visit: Callable[[str, NDArray[Any]], bool]
+    ) -> None:
+        """What an alteration makes of its call and of the calls behind it.
 
         Args:
             calls: how many calls behind it are made again at most.
+            visit: is given every output with its name; False ends it.
         """
         replay = self.replay
         assert replay is not None
         overlay: dict[str, Value] = {}
+        operations = self.recorder.trace.operations
+        alone = change.action in ("parameters", "borrow")
+        if alone:
+            overlay |= self.exchanged(change)
         if change.action == "swap":
-            yield from self.swapped(change, overlay)
+            going = self.swapped(change, overlay, visit)
         else:
-            first = change.sites[0]
-            if change.action in ("parameters", "borrow"):
-                overlay |= self.exchanged(change)
-            alone = change.action in ("parameters", "borrow")
-            yield from self.put(first, overlay, [] if alone else [change])
+            going = self.put(change.sites[0], overlay, [] if alone else [change], visit)
         done = 0
         for number in range(change.sites[0] + 1, len(replay.calls)):
-            inputs = self.recorder.trace.operations[number].inputs
-            again = number in change.sites and change.action not in ("parameters", "borrow")
-            if not (again or any(name in overlay for name in inputs)) or (
-                change.action == "swap" and number == int(change.value)
-            ):
-                continue
-            yield from self.put(number, overlay, [change] if again else [])
-            done += 1
-            if done >= calls:
+            if not going or done == calls:
                 return
+            again = number in change.sites and not alone
+            if not again and overlay.keys().isdisjoint(operations[number].inputs):
+                continue
+            if change.action == "swap" and number == int(change.value):
+                continue
+            going = self.put(number, overlay, [change] if again else [], visit)
+            done += 1
 
     def exchanged(self, change: Alteration) -> dict[str, Value]:
         assert self.replay is not None
@@ -209,24 +248,34 @@ class Explorer:
         return rows
 
     def swapped(
-        self, change: Alteration, overlay: dict[str, Value]
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
+        self,
+        change: Alteration,
+        overlay: dict[str, Value],
+        visit: Callable[[str, NDArray[Any]], bool],
+    ) -> bool:
         first, second = change.sites[0], int(change.value)
         replay = self.replay
         assert replay is not None
         given = self.recorder.trace.operations[first].inputs[0]
         name = f"op:{first}"
         value = replay.run(second, {name: replay.values[given]}, [])[0]
-        last = replay.run(first, {given: value}, [])[0]
-        overlay[f"op:{second}"] = last
-        yield f"op:{second}", self.recorder.array(last)
+        last = overlay[f"op:{second}"] = replay.run(first, {given: value}, [])[0]
+        return visit(f"op:{second}", self.recorder.array(last))
 
     def put(
-        self, number: int, overlay: dict[str, Value], changes: Sequence[Alteration]
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
+        self,
+        number: int,
+        overlay: dict[str, Value],
+        changes: Sequence[Alteration],
+        visit: Callable[[str, NDArray[Any]], bool],
+    ) -> bool:
         replay = self.replay
         assert replay is not None
         for i, value in enumerate(replay.run(number, overlay, changes)):
-            name = f"op:{number}" + (f"[{i}]" if i else "")
+            name = f"op:{number}[{i}]" if i else f"op:{number}"
             overlay[name] = value.detach()
-            yield name, self.recorder.array(value)
+            plain = value.dtype in PLAIN and not value.is_neg()
+            array = overlay[name].numpy() if plain else self.recorder.array(value)
+            if not visit(name, array):
+                return False
+        return True

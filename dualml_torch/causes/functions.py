@@ -42,6 +42,12 @@ def neutral(x: Value) -> Value:
     return x * 0 + float(scale)  # its gradient is zero, not missing: it is still decayed
 
 
+def recut(x: Value, *order: int) -> Value:
+    """The numbers as they stand in memory, cut as if the axes had this order."""
+    back = sorted(range(x.dim()), key=order.__getitem__)
+    return x.reshape([x.shape[i] for i in order]).permute(back)
+
+
 def invert(x: Value) -> Value:
     return ~x if x.dtype == torch.bool else 1 - x
 
@@ -95,6 +101,7 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
     "interleave": interleave,
     "regroup": regroup,
     "rearrange": lambda x, *order: x.permute(order).reshape(x.shape),
+    "recut": recut,
     "half": lambda x: x.half().to(x.dtype),
     "bfloat": lambda x: x.bfloat16().to(x.dtype),
     "round": torch.round,
@@ -111,10 +118,30 @@ def function(
         keys = ("kernel_size", "stride", "padding", "ceil_mode")
         settings = {k: v for k, v in given.items() if k in keys and v is not None}
         return getattr(functional, wanted)(tensors((args, kwargs))[0], **settings)
-    if wanted in ("mean", "sum", "amax", "amin", "logsumexp", "prod", "std", "var"):
+    if name in ("max", "min"):  # of an axis: values, and where they are
+        given = Bound(func, name, args, kwargs).values
+        (x,), dim, keep = tensors((args, kwargs)), given["dim"], bool(given.get("keepdim", False))
+        places = func(*args, **kwargs)[1]
+        values = getattr(torch, wanted)(x, dim=dim, keepdim=keep)
+        return (values if isinstance(values, Value) else values[0]), places
+    if wanted in (
+        "mean",
+        "sum",
+        "amax",
+        "amin",
+        "logsumexp",
+        "prod",
+        "std",
+        "var",
+        "max",
+        "min",
+        "median",
+    ):
         given = Bound(func, name, args, kwargs).values
         x = tensors((args, kwargs))[0]
         dim = given.get("dim")
+        if wanted in ("max", "min", "median"):
+            wanted = {"max": "amax", "min": "amin"}.get(wanted, wanted)
         dim = list(range(x.dim())) if dim in (None, []) else dim
         if wanted == "prod":
             return torch.prod(

@@ -20,6 +20,15 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
     Raises:
         ValueError: evaluation mode has nothing to write otherwise.
     """
+    if name == "mean":  # of squares: over one less
+        x = given["self"] if "self" in given else given["input"]
+        y = (
+            x.mean(given["dim"], keepdim=bool(given.get("keepdim")))
+            if given.get("dim")
+            else x.mean()
+        )
+        count = x.numel() // y.numel()
+        return y * count / (count - 1)
     x, eps = given["input"], float(given.get("eps") or 1e-5)
     if name == "normalize":
         power = float(given.get("p", 2.0))
@@ -35,6 +44,10 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
         if not given.get("training"):
             raise ValueError("evaluation")
         axes = [0, *range(2, x.dim())]
+        view = [1, -1] + [1] * (x.dim() - 2)
+        weight, bias = (None if one is None else one.view(view) for one in (weight, bias))
+    elif name == "instance_norm":
+        axes = list(range(2, x.dim()))
         view = [1, -1] + [1] * (x.dim() - 2)
         weight, bias = (None if one is None else one.view(view) for one in (weight, bias))
     elif name == "group_norm":
@@ -77,10 +90,13 @@ def biased_state(
 def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Padding that is not the same on both sides of an axis.
 
-    ``same``: as much as makes the output the input's length over the stride, the odd one behind.
+    ``same``: as much as makes the output the input's length over the stride, the odd one behind; of
+    a transposed convolution times the stride.
     """
     bound = Bound(func, name, args, kwargs)
     given = bound.values
+    if "transpose" in name:
+        return cropped(way, func, bound)
     first = "input" if "input" in given else "self"
     x, axes = given[first], 1 if name.endswith("1d") else 2
 
@@ -114,6 +130,23 @@ def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     bound.put(first, functional.pad(x, amounts, value=fill))
     bound.put("padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes)
     return func(*bound.args, **bound.kwargs)
+
+
+def cropped(way: str, func: Any, bound: Bound) -> Value:
+    """A transposed convolution whose whole output is cut otherwise."""
+    given = bound.values
+    stride, length = given["stride"], given["input"].shape[2:]
+    original: Value = func(*bound.args, **bound.kwargs)
+    bound.put("padding", 0)
+    bound.put("output_padding", 0)
+    whole: Value = func(*bound.args, **bound.kwargs)
+    for axis in range(2, whole.dim()):
+        step = stride[axis - 2] if isinstance(stride, list | tuple) else stride
+        size = length[axis - 2] * step if way.startswith("same") else original.shape[axis]
+        more = max(whole.shape[axis] - size, 0)
+        before = {"same": more // 2, "same_before": more - more // 2, "behind": 0}.get(way, more)
+        whole = whole.narrow(axis, before, min(size, whole.shape[axis]))
+    return whole
 
 
 def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

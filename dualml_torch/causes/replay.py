@@ -1,4 +1,8 @@
-"""The calls of one step again, from any of them on, without the ones before."""
+"""The calls of one step again, from any of them on, without the ones before.
+
+A search makes some hundred thousand calls again, most of them on small tensors: what a call takes
+apart from its kernel is found out once, when it is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.operations import Tape
@@ -16,6 +20,37 @@ from dualml_torch.causes.operands import name_in, operand, viewed
 from dualml_torch.operations import ASSIGNS, tensors
 
 Value = torch.Tensor
+
+
+class Call:
+    """One call, with its tensors by name.
+
+    Args:
+        names: position among the leaves of the arguments → name of the tensor there.
+    """
+
+    def __init__(
+        self, func: Any, name: str, leaves: list[Any], spec: Any, names: Mapping[int, str]
+    ) -> None:
+        self.func, self.name, self.leaves, self.spec = func, name, leaves, spec
+        self.names = list(names.items())
+        positional, named = spec.unflatten(range(len(leaves)))
+        flat = all(isinstance(i, int) for i in (*positional, *named.values()))
+        #: Positions of the arguments, where each of them is a leaf.
+        self.flat = (list(positional), dict(named)) if flat else None
+        whether = [*positional, *named.values()] if flat else []
+        self.writes = (
+            name.endswith("_")
+            or name == "batch_norm"
+            or any(leaves[i] is True for i in whether)  # it may be ``inplace``
+        )
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        if self.flat is None:
+            args, kwargs = tree_unflatten(leaves, self.spec)
+            return list(args), kwargs
+        positional, named = self.flat
+        return [leaves[i] for i in positional], {key: leaves[i] for key, i in named.items()}
 
 
 class Replay:
@@ -28,45 +63,46 @@ class Replay:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.values: dict[str, Value] = {}
-        self.calls: list[tuple[Any, str, Any, Any]] = []
+        self.calls: list[Call] = []
 
     def keep(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """A call, before it is made: inputs by name, what has no name as a copy."""
-
-        def named(one: Any) -> Any:
+        leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
+        names: dict[int, str] = {}
+        for i, one in enumerate(leaves):
             if not isinstance(one, Value):
-                return one
+                continue
             source = self.tape.source(one)
-            if source == "?" or source not in self.values:
-                if source == "?":
-                    return one.detach().clone()
+            if source == "?":
+                leaves[i] = one.detach().clone()
+                continue
+            if source not in self.values:
                 self.values[source] = one.detach().clone()
-            return Reference(source)
-
-        self.calls.append((func, name, *tree_map(named, (tuple(args), dict(kwargs)))))
+            names[i], leaves[i] = source, None
+        self.calls.append(Call(func, name, leaves, spec, names))
 
     def run(
         self, number: int, overlay: Mapping[str, Value], changes: Sequence[Alteration]
     ) -> list[Value]:
-        """One call with some of its inputs replaced."""
-        func, name, args, kwargs = self.calls[number]
+        """One call with some of its inputs replaced; what writes into its arguments has copies."""
+        call, values = self.calls[number], self.values
 
-        def known(key: str) -> Value:
-            return overlay[key] if key in overlay else self.values[key]
+        def known(name: str) -> Value:
+            value = overlay[name] if name in overlay else values[name]
+            return value.clone() if call.writes else value
 
-        renamed = {str(c.old): c for c in changes if c.action == "rename"}
-
-        def value(one: Any) -> Any:
-            if not isinstance(one, Reference):
-                return one
-            change = renamed.get(one.name)
-            return known(one.name) if change is None else viewed(change, known(name_in(change)))
-
-        args, kwargs = tree_map(value, (args, kwargs))
-        args = list(args)
-        inplace = kwargs.get("inplace") or any(one is True for one in args)
-        if name.endswith("_") or name == "batch_norm" or inplace:  # they write into their arguments
-            args = [one.clone() if isinstance(one, Value) else one for one in args]
+        leaves = call.leaves.copy()
+        if call.writes:
+            leaves = [one.clone() if isinstance(one, Value) else one for one in leaves]
+        for i, name in call.names:
+            leaves[i] = known(name)
+        for change in changes:
+            if change.action == "rename":
+                other = viewed(change, known(name_in(change)))
+                for i, name in call.names:
+                    if name == change.old:
+                        leaves[i] = other
+        args, kwargs = call.arguments(leaves)
         result = None
         for change in changes:
             if change.action == "operand":
@@ -75,18 +111,13 @@ class Replay:
             elif change.action == "everywhere":
                 args, kwargs = everywhere(change, args, kwargs)
             elif change.action != "rename":
-                result = altered(change, func, name, args, kwargs)
+                result = altered(change, call.func, call.name, args, kwargs)
         if result is None:
-            sized(name, args, kwargs)
-            result = func(*args, **kwargs)
-        return tensors(args[0] if name in ASSIGNS else result)
-
-
-class Reference:
-    """The name of a value in a call that is kept."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+            sized(call.name, args, kwargs)
+            result = call.func(*args, **kwargs)
+        if type(result) is Value:
+            return [args[0]] if call.name in ASSIGNS else [result]
+        return tensors(args[0] if call.name in ASSIGNS else result)
 
 
 class Recording(Altered):

@@ -19,8 +19,9 @@ class Alteration:
         kind: ``attribute``, ``function``, ``missing``, ``extra``, ``order``, ``layout``,
             ``operand``, ``constant``, ``mask``, ``dtype``, ``gradient``, ``parameters``,
             ``optimizer``.
-        action: what is done: ``set``, ``function``, ``input``, ``inputs``, ``output``, ``drop``,
-            ``operand``, ``rename``, ``lower``, ``swap``, ``parameters``, ``optimizer``.
+        action: what is done: ``set``, ``settings``, ``function``, ``input``, ``inputs``,
+            ``output``, ``drop``, ``operand``, ``exchange``, ``rename``, ``lower``, ``swap``,
+            ``parameters``, ``optimizer``.
         sites: numbers of the calls that are altered.
         operation: their function.
         argument: the setting; for ``input``, ``drop`` and ``operand`` the position of the tensor.
@@ -60,6 +61,7 @@ class Around:
         sizes: lengths of axes of the model, for factors such as 1 / √d.
         made_of: name of a value → the inputs of the call that made it, but for constants.
         takers: name of a value → the calls that take it, those of one line together.
+        buffers: names of parameters that no optimizer changes.
     """
 
     numbers: tuple[float, ...]
@@ -69,3 +71,4 @@ class Around:
     sizes: tuple[int, ...]
     made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     takers: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    buffers: frozenset[str] = frozenset()

@@ -9,13 +9,13 @@ only when the numbers of the other side follow from it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 from dualml.parity.causes.alteration import Alteration, Around, Shape
 from dualml.parity.causes.arrangements import arrangements, indices
 from dualml.parity.causes.operands import filled, other_operands
-from dualml.parity.causes.settings import scales, settings
+from dualml.parity.causes.settings import scales, settings, together
 from dualml.parity.causes.tables import (
     ACTIVATIONS,
     COUNTS,
@@ -30,6 +30,9 @@ from dualml.parity.causes.tables import (
     UNARY,
 )
 from dualml.parity.models.operations import Operation
+
+#: Inputs of a call that change places.
+TENSORS = 4
 
 
 def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
@@ -54,7 +57,7 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             else "attribute"
         )
         for value in settings(argument, old, one, around):
-            sort = kind
+            sort = "constant" if argument == "fill_value" else kind
             if argument in ("other", "alpha", "argument 1", "exponent"):
                 none = value == (0 if name in ("add", "sub") else 1)
                 sort = "missing" if none else "constant"
@@ -94,10 +97,17 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             alter("attribute", "pad", "padding", way, one.attributes["padding"])
             for way in ("same", "same_before", "behind", "before")
         )
+    yield from (
+        alter(
+            "attribute", "settings", " and ".join(ours), tuple(theirs.items()), tuple(ours.values())
+        )
+        for ours, theirs in together(name, one.attributes)
+    )
     if name in UNARY:
         yield from (alter("function", "instead", "", f, name) for f in ACTIVATIONS[:-1])
-    if len(shapes) >= 2 and len(one.inputs) == 2 and shapes[0] == shapes[1]:
-        yield alter("operand", "exchange")
+    for i, j in combinations(range(min(len(shapes), TENSORS)), 2):
+        if shapes[i] == shapes[j] and one.inputs[i] != one.inputs[j]:
+            yield alter("operand", "exchange", "", (i, j))
     yield from other_operands(one, shapes, around)
     for i, c in filled(name, shapes, around):
         yield alter("constant", "input", i, ("fill", c))

@@ -41,6 +41,7 @@ def arrangements(shape: Shape) -> Iterator[Transform]:
         for order in permutations(range(len(shape))):
             if order != tuple(range(len(shape))):
                 yield ("rearrange", *order)
+                yield ("recut", *order)
 
 
 def indices(one: Operation) -> Iterator[Alteration]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.quick import Stepper
+from dualml.parity.causes.screen import Prober
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 
 
-class Explorer(Protocol):
+class Explorer(Prober, Stepper, Protocol):
     """A model that can be run with alterations: `dualml_torch.causes.explore.Explorer`."""
 
     def run(self, changes: Sequence[Alteration]) -> Trace: ...
-
-    def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]: ...
 
     def settings(self) -> list[dict[str, Any]]: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,7 @@ def gradients(
     # A gradient flows through a call to whatever lies before it.
     before = ancestors(here.operations)
     for one in here.operations:
-        reached = {
-            n.removeprefix("parameter:") for n in before[one.number] if n.startswith("parameter:")
-        }
-        if not wrong <= reached:
+        if not wrong <= parameters(before[one.number]):
             continue
         around = Around((), (), {}, {}, ())
         for argument, old in one.attributes.items():
@@ -57,17 +54,17 @@ def gradients(
 def edges(
     operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
 ) -> list[Alteration]:
-    """Inputs of calls through which all wrong gradients come, those first through which few others
-    come; the same input of the same line counts as one."""
+    """Inputs and outputs of calls through which all wrong gradients come, those first through which
+    few others come; the same input of the same line counts as one."""
     groups: dict[Any, tuple[list[int], set[str]]] = {}
     for one in operations:
         for at, given in enumerate(one.inputs):
-            through = before.get(number_of(given), set()) | {given}
-            reached = {n.removeprefix("parameter:") for n in through if n.startswith("parameter:")}
+            reached = parameters(before.get(number_of(given), set()) | {given})
             for key in ((one.number, at), (one.name, one.place, at)):
                 sites, all_reached = groups.setdefault((*key, one.name, at), ([], set()))
                 sites.append(one.number)
                 all_reached |= reached
+        groups[one.number, "", one.name, ""] = ([one.number], parameters(before[one.number]))
     rows = [
         (len(reached), len(sites), key, sites)
         for key, (sites, reached) in groups.items()
@@ -78,6 +75,10 @@ def edges(
     return [
         Alteration("gradient", "detach", sites, key[-2], at) for (sites, at), key in unique.items()
     ]
+
+
+def parameters(names: Iterable[str]) -> set[str]:
+    return {n.removeprefix("parameter:") for n in names if n.startswith("parameter:")}
 
 
 def clipped(rows: Mapping[str, tuple[Array, Array]]) -> list[Alteration]:

@@ -32,7 +32,7 @@ def other_operands(one: Operation, shapes: Sequence[Shape], around: Around) -> I
             for part in parts(given, shapes[i], around):
                 yield alter("operand", "operand", i, part, given)
             continue
-        for module in neighbours(given, shapes[i], around):
+        for module in neighbours(given, shapes[i], around, one.name == "embedding"):
             yield alter("operand", "borrow", *module)
         yield alter("missing", "input", i, ("neutral",))
         for other in same_shape(given, shapes[i], around):
@@ -78,7 +78,8 @@ def operands(given: str, shape: Shape, around: Around) -> list[str]:
     same = [
         name
         for name in reversed(list(around.shapes))
-        if around.shapes[name] == shape and not name.startswith("parameter:")
+        if around.shapes[name] == shape
+        and (name in around.buffers or not name.startswith("parameter:"))
     ]
     if given.startswith("parameter:"):
         same = same_shape(given, shape, around)
@@ -86,17 +87,23 @@ def operands(given: str, shape: Shape, around: Around) -> list[str]:
     return [name for name in dict.fromkeys([*first, *same[:24]]) if name != given]
 
 
-def neighbours(given: str, shape: Shape, around: Around) -> list[tuple[str, str, str]]:
+def neighbours(
+    given: str, shape: Shape, around: Around, rows: bool = False
+) -> list[tuple[str, str, str]]:
     """Modules that hold a parameter of the same shape under the same last name: (prefix, other's
-    prefix, prefix)."""
+    prefix, prefix).
+
+    Args:
+        rows: they may have another number of rows, as tables have.
+    """
     parts = given.removeprefix("parameter:").split(".")
     prefixes = []
-    for other in [*around.operands, *same_shape(given, shape, around)]:
+    for other in [*around.operands, *same_shape(given, shape, around, rows)]:
         names = other.removeprefix("parameter:").split(".")
         if (
             not other.startswith("parameter:")
             or names == parts
-            or around.shapes.get(other) != shape
+            or not (around.shapes.get(other) == shape or rows)
         ):
             continue
         tail = 0
@@ -108,9 +115,11 @@ def neighbours(given: str, shape: Shape, around: Around) -> list[tuple[str, str,
     return list(dict.fromkeys(prefixes))
 
 
-def same_shape(given: str, shape: Shape, around: Around) -> list[str]:
+def same_shape(given: str, shape: Shape, around: Around, rows: bool = False) -> list[str]:
     return [
         name
         for name, other in around.shapes.items()
-        if other == shape and name.startswith("parameter:") and name != given
+        if (other == shape or (rows and len(other) > 1 and other[1:] == shape[1:]))
+        and name.startswith("parameter:")
+        and name != given
     ][:16]

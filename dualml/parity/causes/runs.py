@@ -23,6 +23,7 @@ GROUPS = {"parameters": 0, "forward": 0, "loss": 0, "gradient": 1, "update": 2, 
 #: Alterations that may hold at several calls.
 SCOPED = (
     "set",
+    "settings",
     "drop",
     "output",
     "input",
@@ -140,9 +141,17 @@ def on_line(change: Alteration, operations: Sequence[Operation]) -> list[Alterat
     line = [
         one.number
         for one in operations
-        if one.name == site.name and one.place == site.place and one.outputs == site.outputs
+        if one.name == site.name
+        and one.place == site.place
+        and (
+            one.outputs == site.outputs or (one.module == site.module and ranks(one) == ranks(site))
+        )
     ]
     return [change] if len(line) < 2 else [change, change.at(line)]
+
+
+def ranks(one: Operation) -> list[int]:
+    return [len(shape) for shape in one.outputs]
 
 
 def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:

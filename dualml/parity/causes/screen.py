@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,12 +39,22 @@ STAGES = (Stage(True, 4), Stage(False, 4), Stage(False, 30))
 SITES = 10
 #: Operations of the other side whose numbers and operands are tried: the first, and the last.
 OTHERS = 8
+#: How many alterations of a call come before those of the next.
+TURN = 24
+#: Of so many numbers of an array, fewer different ones than this tell little; and of what meets
+#: only such arrays, how much is tried.
+SAMPLE, FEW, WEAK = 256, 5, 20
+#: Actions that change nothing but what their call gives.
+OF_ONE_CALL = ("set", "settings", "function", "form", "pad", "instead", "input", "output", "drop",
+               "operand", "exchange", "twice", "lower", "index", "reorder")  # fmt: skip
 #: Of the alterations that pass, after so many no further operation is tried.
 ENOUGH = 160
 
 
 class Prober(Protocol):
-    def probe(self, change: Alteration, calls: int) -> Iterator[tuple[str, NDArray[Any]]]: ...
+    def probe(
+        self, change: Alteration, calls: int, visit: Callable[[str, NDArray[Any]], bool]
+    ) -> None: ...
 
 
 class Host(Protocol):
@@ -83,6 +95,13 @@ class Screen:
         names = lost[1] or {name for name in there.ends if name in self.order}
         wanted = sorted(names, key=self.order.__getitem__)
         self.wanted: Values = values_of(host.b, host.margin, wanted)
+        #: Few numbers, as in masks and indices, are met by chance.
+        self.telling = {
+            name
+            for name, array in self.wanted.arrays.items()
+            if name in there.ends or np.unique(array.ravel()[:SAMPLE]).size >= FEW
+        }
+        self.known: dict[tuple[int, str, bytes], list[str]] = {}
 
     def passed(
         self, origins: Sequence[Operation], others: Sequence[Operation], stage: Stage
@@ -94,6 +113,7 @@ class Screen:
             stage: what is tried, and how far.
         """
         rows: list[tuple[tuple[float, ...], Alteration]] = []
+        weak: list[Alteration] = []
         lost = [one for one in self.there.operations if set(one.names()) & self.lost[1]]
         nearest = [*others[:4], *lost[:OTHERS], *lost[-OTHERS:]]
         others = list({one.number: one for one in nearest}.values())
@@ -102,22 +122,38 @@ class Screen:
             if self.host.late or len(rows) > ENOUGH:
                 break
             for scope in on_line(change, self.trace.operations):
-                if hits := self.hits(scope, stage.calls):
-                    rows.append(((-max(hits), -len(hits), len(rows)), scope))
+                hits = self.hits(scope, stage.calls)
+                if strong := [self.order[name] for name in hits if name in self.telling]:
+                    rows.append(((-max(strong), -len(strong), len(rows)), scope))
                     break
+                if hits:
+                    weak.append(scope)
         rows.sort(key=lambda row: row[0])
         fits = [] if stage.settings else self.fits(sites)
-        return [*fits, *(change for _, change in rows)]
+        return [*fits, *(change for _, change in rows), *weak[:WEAK]]
 
     def changes(
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: Stage
     ) -> Iterator[Alteration]:
-        for site in sites:
-            around = self.around(site, others)
-            shapes = [around.shapes.get(name, ()) for name in site.inputs]
-            for change in alterations(site, shapes, around):
-                if not stage.settings or change.kind == "attribute":
-                    yield change
+        """Of all sites in turn, what is likely at each of them first."""
+        waiting = [self.at(site, others, stage) for site in sites]
+        while waiting:
+            left = []
+            for one in waiting:
+                chosen = list(islice(one, TURN))
+                yield from chosen
+                if chosen:
+                    left.append(one)
+            waiting = left
+
+    def at(
+        self, site: Operation, others: Sequence[Operation], stage: Stage
+    ) -> Iterator[Alteration]:
+        around = self.around(site, others)
+        shapes = [around.shapes.get(name, ()) for name in site.inputs]
+        for change in alterations(site, shapes, around):
+            if not stage.settings or change.kind == "attribute":
+                yield change
 
     def fits(self, sites: Sequence[Operation]) -> list[Alteration]:
         """One number that turns a lost value into the other side's."""
@@ -205,6 +241,7 @@ class Screen:
             tuple(dict.fromkeys([*near, *lengths[:8]])),
             made_of,
             {name: self.lines(name) for name in site.inputs},
+            frozenset(f"parameter:{t.name}" for t in self.host.a.tensors if not t.trained),
         )
 
     def lines(self, name: str) -> list[list[int]]:
@@ -214,23 +251,34 @@ class Screen:
             lines.setdefault(self.here.operations[number].place, []).append(number)
         return list(lines.values())
 
-    def hits(self, change: Alteration, calls: int) -> list[float]:
-        """Positions of the other side's lost values that an alteration gives."""
+    def hits(self, change: Alteration, calls: int) -> list[str]:
+        """The other side's lost values that an alteration gives."""
         self.host.tried()
-        positions: list[float] = []
-        try:
-            for name, array in self.host.explorer.probe(change, calls):
-                nothing = array.size < 2 or (
-                    array.dtype.kind == "f" and not np.isfinite(array).any()
-                )
-                if (nothing or not self.lost[1]) and name not in self.here.ends:
-                    continue
-                partner = self.wanted.find(array, self.here.values.widths.get(name, 0.0))
-                if partner is not None:
-                    positions.append(float(self.order[partner]))
-        except Exception:  # the framework refuses the alteration: what came before it counts
-            return positions
-        return positions
+        names: list[str] = []
+        #: What the call gives decides what follows from it.
+        given: tuple[int, str, bytes] | None = None
+
+        def visit(name: str, array: NDArray[Any]) -> bool:
+            nonlocal given, names
+            if given is None and len(change.sites) == 1 and change.action in OF_ONE_CALL:
+                given = (calls, name, array.tobytes())
+                if given in self.known:
+                    names = self.known[given]
+                    return False
+            nothing = array.size < 2 or (array.dtype.kind == "f" and not np.isfinite(array).any())
+            if (nothing or not self.lost[1]) and name not in self.here.ends:
+                return True
+            partner = self.wanted.find(array, self.here.values.widths.get(name, 0.0))
+            if partner is not None:
+                names.append(partner)
+            return True
+
+        # Where the framework refuses the alteration, what came before it counts.
+        with contextlib.suppress(Exception):
+            self.host.explorer.probe(change, calls, visit)
+        if given is not None:
+            self.known[given] = names
+        return names
 
 
 def lone(inputs: Sequence[str]) -> list[float]:

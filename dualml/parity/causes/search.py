@@ -24,6 +24,7 @@ from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
 from dualml.parity.causes.moves import rate, written
 from dualml.parity.causes.preference import preference
+from dualml.parity.causes.quick import hopeless
 from dualml.parity.causes.runs import (
     GROUPS,
     Run,
@@ -222,10 +223,9 @@ class Search:
         for step in range(1, now.comparison.steps + 1):
             if run is None or (c := rate(run.trace, self.b, step, self.names)) is None:
                 return []
-            # The last factor is already that of this step.
-            factors.append(float(f"{c * (factors or [1.0])[-1]:.9g}"))
+            factors.append(float(f"{c:.9g}"))
             change = Alteration("optimizer", "optimizer", (), "", "lr_schedule", tuple(factors))
-            run = self.run([*now.changes, change])
+            run = self.run([*now.changes, replace(change, value=(*factors, 1.0))])
         # A norm's small share of every move is no schedule; nor is it a number that people write.
         alike = max(factors) - min(factors) <= ALIKE * abs(factors[0])
         return [change] if not alike or all(map(written, factors)) else []
@@ -269,6 +269,8 @@ class Search:
                 break
             for scope in scopes(change, now.trace.operations):
                 self.result.tried[1] += 1
+                if hopeless(now, scope, self.b, self.pairing, self.explorer):
+                    continue
                 run = self.run([*now.changes, scope])
                 if run is not None and not fitted(scope) and explains(now, run):
                     run = replace(run, enough=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import combinations, permutations
 from math import sqrt
 from typing import Any
@@ -116,3 +117,24 @@ def equations(old: str) -> list[str]:
                 changed = [*parts[:at], "".join(order), *parts[at + 1 :]]
                 values.append(",".join(changed[:-1]) + "->" + changed[-1])
     return values
+
+
+def together(
+    name: str, attributes: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Settings that people change together: a convolution's padding follows its dilation.
+
+    Gives the old and the new values.
+    """
+    dilation, padding = attributes.get("dilation"), attributes.get("padding")
+    if "conv" not in name or isinstance(padding, str) or not dilation or not padding:
+        return
+    old = first_of(dilation), first_of(padding)
+    for other in dict.fromkeys((1, 2, 3, 4, old[0] - 1, old[0] + 1, 2 * old[0], old[0] // 2)):
+        if 0 < other != old[0] and old[1] * other % old[0] == 0:
+            kept = old[1] * other // old[0]
+            yield {"dilation": old[0], "padding": old[1]}, {"dilation": other, "padding": kept}
+
+
+def first_of(value: Any) -> int:
+    return int(value[0] if isinstance(value, list | tuple) else value)

@@ -54,6 +54,7 @@ EXTRAS: tuple[Transform, ...] = (
 FAMILIES: tuple[tuple[str, ...], ...] = (
     ("add", "sub", "mul", "div", "rsub", "rdiv", "maximum", "minimum"),
     ("mean", "sum", "amax", "amin", "logsumexp", "prod", "std", "var"),
+    ("max", "min", "mean", "sum", "median", "logsumexp"),
     ("softmax", "log_softmax"),
     ("max_pool2d", "avg_pool2d"),
     ("max_pool1d", "avg_pool1d"),
@@ -70,13 +71,16 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
 FORMS: Mapping[str, tuple[str, ...]] = {
     "batch_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
     "layer_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
-    "group_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred"),
+    "group_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
+    "instance_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
+    "mean": ("unbiased",),
     "rms_norm": ("eps_outside", "centred"),
     "normalize": ("eps_outside", "eps_inside", "no_root"),
 }
 #: They take a row by its number.
 INDEXED = frozenset({"embedding", "gather", "index_select", "take", "one_hot", "__getitem__"})
-PADDED = frozenset({"conv2d", "conv1d", "max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"})
+PADDED = frozenset({"conv2d", "conv1d", "conv_transpose2d", "conv_transpose1d", "avg_pool2d",
+                    "max_pool1d", "avg_pool1d"})  # fmt: skip
 UNARY = frozenset(one[0] for one in ACTIVATIONS) | {"leaky_relu", "prelu", "celu", "gelu"}
 REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "max", "min", "var", "std", "prod", "norm",
                         "logsumexp"})  # fmt: skip

@@ -8,16 +8,19 @@ that is not shared and leads to the end of the step without passing a shared one
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from math import isfinite, sqrt
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.models.gap import gap
+from dualml.parity.models.gap import TINY, gap
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import OUTPUT, Trace
 from dualml.parity.pairs import FLOOR
@@ -33,19 +36,23 @@ class Values:
 
     Attributes:
         widths: name → how far rounding moves it, relative.
+        by_size: number of elements → norm, sum, position and name of each array, by norm.
+        widest: number of elements → the largest of the widths there.
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)
     widths: Mapping[str, float] = field(default_factory=dict)
-    by_size: dict[int, list[tuple[str, float, float]]] = field(
+    by_size: dict[int, list[tuple[float, float, int, str]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    widest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, name: str, array: Array) -> None:
         if array.dtype.kind not in "fiub" or not array.size:
             return
+        insort(self.by_size[array.size], (*norms(array), len(self.arrays), name))
         self.arrays[name] = array
-        self.by_size[array.size].append((name, *norms(array)))
+        self.widest[array.size] = max(self.widest[array.size], self.widths.get(name, 0.0))
 
     def find(self, array: Array, tolerance: float) -> str | None:
         """The name of an array with these numbers; of several the last.
@@ -56,12 +63,19 @@ class Values:
         """
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:
             return None
+        rows = self.by_size[array.size]
         size, total = norms(array)
-        for name, other, other_total in reversed(self.by_size[array.size]):
+        # Norms are no farther apart than the arrays themselves.
+        most = max(tolerance, self.widest[array.size])
+        low = bisect_left(rows, (size - most * size,))
+        high = len(rows) if most >= 1 else bisect_left(rows, (size / (1 - most) + TINY,))
+        near = rows[low:high]
+        near.sort(key=itemgetter(2), reverse=True)
+        for other, other_total, _, name in near:
             allowed = max(tolerance, self.widths.get(name, 0.0))
-            # Norms are no farther apart than the arrays themselves.
-            if abs(size - other) > allowed * max(size, other) or not (
-                abs(total - other_total) <= allowed * max(size, other) * array.size**0.5
+            large = max(size, other)
+            if abs(size - other) > allowed * large or not (
+                abs(total - other_total) <= allowed * large * array.size**0.5
             ):
                 continue
             if alike(array, self.arrays[name], allowed):
@@ -72,8 +86,11 @@ class Values:
 def norms(array: Array) -> tuple[float, float]:
     """Euclidean norm and sum of sizes, both the same for any order of the elements."""
     values = np.abs(array.ravel().astype(np.float64))
-    values = values[np.isfinite(values)]  # masks hold infinities
-    return float(np.sqrt(values @ values)), float(values.sum())
+    square = float(values @ values)
+    if not isfinite(square):  # masks hold infinities
+        values = values[np.isfinite(values)]
+        square = float(values @ values)
+    return sqrt(square), float(values.sum())
 
 
 def alike(a: Array, b: Array, tolerance: float) -> bool:
@@ -140,13 +157,24 @@ class Side:
         return lost
 
     def origins(self, lost: set[str]) -> list[Operation]:
-        """Operations whose outputs are lost and whose inputs are not."""
+        """Operations whose outputs are lost and whose inputs are not; last those that compute with
+        constants alone, which the two sides may hold in other forms (angles, sines, pairs)."""
+        fixed = self.fixed()
+        moving = lost - fixed
         return [
             one
+            for names in (moving, lost & fixed)
             for one in self.operations
-            if any(name in lost for name in one.names())
-            and not any(name in lost for name in one.inputs)
+            if not names.isdisjoint(one.names()) and names.isdisjoint(one.inputs)
         ]
+
+    def fixed(self) -> set[str]:
+        """Values in which neither an input nor a parameter is."""
+        fixed: set[str] = set()
+        for one in self.operations:
+            if all(n in fixed or n == "?" or n.startswith("constant:") for n in one.inputs):
+                fixed.update(one.names())
+        return fixed
 
 
 def side_of(trace: Trace, margin: float) -> Side:

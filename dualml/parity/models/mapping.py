@@ -176,15 +176,16 @@ def match(
 
 
 def named(a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked | None = None) -> bool:
-    """Whether names alone pair everything that is trained: then no other way is asked."""
+    """Whether names alone pair everything that one side trains: then no other way is asked."""
     asked = asked or {}
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
     left = (
         {canonical(one.name): one.shape for one in a if one.trained and one.name not in asked},
         {canonical(one.name): one.shape for one in b if one.trained and one.name not in taken},
     )
-    return left[0].keys() == left[1].keys() and all(
-        fit(shape, left[1][name]) is not None for name, shape in left[0].items()
+    fewer, more = sorted(left, key=len)
+    return bool(fewer or not more) and all(
+        name in more and fit(shape, more[name]) is not None for name, shape in fewer.items()
     )
 
 

@@ -73,6 +73,10 @@ def change(lang: Language, one: Row) -> str:
             key, value = f"{one['kind']}_{action}", shown(value)
         else:
             value = shown(value)
+    elif action == "detach" and one["argument"] == "":
+        key = "detach_output"
+    elif action == "settings":
+        value = [one[1] for one in value]
     elif action == "optimizer":
         argument = str(one["argument"])
         word, _, rest = argument.partition(":")
