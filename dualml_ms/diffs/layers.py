@@ -83,6 +83,20 @@ def tanh_accuracy_equal() -> NDArray:
     return nn.Tanh()(Tensor(x).astype(ms.float64)).astype(ms.float32).asnumpy()
 
 
+def selu_gradient() -> NDArray:
+    x = Tensor(np.linspace(-3, 3, 24, dtype=np.float32))
+    return ms.grad(lambda x: nn.SeLU()(x).sum())(x).asnumpy()
+
+
+def selu_gradient_equal() -> NDArray:
+    def selu(x: Tensor) -> Tensor:
+        below = 1.6732632423543772 * (ops.exp(ops.minimum(x, 0)) - 1)
+        return 1.0507009873554805 * ops.where(x > 0, x, below)
+
+    x = Tensor(np.linspace(-3, 3, 24, dtype=np.float32))
+    return ms.grad(lambda x: selu(x).sum())(x).asnumpy()
+
+
 def rrelu_evaluation() -> float:
     x = -Tensor(np.ones(1000, np.float32))
     layer = nn.RReLU().set_train(False)

@@ -34,8 +34,8 @@ class Altered(Watch):
         super().__init__(tape)
         self.changes, self.parameters = changes, parameters
         self.live: dict[str, Any] = {}
-        self.kept = {int(c.value) for c in changes if c.action == "swap"}
-        self.held: dict[int, tuple[Any, str, Sequence[Any], Mapping[str, Any]]] = {}
+        #: Calls that wait for the one that follows: its number → the call, and its altered input.
+        self.held: dict[int, tuple[Any, Sequence[Any], Mapping[str, Any], int]] = {}
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         number = len(self.tape.calls)
@@ -59,8 +59,9 @@ class Altered(Watch):
         result = None
         for change in chosen:
             if change.action == "swap":
-                self.held[int(change.value)] = (func, name, args, kwargs)
-                result = tensors((args, kwargs))[0]
+                at = int(change.argument)
+                self.held[number + int(change.value)] = (func, args, kwargs, at)
+                result = tensors((args, kwargs))[at]
             elif change.action == "operand":
                 other = viewed(change, self.value(operand(change, number)))
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
@@ -70,8 +71,10 @@ class Altered(Watch):
             sized(name, args, kwargs)
             result = func(*args, **kwargs)
         if held is not None:
-            before, _, first, named = held
-            result = before(*replaced(first, named, 0, tensors(result)[0])[0], **named)
+            before, first, named, at = held
+            # A copy: what writes in place would spoil the gradient of the one before.
+            first, named = replaced(first, named, at, tensors(result)[0].clone())
+            result = before(*first, **named)
         outputs = tensors(args[0] if name in ASSIGNS else result)
         for i, one in enumerate(outputs):
             self.live[f"op:{number}" + (f"[{i}]" if i else "")] = one

@@ -221,7 +221,7 @@ class Explorer:
             again = number in change.sites and not alone
             if not again and overlay.keys().isdisjoint(operations[number].inputs):
                 continue
-            if change.action == "swap" and number == int(change.value):
+            if change.action == "swap" and number == change.sites[0] + int(change.value):
                 continue
             going = self.put(number, overlay, [change] if again else [], visit)
             done += 1
@@ -253,10 +253,10 @@ class Explorer:
         overlay: dict[str, Value],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
-        first, second = change.sites[0], int(change.value)
+        first, second = change.sites[0], change.sites[0] + int(change.value)
         replay = self.replay
         assert replay is not None
-        given = self.recorder.trace.operations[first].inputs[0]
+        given = self.recorder.trace.operations[first].inputs[int(change.argument)]
         name = f"op:{first}"
         value = replay.run(second, {name: replay.values[given]}, [])[0]
         last = overlay[f"op:{second}"] = replay.run(first, {given: value}, [])[0]

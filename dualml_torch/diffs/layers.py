@@ -58,6 +58,12 @@ def tanh_accuracy() -> NDArray:
     return nn.Tanh()(tensor(x)).numpy()
 
 
+def selu_gradient() -> NDArray:
+    x = tensor(np.linspace(-3, 3, 24, dtype=np.float32)).requires_grad_()
+    nn.SELU()(x).sum().backward()
+    return x.grad.numpy()
+
+
 def rrelu_evaluation() -> float:
     x = -tensor(np.ones(1000, np.float32))
     layer = nn.RReLU().eval()

@@ -131,7 +131,10 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
     if name == "__getitem__":
         yield from indices(one)
     if one.number in around.sole:
-        yield alter("order", "swap", "", around.sole[one.number])
+        # What follows is done to one of the inputs before.
+        for i, shape in enumerate(shapes):
+            if shape == out and not one.inputs[i].startswith("parameter:"):
+                yield alter("order", "swap", i, around.sole[one.number] - one.number)
     yield from (alter("extra", "output", "", f) for f in EXTRAS)
     if any(shape == out for shape in shapes):
         yield alter("extra", "twice")

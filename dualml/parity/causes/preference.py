@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from dualml.parity.causes.runs import Run
+from dualml.parity.models.operations import Operation
 
 #: Functions that a framework may write out in others.
 WRITTEN = {
@@ -29,9 +32,26 @@ WRITTEN = {
 }
 
 
-def preference(names: set[str], run: Run) -> tuple[Any, ...]:
-    """Simple explanations first, those that cover more of what is alike before single ones; last a
-    function that the other side never calls."""
+class Calls:
+    """How often either side calls what."""
+
+    def __init__(self, ours: Iterable[Operation], theirs: Iterable[Operation]) -> None:
+        self.ours = Counter(one.name for one in ours)
+        self.theirs = Counter(one.name.lower().removesuffix("ext") for one in theirs)
+
+    def of(self, word: str) -> int:
+        """Of the other side: calls of this function, or of what it is written in."""
+        options = (word.replace("_", ""), *WRITTEN.get(word, ()))
+        return sum(n for name, n in self.theirs.items() if any(one in name for one in options))
+
+    def fewer(self, word: str) -> bool:
+        return self.of(word) < self.ours[word]
+
+
+def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
+    """Simple explanations first, those that cover more of what is alike before single ones; a mode
+    of a call that the other side makes less often after leaving it out; last a function that the
+    other side never calls."""
     kinds = (
         "attribute",
         "missing",
@@ -51,11 +71,8 @@ def preference(names: set[str], run: Run) -> tuple[Any, ...]:
     word = change.value if change.action == "function" else None
     if change.kind in ("function", "extra") and isinstance(change.value, tuple):
         word = change.value[0]
-    foreign = isinstance(word, str) and not called(word, names)
-    return foreign, kinds.index(change.kind), -len(change.sites), run.comparison.worst
-
-
-def called(word: str, names: set[str]) -> bool:
-    """Whether the other side calls this function, or what it is written in."""
-    options = (word.replace("_", ""), *WRITTEN.get(word, ()))
-    return any(option in name for option in options for name in names)
+    foreign = isinstance(word, str) and not calls.of(word)
+    rank = float(kinds.index(change.kind))
+    if isinstance(change.value, bool) and change.action == "set" and calls.fewer(change.operation):
+        rank = kinds.index("missing") + 0.5
+    return foreign, rank, -len(change.sites), run.comparison.worst

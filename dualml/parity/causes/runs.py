@@ -40,6 +40,7 @@ SCOPED = (
     "index",
     "reorder",
     "lower",
+    "swap",
 )
 
 
@@ -173,6 +174,19 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
         own = str(change.argument)
         inside = [one.number for one in operations if f"{one.module}.".startswith(f"{own}.")]
         return [change.at(inside)]
+    if change.action == "swap":
+        followed = operations[site.number + int(change.value)].name
+        alls = [
+            one.number
+            for one in like
+            if (behind := one.number + int(change.value)) < len(operations)
+            and operations[behind].name == followed
+            and f"op:{one.number}" in operations[behind].inputs
+        ]
+        line = [n for n in alls if operations[n].place == site.place]
+        return [
+            change.at(sites) for sites in dict.fromkeys((change.sites, *map(tuple, (line, alls))))
+        ]
     if change.action == "operand":
         return [change.at(sites) for sites in dict.fromkeys([change.sites, tuple(line)])]
     module = site.module.rpartition(".")[2]

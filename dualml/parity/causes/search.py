@@ -23,7 +23,7 @@ from dualml.parity.causes.evidence import relations
 from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
 from dualml.parity.causes.moves import rate, written
-from dualml.parity.causes.preference import preference
+from dualml.parity.causes.preference import Calls, preference
 from dualml.parity.causes.quick import hopeless
 from dualml.parity.causes.runs import (
     GROUPS,
@@ -53,6 +53,8 @@ RUNS = 40
 ALL_RUNS = 600
 #: Seconds that whole runs have in any case, when the search before them took all of its time.
 LAST_S = 5.0
+#: After the first that makes the sides equal, whole runs look for others that do so long.
+TIES_S = 2.0
 #: In any case whole runs go on for so long.
 RUNS_S = 1.5
 #: Factors of a rate that are no farther apart are one.
@@ -88,6 +90,7 @@ class Search:
         ours, theirs = in_same_pieces(a, b)
         self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles)
         pairs = self.pairing.pairs
+        self.calls = Calls(a.operations, b.operations)
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
     def run(self, changes: Sequence[Alteration]) -> Run | None:
@@ -122,7 +125,7 @@ class Search:
     def explain(self) -> Explanation:
         """Causes one after the other, until the sides are equal or nothing explains."""
         now = self.run([])
-        whole = 0
+        whole = computed = 0
         for _ in range(ROUNDS):
             if now is None or now.comparison.verdict != "different" or self.late:
                 break
@@ -137,13 +140,19 @@ class Search:
             )
             if best.reach[0] > now.reach[0]:
                 whole = len(self.result.causes)
+            then = best.comparison.first
+            if then is not None and GROUPS[then.phase] > 0 and then.step == 1:
+                computed = len(self.result.causes)
             now = best
         if now is not None:
             self.result.enough, self.result.equal = now.alike, now.alike and not now.enough
         if not self.result.enough:
-            # Half of a cause, with which only more operations are shared, is none.
-            kept = self.result.causes[:whole]
-            self.result.causes = [one for one in kept if firm(one.alterations[0])]
+            # Half of a cause, with which only more operations are shared, is none; nor is what can
+            # do anything to the numbers, unless all outputs and the loss follow from it.
+            kept = enumerate(self.result.causes[:whole])
+            self.result.causes = [
+                one for i, one in kept if i < computed or firm(one.alterations[0])
+            ]
         return self.result
 
     def evidence(self, now: Run) -> list[dict[str, Any]]:
@@ -238,7 +247,8 @@ class Search:
             return run.alike or firm(change)
         if isinstance(change.value, float):
             return not change.value.is_integer() and self.said(change)
-        return change.action == "pad" or isinstance(change.value, bool | str)
+        mode = isinstance(change.value, bool | str) and not self.calls.fewer(change.operation)
+        return change.action == "pad" or mode
 
     def said(self, change: Alteration) -> bool:
         """Whether a number of an alteration stands in the other side's own call; nought and one
@@ -260,13 +270,16 @@ class Search:
     def farther(self, now: Run, candidates: Sequence[Alteration]) -> list[Run]:
         """Whole runs that carry the two sides farther together."""
         runs: list[Run] = []
-        start = time.monotonic()
+        start, ends = time.monotonic(), False
         until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
             limit = RUNS if change.sites and change.action != "detach" else ALL_RUNS
             now_s = time.monotonic()
             if (number >= limit and now_s - start > RUNS_S) or now_s > until:
                 break
+            if not ends and any(run.alike for run in runs):
+                ends = True
+                until = min(until, now_s + TIES_S)
             for scope in scopes(change, now.trace.operations):
                 self.result.tried[1] += 1
                 if hopeless(now, scope, self.b, self.pairing, self.explorer):
@@ -284,8 +297,7 @@ class Search:
             return []
         far = max(run.reach for run in runs)
         best = explaining(now, [run for run in runs if run.reach == far])
-        names = {one.name.lower().removesuffix("ext") for one in self.b.operations}
-        best.sort(key=partial(preference, names))
+        best.sort(key=partial(preference, self.calls))
         # Other words for the same numbers are one explanation.
         seen: dict[str, Run] = {}
         for run in self.confirmed(best):
