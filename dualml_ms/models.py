@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import mindspore as ms
@@ -13,12 +14,15 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.optim import Rule
+from dualml.parity.models.built import built
+from dualml.parity.models.operations import Place
 from dualml.parity.models.probe import class_axis, weights
 from dualml.parity.models.trace import leaves
+from dualml_ms.operations import SKIP
 from dualml_ms.optim import optimizer as own
 from dualml_ms.record import Recorder
 
-__all__ = ["Recorder", "losses", "optimizer", "prepare", "step", "tensor", "train"]
+__all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
 
 
 def prepare(seed: int) -> None:
@@ -26,6 +30,10 @@ def prepare(seed: int) -> None:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     ms.runtime.launch_blocking()
     ms.set_seed(seed)
+
+
+def building() -> AbstractContextManager[dict[int, Place]]:
+    return built(nn.Cell, SKIP)
 
 
 def train(model: nn.Cell, on: bool) -> None:

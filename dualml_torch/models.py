@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,16 +12,23 @@ from torch.nn import functional
 
 from dualml.errors import UserError
 from dualml.optim import Rule
+from dualml.parity.models.built import built
+from dualml.parity.models.operations import Place
 from dualml.parity.models.probe import class_axis, weights
 from dualml.parity.models.trace import leaves
+from dualml_torch.operations import SKIP
 from dualml_torch.optim import optimizer as own
 from dualml_torch.record import Recorder
 
-__all__ = ["Recorder", "losses", "optimizer", "prepare", "step", "tensor", "train"]
+__all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
 
 
 def prepare(seed: int) -> None:
     torch.manual_seed(seed)
+
+
+def building() -> AbstractContextManager[dict[int, Place]]:
+    return built(torch.nn.Module, SKIP)
 
 
 def train(model: torch.nn.Module, on: bool) -> None:

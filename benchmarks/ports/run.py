@@ -145,10 +145,9 @@ def graded(row: dict[str, Any]) -> dict[str, Any]:
     grade["named"] = bool(named)
     grade["cause_right"] = any(fits(one, row) for one in named)
     other = (explanation["causes"] or [{}])[0].get("other") or explanation.get("other") or {}
-    line = (other.get("place") or {}).get("line")
-    grade["line_right"] = line is not None and (
-        row["line"] - NEAR <= line <= row["line"] + row["lines"] + NEAR
-    )
+    lines = [(other.get(key) or {}).get("line", -NEAR) for key in ("place", "built")]
+    last = row["line"] + row["lines"] + NEAR
+    grade["line_right"] = any(row["line"] - NEAR <= line <= last for line in lines)
     return grade
 
 

@@ -20,7 +20,7 @@ from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.run import RESULT
-from dualml.parity.models.trace import read_trace
+from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build, loss_of, optimizer_of
 
 
@@ -58,28 +58,31 @@ def perform(emit: Emitter) -> dict[str, Any]:
         sides=(own["label"], job["sides"]["b"]["label"]),
         budget=job["budget"],
     )
-    write_json(folder / RESULT, described(search.explain()))
+    write_json(folder / RESULT, described(search.explain(), a, b))
     return {}
 
 
-def described(explanation: Explanation) -> dict[str, Any]:
-    """As JSON holds it."""
+def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
+    """As JSON holds it; with every operation where its layer was built."""
 
-    def shown(one: Operation | None) -> dict[str, Any] | None:
-        return None if one is None else one.describe()
+    def shown(one: Operation | None, side: Trace) -> dict[str, Any] | None:
+        if one is None:
+            return None
+        line = side.built.get(one.module)
+        return one.describe() | ({} if line is None else {"built": asdict(line)})
 
     return {
         "equal": explanation.equal,
         "enough": explanation.enough,
         "tried": explanation.tried,
         "evidence": explanation.evidence,
-        "place": shown(explanation.place),
-        "other": shown(explanation.other),
+        "place": shown(explanation.place, a),
+        "other": shown(explanation.other, b),
         "causes": [
             {
                 "alterations": [asdict(one) for one in cause.alterations],
-                "place": shown(cause.place),
-                "other": shown(cause.other),
+                "place": shown(cause.place, a),
+                "other": shown(cause.other, b),
             }
             for cause in explanation.causes
         ],

@@ -20,16 +20,20 @@ def place(lang: Language, side: str, operation: Row | None) -> str:
     where = operation["place"]
     if where is None:
         return text(lang, "place.framework", side=side, operation=operation["name"])
-    name = Path(str(where["file"])).name
-    return text(
+    line = text(
         lang,
         "place.line",
         side=side,
         operation=operation["name"],
-        file=name,
+        file=Path(str(where["file"])).name,
         line=where["line"],
         code=where["code"],
     )
+    built = operation.get("built")
+    if not built or built == where:
+        return line
+    name = Path(str(built["file"])).name
+    return line + text(lang, "place.built", file=name, line=built["line"], code=built["code"])
 
 
 def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int) -> list[str]:

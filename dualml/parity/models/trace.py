@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from dualml.arrays import read_tensors
 from dualml.errors import UserError, plain
 from dualml.files import MOST_TEXT, read_bytes, readable, write_bytes, write_json
 from dualml.parity.models.mapping import Tensor
-from dualml.parity.models.operations import Operation
+from dualml.parity.models.operations import Operation, Place
 from dualml.parse import from_json
 from dualml.store.jsonfile import Count, Number, Record
 from dualml.strict import explain, shortened
@@ -66,6 +66,7 @@ class Trace:
         repeated: whether the first step was run twice to know that.
         raised: what ended the last step, None if nothing did.
         operations: the calls of the first step; none where nobody watched.
+        built: name of a module of the framework's own → the user's line that built it.
         roles: of the second side: the other's name → its own, where both do the same with it.
         arrays: ``PHASE/STEP/NAME`` → array.
     """
@@ -83,6 +84,7 @@ class Trace:
     repeated: bool = False
     raised: str | None = None
     operations: list[Operation] = field(default_factory=list)
+    built: dict[str, Place] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
 
@@ -130,6 +132,7 @@ class Trace:
                 "random": self.random,
                 "raised": self.raised,
                 "operations": [one.describe() for one in self.operations],
+                "built": {name: asdict(place) for name, place in self.built.items()},
                 "roles": self.roles,
             },
         )
@@ -187,6 +190,7 @@ class Head(Record):
     random: dict[str, str] | None
     raised: str | None
     operations: list[Call] = Field(default_factory=list)  # of traces that nobody watched
+    built: dict[str, Line] = Field(default_factory=dict)
     roles: dict[str, str] = Field(default_factory=dict)
 
 
@@ -238,6 +242,7 @@ def restored(head: Head, arrays: Arrays) -> Trace:
         repeated=head.repeated,
         raised=head.raised,
         operations=[Operation.restore(one.model_dump()) for one in head.operations],
+        built={n: Place(one.file, one.line, one.code) for n, one in head.built.items()},
         roles=head.roles,
         arrays=arrays,
     )

@@ -11,6 +11,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,8 +23,9 @@ from dualml.errors import TrialError, UserError
 from dualml.files import read_json
 from dualml.launch.child import Emitter, serve
 from dualml.optim import rule_from
+from dualml.parity.models.built import by_name
 from dualml.parity.models.mapping import changed, likeliest, match, named
-from dualml.parity.models.operations import Operation
+from dualml.parity.models.operations import Operation, Place
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, cuts, joined
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.roles import graph, roles
@@ -41,6 +43,9 @@ class Room(Protocol):
 
     def prepare(self, seed: int) -> None:
         """Device, mode and seeds of a fresh process."""
+
+    def building(self) -> AbstractContextManager[dict[int, Place]]:
+        """See `dualml.parity.models.built.built`."""
 
     def tensor(self, array: NDArray[Any]) -> Any:
         """Numbers as float32, whole numbers as the type the framework looks up with."""
@@ -73,7 +78,8 @@ def perform(emit: Emitter) -> dict[str, Any]:
     emit(phase="import", done=0, total=job["steps"] + 1)
     room: Room = importlib.import_module(f"{own['package']}.models")
     room.prepare(job["seed"])
-    model = build(own["model"])
+    with room.building() as places:
+        model = build(own["model"])
     room.train(model, job["train"])
     try:
         recorder = room.Recorder(
@@ -91,6 +97,7 @@ def perform(emit: Emitter) -> dict[str, Any]:
         take(recorder, folder, job, calls)
     with blamed("the optimizer cannot be made", own["model"]["file"]):
         recorder.optimizer = optimizer_of(room, model, own["optimizer"])
+    recorder.trace.built = by_name(places, recorder.tape_of_step().modules)
     step = room.step(
         model, loss_of(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
     )

@@ -1,0 +1,50 @@
+"""Where the layers of a model were built: a wrong setting stands there, not at the call."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from dualml.parity.models.operations import Place, snippet
+
+
+@contextlib.contextmanager
+def built(base: Any, skip: Sequence[str]) -> Iterator[dict[int, Place]]:
+    """Inside, every layer of the framework's own is noted: its ``id`` → the user's line.
+
+    Args:
+        base: the framework's class of all layers.
+        skip: folders of packages whose lines are not the user's.
+    """
+    original, framework = base.__init__, base.__module__.partition(".")[0]
+    places: dict[int, Place] = {}
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if type(self).__module__.partition(".")[0] != framework:
+            return
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith((*skip, "<")):
+            frame = frame.f_back
+        if frame is not None:
+            code = frame.f_code
+            text = snippet(code, frame.f_lasti)
+            places[id(self)] = Place(code.co_filename, frame.f_lineno, text)
+
+    base.__init__ = noted
+    try:
+        yield places
+    finally:
+        base.__init__ = original
+
+
+def by_name(places: Mapping[int, Place], modules: Mapping[int, str]) -> dict[str, Place]:
+    """Name of a module → where it was built.
+
+    Args:
+        modules: ``id`` → name.
+    """
+    return {name: places[number] for number, name in modules.items() if number in places}
