@@ -20,7 +20,7 @@ from dualml.parity.models.probe import class_axis, weights
 from dualml.parity.models.trace import leaves
 from dualml_ms.operations import SKIP
 from dualml_ms.optim import optimizer as own
-from dualml_ms.record import Recorder
+from dualml_ms.record import Recorder, updated
 
 __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
 
@@ -50,10 +50,10 @@ def tensor(array: NDArray[Any]) -> ms.Tensor:
 def optimizer(model: nn.Cell, given: Any) -> Any:
     parameters = model.trainable_params()
     optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
-    if not isinstance(optimizer, nn.Optimizer | Experimental):
+    if not isinstance(optimizer, nn.Cell | Experimental):
         raise UserError(
-            "the optimizer must be one of mindspore.nn or of mindspore.experimental.optim; "
-            f"received {type(optimizer).__name__}"
+            "the optimizer must be one of mindspore.nn or of mindspore.experimental.optim, or a "
+            f"cell that takes the gradients; received {type(optimizer).__name__}"
         )
     if type(optimizer).__module__.startswith("mindspore.mint"):
         raise UserError("the optimizers of mindspore.mint.optim change nothing on a CPU")
@@ -63,11 +63,11 @@ def optimizer(model: nn.Cell, given: Any) -> Any:
 def step(
     model: nn.Cell,
     loss: Callable[[Any, Any], ms.Tensor] | None,
-    optimizer: nn.Optimizer | None,
+    optimizer: nn.Cell | None,
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:
-    parameters = model.trainable_params() if optimizer is None else optimizer.parameters
+    parameters = updated(model, optimizer)
     order = {id(p): name for name, p in model.parameters_and_names()}
 
     def mean(*given: Any) -> ms.Tensor:

@@ -61,6 +61,12 @@ def put(parameter: ms.Parameter, value: NDArray[Any]) -> None:
     ops.assign(parameter, ms.Tensor(value, parameter.dtype))
 
 
+def updated(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
+    """The parameters that an optimizer updates, in its order; a user's own cell takes all."""
+    own = getattr(optimizer, "parameters", None)
+    return list(model.trainable_params() if own is None or callable(own) else own)
+
+
 class Recorder(Base):
     """See `dualml.parity.models.recorder.Recorder`.
 
@@ -120,10 +126,7 @@ class Recorder(Base):
     def named_gradients(self, gradients: Any) -> Arrays:
         if not isinstance(gradients, Mapping):
             names = {id(p): name for name, p in self.named().items()}
-            if self.optimizer is None:
-                order = [name for name, p in self.named().items() if p.requires_grad]
-            else:
-                order = [names.get(id(p), p.name) for p in self.optimizer.parameters]
+            order = [names.get(id(p), p.name) for p in updated(self.model, self.optimizer)]
             if len(order) != len(gradients):
                 raise UserError(
                     f"saw(gradients=…): {len(order)} trained parameters, {len(gradients)} gradients"
@@ -133,16 +136,17 @@ class Recorder(Base):
 
     def slots(self) -> dict[str, Arrays]:
         own, names = self.optimizer, {id(p): name for name, p in self.named().items()}
-        order = [names.get(id(p), p.name) for p in own.parameters]
+        parameters = updated(self.model, own)
+        order = [names.get(id(p), p.name) for p in parameters]
         if isinstance(own, RuleOptimizer):
             return state(own, order)
         slots = {}
         for attribute, value in vars(own).items():
             if not isinstance(value, ms.ParameterTuple) or attribute == "stat":
                 continue
-            if [id(p) for p in value] == [id(p) for p in own.parameters]:
+            if [id(p) for p in value] == [id(p) for p in parameters]:
                 continue
-            if [p.shape for p in value] != [p.shape for p in own.parameters]:
+            if [p.shape for p in value] != [p.shape for p in parameters]:
                 continue
             name = ACCUM.get(type(own).__name__) if attribute == "accum" else None
             slot = name or SLOTS.get(attribute, attribute)

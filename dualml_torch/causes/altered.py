@@ -21,6 +21,10 @@ Value = torch.Tensor
 WIDE = ("everywhere", "borrow", "rename", "parameters", "optimizer")
 
 
+#: Numbers of the other side, by its names, that may stand for constants of this one.
+NUMBERS: dict[str, Value] = {}
+
+
 class Altered(Watch):
     """A watch under which some calls are altered.
 
@@ -220,6 +224,12 @@ def altered(
         return tree_map(
             lambda one: one.float() if isinstance(one, Value) and one.dtype == kind else one, result
         )
+    if change.action == "numbers":  # the other side's constants
+        own = func(*args, **kwargs)
+        parts = [NUMBERS[name] for name in change.value]
+        if own.is_complex():  # cosines and sines apart
+            return torch.complex(*parts).reshape(own.shape)
+        return parts[0].reshape(own.shape).to(own.dtype)
     if change.action == "attach":
         return given[0].view_as(given[0])
     if change.action == "detach":

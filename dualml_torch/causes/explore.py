@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.trace import Trace
-from dualml_torch.causes.altered import Altered
+from dualml_torch.causes.altered import NUMBERS, Altered
 from dualml_torch.causes.replay import Recording, Replay, Value
 from dualml_torch.causes.sharing import again, sharing
 from dualml_torch.causes.update import Update, settings_of
@@ -102,7 +102,7 @@ class Explorer:
             for of_step in gradients:
                 for name, p in named.items():
                     array = of_step.get(name)
-                    p.grad = None if array is None else recorder.like(array, p)
+                    p.grad = None if array is None else recorder.like(array, p).clone()
                 recorder.optimizer.step()
         return recorder.weights()
 
@@ -185,6 +185,9 @@ class Explorer:
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
         return again(self.recorder.model)
+
+    def numbers(self, values: Mapping[str, NDArray[Any]]) -> None:
+        NUMBERS.update({name: torch.from_numpy(array.copy()) for name, array in values.items()})
 
     def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
         self.values |= {name: torch.from_numpy(array) for name, array in values.items()}

@@ -160,14 +160,16 @@ def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     given = tensors((args, kwargs))
     x, states = given[0], [one for one in given[1:] if one.dim() == 3]
     weights = [one for one in given[1:] if one.dim() == 2]
-    batches = {one.shape[1] for one in states}
-    first = args[-1] if isinstance(args[-1], bool) else False
+    if x.dim() == 2 and not given[1].is_floating_point():  # packed: how many at each step
+        batch = int(given[1][0]) if len(given[1]) and given[1].sum() == len(x) else -1
+    else:
+        first = args[-1] if isinstance(args[-1], bool) else False
+        batch = x.shape[0 if first else 1] if x.dim() == 3 else -1
     if (
-        x.dim() != 3
-        or batches != {x.shape[0 if first else 1]}
+        {one.shape[1] for one in states} != {batch}
         or len({one.shape for one in states}) != 1
         or not weights
-        or weights[0].shape[1] != x.shape[2]
+        or weights[0].shape[1] != x.shape[-1]
         or weights[1].shape[1] != states[0].shape[2]
         or weights[0].shape[0] != weights[1].shape[0]
     ):

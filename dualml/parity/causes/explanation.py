@@ -26,6 +26,9 @@ class Explorer(Prober, Stepper, Protocol):
         """Every further name of a module or parameter that stands in several places → the
         parameters below it, with their shapes."""
 
+    def numbers(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Constants of the other side, by its names, that ``numbers`` puts in the place of own."""
+
     def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
         """What parameters begin with that only an alteration makes."""
 

@@ -75,4 +75,6 @@ def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
     rank = float(kinds.index(change.kind))
     if isinstance(change.value, bool) and change.action == "set" and calls.fewer(change.operation):
         rank = kinds.index("missing") + 0.5
+    if change.action == "numbers":  # whatever else says which numbers says more
+        rank = len(kinds)
     return foreign, rank, -len(change.sites), run.comparison.worst

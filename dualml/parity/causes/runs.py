@@ -40,6 +40,7 @@ SCOPED = (
     "index",
     "reorder",
     "lower",
+    "numbers",
     "swap",
 )
 

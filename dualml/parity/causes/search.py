@@ -13,9 +13,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.parity.causes.alteration import Alteration
@@ -65,6 +67,10 @@ ROUNDS = 4
 LISTED = 4
 
 
+def squeezed(array: NDArray[Any]) -> list[int]:
+    return [n for n in array.shape if n > 1]
+
+
 class Search:
     """The search for the causes of a difference between two traces.
 
@@ -88,7 +94,7 @@ class Search:
         self.until = time.monotonic() + budget
         self.result = Explanation()
         ours, theirs = in_same_pieces(a, b)
-        self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles)
+        self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles, b.guesses)
         pairs = self.pairing.pairs
         self.calls = Calls(a.operations, b.operations)
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
@@ -193,6 +199,8 @@ class Search:
             for stage in STAGES:
                 self.explorer.run(now.changes)  # what is replayed
                 runs += self.farther(now, screen.passed(*origins, stage))
+                if not stage.settings and stage.calls == STAGES[1].calls:
+                    runs += self.farther(now, self.constants(here, there, lost))
                 best = self.best(now, runs)
                 # Not half of a cause, with which only more operations are shared.
                 farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]
@@ -209,6 +217,31 @@ class Search:
             )
         whole = self.schedule(now) if GROUPS[first.phase] == 2 else []
         return self.best(now, self.farther(now, [*whole, *candidates]))
+
+    def constants(
+        self, here: Side, there: Side, lost: tuple[set[str], set[str]]
+    ) -> list[Alteration]:
+        """Where both sides begin to compute with constants and come to other ones, the other's."""
+        other: dict[str, NDArray[Any]] = {}
+        for name in sorted(there.fixed() & lost[1]):
+            if not any(np.array_equal(there.arrays[name], known) for known in other.values()):
+                other[name] = there.arrays[name]
+        self.explorer.numbers(other)
+        rows, fixed = [], here.fixed()
+        for site in here.origins(lost[0]):
+            name = site.names()[0]
+            if name not in fixed or (x := here.arrays[name]).size < 2:
+                continue
+            alike: list[tuple[str, ...]] = [
+                (n,) for n, y in other.items() if squeezed(y) == squeezed(x)
+            ]
+            if x.shape[-1] == 2:  # complex numbers: real and imaginary parts apart
+                half = [n for n, y in other.items() if squeezed(y) == squeezed(x[..., 0])]
+                alike += permutations(half, 2)
+            mask = x.dtype.kind == "b" or bool(np.isinf(x).any())
+            kind = "mask" if mask else "constant"
+            rows += [Alteration(kind, "numbers", (site.number,), site.name, "", n) for n in alike]
+        return rows
 
     def sharing(self) -> list[Alteration]:
         """Modules in several places on one side, where the other has one for each."""

@@ -43,7 +43,7 @@ def judge(
         UserError: parameters without a partner, other inputs, other initial weights.
     """
     a, b = in_same_pieces(a, b)
-    pairing = match(a.tensors, b.tensors, asked, sides, b.roles)
+    pairing = match(a.tensors, b.tensors, asked, sides, b.roles, b.guesses)
     same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
     pair = Both(a, b, pairing, sides, margin)

@@ -4,9 +4,9 @@ Pairs are found in this order, each way only where it leaves no choice: as the u
 two models do with them (`dualml.parity.models.roles`), where names alone do not pair all; equal
 names; equal names once both frameworks' words are one (``gamma`` → ``weight``); equal endings
 (``layers.0.weight`` and ``0.weight``); equal contents of a module that is called otherwise
-(``head.weight``, ``head.bias`` and ``fc.weight``, ``fc.bias``); and last the same order among equal
-shapes. Within each way a shape may also be transposed (a matrix stored as (in, out)) or have more
-axes of length one (MindSpore's Conv1d).
+(``head.weight``, ``head.bias`` and ``fc.weight``, ``fc.bias``); and last, among equal shapes, the
+same order of their use, or of the lists. Within each way a shape may also be transposed (a matrix
+stored as (in, out)), have more axes of length one (MindSpore's Conv1d) or several axes in one.
 """
 
 from __future__ import annotations
@@ -106,16 +106,26 @@ def fit(a: Shape, b: Shape) -> Change | None:
     """How an array of shape ``b`` becomes one of shape ``a``; None if it cannot.
 
     Example:
-        >>> fit((8, 4), (4, 8)), fit((6, 6, 3), (6, 6, 1, 3)), fit((2,), (3,))
-        ('transpose', 'reshape', None)
+        >>> fit((8, 4), (4, 8)), fit((6, 6, 3), (6, 6, 1, 3)), fit((2, 6), (12,)), fit((2,), (3,))
+        ('transpose', 'reshape', 'reshape', None)
     """
     if a == b:
         return ""
     if len(a) == len(b) == 2 and a == b[::-1]:
         return "transpose"
-    if [n for n in a if n != 1] == [n for n in b if n != 1]:
-        return "reshape"
-    return None
+    return "reshape" if math.prod(a) == math.prod(b) and (merged(a, b) or merged(b, a)) else None
+
+
+def merged(whole: Shape, parts: Shape) -> bool:
+    """Whether every axis of one shape is a product of neighbouring axes of the other."""
+    rest = [n for n in parts if n != 1]
+    for length in (n for n in whole if n != 1):
+        product = 1
+        while product < length and rest:
+            product *= rest.pop(0)
+        if product != length:
+            return False
+    return not rest
 
 
 def changed(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
@@ -131,11 +141,13 @@ def match(
     asked: Asked | None = None,
     sides: tuple[str, str] = ("torch", "mindspore"),
     roles: Mapping[str, str] | None = None,
+    guesses: Mapping[str, str] | None = None,
 ) -> Pairing:
     """Pair the tensors of two models.
 
     Args:
         roles: name in ``a`` → name in ``b``, of tensors with which the two do the same.
+        guesses: the same of tensors that are used in the same order.
         asked: name in ``a`` → name in ``b``, or ``(name, "transpose")``; goes before everything.
 
     Raises:
@@ -147,13 +159,15 @@ def match(
     rest = Rest(a, b, explicit(a, b, asked or {}, sides))
     ways: list[list[Change]] = [["", "reshape"], ["transpose"]]
     for allowed in ways:
-        rest.by_role(roles or {}, allowed)
+        rest.as_told("role", roles or {}, allowed)
     for allowed in ways:
         rest.by_key("name", lambda one: one.name, allowed)
         rest.by_key("word", lambda one: canonical(one.name), allowed)
     for way in (rest.by_ending, rest.by_block):
         for allowed in ways:
             way(allowed)
+    for allowed in ways:
+        rest.as_told("order", guesses or {}, allowed)
     for allowed in ways:
         rest.by_order(lambda one: canonical(one.name).rpartition(".")[2], allowed)
         rest.by_order(lambda one: one.trained, allowed)
@@ -250,11 +264,11 @@ class Rest:
             if len(xs) == 1 and len(by_b.get(word, ())) == 1:
                 self.pair(xs[0], by_b[word][0], how, allowed)
 
-    def by_role(self, roles: Mapping[str, str], allowed: Sequence[Change]) -> None:
+    def as_told(self, how: str, pairs: Mapping[str, str], allowed: Sequence[Change]) -> None:
         xs, ys = ({one.name: one for one in side} for side in self.left())
-        for x, y in roles.items():
+        for x, y in pairs.items():
             if x in xs and y in ys:
-                self.pair(xs[x], ys[y], "role", allowed)
+                self.pair(xs[x], ys[y], how, allowed)
 
     def by_ending(self, allowed: Sequence[Change]) -> None:
         """``layers.0.weight`` and ``0.weight``: one name is the end of the other, and no second."""

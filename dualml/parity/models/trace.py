@@ -68,6 +68,7 @@ class Trace:
         operations: the calls of the first step; none where nobody watched.
         built: name of a module of the framework's own → the user's line that built it.
         roles: of the second side: the other's name → its own, where both do the same with it.
+        guesses: the same where both only use them in the same order.
         arrays: ``PHASE/STEP/NAME`` → array.
     """
 
@@ -86,6 +87,7 @@ class Trace:
     operations: list[Operation] = field(default_factory=list)
     built: dict[str, Place] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
+    guesses: dict[str, str] = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
@@ -134,6 +136,7 @@ class Trace:
                 "operations": [one.describe() for one in self.operations],
                 "built": {name: asdict(place) for name, place in self.built.items()},
                 "roles": self.roles,
+                "guesses": self.guesses,
             },
         )
 
@@ -192,6 +195,7 @@ class Head(Record):
     operations: list[Call] = Field(default_factory=list)  # of traces that nobody watched
     built: dict[str, Line] = Field(default_factory=dict)
     roles: dict[str, str] = Field(default_factory=dict)
+    guesses: dict[str, str] = Field(default_factory=dict)
 
 
 def checked(value: Any) -> Head:
@@ -244,6 +248,7 @@ def restored(head: Head, arrays: Arrays) -> Trace:
         operations=[Operation.restore(one.model_dump()) for one in head.operations],
         built={n: Place(one.file, one.line, one.code) for n, one in head.built.items()},
         roles=head.roles,
+        guesses=head.guesses,
         arrays=arrays,
     )
     if envelope is not None:  # JSON has no infinity: null is a draw that was not finite

@@ -31,6 +31,7 @@ from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.roles import graph, roles
 from dualml.parity.models.subject import blamed, load
 from dualml.parity.models.trace import Trace, key, read_trace
+from dualml.parity.models.uses import by_use
 
 #: Of one side, how often it looks for the other's weights.
 LOOK_S = 0.05
@@ -162,12 +163,20 @@ def take(
     given = read_trace(folder / "weights")
     own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
-    if not named(given.tensors, own, job["map"]):
-        recorder.trace.roles = roles(graph(given.operations, given.tensors), graph(calls(), own))
     theirs, ours = cuts(given.tensors, own)
     first, second = cut_tensors(given.tensors, theirs), cut_tensors(own, ours)
     shapes, arrays = {one.name: one.shape for one in second}, cut_arrays(given.initial(), theirs)
-    pairing = match(first, second, job["map"], sides, recorder.trace.roles)
+    matched = partial(match, first, second, job["map"], sides)
+    trace = recorder.trace
+    if not named(given.tensors, own, job["map"]):
+        both = given.operations, calls()
+        trace.roles = roles(graph(both[0], given.tensors), graph(both[1], own))
+        known = matched(trace.roles).pairs
+        sure = {pair.a for pair in known if pair.how != "order"}
+        taken = {pair.b for pair in known if pair.how != "order"}
+        rest = [x for x in first if x.name not in sure], [y for y in second if y.name not in taken]
+        trace.guesses = by_use(*rest, both)
+    pairing = matched(trace.roles, trace.guesses)
     weights = {pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
                for pair in pairing.pairs}  # fmt: skip
     for one in second:

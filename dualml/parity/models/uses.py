@@ -1,0 +1,82 @@
+"""Of parameters that nothing else tells apart: the first that is used with the first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from dualml.parity.models.mapping import Tensor, canonical
+from dualml.parity.models.operations import Operation
+
+PREFIX = "parameter:"
+#: What takes a parameter; the frameworks' functions have one of these in their names.
+TAKERS = ("norm", "embed", "gather", "conv")
+
+
+def uses(operations: Sequence[Operation]) -> dict[str, tuple[int, str]]:
+    """Parameter → the first call that takes it, and what kind of call that is."""
+    first: dict[str, tuple[int, str]] = {}
+    for call in operations:
+        name = call.name.lower()
+        taker = next((word for word in TAKERS if word in name), "")
+        for given in call.inputs:
+            if given.startswith(PREFIX):
+                first.setdefault(given.removeprefix(PREFIX), (call.number, taker))
+    return first
+
+
+def by_use(
+    a: Iterable[Tensor], b: Iterable[Tensor], calls: tuple[Sequence[Operation], Sequence[Operation]]
+) -> dict[str, str]:
+    """Pair tensors in the order in which they are used, where both sides use equally many of a
+    shape: first those that the same kind of call takes, under names of the same meaning.
+
+    Args:
+        a, b: what has no partner yet.
+        calls: of both models.
+    """
+    known = uses(calls[0]), uses(calls[1])
+    left = [
+        sorted((one for one in side if whole(one.name) in used), key=lambda x: place(x, used))
+        for side, used in zip((a, b), known, strict=True)
+    ]
+    pairs: dict[str, str] = {}
+
+    def kind(one: Tensor, side: int) -> Hashable:
+        return (
+            shape(one),
+            one.trained,
+            known[side][whole(one.name)][1],
+            canonical(one.name).rpartition(".")[2].partition("[")[0] == "bias",
+        )
+
+    keys: tuple[Callable[[Tensor, int], Hashable], ...] = (
+        kind,
+        lambda one, side: (shape(one), one.trained, known[side][whole(one.name)][1]),
+        lambda one, side: (shape(one), one.trained),
+    )
+    for key in keys:
+        groups: list[dict[Hashable, list[Tensor]]] = [defaultdict(list), defaultdict(list)]
+        for side in (0, 1):
+            for one in left[side]:
+                if one.name not in (pairs.keys() if side == 0 else pairs.values()):
+                    groups[side][key(one, side)].append(one)
+        for word, ones in groups[0].items():
+            others = groups[1].get(word, [])
+            if len(ones) == len(others):
+                pairs |= {x.name: y.name for x, y in zip(ones, others, strict=True)}
+    return pairs
+
+
+def whole(name: str) -> str:
+    """``qkv.weight`` of its piece ``qkv.weight[1]``."""
+    return name.partition("[")[0]
+
+
+def place(one: Tensor, used: dict[str, tuple[int, str]]) -> tuple[int, str]:
+    return used[whole(one.name)][0], one.name.partition("[")[2]
+
+
+def shape(one: Tensor) -> tuple[int, ...]:
+    """Sorted: a matrix may be stored transposed."""
+    return tuple(sorted(n for n in one.shape if n > 1))
