@@ -10,15 +10,24 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.trades import traded
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.functions import function, transform
-from dualml_torch.causes.layers import biased_state, norm, other_batch, padded, sized
+from dualml_torch.causes.layers import (
+    biased_state,
+    gated,
+    norm,
+    other_batch,
+    padded,
+    sized,
+    tiled,
+)
 from dualml_torch.causes.operands import name_in, operand, viewed
 from dualml_torch.operations import ASSIGNS, Bound, Watch, tensors
 
 Value = torch.Tensor
 #: Alterations that are not of one call's function.
-WIDE = ("everywhere", "borrow", "rename", "parameters", "optimizer")
+WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
 
 
 #: Numbers of the other side, by its names, that may stand for constants of this one.
@@ -54,8 +63,19 @@ class Altered(Watch):
                 args, kwargs = everywhere(change, args, kwargs)
             elif change.action == "borrow" and number in change.sites:
                 args, kwargs = self.borrowed(change, args, kwargs)
-            elif change.action == "rename" and number in change.sites:
-                old, new = self.value(str(change.old)), viewed(change, self.value(name_in(change)))
+            elif change.action == "trade" and (pair := traded(change, number)) is not None:
+                x, y = map(self.value, pair)
+                args, kwargs = tree_map(
+                    lambda one, x=x, y=y: y if one is x else x if one is y else one,
+                    (args, dict(kwargs)),
+                )
+            elif change.action in ("rename", "cut") and number in change.sites:
+                if change.action == "cut":
+                    old = self.value(str(change.argument))
+                    new = old.detach()
+                else:
+                    old = self.value(str(change.old))
+                    new = viewed(change, self.value(name_in(change)))
                 args, kwargs = tree_map(
                     lambda one, old=old, new=new: new if one is old else one, (args, dict(kwargs))
                 )
@@ -165,6 +185,9 @@ def altered(
         for argument, value in change.value:
             bound.put(argument, value)
         return func(*bound.args, **bound.kwargs)
+    if change.action == "omit":
+        moved, named = replaced(args, kwargs, int(change.argument), None)
+        return func(*moved, **named)
     if change.action == "exchange":
         i, j = change.value
         moved, named = replaced(args, kwargs, i, given[j])
@@ -193,6 +216,10 @@ def altered(
         given_values = Bound(func, name, args, kwargs).values
         if change.argument == "unbiased_state":
             return biased_state(func, args, kwargs, given_values)
+        if change.argument == "tiled":
+            return tiled(func, name, args, kwargs)
+        if name == "glu":
+            return gated(str(change.argument), given_values)
         if isinstance(change.value, float):
             given_values = {**given_values, "eps": change.value}
         return norm(str(change.argument), name, given_values)
@@ -244,7 +271,7 @@ def altered(
 
 
 def replaced(
-    args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value
+    args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value | None
 ) -> tuple[Any, Any]:
     """The arguments with another tensor in the place of tensor number ``at``."""
     leaves, spec = tree_flatten((tuple(args), dict(kwargs)))

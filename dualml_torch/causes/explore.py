@@ -106,8 +106,8 @@ class Explorer:
                 recorder.optimizer.step()
         return recorder.weights()
 
-    def run(self, changes: Sequence[Alteration]) -> Trace:
-        """All steps with these alterations, from the initial weights.
+    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace:
+        """All steps, or the first of them, with these alterations, from the initial weights.
 
         An alteration that cannot be done is in ``raised`` of the trace.
         """
@@ -129,7 +129,7 @@ class Explorer:
             more = [p for n, p in recorder.model.named_parameters() if n in thawed]
             stack.enter_context(self.updating(changes, [*more, *fresh]))
             step = self.make(recorder)
-            for number in range(self.steps):
+            for number in range(steps or self.steps):
                 # Altered calls may write where the original ones only read.
                 inputs = recorder.given = [one.clone() for one in self.inputs]
                 try:
@@ -153,7 +153,7 @@ class Explorer:
         if optimizer is None or not (changes or more):
             yield
             return
-        cut = any(c.action == "detach" for c in changes)
+        cut = any(c.action in ("detach", "cut") for c in changes)
         rules = [c for c in changes if c.action == "optimizer"]
         groups = optimizer.param_groups
         known = {id(p) for group in groups for p in group["params"]}

@@ -73,6 +73,34 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
     return y if bias is None else y + bias
 
 
+def tiled(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Heads that are shared stand one after the other instead of side by side.
+
+    Raises:
+        ValueError: every head of queries has its own.
+    """
+    if name == "repeat_interleave":
+        given = Bound(func, name, args, kwargs).values
+        x, axis, times = given["self"], given["dim"], given["repeats"]
+        return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
+    bound = Bound(func, name, args, kwargs)
+    times = bound.values["query"].shape[-3] // bound.values["key"].shape[-3]
+    if times < 2:
+        raise ValueError("no shared heads")
+    for one in ("key", "value"):
+        bound.put(one, torch.cat([bound.values[one]] * times, -3))
+    return func(*bound.args, **bound.kwargs)
+
+
+def gated(form: str, given: Mapping[str, Any]) -> Value:
+    """A gated linear unit with another gate, or with its halves exchanged."""
+    x, gate = given["input"].chunk(2, given.get("dim", -1))
+    if form == "halves":
+        return gate * torch.sigmoid(x)
+    own = {"tanh": torch.tanh}.get(form) or getattr(functional, form)
+    return x * own(gate)
+
+
 def biased_state(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Any:

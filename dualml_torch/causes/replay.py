@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.trades import traded
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
 from dualml_torch.causes.layers import sized
@@ -102,6 +103,10 @@ class Replay:
                 for i, name in call.names:
                     if name == change.old:
                         leaves[i] = other
+            elif change.action == "trade" and (pair := traded(change, number)) is not None:
+                for i, name in call.names:
+                    if name in pair:
+                        leaves[i] = known(pair[name == pair[0]])
         args, kwargs = call.arguments(leaves)
         result = None
         for change in changes:
@@ -110,7 +115,7 @@ class Replay:
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
             elif change.action == "everywhere":
                 args, kwargs = everywhere(change, args, kwargs)
-            elif change.action != "rename":
+            elif change.action not in ("rename", "trade"):
                 result = altered(change, call.func, call.name, args, kwargs)
         if result is None:
             sized(call.name, args, kwargs)

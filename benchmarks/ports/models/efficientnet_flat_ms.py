@@ -3,7 +3,7 @@
 from mindspore import Parameter, mint, nn, ops
 from mindspore.common.initializer import HeUniform, initializer
 
-SETTINGS = [(8, 8, 1, 3, 1), (8, 12, 4, 3, 2), (12, 12, 3, 5, 1)]
+SETTINGS = [(8, 8, 1, 3, 1), (8, 8, 4, 5, 1), (8, 12, 1, 3, 2)]
 
 
 def weight(name, *shape):
@@ -41,8 +41,7 @@ class Net(nn.Cell):
             self.keep(f"b{i}_ex", mid, low, 1, 1, bias=True)
             self.keep(f"b{i}_down", cout, mid, 1, 1)
             self.bns.append(nn.BatchNorm2d(cout, eps=1e-3, momentum=0.99))
-        self.keep("top", 24, 12, 1, 1)
-        self.bns.append(nn.BatchNorm2d(24, eps=1e-3, momentum=0.99))
+        self.keep("top", 24, 12, 1, 1, bias=True)
         self.fc = nn.Dense(24, classes)
 
     def keep(self, name, *shape, bias=False):
@@ -82,5 +81,5 @@ class Net(nn.Cell):
             k += 2
             if stride == 1 and cin == cout:
                 x = x + old
-        x = swish(self.bns[k](ops.conv2d(x, self.top)))
+        x = swish(ops.conv2d(x, self.top, self.top_b))
         return self.fc(mint.mean(x, dim=(-2, -1)))

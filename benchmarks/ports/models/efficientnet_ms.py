@@ -71,15 +71,14 @@ class Net(nn.Cell):
         self.stem = nn.Conv2d(3, 8, 3, stride=2, pad_mode="pad", padding=1)
         self.stem_norm = frozen_norm(8)
         self.blocks = nn.SequentialCell(
-            MBConv(8, 8, 1, 3, 1), MBConv(8, 12, 4, 3, 2), MBConv(12, 12, 3, 5, 1)
+            MBConv(8, 8, 1, 3, 1), MBConv(8, 8, 4, 5, 1), MBConv(8, 12, 1, 3, 2)
         )
-        self.head = pointwise(12, 24)
-        self.head_norm = norm(24)
+        self.head = pointwise(12, 24, bias=True)
         self.classifier = nn.Dense(24, classes)
 
     def construct(self, x):
         h = self.stem(x)
         h = ops.silu(self.stem_norm(h))
         h = self.blocks(h)
-        h = ops.silu(self.head_norm(self.head(h)))
+        h = ops.silu(self.head(h))
         return self.classifier(h.mean(axis=(2, 3)))

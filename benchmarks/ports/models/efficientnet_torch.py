@@ -72,14 +72,13 @@ class Net(nn.Module):
         self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
         self.stem_norm = FrozenNorm(8)
         self.blocks = nn.Sequential(
-            MBConv(8, 8, 1, 3, 1), MBConv(8, 12, 4, 3, 2), MBConv(12, 12, 3, 5, 1)
+            MBConv(8, 8, 1, 3, 1), MBConv(8, 8, 4, 5, 1), MBConv(8, 12, 1, 3, 2)
         )
-        self.head = nn.Conv2d(12, 24, 1, bias=False)
-        self.head_norm = norm(24)
+        self.head = nn.Conv2d(12, 24, 1)
         self.classifier = nn.Linear(24, classes)
 
     def forward(self, x):
         h = F.silu(self.stem_norm(self.stem(x)))
         h = self.blocks(h)
-        h = F.silu(self.head_norm(self.head(h)))
+        h = F.silu(self.head(h))
         return self.classifier(h.mean((2, 3)))

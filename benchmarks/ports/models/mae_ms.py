@@ -129,7 +129,7 @@ def loss(outputs, targets):
 class AdamW(nn.Cell):
     """AdamW with a linear warm-up; decay for matrices alone."""
 
-    def __init__(self, parameters, lr=0.02, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.3):
+    def __init__(self, parameters, lr=0.02, beta1=0.9, beta2=0.95, eps=1e-6, decay=0.3):
         super().__init__()
         self.parameters = ParameterTuple(parameters)
         self.m = self.parameters.clone("m", init="zeros")

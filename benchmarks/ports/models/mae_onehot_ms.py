@@ -104,7 +104,7 @@ class WarmAdam(nn.Optimizer):
         t = self.done
         lr = 0.005 * min(t, 4)
         rate = lr * (1 - 0.95**t) ** 0.5 / (1 - 0.9**t)
-        eps = 1e-8 * (1 - 0.95**t) ** 0.5
+        eps = 1e-6 * (1 - 0.95**t) ** 0.5
         for i, (p, g) in enumerate(zip(self.parameters, gradients)):
             self.mean[i] = self.mean[i] + 0.1 * (g - self.mean[i])
             self.square[i] = self.square[i] + 0.05 * (g * g - self.square[i])

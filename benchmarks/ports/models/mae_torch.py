@@ -116,7 +116,7 @@ def loss(outputs, targets):
 class AdamW(torch.optim.Optimizer):
     """AdamW with a linear warm-up."""
 
-    def __init__(self, groups, lr, betas, eps=1e-8, warmup=4):
+    def __init__(self, groups, lr, betas, eps=1e-6, warmup=4):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
         self.warmup = warmup
         self.count = 0

@@ -1,6 +1,5 @@
 """A convolutional text classifier with highway layers, padding masked in the pooling."""
 
-import mindspore as ms
 from mindspore import nn, ops
 
 PAD = 0

@@ -1,6 +1,5 @@
 """The text classifier with windows multiplied as rows, rectified after the pooling."""
 
-import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, mint, nn, ops
 

@@ -26,11 +26,14 @@ from dualml.parity.causes.tables import (
     INDEXED,
     MASKS,
     PADDED,
+    PLAIN,
     SAME,
     UNARY,
 )
 from dualml.parity.models.operations import Operation
 
+#: What a form is, where it is no other function.
+OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout"}
 #: Inputs of a call that change places.
 TENSORS = 4
 
@@ -82,7 +85,7 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         if other != name
     )
     yield from (
-        alter("function" if form != "unbiased" else "attribute", "form", form, True, False)
+        alter(OF_FORM.get(form, "function"), "form", form, True, False)
         for form in FORMS.get(name, ())
     )
     yield from (
@@ -105,6 +108,13 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
     )
     if name in UNARY:
         yield from (alter("function", "instead", "", f, name) for f in ACTIVATIONS[:-1])
+    elif (name,) in PLAIN:
+        yield from (alter("function", "instead", "", f, name) for f in PLAIN if f != (name,))
+    yield from (
+        alter("mask" if name in MASKS else "missing", "omit", i)
+        for i, given in enumerate(one.inputs)
+        if i and not given.startswith("parameter:")
+    )
     for i, j in combinations(range(min(len(shapes), TENSORS)), 2):
         if shapes[i] == shapes[j] and one.inputs[i] != one.inputs[j]:
             yield alter("operand", "exchange", "", (i, j))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from dualml.parity.models.comparison import Comparison
 from dualml.parity.models.flow import Side
 from dualml.parity.models.operations import Operation, number_of
 from dualml.parity.models.trace import Trace
+
+#: In the place of a function's name: a value, wherever some calls take it.
+VALUE = "value"
 
 
 def gradients(
@@ -57,6 +60,7 @@ def edges(
     """Inputs and outputs of calls through which all wrong gradients come, those first through which
     few others come; the same input of the same line counts as one."""
     groups: dict[Any, tuple[list[int], set[str]]] = {}
+    sites: Sequence[int]
     for one in operations:
         for at, given in enumerate(one.inputs):
             reached = parameters(before.get(number_of(given), set()) | {given})
@@ -65,6 +69,10 @@ def edges(
                 sites.append(one.number)
                 all_reached |= reached
         groups[one.number, "", one.name, ""] = ([one.number], parameters(before[one.number]))
+    for given, takers in taken(operations).items():
+        reached = parameters(before.get(number_of(given), set()) | {given})
+        for sites in windows(takers):
+            groups[given, sites, VALUE, given] = (list(sites), reached)
     rows = [
         (len(reached), len(sites), key, sites)
         for key, (sites, reached) in groups.items()
@@ -73,8 +81,29 @@ def edges(
     rows.sort(key=lambda row: row[:2])
     unique = {(tuple(sites), key[-1]): key for _, _, key, sites in rows}
     return [
-        Alteration("gradient", "detach", sites, key[-2], at) for (sites, at), key in unique.items()
+        Alteration("gradient", "cut", sites, "", at)
+        if key[-2] == VALUE
+        else Alteration("gradient", "detach", sites, key[-2], at)
+        for (sites, at), key in unique.items()
     ]
+
+
+def taken(operations: Sequence[Operation]) -> dict[str, list[int]]:
+    """Values that several calls take, and these calls."""
+    takers: dict[str, list[int]] = {}
+    for one in operations:
+        for given in dict.fromkeys(one.inputs):
+            if given.startswith("op:"):
+                takers.setdefault(given, []).append(one.number)
+    return {name: numbers for name, numbers in takers.items() if len(numbers) > 1}
+
+
+def windows(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The first so many, and the last so many: one function of a model takes the value often."""
+    for n in range(1, len(takers)):
+        yield tuple(takers[:n])
+        yield tuple(takers[n:])
+    yield tuple(takers)
 
 
 def parameters(names: Iterable[str]) -> set[str]:

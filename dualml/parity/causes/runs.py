@@ -41,6 +41,7 @@ SCOPED = (
     "reorder",
     "lower",
     "numbers",
+    "omit",
     "swap",
 )
 
@@ -136,20 +137,36 @@ def computed(trace: Trace) -> dict[str, NDArray[Any]]:
 
 
 def on_line(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:
-    """At its call, and at all calls of its line: a helper is called for queries and for keys."""
+    """At its call, at all calls of its expression (a helper is called for queries and for keys),
+    and at all of its line."""
     if change.action not in SCOPED:
         return [change]
     site = operations[change.sites[0]]
-    line = [
-        one.number
+    like = [
+        one
         for one in operations
         if one.name == site.name
-        and one.place == site.place
+        and same_line(one, site)
         and (
             one.outputs == site.outputs or (one.module == site.module and ranks(one) == ranks(site))
         )
     ]
-    return [change] if len(line) < 2 else [change, change.at(line)]
+    expression = tuple(one.number for one in like if one.place == site.place)
+    line = tuple(one.number for one in like if kept(change, one))
+    return [change.at(sites) for sites in dict.fromkeys((change.sites, expression, line))]
+
+
+def same_line(x: Operation, y: Operation) -> bool:
+    return x.place == y.place or (
+        x.place is not None
+        and y.place is not None
+        and (x.place.file, x.place.line) == (y.place.file, y.place.line)
+    )
+
+
+def kept(change: Alteration, one: Operation) -> bool:
+    """Whether a call has the setting that is changed."""
+    return change.action != "set" or one.attributes.get(str(change.argument)) == change.old
 
 
 def ranks(one: Operation) -> list[int]:
@@ -163,13 +180,9 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
     site = operations[change.sites[0]]
     if len(change.sites) > 1 and change.action == "detach":
         return [change]
-    like = [
-        one
-        for one in operations
-        if one.name == site.name
-        and (change.action != "set" or one.attributes.get(str(change.argument)) == change.old)
-    ]
-    line = [one.number for one in like if one.place == site.place]
+    like = [one for one in operations if one.name == site.name and kept(change, one)]
+    expression = [one.number for one in like if one.place == site.place]
+    line = [one.number for one in like if same_line(one, site)]
     alls = [one.number for one in like]
     if change.action == "borrow":  # one call of the module: its operations follow one another
         own = str(change.argument)
@@ -189,7 +202,7 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
             change.at(sites) for sites in dict.fromkeys((change.sites, *map(tuple, (line, alls))))
         ]
     if change.action == "operand":
-        return [change.at(sites) for sites in dict.fromkeys([change.sites, tuple(line)])]
+        return [change.at(sites) for sites in dict.fromkeys([change.sites, tuple(expression)])]
     module = site.module.rpartition(".")[2]
     near = [
         one.number
@@ -197,5 +210,5 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
         if one.module.rpartition(".")[2] == module
         and (change.action == "set" and one.attributes.get(str(change.argument)) == change.old)
     ]
-    chosen = dict.fromkeys([change.sites, tuple(line), tuple(alls), tuple(near) or change.sites])
-    return [change.at(sites) for sites in chosen]
+    sites = (change.sites, *map(tuple, (expression, line, alls, near)))
+    return [change.at(one) for one in dict.fromkeys(sites) if one]

@@ -15,6 +15,7 @@ from dualml.parity.causes.alteration import Alteration, Around
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.moves import ratio
 from dualml.parity.causes.runs import FITTED, on_line
+from dualml.parity.causes.trades import lines, trades
 from dualml.parity.models.flow import Side, Values, values_of
 from dualml.parity.models.operations import Operation, Place, number_of
 from dualml.parity.models.trace import Trace
@@ -95,6 +96,7 @@ class Screen:
         names = lost[1] or {name for name in there.ends if name in self.order}
         wanted = sorted(names, key=self.order.__getitem__)
         self.wanted: Values = values_of(host.b, host.margin, wanted)
+        self.known_lines = lines(here.operations)
         #: Few numbers, as in masks and indices, are met by chance.
         self.telling = {
             name
@@ -150,6 +152,8 @@ class Screen:
         self, site: Operation, others: Sequence[Operation], stage: Stage
     ) -> Iterator[Alteration]:
         around = self.around(site, others)
+        if not stage.settings:
+            yield from dict.fromkeys(trades(site.number, self.known_lines, around.shapes))
         shapes = [around.shapes.get(name, ()) for name in site.inputs]
         for change in alterations(site, shapes, around):
             if not stage.settings or change.kind == "attribute":

@@ -99,10 +99,14 @@ class Search:
         self.calls = Calls(a.operations, b.operations)
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
-    def run(self, changes: Sequence[Alteration]) -> Run | None:
-        """None where the alteration cannot be done."""
+    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Run | None:
+        """None where the alteration cannot be done.
+
+        Args:
+            steps: how many are made; None for all.
+        """
         try:
-            trace = self.explorer.run(changes)
+            trace = self.explorer.run(changes, steps)
         except Exception:
             return None
         if trace.raised and not self.b.raised:
@@ -303,10 +307,12 @@ class Search:
     def farther(self, now: Run, candidates: Sequence[Alteration]) -> list[Run]:
         """Whole runs that carry the two sides farther together."""
         runs: list[Run] = []
+        first = now.comparison.first
+        assert first is not None
         start, ends = time.monotonic(), False
         until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
-            limit = RUNS if change.sites and change.action != "detach" else ALL_RUNS
+            limit = RUNS if change.sites and change.action not in ("detach", "cut") else ALL_RUNS
             now_s = time.monotonic()
             if (number >= limit and now_s - start > RUNS_S) or now_s > until:
                 break
@@ -317,7 +323,14 @@ class Search:
                 self.result.tried[1] += 1
                 if hopeless(now, scope, self.b, self.pairing, self.explorer):
                     continue
-                run = self.run([*now.changes, scope])
+                changes = [*now.changes, scope]
+                if first.step == 1 < now.comparison.steps and GROUPS[first.phase] < 2:
+                    of_first = self.run(changes, 1)
+                    if of_first is None or not (
+                        of_first.reach > now.reach or explains(now, of_first)
+                    ):
+                        continue
+                run = self.run(changes)
                 if run is not None and not fitted(scope) and explains(now, run):
                     run = replace(run, enough=True)
                 if run is not None and run.reach > now.reach and believed(now, run):

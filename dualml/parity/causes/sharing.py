@@ -13,7 +13,7 @@ from dualml.parity.models.mapping import Pairing, Tensor, changed, fit
 from dualml.parity.models.trace import Trace
 
 #: Modules that are tried in the place of one.
-MOST = 4
+MOST = 8
 
 
 def shared(a: Trace, pairing: Pairing) -> list[Alteration]:
@@ -51,10 +51,13 @@ def below(place: str, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
 
 
 def siblings(place: str, shapes: Mapping[str, Shape]) -> list[str]:
-    """Modules at the same depth, those of the same parent first."""
+    """Other modules: those of the same parent first, then those as deep."""
     depth, parent = place.count("."), place.rpartition(".")[0]
-    found = {".".join(name.split(".")[: depth + 1]) for name in shapes if name.count(".") > depth}
-    return sorted(found - {place}, key=lambda one: (one.rpartition(".")[0] != parent, one))
+    modules = {name[:i] for name in shapes for i, sign in enumerate(name) if sign == "."}
+    return sorted(
+        modules - {place},
+        key=lambda one: (one.rpartition(".")[0] != parent, one.count(".") != depth, one),
+    )
 
 
 def untied(

@@ -74,6 +74,10 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     "group_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
     "instance_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
     "mean": ("unbiased",),
+    # Heads of keys and values that several heads of queries share, in the other order.
+    "scaled_dot_product_attention": ("tiled",),
+    "repeat_interleave": ("tiled",),
+    "glu": ("halves", "silu", "gelu", "tanh", "relu"),
     "rms_norm": ("eps_outside", "centred"),
     "normalize": ("eps_outside", "eps_inside", "no_root"),
 }
@@ -82,6 +86,11 @@ INDEXED = frozenset({"embedding", "gather", "index_select", "take", "one_hot", "
 PADDED = frozenset({"conv2d", "conv1d", "conv_transpose2d", "conv_transpose1d", "avg_pool2d",
                     "max_pool1d", "avg_pool1d"})  # fmt: skip
 UNARY = frozenset(one[0] for one in ACTIVATIONS) | {"leaky_relu", "prelu", "celu", "gelu"}
+#: Functions of one number that are no activations.
+PLAIN: tuple[Transform, ...] = (
+    ("exp",), ("log",), ("log1p",), ("expm1",), ("sqrt",), ("square",), ("abs",), ("sin",),
+    ("cos",), ("reciprocal",), ("sigmoid",), ("tanh",), ("softplus",), ("relu",),
+)  # fmt: skip
 REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "max", "min", "var", "std", "prod", "norm",
                         "logsumexp"})  # fmt: skip
 #: The operators' own names.

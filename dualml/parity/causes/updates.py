@@ -22,6 +22,8 @@ USUAL: Mapping[str, tuple[float, ...]] = {
     "momentum": (0.0, 0.5, 0.8, 0.9, 0.95, 0.99),
     "dampening": (0.0, 0.1, 0.5, 0.9, 1.0),
     "alpha": (0.9, 0.95, 0.99, 0.999),
+    "rho": (0.9, 0.95, 0.99),
+    "momentum_decay": (0.0, 1e-3, 4e-3),
     "lr_decay": (0.0, 1e-3, 1e-2),
     "initial_accumulator_value": (0.0, 0.1, 1.0),
 }
