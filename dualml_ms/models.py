@@ -9,7 +9,6 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
-from mindspore.experimental.optim import Optimizer as Experimental
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
@@ -50,10 +49,10 @@ def tensor(array: NDArray[Any]) -> ms.Tensor:
 def optimizer(model: nn.Cell, given: Any) -> Any:
     parameters = model.trainable_params()
     optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
-    if not isinstance(optimizer, nn.Cell | Experimental):
+    if not callable(optimizer):
         raise UserError(
-            "the optimizer must be one of mindspore.nn or of mindspore.experimental.optim, or a "
-            f"cell that takes the gradients; received {type(optimizer).__name__}"
+            "the optimizer must be one of mindspore.nn or of mindspore.experimental.optim, or your "
+            f"own that is called with the gradients; received {type(optimizer).__name__}"
         )
     if type(optimizer).__module__.startswith("mindspore.mint"):
         raise UserError("the optimizers of mindspore.mint.optim change nothing on a CPU")
@@ -63,7 +62,7 @@ def optimizer(model: nn.Cell, given: Any) -> Any:
 def step(
     model: nn.Cell,
     loss: Callable[[Any, Any], ms.Tensor] | None,
-    optimizer: nn.Cell | None,
+    optimizer: Callable[..., Any] | None,
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:

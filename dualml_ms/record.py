@@ -62,9 +62,16 @@ def put(parameter: ms.Parameter, value: NDArray[Any]) -> None:
 
 
 def updated(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
-    """The parameters that an optimizer updates, in its order; a user's own cell takes all."""
+    """The parameters that an optimizer updates, in its order; a user's own may not say it and
+    takes all."""
     own = getattr(optimizer, "parameters", None)
-    return list(model.trainable_params() if own is None or callable(own) else own)
+    return list(own if tensors_alone(own) else model.trainable_params())
+
+
+def tensors_alone(value: Any) -> bool:
+    """Whether it is a row of tensors."""
+    row = isinstance(value, ms.ParameterTuple | list | tuple)
+    return row and len(value) > 0 and all(isinstance(one, ms.Tensor) for one in value)
 
 
 class Recorder(Base):
@@ -142,7 +149,7 @@ class Recorder(Base):
             return state(own, order)
         slots = {}
         for attribute, value in vars(own).items():
-            if not isinstance(value, ms.ParameterTuple) or attribute == "stat":
+            if not tensors_alone(value) or attribute == "stat":
                 continue
             if [id(p) for p in value] == [id(p) for p in parameters]:
                 continue
@@ -155,7 +162,8 @@ class Recorder(Base):
 
     def all_parameters(self) -> list[ms.Parameter]:
         """Of the cell and of the optimizer (its slots and counters), each once."""
-        own = [] if self.optimizer is None else list(self.optimizer.get_parameters())
+        held = getattr(self.optimizer, "get_parameters", None)
+        own = list(held()) if held is not None else updated(self.model, self.optimizer)
         return list({id(p): p for p in [*self.named().values(), *own]}.values())
 
     def snapshot(self) -> Any:

@@ -83,7 +83,7 @@ class Explorer:
         recorder, optimizer = self.recorder, self.recorder.optimizer
         self.begin_again(changes)
         inputs = recorder.given = [one.clone() for one in self.inputs]
-        recorder.optimizer = None
+        recorder.optimizer = recorder.tape = None
         try:
             self.make(recorder)(*inputs)
         finally:
