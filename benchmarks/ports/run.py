@@ -169,8 +169,17 @@ SAME = {
     "eps": ("form:eps",),
     "approximate": ("gelu",),
     "square_avg": ("form:from_one",),
-    "last_epoch": ("lr_schedule",),
+    # Of a schedule, what shows is the rate in each update.
+    **dict.fromkeys(
+        ("last_epoch", "power", "gamma", "warmup", "total", "T_max", "step_size"), ("lr_schedule",)
+    ),
 }
+#: They only move elements: another setting is another arrangement.
+MOVERS = frozenset(
+    ("pad", "roll", "flip", "permute", "transpose", "reshape", "view", "flatten", "unflatten",
+     "squeeze", "unsqueeze", "__getitem__", "cat", "stack", "split", "chunk", "repeat",
+     "repeat_interleave", "tile", "expand")
+)  # fmt: skip
 
 
 def fits(one: dict[str, Any], row: dict[str, Any]) -> bool:
@@ -178,7 +187,8 @@ def fits(one: dict[str, Any], row: dict[str, Any]) -> bool:
 
     A factor is one thing under several names: a mean for a sum is a factor of one over the count, a
     scale that is left out a factor of one, an additional one a factor in the place of one,
-    and a setting of a function (a temperature) a factor.
+    and a setting of a function (a temperature) a factor. So is a setting of an operation that only
+    moves elements an arrangement, and a setting that only a gradient sees a gradient's.
     """
     factor = (
         one["kind"] == "constant" and (one["value"] or [0])[0] == "scale"
@@ -192,6 +202,10 @@ def fits(one: dict[str, Any], row: dict[str, Any]) -> bool:
         kinds.add("parameters")
     if one["kind"] == "gradient" and one["action"] == "optimizer":
         kinds.add("optimizer")
+    if one["kind"] == "attribute" and one["operation"] in MOVERS:
+        kinds.add("layout")
+    if one["kind"] == "attribute" and row["phase"] == "gradient":
+        kinds.add("gradient")
     if not kinds & set(row["kinds"]):
         return False
     if one["kind"] in ("attribute", "optimizer") and row["attribute"]:

@@ -18,6 +18,7 @@ from dualml_torch.causes.layers import (
     gated,
     norm,
     other_batch,
+    over,
     padded,
     sized,
     tiled,
@@ -207,6 +208,9 @@ def altered(
     if change.action == "reorder":
         sequence = [args[0][i] for i in change.value]
         return func(sequence, *args[1:], **kwargs)
+    if change.action == "indices":
+        words = {"::": slice(None), "Ellipsis": Ellipsis}
+        return func(args[0], tuple(words.get(one, one) for one in change.value))
     if change.action == "index":
         index = list(args[1]) if isinstance(args[1], tuple) else [args[1]]
         other = change.value
@@ -218,10 +222,14 @@ def altered(
             return biased_state(func, args, kwargs, given_values)
         if change.argument == "tiled":
             return tiled(func, name, args, kwargs)
+        if str(change.argument).startswith("over_"):
+            return over(str(change.argument), func, name, args, kwargs)
         if name == "glu":
             return gated(str(change.argument), given_values)
         if isinstance(change.value, float):
             given_values = {**given_values, "eps": change.value}
+        if name == "batch_norm":
+            func(*args, **kwargs)  # what it remembers stays the same
         return norm(str(change.argument), name, given_values)
     if change.action == "pad":
         return padded(str(change.value), func, name, args, kwargs)

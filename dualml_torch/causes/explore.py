@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 from dualml_torch.causes.altered import NUMBERS, Altered
+from dualml_torch.causes.lines import Lines, calls_of, file_of
 from dualml_torch.causes.replay import Recording, Replay, Value
 from dualml_torch.causes.sharing import again, sharing
 from dualml_torch.causes.update import Update, settings_of
@@ -76,7 +78,7 @@ class Explorer:
 
     def begin_again(self, changes: Sequence[Alteration]) -> None:
         self.recorder.restore(self.start)
-        self.recorder.changes = [c for c in changes if c.action not in NOT_OF_CALLS]
+        self.recorder.changes = [c for c in changes if c.action not in NOT_OF_CALLS and not c.line]
 
     def gradients(self, changes: Sequence[Alteration]) -> dict[str, NDArray[Any]]:
         """Those of the first step with these alterations; nothing else is noted."""
@@ -97,12 +99,9 @@ class Explorer:
         optimizer alone."""
         recorder = self.recorder
         self.begin_again(changes)
-        named = dict(recorder.model.named_parameters())
         with self.updating(changes, []):
             for of_step in gradients:
-                for name, p in named.items():
-                    array = of_step.get(name)
-                    p.grad = None if array is None else recorder.like(array, p).clone()
+                self.give(of_step)
                 recorder.optimizer.step()
         return recorder.weights()
 
@@ -153,14 +152,23 @@ class Explorer:
         if optimizer is None or not (changes or more):
             yield
             return
+        lines = [c for c in changes if c.action.startswith("line:")]
         cut = any(c.action in ("detach", "cut") for c in changes)
         rules = [c for c in changes if c.action == "optimizer"]
         groups = optimizer.param_groups
+        left_out = {name for c in changes if c.action == "freeze" for name in c.value}
+        if left_out:
+            frozen = {id(p) for n, p in self.recorder.model.named_parameters() if n in left_out}
+            optimizer.param_groups = [
+                {**group, "params": [p for p in group["params"] if id(p) not in frozen]}
+                for group in groups
+            ]
         known = {id(p) for group in groups for p in group["params"]}
         fresh = [p for p in more if id(p) not in known]
         if fresh:
-            first = {**groups[0], "params": [*groups[0]["params"], *fresh]}
-            optimizer.param_groups = [first, *groups[1:]]
+            own = optimizer.param_groups
+            first = {**own[0], "params": [*own[0]["params"], *fresh]}
+            optimizer.param_groups = [first, *own[1:]]
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
         update, original = Update(optimizer, rules, names), optimizer.step
         for change in rules:
@@ -172,7 +180,8 @@ class Explorer:
             if cut:  # a gradient of zeros, as where an edge is cut in MindSpore: it still decays
                 for p in self.recorder.trained().values():
                     p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            update.step(original)
+            with Lines(lines) if lines else contextlib.nullcontext():
+                update.step(original)
 
         optimizer.step = altered
         try:
@@ -191,6 +200,21 @@ class Explorer:
 
     def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
         self.values |= {name: torch.from_numpy(array) for name, array in values.items()}
+
+    def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
+        """What one update from these gradients calls, where the optimizer is a user's own."""
+        optimizer = self.recorder.optimizer
+        file = "" if optimizer is None else file_of(optimizer)
+        if not file:
+            return []
+        self.begin_again([])
+        self.give(gradients)
+        return calls_of(optimizer.step, file)
+
+    def give(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+        for name, p in self.recorder.model.named_parameters():
+            array = gradients.get(name)
+            p.grad = None if array is None else self.recorder.like(array, p).clone()
 
     def settings(self) -> list[dict[str, Any]]:
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}

@@ -121,6 +121,8 @@ def function(
         keys = ("kernel_size", "stride", "padding", "ceil_mode")
         settings = {k: v for k, v in given.items() if k in keys and v is not None}
         return getattr(functional, wanted)(tensors((args, kwargs))[0], **settings)
+    if name in ("max", "min") and len(tensors((args, kwargs))) == 2:
+        return getattr(torch, wanted)(*tensors((args, kwargs)))
     if name in ("max", "min"):  # of an axis: values, and where they are
         given = Bound(func, name, args, kwargs).values
         (x,), dim, keep = tensors((args, kwargs)), given["dim"], bool(given.get("keepdim", False))

@@ -61,6 +61,10 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
     if form == "uncentred" or (name == "rms_norm" and form != "centred"):
         mean = torch.zeros_like(mean)
     variance = (x - mean).square().mean(axes, keepdim=True)
+    if form in ("detached_mean", "detached"):
+        mean = mean.detach()
+    if form in ("detached_variance", "detached"):
+        variance = variance.detach()
     if "unbiased" in form:
         count = x.numel() / variance.numel()
         variance = variance * count / (count - 1)
@@ -90,6 +94,33 @@ def tiled(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     for one in ("key", "value"):
         bound.put(one, torch.cat([bound.values[one]] * times, -3))
     return func(*bound.args, **bound.kwargs)
+
+
+def over(form: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value:
+    """A mean over all targets, ignored ones too; a softmax over another axis of the scores.
+
+    Raises:
+        ValueError: it is no mean.
+    """
+    bound = Bound(func, name, args, kwargs)
+    given = bound.values
+    if form == "over_all":
+        if given.get("reduction", "mean") != "mean":
+            raise ValueError("no mean")
+        bound.put("reduction", "sum")
+        total: Value = func(*bound.args, **bound.kwargs)
+        return total / given["target"].numel()
+    query, key, value = given["query"], given["key"], given["value"]
+    scale = given.get("scale") or query.shape[-1] ** -0.5
+    scores = query @ key.transpose(-2, -1) * scale
+    mask = given.get("attn_mask")
+    if given.get("is_causal"):
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if mask is not None:
+        keep = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, float("-inf")) if keep else scores + mask
+    axis = {"over_queries": -2, "over_heads": -3, "over_batch": 0}[form]
+    return torch.softmax(scores, axis) @ value
 
 
 def gated(form: str, given: Mapping[str, Any]) -> Value:

@@ -65,3 +65,18 @@ def adagrad(
     return (
         rate * g / ((v + group["eps"]).sqrt() if form == "eps_inside" else v.sqrt() + group["eps"])
     )
+
+
+def adadelta(
+    state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str
+) -> torch.Tensor:
+    rho, eps, none = group["rho"], group["eps"], torch.zeros_like(g)
+    old = state.get("v", none)
+    v = state["v"] = rho * old + (1 - rho) * g * g
+    width, moved = old if form == "old_square" else v, state.get("u", none)
+    if form == "eps_outside":
+        move = (moved + eps).sqrt() / (width.sqrt() + eps) * g
+    else:
+        move = (moved + eps).sqrt() / (width + eps).sqrt() * g
+    state["u"] = rho * moved + (1 - rho) * move * move
+    return move

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dualml.parity.causes.alteration import Alteration
 from dualml_torch.causes.clipping import clipping
-from dualml_torch.causes.rules import adagrad, adam, rmsprop, sgd
+from dualml_torch.causes.rules import adadelta, adagrad, adam, rmsprop, sgd
 
 RULES = {
     torch.optim.Adam: "adam",
@@ -19,6 +20,7 @@ RULES = {
     torch.optim.SGD: "sgd",
     torch.optim.RMSprop: "rmsprop",
     torch.optim.Adagrad: "adagrad",
+    torch.optim.Adadelta: "adadelta",
 }
 
 
@@ -59,6 +61,8 @@ class Update:
         gradients = {p: p.grad for g in kept for p in g["params"]}
         groups, own = list(kept), []
         clips: list[tuple[str, Any]] = []
+        held: list[tuple[torch.Tensor, torch.Tensor]] = []
+        late: list[tuple[torch.Tensor, float]] = []
         for change in self.changes:
             word = str(change.argument)
             if word.startswith("gradient:clip_"):
@@ -69,10 +73,24 @@ class Update:
                 own.append(change)
             elif word == "lr_schedule" or word.startswith("own:"):
                 continue
-            elif word == "skip":
-                for group in kept:
-                    for p in self.chosen(change, group):
-                        p.grad = None
+            elif word == "skip":  # not given to the optimizer
+                groups = [
+                    {**g, "params": [p for p in g["params"] if p not in left_out]}
+                    for g in groups
+                    for left_out in [set(self.chosen(change, g))]
+                ]
+            elif word == "hold":
+                held += [(p, p.detach().clone()) for g in kept for p in self.chosen(change, g)]
+            elif word in ("decay:coupled", "decay:after"):
+                decay = float(change.value)
+                for g in kept:
+                    for p in self.chosen(change, g):
+                        if word == "decay:after":
+                            late.append((p, 1 - float(g["lr"]) * decay))
+                        elif p.grad is not None:
+                            p.grad = p.grad + decay * p
+                none = replace(change, argument="weight_decay", value=0.0)
+                groups = [g for group in groups for g in self.split(none, group)]
             elif word == "twice":
                 original()
             else:
@@ -96,6 +114,10 @@ class Update:
             self.optimizer.param_groups = kept
             for p, gradient in gradients.items():
                 p.grad = gradient
+        for p, was in held:
+            p.copy_(was)
+        for p, factor in late:
+            p.mul_(factor)
         for p, was, change in before:  # a factor of the rate is a factor of the move
             p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
 
@@ -157,6 +179,8 @@ class Update:
             move = sgd(state, g, group, form, lr)
         elif rule == "rmsprop":
             move = rmsprop(state, g, group, form) * lr
+        elif rule == "adadelta":
+            move = adadelta(state, g, group, form) * lr
         else:
             move = adagrad(state, g, group, form, lr, t)
         p.sub_(move)

@@ -27,6 +27,7 @@ class Alteration:
         argument: the setting; for ``input``, ``drop`` and ``operand`` the position of the tensor.
         value: the new value, a transform, a function, a name.
         old: the setting's value on the side that is altered.
+        line: of an optimizer's own line, ``97:v.sqrt()``.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Alteration:
     argument: str | float = ""
     value: Any = None
     old: Any = None
+    line: str = ""
 
     def at(self, sites: Iterable[int]) -> Alteration:
         return Alteration(
@@ -46,6 +48,7 @@ class Alteration:
             self.argument,
             self.value,
             self.old,
+            self.line,
         )
 
 

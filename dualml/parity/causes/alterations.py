@@ -33,7 +33,9 @@ from dualml.parity.causes.tables import (
 from dualml.parity.models.operations import Operation
 
 #: What a form is, where it is no other function.
-OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout"}
+OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
+           "over_queries": "attribute", "over_heads": "attribute", "over_batch": "attribute",
+           "over_all": "attribute"}  # fmt: skip
 #: Inputs of a call that change places.
 TENSORS = 4
 

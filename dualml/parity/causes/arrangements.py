@@ -47,6 +47,12 @@ def arrangements(shape: Shape) -> Iterator[Transform]:
 def indices(one: Operation) -> Iterator[Alteration]:
     """Other elements and other slices."""
     index = one.attributes.get("argument 1")
+    if isinstance(index, list) and None in index and set(index) <= {None, "::", "Ellipsis"}:
+        for order in dict.fromkeys(permutations(index)):
+            if list(order) != index:
+                yield Alteration(
+                    "layout", "indices", (one.number,), one.name, "", order, tuple(index)
+                )
     for at, part in enumerate(index if isinstance(index, list) else [index]):
         if isinstance(part, int) and not isinstance(part, bool):
             for value in dict.fromkeys((-1, 0, part + 1, part - 1)):

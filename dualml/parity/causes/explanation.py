@@ -20,6 +20,9 @@ class Explorer(Prober, Stepper, Protocol):
 
     def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace: ...
 
+    def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
+        """What an update of a user's own optimizer calls."""
+
     def settings(self) -> list[dict[str, Any]]: ...
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -10,6 +10,7 @@ import numpy as np
 from dualml.parity.causes.alteration import Alteration, Around
 from dualml.parity.causes.moves import ONE_RATIO, Array, pairs, ratio
 from dualml.parity.causes.settings import settings
+from dualml.parity.causes.tables import FORMS
 from dualml.parity.models.comparison import Comparison
 from dualml.parity.models.flow import Side
 from dualml.parity.models.operations import Operation, number_of
@@ -33,7 +34,7 @@ def gradients(
     # A gradient flows through a call to whatever lies before it.
     before = ancestors(here.operations)
     for one in here.operations:
-        if not wrong <= parameters(before[one.number]):
+        if not wrong & parameters(before[one.number]):
             continue
         around = Around((), (), {}, {}, ())
         for argument, old in one.attributes.items():
@@ -41,11 +42,19 @@ def gradients(
                 size = (
                     range(one.outputs[0][-1]) if argument == "padding_idx" and old is None else ()
                 )
-                values = settings(argument, old, one, around) if old is not None else list(size)
+                values = (
+                    list(size) if old is None else [None, *settings(argument, old, one, around)]
+                )
                 candidates += [
                     Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
                     for v in values
                 ]
+    candidates += [
+        Alteration("gradient", "form", (one.number,), one.name, form, True)
+        for one in here.operations
+        if one.name in FORMS and one.name.endswith("_norm")
+        for form in ("detached_variance", "detached_mean", "detached")
+    ]
     candidates += [
         Alteration("gradient", "attach", (one.number,), one.name)
         for one in here.operations

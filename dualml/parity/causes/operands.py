@@ -16,13 +16,17 @@ LINES = 4
 def other_operands(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
     """Another value for one operand of a call; and for all calls behind it that take it."""
 
-    def alter(kind: str, action: str, argument: str | int, *values: object) -> Alteration:
-        return Alteration(kind, action, (one.number,), one.name, argument, *values)
+    def alter(
+        kind: str, action: str, argument: str | int, value: object = None, old: object = None
+    ) -> Alteration:
+        return Alteration(kind, action, (one.number,), one.name, argument, value, old)
 
     for i, given in enumerate(one.inputs):
         lines = around.takers.get(given, ())
         for other in operands(given, shapes[i], around):
             skipped = other in around.made_of.get(given, ())
+            # What it was computed from, but for a table: that is another operand.
+            skipped = skipped and other not in around.buffers
             alone = skipped and sum(map(len, lines)) == 1
             yield alter("missing" if alone else "operand", "operand", i, other, given)
             for sites in windows(one.number, lines):

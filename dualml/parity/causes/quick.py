@@ -33,7 +33,7 @@ def hopeless(now: Run, change: Alteration, b: Trace, pairing: Pairing, explorer:
     first = now.comparison.first
     assert first is not None
     step, phase = first.step, first.phase
-    of_update = change.action == "optimizer"
+    of_update = change.action == "optimizer" or bool(change.line)
     known = (phase == "update" and of_update) or (
         phase == "gradient" and not of_update and step == 1 and bool(change.sites)
     )

@@ -38,6 +38,7 @@ SCOPED = (
     "operand",
     "borrow",
     "index",
+    "indices",
     "reorder",
     "lower",
     "numbers",
@@ -103,7 +104,9 @@ def believed(now: Run, run: Run) -> bool:
         return False
     same = GROUPS[first.phase] == GROUPS[then.phase]
     if GROUPS[first.phase] == 0:
-        return then.step == first.step or not same
+        # What takes a value that both sides have is no longer lost, and explains nothing.
+        fewer = run.comparison.lost < now.comparison.lost
+        return fewer and (then.step == first.step or not same)
     return not same and (then.step, GROUPS[then.phase]) > (first.step, GROUPS[first.phase])
 
 

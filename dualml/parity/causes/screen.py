@@ -169,7 +169,7 @@ class Screen:
                 for y in wanted.values():
                     if key not in self.lost[0] or x is None or y is None or x.size != y.size:
                         continue
-                    if x.size > 1 or key in self.here.ends:
+                    if x.dtype.kind == "f":
                         c = ratio(x.ravel(), y.ravel())
                         if c not in (None, 0.0, 1.0):
                             candidates.append(

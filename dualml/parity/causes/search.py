@@ -24,9 +24,10 @@ from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.evidence import relations
 from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
+from dualml.parity.causes.lines import of_lines
 from dualml.parity.causes.moves import rate, written
 from dualml.parity.causes.preference import Calls, preference
-from dualml.parity.causes.quick import hopeless
+from dualml.parity.causes.quick import hopeless, recorded
 from dualml.parity.causes.runs import (
     GROUPS,
     Run,
@@ -41,7 +42,7 @@ from dualml.parity.causes.runs import (
 from dualml.parity.causes.screen import STAGES, Screen, Stage, constants
 from dualml.parity.causes.sharing import shared, untied
 from dualml.parity.causes.tensors import end_at_buffers, trained
-from dualml.parity.causes.updates import updates
+from dualml.parity.causes.updates import NUMBERS, updates
 from dualml.parity.models.flow import Side, share
 from dualml.parity.models.judge import judge
 from dualml.parity.models.mapping import Asked, match
@@ -59,6 +60,8 @@ LAST_S = 5.0
 TIES_S = 2.0
 #: In any case whole runs go on for so long.
 RUNS_S = 1.5
+#: The same where most of them are made by halves only, see `quick`.
+QUICK_S = 12.0
 #: Factors of a rate that are no farther apart are one.
 ALIKE = 0.01
 #: Causes one after the other.
@@ -219,6 +222,9 @@ class Search:
             candidates = updates(
                 now.trace, self.b, now.comparison, self.explorer.settings(), self.names
             )
+            if first.phase == "update":
+                calls = self.explorer.lines(recorded(now.trace, 1)[0])
+                candidates += of_lines(calls, NUMBERS)
         whole = self.schedule(now) if GROUPS[first.phase] == 2 else []
         return self.best(now, self.farther(now, [*whole, *candidates]))
 
@@ -310,11 +316,12 @@ class Search:
         first = now.comparison.first
         assert first is not None
         start, ends = time.monotonic(), False
+        least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
         until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
-            limit = RUNS if change.sites and change.action not in ("detach", "cut") else ALL_RUNS
+            limit = RUNS if GROUPS[first.phase] == 0 else ALL_RUNS
             now_s = time.monotonic()
-            if (number >= limit and now_s - start > RUNS_S) or now_s > until:
+            if (number >= limit and now_s - start > least) or now_s > until:
                 break
             if not ends and any(run.alike for run in runs):
                 ends = True

@@ -64,6 +64,7 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     ("floor", "ceil", "round", "trunc"),
     ("sin", "cos"),
     ("tril", "triu"),
+    ("min", "max"),
     ("argmax", "argmin"),
     ("gt", "ge", "lt", "le", "eq", "ne"),
 )  # fmt: skip
@@ -75,7 +76,9 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     "instance_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
     "mean": ("unbiased",),
     # Heads of keys and values that several heads of queries share, in the other order.
-    "scaled_dot_product_attention": ("tiled",),
+    "scaled_dot_product_attention": ("tiled", "over_queries", "over_heads", "over_batch"),
+    "cross_entropy": ("over_all",),
+    "nll_loss": ("over_all",),
     "repeat_interleave": ("tiled",),
     "glu": ("halves", "silu", "gelu", "tanh", "relu"),
     "rms_norm": ("eps_outside", "centred"),

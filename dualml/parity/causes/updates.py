@@ -27,7 +27,8 @@ USUAL: Mapping[str, tuple[float, ...]] = {
     "lr_decay": (0.0, 1e-3, 1e-2),
     "initial_accumulator_value": (0.0, 0.1, 1.0),
 }
-FLAGS = ("nesterov", "amsgrad", "centered", "maximize")
+#: What people write in the lines of an optimizer.
+NUMBERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 FORMS: Mapping[str, tuple[str, ...]] = {
     "adam": (
         "plain",
@@ -53,6 +54,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     ),
     "rmsprop": ("plain", "eps_inside", "decoupled", "from_one"),
     "adagrad": ("plain", "eps_inside", "from_tenth", "decoupled"),
+    "adadelta": ("plain", "eps_outside", "old_square", "decoupled"),
 }
 
 
@@ -80,13 +82,13 @@ def updates(
     first = comparison.first
     step = 1 if first is None else max(first.step, 1)
     if first is not None and first.phase == "state" and first.tensor.startswith("buffer/"):
-        candidates += buffers(a, b) + everywhere(a, b)
+        candidates += buffers(a, b, first.tensor) + everywhere(a, b)
     rows = pairs(a, b, "update", step, names)
     before = {n: v for n in rows if (v := was(a, step, n)) is not None}
     moves = {n: (rows[n][0] - before[n], rows[n][1] - before[n]) for n in before}
     still = tuple(n for n, (x, y) in moves.items() if x.any() and not y.any())
     if still:
-        candidates.append(alter("skip", True, still, kind="parameters"))
+        candidates += [alter(word, True, still, kind="parameters") for word in ("skip", "hold")]
     candidates += own_numbers(groups)
     outside = {t for s, phase, t in comparison.outside if (s, phase) == (step, "update")}
     candidates += [
@@ -158,9 +160,12 @@ def in_group(
         if name in group:
             others = dict.fromkeys([*values, *(g[name] for g in groups if name in g)])
             candidates += [alter(name, v, scope, group[name]) for v in others if v != group[name]]
-    candidates += [
-        alter(flag, not group[flag], scope, group[flag]) for flag in FLAGS if flag in group
-    ]
+    flags = [name for name, value in group.items() if isinstance(value, bool)]
+    candidates += [alter(flag, not group[flag], scope, group[flag]) for flag in flags]
+    if group.get("weight_decay"):
+        candidates += [
+            alter(word, group["weight_decay"], scope) for word in ("decay:coupled", "decay:after")
+        ]
     forms = FORMS.get(str(group.get("form")), ())
     return candidates + [alter(f"form:{form}", True, scope) for form in forms]
 
@@ -184,22 +189,24 @@ def everywhere(a: Trace, b: Trace) -> list[Alteration]:
     ]
 
 
-def buffers(a: Trace, b: Trace) -> list[Alteration]:
-    """Settings of the operations that keep a state: how fast it moves."""
-    candidates = []
+def buffers(a: Trace, b: Trace, buffer: str) -> list[Alteration]:
+    """Settings of the operations that keep a state: how fast it moves; those of the first buffer
+    that is wrong before others."""
     theirs = {v for one in b.operations for v in one.attributes.values() if isinstance(v, float)}
     numbers = sorted({*theirs, *(1 - v for v in theirs)})  # of the old value, or of the new one
     around = Around(tuple(numbers), (), {}, {}, ())
-    for one in a.operations:
+    keeping = [one for one in a.operations if {"momentum", "use_input_stats"} & set(one.attributes)]
+    keeping.sort(key=lambda one: not buffer.startswith(f"buffer/{one.module}."))
+    candidates: dict[tuple[str, str, Any, Any], Alteration] = {}
+    for one in keeping:
         for argument, old in one.attributes.items():
             if argument in ("momentum", "training", "use_input_stats"):
-                candidates += [
-                    Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
-                    for v in settings(argument, old, one, around)
-                ]
+                for v in settings(argument, old, one, around):
+                    change = Alteration(
+                        "attribute", "set", (one.number,), one.name, argument, v, old
+                    )
+                    candidates.setdefault((one.name, argument, old, v), change)
         if one.name == "batch_norm":
-            candidates.append(
-                Alteration("attribute", "form", (one.number,), one.name, "unbiased_state", False)
-            )
-            return candidates
-    return candidates
+            form = Alteration("attribute", "form", (one.number,), one.name, "unbiased_state", False)
+            candidates.setdefault((one.name, "form", None, None), form)
+    return list(candidates.values())

@@ -30,6 +30,7 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
             return
         seen.add(id(value))
         if isinstance(value, MutableMapping):
+            kept.append((value, None, dict(value)))
             rows: Any = list(value.items())
         elif isinstance(value, MutableSequence):
             kept.append((value, None, list(value)))
@@ -58,7 +59,10 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
 def remind(kept: list[Kept], tensor: Callable[[Any], Any]) -> None:
     """Put everything back."""
     for place, name, value in kept:
-        if name is None:
+        if name is None and isinstance(place, MutableMapping):
+            place.clear()
+            place.update(value)
+        elif name is None:
             place[:] = value
     for place, name, value in kept:
         if name is not None:

@@ -62,6 +62,7 @@ class Comparison:
         phases: phase → the array that lies farthest outside of its rounding there.
         reach: how far both sides go together: arrays before the first outside, operations before
             the first that is not shared.
+        lost: how many values of the second side the first does not compute.
         explanation: what explains a difference, see `dualml.parity.causes.explainer`.
         distances: of every array that was judged, by step, phase and name; ``outside``: those
             beyond the margin.
@@ -79,6 +80,7 @@ class Comparison:
     phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     reach: tuple[int, int] = (0, 0)
+    lost: int = 0
     explanation: Mapping[str, Any] | None = None
     distances: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     outside: frozenset[tuple[int, str, str]] = frozenset()

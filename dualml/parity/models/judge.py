@@ -122,6 +122,7 @@ def judge(
         phases=table([s for s in judged if not s.wild]),
         notes=tuple(notes),
         reach=reach,
+        lost=len(pair.lost[1]),
         distances={(s.step, s.phase, s.tensor): s.distance for s in judged},
         outside=frozenset((s.step, s.phase, s.tensor) for s in strays),
     )

@@ -9,6 +9,8 @@ from typing import Any
 from dualml.parity.models.words import Language, text
 
 Row = Mapping[str, Any]
+#: What is said in words of its own about an optimizer.
+OF_OPTIMIZER = ("form", "gradient", "skip", "hold", "decay", "lr_factor", "lr_schedule", "twice")
 #: Of so many calls, the lines are named.
 LINES = 3
 
@@ -79,16 +81,17 @@ def change(lang: Language, one: Row) -> str:
             value = shown(value)
     elif action == "detach" and one["argument"] == "":
         key = "detach_output"
+    elif action.startswith("line:"):
+        inner = change(lang, {**one, "action": action.removeprefix("line:"), "value": value})
+        if action == "line:swap":
+            inner = text(lang, "cause.swap", operation=one["operation"])
+        return text(lang, "cause.line", line=one["line"].partition(":")[2], cause=inner)
     elif action == "settings":
         value = [one[1] for one in value]
     elif action == "optimizer":
         argument = str(one["argument"])
         word, _, rest = argument.partition(":")
-        key = (
-            f"optimizer_{word}"
-            if word in ("form", "gradient", "skip", "lr_factor", "lr_schedule", "twice")
-            else "optimizer"
-        )
+        key = f"optimizer_{word}" if word in OF_OPTIMIZER else "optimizer"
         scope = ", ".join(one["old"][:4]) if one["old"] else text(lang, "cause.all")
         return text(
             lang, f"cause.{key}", argument=rest or argument, value=shown(value), scope=scope
