@@ -93,7 +93,8 @@ def goes_on_when_interrupted(lab: Path, folder: Path, arm: str, *words: str) -> 
     """A run of ``arm`` that is ended after its first checkpoint and resumed is one never ended."""
     whole, broken = folder / "whole", folder / "broken"
     place = f"trials/{arm}/numpy/seed0"
-    asked = ["run", lab, "--backend", "numpy", "--arm", arm, *words, "--no-report", "--out"]
+    asked = ["run", lab, "--backend", "numpy", "--arm", arm, *words, "--threads", "1"]
+    asked += ["--no-report", "--out"]
     assert dualml(*asked, whole).returncode == 0
     process = start(*asked, broken, env={"DUALML_CHECKPOINT_S": "0"})
     deadline = time.monotonic() + 100

@@ -20,6 +20,8 @@ import traceback
 from functools import cache
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 import dualml
 
 
@@ -88,6 +90,9 @@ def become(
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
+        if threads := env.get("OPENBLAS_NUM_THREADS"):
+            # What the library has read already, when the parent imported it.
+            threadpool_limits(int(threads), user_api="blas")
     encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
     sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115

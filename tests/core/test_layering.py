@@ -39,6 +39,7 @@ ONLY_TORCH = {
                 "explore",
                 "functions",
                 "layers",
+                "lines",
                 "operands",
                 "replay",
                 "rules",

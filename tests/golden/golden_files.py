@@ -23,7 +23,7 @@ VOLATILE = {
     "created", "git", "dualml", "environment", "seconds", "wall_s", "train_s", "compile_s",
     "peak_memory_mb", "compute_s", "update_s", "wait_s", "transfer_s", "step_s",
     "communication_share", "bubble", "bubble_low", "bubble_high", "bubble_passes",
-    "checkpoint_every", "log", "spent",
+    "checkpoint_every", "log", "spent", "busy",
 }  # fmt: skip
 ELIDED = "~"
 #: Trained numbers of the float64 referee on another machine: the same but for rounding.

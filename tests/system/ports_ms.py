@@ -95,7 +95,7 @@ class Gated(nn.Cell):
         self.w2 = nn.Dense(32, 5, has_bias=False)
 
     def construct(self, x):
-        return self.w2(ops.silu(self.w3(x)) * self.w1(x))
+        return self.w2(self.w1(x) * ops.silu(self.w3(x)))
 
 
 class Branching(Small):

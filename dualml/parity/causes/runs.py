@@ -105,7 +105,8 @@ def believed(now: Run, run: Run) -> bool:
     same = GROUPS[first.phase] == GROUPS[then.phase]
     if GROUPS[first.phase] == 0:
         # What takes a value that both sides have is no longer lost, and explains nothing.
-        fewer = run.comparison.lost < now.comparison.lost
+        # Where a mean over all hides what was wrong before it, nothing was.
+        fewer = run.comparison.lost < max(now.comparison.lost, 1)
         return fewer and (then.step == first.step or not same)
     return not same and (then.step, GROUPS[then.phase]) > (first.step, GROUPS[first.phase])
 

@@ -64,6 +64,8 @@ RUNS_S = 1.5
 QUICK_S = 12.0
 #: Factors of a rate that are no farther apart are one.
 ALIKE = 0.01
+#: Numbers of one setting that are no farther apart are one.
+CLOSE = 1e-3
 #: Causes one after the other.
 ROUNDS = 4
 #: Of equally good explanations, how many are listed.
@@ -72,6 +74,14 @@ LISTED = 4
 
 def squeezed(array: NDArray[Any]) -> list[int]:
     return [n for n in array.shape if n > 1]
+
+
+def same(one: Alteration, other: Alteration) -> bool:
+    """Whether two alterations are one, but for the last digits of a number."""
+    if not (isinstance(one.value, float) and isinstance(other.value, float)):
+        return False
+    close = abs(one.value - other.value) <= CLOSE * abs(other.value)
+    return close and replace(one, value=0.0) == replace(other, value=0.0)
 
 
 class Search:
@@ -354,5 +364,6 @@ class Search:
         # Other words for the same numbers are one explanation.
         seen: dict[str, Run] = {}
         for run in self.confirmed(best):
-            seen.setdefault(run.changes[-1].kind + digests(computed(run.trace)), run)
+            if not any(same(run.changes[-1], one.changes[-1]) for one in seen.values()):
+                seen.setdefault(run.changes[-1].kind + digests(computed(run.trace)), run)
         return list(seen.values())[:LISTED]

@@ -13,6 +13,8 @@ KNOWN = ("state", "param_groups")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: A place and what stood there.
 Kept = tuple[Any, Any, Any]
+#: In the place of a name: the value is the names that there were.
+NAMES = object()
 
 
 def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]) -> list[Kept]:
@@ -37,6 +39,7 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
             rows = list(enumerate(value))
         elif hasattr(value, "__dict__") and not callable(getattr(value, "__code__", None)):
             value = vars(value)
+            kept.append((value, NAMES, frozenset(value)))
             rows = list(value.items())
         else:
             return
@@ -59,12 +62,17 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
 def remind(kept: list[Kept], tensor: Callable[[Any], Any]) -> None:
     """Put everything back."""
     for place, name, value in kept:
-        if name is None and isinstance(place, MutableMapping):
+        if name is NAMES:
+            for new in [one for one in place if one not in value]:
+                # What is counted in a class stands in the object from its first change on.
+                if isinstance(place[new], PLAIN):
+                    del place[new]
+        elif name is None and isinstance(place, MutableMapping):
             place.clear()
             place.update(value)
         elif name is None:
             place[:] = value
     for place, name, value in kept:
-        if name is not None:
+        if name is not None and name is not NAMES:
             same = tensor(value)
             place[name] = value if same is None else same

@@ -1,0 +1,47 @@
+"""Partners by the order in which models use their parameters."""
+
+from __future__ import annotations
+
+from dualml.parity.models.mapping import Tensor, match, named
+from dualml.parity.models.operations import Operation
+from dualml.parity.models.uses import by_use
+
+
+def calls(*rows: tuple[str, ...]) -> list[Operation]:
+    return [
+        Operation(i, name, tuple(f"parameter:{one}" for one in given), {}, ((2, 4),))
+        for i, (name, *given) in enumerate(rows)
+    ]
+
+
+def test_the_first_that_is_used_goes_with_the_first() -> None:
+    a = [Tensor("mix", (1, 4)), Tensor("norm.weight", (4,)), Tensor("decay", (4,))]
+    b = [Tensor("w", (4,)), Tensor("ln.gamma", (4,)), Tensor("r", (4,))]
+    ours = calls(("layer_norm", "norm.weight"), ("mul", "mix"), ("exp", "decay"))
+    theirs = calls(("LayerNorm", "ln.gamma"), ("Mul", "r"), ("Exp", "w"))
+    assert by_use(a, b, (ours, theirs)) == {"norm.weight": "ln.gamma", "mix": "r", "decay": "w"}
+
+
+def test_what_one_side_uses_more_often_stays_without_a_partner() -> None:
+    a = [Tensor("x", (4,)), Tensor("y", (4,))]
+    ours, theirs = calls(("mul", "x"), ("mul", "y")), calls(("Mul", "z"))
+    assert by_use(a, [Tensor("z", (4,))], (ours, theirs)) == {}
+
+
+def test_guesses_go_before_the_order_of_the_lists_and_are_called_so() -> None:
+    a = [Tensor("p", (4, 4)), Tensor("q", (4, 4))]
+    b = [Tensor("1", (4, 4)), Tensor("2", (4, 4))]
+    pairs = match(a, b, guesses={"p": "2", "q": "1"}).pairs
+    assert [(one.a, one.b, one.how) for one in pairs] == [("p", "2", "order"), ("q", "1", "order")]
+
+
+def test_names_of_one_side_that_all_fit_leave_no_choice() -> None:
+    a = [Tensor("0.weight", (4, 4)), Tensor("1.weight", (4, 4)), Tensor("1.bias", (4,))]
+    assert named(a, a[:2])
+    assert not named(a, [Tensor("0.weight", (4, 4)), Tensor("2.weight", (4, 4))])
+    assert not named(a, [])
+
+
+def test_several_axes_in_one_fit() -> None:
+    (pair,) = match([Tensor("bias", (2, 6))], [Tensor("bias", (12,))]).pairs
+    assert (pair.how, pair.change) == ("name", "reshape")

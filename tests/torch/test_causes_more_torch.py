@@ -1,0 +1,380 @@
+"""Causes that are more than one setting: order, arrangement, sharing, gradients, own optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from causes_cases import Net, inputs, named, searched
+from torch import nn
+from torch.nn import functional as F
+
+from dualml.parity.causes.alteration import Alteration, Around
+from dualml.parity.causes.alterations import alterations
+from dualml.parity.models.operations import Operation
+from dualml_torch.causes.altered import altered
+from dualml_torch.causes.explore import Explored, Explorer
+from dualml_torch.models import losses, step
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    kept = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(kept)
+
+
+class Residual(nn.Module):
+    """Two blocks that add in place and then cut off, as ResNet's do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.relu = nn.ReLU(inplace=True)
+
+    def block(self, layer: nn.Module, x: Any) -> Any:
+        y = layer(x)
+        y += x
+        return self.relu(y)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.block(self.second, self.block(self.first, x))[:, 0])
+
+
+class ReluBeforeAdd(Residual):
+    def block(self, layer: nn.Module, x: Any) -> Any:
+        y = self.relu(layer(x))
+        return y + x
+
+
+class Carry(Net):
+    def gated(self, x: Any, y: Any) -> Any:
+        g = torch.sigmoid(self.other(x))
+        return g * y + (1 - g) * x.tanh()
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.gated(x, torch.relu(self.inner(x)) * 2)[:, 0])
+
+
+class CarryOther(Carry):
+    def gated(self, x: Any, y: Any) -> Any:
+        g = torch.sigmoid(self.other(x))
+        return g * x.tanh() + (1 - g) * y
+
+
+class Waves(Net):
+    """A table of numbers that no parameter is."""
+
+    table = (0.0, 1.0, 0.5, 2.0, -1.0, 3.0)
+
+    def forward(self, x: Any) -> Any:
+        return self.head((self.inner(x) + torch.tensor(self.table).sin())[:, 2])
+
+
+class WavesOther(Waves):
+    table = (0.3, 1.0, 0.7, 1.9, 1.0, 2.0)
+
+
+class Rotary(Net):
+    """Pairs of neighbours are turned; what leaves are products of queries and keys."""
+
+    def pairs(self, x: Any) -> tuple[Any, Any]:
+        return x[..., 0::2], x[..., 1::2]
+
+    def turned(self, x: Any) -> Any:
+        a, b = self.pairs(x)
+        angle = 0.3 * torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.5, 0.1])
+        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+
+    def forward(self, x: Any) -> Any:
+        q, k = self.turned(self.inner(x)), self.turned(self.other(x))
+        return self.head((torch.softmax(q @ k.transpose(1, 2), -1) @ x)[:, 0])
+
+
+class RotaryHalves(Rotary):
+    def pairs(self, x: Any) -> tuple[Any, Any]:
+        return x[..., :3], x[..., 3:]
+
+
+class Grown(Net):
+    def forward(self, x: Any) -> Any:
+        return self.head((self.inner(x) * torch.exp(self.other(x)))[:, 0])
+
+
+class GrownSoftly(Grown):
+    def forward(self, x: Any) -> Any:
+        return self.head((self.inner(x) * F.softplus(self.other(x)))[:, 0])
+
+
+class Gated(Net):
+    def forward(self, x: Any) -> Any:
+        return self.head(F.glu(torch.cat([self.inner(x), self.other(x)], -1))[:, 0])
+
+
+class GatedSilu(Gated):
+    def forward(self, x: Any) -> Any:
+        return self.head((self.inner(x) * F.silu(self.other(x)))[:, 0])
+
+
+class Masked(Net):
+    def forward(self, x: Any) -> Any:
+        mask = torch.tensor([0.0, 0.0, -1.0, 0.0, 1.0, 0.0])
+        return self.head(F.scaled_dot_product_attention(self.inner(x), x, x, mask)[:, 0])
+
+
+class Unmasked(Masked):
+    def forward(self, x: Any) -> Any:
+        return self.head(F.scaled_dot_product_attention(self.inner(x), x, x)[:, 0])
+
+
+class Own(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+        self.last = self.inner
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.tanh(self.last(torch.tanh(self.inner(x))))[:, 0])
+
+
+class Apart(Own):
+    """Where the other has one layer twice, two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 6)
+
+
+class Often(Net):
+    """One value that two functions take, one of them often."""
+
+    def total(self, y: Any) -> Any:
+        return sum(torch.logsumexp(y[:, i], -1) for i in range(3))
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        return self.head(y[:, 0] + self.total(y)[:, None])
+
+
+class OftenCut(Often):
+    def total(self, y: Any) -> Any:
+        return super().total(y.detach())
+
+
+class Normed(Net):
+    def normed(self, x: Any) -> Any:
+        return F.layer_norm(x, (6,), self.norm.weight, self.norm.bias)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.normed(self.inner(x))[:, 0])
+
+
+class NormedCut(Normed):
+    def normed(self, x: Any) -> Any:
+        mean = x.mean(-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdim=True).detach()
+        y = (x - mean) * torch.rsqrt(variance + 1e-5)
+        return y * self.norm.weight + self.norm.bias
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "wanted"),
+    [
+        (Residual, ReluBeforeAdd, ("order", "swap", 0, 1)),
+        (Grown, GrownSoftly, ("function", "instead", "", ("softplus",))),
+        (Gated, GatedSilu, ("function", "form", "silu", True)),
+        (Masked, Unmasked, ("mask", "omit", 3, None)),
+        (Normed, NormedCut, ("gradient", "form", "detached_variance", True)),
+    ],
+)
+def test_the_planted_mistake_is_named(
+    base: type[nn.Module], kind: type[nn.Module], wanted: tuple[Any, ...]
+) -> None:
+    found = searched(kind, base=base)
+    assert found.equal
+    assert wanted in named(found)
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "wanted"),
+    [
+        (Carry, CarryOther, ("extra", "input")),
+        (Waves, WavesOther, ("constant", "numbers")),
+        (Rotary, RotaryHalves, ("layout", "input")),
+        (Often, OftenCut, ("gradient", "detach")),
+    ],
+)
+def test_what_is_wrong_in_several_calls_is_named(
+    base: type[nn.Module], kind: type[nn.Module], wanted: tuple[str, str]
+) -> None:
+    found = searched(kind, base=base)
+    assert found.equal
+    (cause,) = found.causes
+    assert wanted in {one[:2] for one in named(found)}
+    assert any(len(one.sites) > 1 for one in cause.alterations) or wanted[1] == "numbers"
+
+
+@pytest.mark.parametrize(("base", "kind", "action"), [(Own, Apart, "untie"), (Apart, Own, "share")])
+def test_one_layer_for_two_is_named(
+    base: type[nn.Module], kind: type[nn.Module], action: str
+) -> None:
+    found = searched(kind, base=base)
+    assert found.equal
+    assert action in {one[1] for one in named(found)}
+
+
+class Written(torch.optim.Optimizer):
+    """Adam as users write it."""
+
+    def __init__(self, parameters: Any, weight_decay: float = 0.0) -> None:
+        super().__init__(parameters, {"lr": 0.01, "eps": 1e-3, "weight_decay": weight_decay})
+        self.done = 0
+
+    def root(self, v: Any, eps: float) -> Any:
+        root = v.sqrt()
+        return root + eps
+
+    def decayed(self, p: Any, decay: float) -> Any:
+        p.mul_(1 - 0.01 * decay)
+        return p.grad
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        self.done += 1
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                g = self.decayed(p, group["weight_decay"])
+                state["m"] = 0.9 * state.get("m", 0) + 0.1 * g
+                state["v"] = 0.99 * state.get("v", 0) + 0.01 * g * g
+                m, v = state["m"] / (1 - 0.9**self.done), state["v"] / (1 - 0.99**self.done)
+                p.sub_(group["lr"] * m / self.root(v, group["eps"]))
+
+
+class EpsInside(Written):
+    def root(self, v: Any, eps: float) -> Any:
+        return (v + eps).sqrt()
+
+
+class Coupled(Written):
+    def decayed(self, p: Any, decay: float) -> Any:
+        return p.grad + decay * p
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "wanted"),
+    [
+        (Written, EpsInside, ("line:swap", "add")),
+        (lambda p: Written(p, 0.5), lambda p: Coupled(p, 0.5), ("optimizer", "decay:coupled")),
+    ],
+)
+def test_a_line_of_a_users_own_optimizer_is_named(
+    ours: Any, theirs: Any, wanted: tuple[str, str]
+) -> None:
+    found = searched(Net, theirs, 2, ours=ours)
+    assert found.equal
+    assert wanted in {(one[1], one[2]) for one in named(found)}
+
+
+def test_a_first_update_of_nothing_is_a_schedule() -> None:
+    class Warm(torch.optim.SGD):
+        shift, done = 1, 0
+
+        def step(self, closure: Any = None) -> Any:
+            self.param_groups[0]["lr"] = 0.1 * (self.done + self.shift) / 4
+            self.done += 1
+            return super().step(closure)
+
+    class FromZero(Warm):
+        shift = 0
+
+    found = searched(Net, lambda p: FromZero(p, lr=0.1), 3, ours=lambda p: Warm(p, lr=0.1))
+    assert found.equal
+    ((_, _, argument, factors),) = named(found)[:1]
+    assert argument == "lr_schedule"
+    assert factors == pytest.approx((0, 0.5, 2 / 3), abs=1e-5)
+
+
+def test_alterations_of_what_writes_leave_the_kept_values_alone() -> None:
+    class Batch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.head = nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.norm(x[:, 0]))
+
+    torch.manual_seed(0)
+    model = Batch()
+    recorder = Explored(model, None, None, steps=1, draws=0)
+    loss = losses()["cross_entropy"]
+    explorer = Explorer(recorder, lambda r: step(model, loss, None, r), inputs(), 1)
+    trace = explorer.run([])
+    replay = explorer.replay
+    assert replay is not None
+    kept = {name: value.clone() for name, value in replay.values.items()}
+    site = next(one for one in trace.operations if one.name == "batch_norm")
+    shapes = {name: tuple(value.shape) for name, value in kept.items()}
+    around = Around((), (), shapes, {}, ())
+    given = [shapes[name] for name in site.inputs]
+    changes = list(alterations(site, given, around))
+    assert {"exchange", "operand"} <= {one.action for one in changes}
+    for change in changes:
+        try:
+            explorer.probe(change, 2, lambda name, array: True)
+        except Exception:
+            continue
+    assert all(torch.equal(value, replay.values[name]) for name, value in kept.items())
+
+
+def test_cut_outputs_of_a_transposed_convolution() -> None:
+    x, weight = torch.randn(1, 2, 4, 4), torch.randn(2, 3, 3, 3)
+    given = {"stride": 2, "padding": 1, "output_padding": 1}
+    whole = F.conv_transpose2d(x, weight, stride=2)  # 9 × 9
+    for way, before in (("same", 0), ("same_before", 1)):
+        change = Alteration("attribute", "pad", (0,), "conv_transpose2d", "padding", way)
+        cut = altered(change, F.conv_transpose2d, "conv_transpose2d", (x, weight), given)
+        assert torch.equal(cut, whole[..., before : before + 8, before : before + 8])
+
+
+def test_shared_heads_one_after_the_other() -> None:
+    x = torch.randn(2, 4, 5, 3)
+    k = torch.randn(2, 2, 5, 3)
+    change = Alteration("layout", "form", (0,), "scaled_dot_product_attention", "tiled", True)
+    function, given = F.scaled_dot_product_attention, {"enable_gqa": True}
+    y = altered(change, function, "scaled_dot_product_attention", (x, k, k), given)
+    tiled = k.repeat(1, 2, 1, 1)
+    assert torch.allclose(y, function(x, tiled, tiled), atol=1e-6)
+
+
+def test_a_packed_sequence_can_be_run_again() -> None:
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru, self.head = nn.GRU(6, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            lengths = torch.tensor([6, 5, 3, 2])
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+            return self.head(self.gru(packed)[1][0])
+
+    class Doubled(Packed):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) * 2
+
+    found = searched(Doubled, base=Packed)
+    assert found.equal
+    assert found.causes
+
+
+def test_numbers_of_an_operation_are_read_as_settings() -> None:
+    one = Operation(0, "conv1d", ("op:0",), {"dilation": [4], "padding": 8}, ((2, 3, 9),))
+    pairs = {
+        (c.argument, c.value)
+        for c in alterations(one, [(2, 3, 9)], Around((), (), {}, {}, ()))
+        if c.action == "settings"
+    }
+    assert ("dilation and padding", (("dilation", 3), ("padding", 6))) in pairs
