@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dualml.errors import UserError
 from dualml.parity.models.attributes import remembered, remind
 from dualml.parity.models.chance import Chance
-from dualml.parity.models.mapping import Tensor
 from dualml.parity.models.operations import Tape
+from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml_torch.chance import Drawn
 from dualml_torch.environment import environment

@@ -163,7 +163,7 @@ SAME = {
     "unbiased": ("correction",),
     "decoupled": ("form:decoupled", "form:coupled"),
     "momentum": ("form:lr_inside", "beta1"),
-    "weight_decay": ("form:decoupled", "form:coupled", "form:decay_after"),
+    "weight_decay": ("form:decoupled", "form:coupled", "form:decay_after", "decay:"),
     "dim": ("axis",),
     "clip": ("gradient:", "form:plain"),
     "eps": ("form:eps",),
@@ -210,6 +210,8 @@ def fits(one: dict[str, Any], row: dict[str, Any]) -> bool:
         return False
     if one["kind"] in ("attribute", "optimizer") and row["attribute"]:
         argument = str(one["argument"])
+        if one["action"].startswith("line:"):  # of a user's own optimizer
+            argument += f"{one['value']} {one['line']}"
         words = (row["attribute"], *SAME.get(row["attribute"], ()))
         return any(word in argument or argument in word for word in words)
     return True

@@ -242,8 +242,8 @@ def deal() -> bytes:
 def archives(draw: Any) -> None:
     """Inputs of `dualml compare`, and partitions from files."""
     from dualml.cli.compare import batch
-    from dualml.parity.models.run import batch as arrays_of
-    from dualml.parity.models.run import losses, numbers
+    from dualml.parity.models.asked import batch as arrays_of
+    from dualml.parity.models.asked import losses, numbers
     from dualml.partition import prove
     from dualml.partition.from_file import FromFile
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Trace, key
 
 

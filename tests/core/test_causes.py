@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import pytest
 from dualml.parity.causes.alteration import Alteration, Around
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.arrangements import arrangements
+from dualml.parity.causes.choice import determined
 from dualml.parity.causes.gradients import edges
 from dualml.parity.causes.moves import rate, ratio
-from dualml.parity.causes.runs import FITTED, fitted, scopes
+from dualml.parity.causes.runs import FITTED, fitted
+from dualml.parity.causes.scopes import scopes
 from dualml.parity.causes.settings import settings
 from dualml.parity.models.operations import Operation, Place
 from dualml.parity.models.say import change, explained, relation
@@ -110,7 +114,17 @@ def test_every_alteration_has_words(lang: Any) -> None:
     rows = [vars(one) for one in tried(NORM)]
     rows += [
         vars(Alteration("optimizer", "optimizer", (), "", word, 2.0, None))
-        for word in ("beta1", "form:plain", "gradient:norm", "skip", "lr_factor", "twice")
+        for word in (
+            "beta1",
+            "form:plain",
+            "gradient:norm",
+            "skip",
+            "hold",
+            "decay:coupled",
+            "lr_factor",
+            "lr_schedule",
+            "twice",
+        )
     ]
     rows += [
         vars(Alteration("layout", action, (0,), "cat", 0, (1, 0), "::"))
@@ -130,7 +144,22 @@ def test_every_alteration_has_words(lang: Any) -> None:
             "instead",
             "rename",
             "lower",
+            "omit",
+            "trade",
+            "cut",
+            "indices",
+            "numbers",
+            "share",
+            "untie",
+            "train",
+            "swap",
         )
+    ]
+    rows += [vars(Alteration("order", f"line:{w}", (0,), "add", 0, (1, 0), "::", "opt.py:12"))
+             for w in ("set", "swap", "drop")]  # fmt: skip
+    rows += [
+        vars(Alteration("gradient", "detach", (0,), "cat", "")),
+        vars(Alteration("attribute", "settings", (0,), "conv1d", "", (("padding", 2),), (1,))),
     ]
     rows += [
         vars(Alteration("constant", "input", (0,), "div", 1, (word, 2.0)))
@@ -197,6 +226,28 @@ def test_parts_numbers_and_precision_are_tried() -> None:
         ("dtype", "lower", "", "float16"),
     ):
         assert wanted in values
+
+
+@pytest.mark.parametrize("name", ["conv2d", "conv_transpose1d", "max_pool2d", "avg_pool2d"])
+def test_uneven_padding_is_tried(name: str) -> None:
+    one = replace(operation(4, name, ("op:1",)), attributes={"padding": 1, "stride": 2})
+    around = Around((), (), {"op:1": (2, 3, 8, 8)}, {}, ())
+    ways = [c.value for c in alterations(one, [(2, 3, 8, 8)], around) if c.action == "pad"]
+    assert ways == ["same", "same_before", "behind", "before"]
+
+
+@pytest.mark.parametrize(
+    ("values", "left"), [((0.005, 0.01, 0.1), 0), ((0.01,), 1), ((0.0, 0.01, 0.1), 3)]
+)
+def test_a_number_in_the_place_of_nought_is_no_cause_where_any_does(
+    values: tuple[float, ...], left: int
+) -> None:
+    changes = [
+        Alteration("optimizer", "optimizer", (), "", "weight_decay", value, ("fc.bias",))
+        for value in values
+    ]
+    runs: list[Any] = [SimpleNamespace(changes=(change,)) for change in changes]
+    assert len(determined(runs)) == left
 
 
 def test_heads_and_their_queries_keys_values_change_places() -> None:

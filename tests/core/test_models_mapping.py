@@ -9,7 +9,8 @@ import pytest
 
 from dualml.errors import UserError
 from dualml.parity.models.layers import pair_modules
-from dualml.parity.models.mapping import Tensor, canonical, changed, fit, match
+from dualml.parity.models.mapping import match
+from dualml.parity.models.partners import Tensor, canonical, changed, fit
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.partners import Tensor
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, cuts, joined
 
 

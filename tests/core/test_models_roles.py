@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualml.parity.models.mapping import Tensor, match
+from dualml.parity.models.mapping import match
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.partners import Tensor
 from dualml.parity.models.roles import graph, roles
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dualml.parity.models.mapping import Tensor, match, named
+from dualml.parity.models.guesses import listed
+from dualml.parity.models.mapping import match, named
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.partners import Tensor
+from dualml.parity.models.trace import Trace
 from dualml.parity.models.uses import by_use
 
 
@@ -45,3 +48,14 @@ def test_names_of_one_side_that_all_fit_leave_no_choice() -> None:
 def test_several_axes_in_one_fit() -> None:
     (pair,) = match([Tensor("bias", (2, 6))], [Tensor("bias", (12,))]).pairs
     assert (pair.how, pair.change) == ("name", "reshape")
+
+
+def test_the_order_of_the_lists_is_tried_where_that_of_the_use_says_otherwise() -> None:
+    ours = Trace("torch", {}, [Tensor("source", (4, 4)), Tensor("target", (4, 4))], {})
+    theirs = Trace("mindspore", {}, [Tensor("s", (4, 4)), Tensor("d", (4, 4))], {})
+    assert listed(ours, theirs, {}) == {}
+    theirs.guesses = {"source": "d", "target": "s"}
+    assert listed(ours, theirs, {}) == {"source": "s", "target": "d"}
+    assert listed(ours, theirs, {"source": "d"}) == {}
+    theirs.guesses = {"source": "s", "target": "d"}
+    assert listed(ours, theirs, {}) == {}

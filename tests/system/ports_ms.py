@@ -117,5 +117,15 @@ def adam(parameters: list[ms.Parameter]) -> nn.Optimizer:
     return nn.Adam(parameters, 1e-2, eps=1e-3)
 
 
+def descent(parameters: list[ms.Parameter]):
+    """A function of the gradients, no `nn.Optimizer`."""
+
+    def update(gradients):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.set_data(parameter - 0.1 * gradient)
+
+    return update
+
+
 def squares(outputs, targets):
     return ((outputs - targets) ** 2).mean()

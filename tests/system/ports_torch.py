@@ -117,5 +117,9 @@ def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=1e-2, eps=1e-3)
 
 
+def descent(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
 def squares(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return ((outputs - targets) ** 2).mean()

@@ -158,6 +158,12 @@ def test_the_users_own_losses_and_optimizers() -> None:
         )  # fmt: skip
 
 
+def test_any_function_of_the_gradients_is_an_optimizer() -> None:
+    found = compare(f"{TORCH}:Small", f"{MS}:Small", draw(5, 4), steps=2,
+                    optimizer=(f"{TORCH}:descent", f"{MS}:descent"))  # fmt: skip
+    assert found.verdict == "equal", found.paragraph()
+
+
 @pytest.mark.parametrize(("port", "options", "said"), [
     ("broken", {}, r"torch: broken\(\) cannot be built: .*\(ports_torch.py, line \d+\)"),
     ("slow", {"timeout": 5}, "time limit of 5 s; give it more with timeout="),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.runs import Run
 from dualml.parity.models.gap import gap
-from dualml.parity.models.mapping import Pairing, changed
+from dualml.parity.models.partners import Pairing, changed
 from dualml.parity.models.trace import Trace
 
 #: Of the largest difference, what an alteration leaves that explains nothing.

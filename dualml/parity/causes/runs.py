@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.comparison import Comparison
-from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 
 #: Of a difference, what an explanation may leave.
@@ -20,31 +19,6 @@ REST = 0.01
 FITTED = "fitted"
 #: What is computed from the weights, and what becomes of them.
 GROUPS = {"parameters": 0, "forward": 0, "loss": 0, "gradient": 1, "update": 2, "state": 2}
-#: Alterations that may hold at several calls.
-SCOPED = (
-    "set",
-    "settings",
-    "drop",
-    "output",
-    "input",
-    "inputs",
-    "function",
-    "instead",
-    "twice",
-    "exchange",
-    "detach",
-    "form",
-    "pad",
-    "operand",
-    "borrow",
-    "index",
-    "indices",
-    "reorder",
-    "lower",
-    "numbers",
-    "omit",
-    "swap",
-)
 
 
 @dataclass(frozen=True)
@@ -138,81 +112,3 @@ def computed(trace: Trace) -> dict[str, NDArray[Any]]:
     kept = ("loss", "gradient", "update", "state")
     outputs = {n: a for n, a in trace.arrays.items() if n.partition("/")[0] in kept}
     return outputs or {n: a for n, a in trace.arrays.items() if n.startswith("forward/")}
-
-
-def on_line(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:
-    """At its call, at all calls of its expression (a helper is called for queries and for keys),
-    and at all of its line."""
-    if change.action not in SCOPED:
-        return [change]
-    site = operations[change.sites[0]]
-    like = [
-        one
-        for one in operations
-        if one.name == site.name
-        and same_line(one, site)
-        and (
-            one.outputs == site.outputs or (one.module == site.module and ranks(one) == ranks(site))
-        )
-    ]
-    expression = tuple(one.number for one in like if one.place == site.place)
-    line = tuple(one.number for one in like if kept(change, one))
-    return [change.at(sites) for sites in dict.fromkeys((change.sites, expression, line))]
-
-
-def same_line(x: Operation, y: Operation) -> bool:
-    return x.place == y.place or (
-        x.place is not None
-        and y.place is not None
-        and (x.place.file, x.place.line) == (y.place.file, y.place.line)
-    )
-
-
-def kept(change: Alteration, one: Operation) -> bool:
-    """Whether a call has the setting that is changed."""
-    return change.action != "set" or one.attributes.get(str(change.argument)) == change.old
-
-
-def ranks(one: Operation) -> list[int]:
-    return [len(shape) for shape in one.outputs]
-
-
-def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:
-    """One alteration at its call, at all calls of its line, at all calls like it."""
-    if change.action not in SCOPED or not change.sites:
-        return [change]
-    site = operations[change.sites[0]]
-    if len(change.sites) > 1 and change.action == "detach":
-        return [change]
-    like = [one for one in operations if one.name == site.name and kept(change, one)]
-    expression = [one.number for one in like if one.place == site.place]
-    line = [one.number for one in like if same_line(one, site)]
-    alls = [one.number for one in like]
-    if change.action == "borrow":  # one call of the module: its operations follow one another
-        own = str(change.argument)
-        inside = [one.number for one in operations if f"{one.module}.".startswith(f"{own}.")]
-        return [change.at(inside)]
-    if change.action == "swap":
-        followed = operations[site.number + int(change.value)].name
-        alls = [
-            one.number
-            for one in like
-            if (behind := one.number + int(change.value)) < len(operations)
-            and operations[behind].name == followed
-            and f"op:{one.number}" in operations[behind].inputs
-        ]
-        line = [n for n in alls if operations[n].place == site.place]
-        return [
-            change.at(sites) for sites in dict.fromkeys((change.sites, *map(tuple, (line, alls))))
-        ]
-    if change.action == "operand":
-        return [change.at(sites) for sites in dict.fromkeys([change.sites, tuple(expression)])]
-    module = site.module.rpartition(".")[2]
-    near = [
-        one.number
-        for one in operations
-        if one.module.rpartition(".")[2] == module
-        and (change.action == "set" and one.attributes.get(str(change.argument)) == change.old)
-    ]
-    sites = (change.sites, *map(tuple, (expression, line, alls, near)))
-    return [change.at(one) for one in dict.fromkeys(sites) if one]

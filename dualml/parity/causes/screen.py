@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dualml.parity.causes.alteration import Alteration, Around
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.moves import ratio
-from dualml.parity.causes.runs import FITTED, on_line
+from dualml.parity.causes.runs import FITTED
+from dualml.parity.causes.scopes import on_line
 from dualml.parity.causes.trades import lines, trades
 from dualml.parity.models.flow import Side, Values, values_of
 from dualml.parity.models.operations import Operation, Place, number_of

@@ -12,34 +12,31 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import permutations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.choice import best_of, settled
+from dualml.parity.causes.constants import of_constants
 from dualml.parity.causes.evidence import relations
 from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
 from dualml.parity.causes.lines import of_lines
 from dualml.parity.causes.moves import rate, written
-from dualml.parity.causes.preference import Calls, preference
+from dualml.parity.causes.preference import Calls
 from dualml.parity.causes.quick import hopeless, recorded
 from dualml.parity.causes.runs import (
     GROUPS,
     Run,
     believed,
-    computed,
-    explaining,
     explains,
     firm,
     fitted,
-    scopes,
 )
-from dualml.parity.causes.screen import STAGES, Screen, Stage, constants
+from dualml.parity.causes.scopes import scopes
+from dualml.parity.causes.screen import STAGES, Screen
 from dualml.parity.causes.sharing import shared, untied
 from dualml.parity.causes.tensors import end_at_buffers, trained
 from dualml.parity.causes.updates import NUMBERS, updates
@@ -48,7 +45,7 @@ from dualml.parity.models.judge import judge
 from dualml.parity.models.mapping import Asked, match
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.pieces import in_same_pieces
-from dualml.parity.models.trace import Trace, digests
+from dualml.parity.models.trace import Trace
 
 #: Alterations that are tried in whole runs, of those that the replay lets through.
 RUNS = 40
@@ -64,24 +61,8 @@ RUNS_S = 1.5
 QUICK_S = 12.0
 #: Factors of a rate that are no farther apart are one.
 ALIKE = 0.01
-#: Numbers of one setting that are no farther apart are one.
-CLOSE = 1e-3
 #: Causes one after the other.
 ROUNDS = 4
-#: Of equally good explanations, how many are listed.
-LISTED = 4
-
-
-def squeezed(array: NDArray[Any]) -> list[int]:
-    return [n for n in array.shape if n > 1]
-
-
-def same(one: Alteration, other: Alteration) -> bool:
-    """Whether two alterations are one, but for the last digits of a number."""
-    if not (isinstance(one.value, float) and isinstance(other.value, float)):
-        return False
-    close = abs(one.value - other.value) <= CLOSE * abs(other.value)
-    return close and replace(one, value=0.0) == replace(other, value=0.0)
 
 
 class Search:
@@ -196,7 +177,7 @@ class Search:
         if any(self.pairing.alone) and not now.changes:
             other_modules = self.farther(now, self.sharing())
             if any(run.alike for run in other_modules):
-                return self.best(now, other_modules)
+                return best_of(self.calls, self.result.other, now, other_modules)
         here, there = share(now.trace, self.b, self.margin)
         if first.phase == "state":  # a buffer that the model writes by itself
             end_at_buffers(now, self.b, here, there, self.names)
@@ -217,11 +198,11 @@ class Search:
                 self.explorer.run(now.changes)  # what is replayed
                 runs += self.farther(now, screen.passed(*origins, stage))
                 if not stage.settings and stage.calls == STAGES[1].calls:
-                    runs += self.farther(now, self.constants(here, there, lost))
-                best = self.best(now, runs)
+                    runs += self.farther(now, of_constants(self.explorer, here, there, lost))
+                best = best_of(self.calls, self.result.other, now, runs)
                 # Not half of a cause, with which only more operations are shared.
                 farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]
-                if any(self.settled(run, stage) for run in farther):
+                if any(settled(run, stage, self.calls, self.result.other) for run in farther):
                     break
             return best
         if first.kind == "trained":
@@ -236,32 +217,7 @@ class Search:
                 calls = self.explorer.lines(recorded(now.trace, 1)[0])
                 candidates += of_lines(calls, NUMBERS)
         whole = self.schedule(now) if GROUPS[first.phase] == 2 else []
-        return self.best(now, self.farther(now, [*whole, *candidates]))
-
-    def constants(
-        self, here: Side, there: Side, lost: tuple[set[str], set[str]]
-    ) -> list[Alteration]:
-        """Where both sides begin to compute with constants and come to other ones, the other's."""
-        other: dict[str, NDArray[Any]] = {}
-        for name in sorted(there.fixed() & lost[1]):
-            if not any(np.array_equal(there.arrays[name], known) for known in other.values()):
-                other[name] = there.arrays[name]
-        self.explorer.numbers(other)
-        rows, fixed = [], here.fixed()
-        for site in here.origins(lost[0]):
-            name = site.names()[0]
-            if name not in fixed or (x := here.arrays[name]).size < 2:
-                continue
-            alike: list[tuple[str, ...]] = [
-                (n,) for n, y in other.items() if squeezed(y) == squeezed(x)
-            ]
-            if x.shape[-1] == 2:  # complex numbers: real and imaginary parts apart
-                half = [n for n, y in other.items() if squeezed(y) == squeezed(x[..., 0])]
-                alike += permutations(half, 2)
-            mask = x.dtype.kind == "b" or bool(np.isinf(x).any())
-            kind = "mask" if mask else "constant"
-            rows += [Alteration(kind, "numbers", (site.number,), site.name, "", n) for n in alike]
-        return rows
+        return best_of(self.calls, self.result.other, now, self.farther(now, [*whole, *candidates]))
 
     def sharing(self) -> list[Alteration]:
         """Modules in several places on one side, where the other has one for each."""
@@ -291,34 +247,6 @@ class Search:
         # A norm's small share of every move is no schedule; nor is it a number that people write.
         alike = max(factors) - min(factors) <= ALIKE * abs(factors[0])
         return [change] if not alike or all(map(written, factors)) else []
-
-    def settled(self, run: Run, stage: Stage) -> bool:
-        """Whether no further stage is needed: of settings a mode, or a fraction that the port's
-        own call has; whole numbers stand everywhere."""
-        change = run.changes[-1]
-        if not stage.settings:
-            return run.alike or firm(change)
-        if isinstance(change.value, float):
-            return not change.value.is_integer() and self.said(change)
-        mode = isinstance(change.value, bool | str) and not self.calls.fewer(change.operation)
-        return change.action == "pad" or mode
-
-    def said(self, change: Alteration) -> bool:
-        """Whether a number of an alteration stands in the other side's own call; nought and one
-        do in many."""
-        other = self.result.other
-        numbers = {} if other is None else {*constants(other.attributes)} - {-1.0, 0.0, 1.0}
-        return any(value in numbers for value in constants({"": change.value}))
-
-    def confirmed(self, best: Sequence[Run]) -> Sequence[Run]:
-        """Settings whose value stands in the other side's own call, where there are any."""
-        confirmed = [
-            run
-            for run in best
-            if (run.changes[-1].action == "set" or run.changes[-1].kind == "constant")
-            and self.said(run.changes[-1])
-        ]
-        return confirmed or best
 
     def farther(self, now: Run, candidates: Sequence[Alteration]) -> list[Run]:
         """Whole runs that carry the two sides farther together."""
@@ -353,17 +281,3 @@ class Search:
                 if run is not None and run.reach > now.reach and believed(now, run):
                     runs.append(run)
         return runs
-
-    def best(self, now: Run, runs: Sequence[Run]) -> list[Run]:
-        """Those that carry farthest and leave least, the simplest first."""
-        if not runs:
-            return []
-        far = max(run.reach for run in runs)
-        best = explaining(now, [run for run in runs if run.reach == far])
-        best.sort(key=partial(preference, self.calls))
-        # Other words for the same numbers are one explanation.
-        seen: dict[str, Run] = {}
-        for run in self.confirmed(best):
-            if not any(same(run.changes[-1], one.changes[-1]) for one in seen.values()):
-                seen.setdefault(run.changes[-1].kind + digests(computed(run.trace)), run)
-        return list(seen.values())[:LISTED]

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration, Shape
-from dualml.parity.models.mapping import Pairing, Tensor, changed, fit
+from dualml.parity.models.partners import Pairing, Tensor, changed, fit
 from dualml.parity.models.trace import Trace
 
 #: Modules that are tried in the place of one.

@@ -86,8 +86,8 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 }
 #: They take a row by its number.
 INDEXED = frozenset({"embedding", "gather", "index_select", "take", "one_hot", "__getitem__"})
-PADDED = frozenset({"conv2d", "conv1d", "conv_transpose2d", "conv_transpose1d", "avg_pool2d",
-                    "max_pool1d", "avg_pool1d"})  # fmt: skip
+PADDED = frozenset({"conv2d", "conv1d", "conv_transpose2d", "conv_transpose1d", "max_pool2d",
+                    "avg_pool2d", "max_pool1d", "avg_pool1d"})  # fmt: skip
 UNARY = frozenset(one[0] for one in ACTIVATIONS) | {"leaky_relu", "prelu", "celu", "gelu"}
 #: Functions of one number that are no activations.
 PLAIN: tuple[Transform, ...] = (

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dualml.errors import UserError
 from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.mapping import Asked, match
+from dualml.parity.models.pieces import in_same_pieces
+from dualml.parity.models.trace import Trace
 
 PREFIX = "parameter:"
 
@@ -32,3 +36,20 @@ def better(found: Comparison, explanation: Mapping[str, Any] | None) -> dict[str
         pairs[x], pairs[y] = pairs[y], pairs[x]
         changed |= {x: pairs[x], y: pairs[y]}
     return changed
+
+
+def listed(a: Trace, b: Trace, asked: Asked) -> dict[str, str]:
+    """Partners by the order in which both frameworks list them, where that of their use says
+    otherwise; empty where the two agree."""
+    if not b.guesses:
+        return {}
+    ours, theirs = in_same_pieces(a, b)
+    tensors = ours.tensors, theirs.tensors
+    used = match(*tensors, asked, roles=b.roles, guesses=b.guesses)
+    try:
+        by_list = match(*tensors, asked, roles=b.roles)
+    except UserError:  # fewer find one
+        return {}
+    known = {pair.a: pair.b for pair in used.pairs}
+    other = {x.a: x.b for x in by_list.pairs if x.how == "order" and known.get(x.a) != x.b}
+    return other if len(by_list.pairs) == len(used.pairs) else {}

@@ -12,7 +12,8 @@ import numpy as np
 
 from dualml.errors import UserError
 from dualml.parity.models.comparison import Comparison, Note
-from dualml.parity.models.mapping import Asked, Pairing, changed, match
+from dualml.parity.models.mapping import Asked, match
+from dualml.parity.models.partners import Pairing, changed
 from dualml.parity.models.pieces import in_same_pieces
 from dualml.parity.models.spots import Both, Spot
 from dualml.parity.models.trace import Trace

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from dualml.parity.models.mapping import Pairing
+from dualml.parity.models.partners import Pairing
 
 #: Kinds that the frameworks call otherwise; all else is compared in small letters.
 KINDS = {"dense": "linear", "sequentialcell": "sequential", "celllist": "modulelist"}

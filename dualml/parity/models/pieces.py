@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.models.mapping import Tensor
+from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Arrays, Trace
 
 #: Into so many pieces at most: the gates of an LSTM.

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dualml.errors import UserError
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, lost
-from dualml.parity.models.mapping import Tensor
 from dualml.parity.models.operations import Operation, Tape
+from dualml.parity.models.partners import Tensor
 from dualml.parity.models.subject import reason
 from dualml.parity.models.trace import OUTPUT, Arrays, Trace, digest, key, leaves
 

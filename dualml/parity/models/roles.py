@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dualml.parity.models.mapping import COUNTERS, Tensor, canonical
+from dualml.parity.models.mapping import COUNTERS
 from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.partners import Tensor, canonical
 
 #: Steps out at most; deep models have some hundred layers.
 FARTHEST = 200

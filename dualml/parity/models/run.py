@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.backend import BackendInfo, backends
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError
 from dualml.files import read_json, write_json
 from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python, usable_cores
-from dualml.optim import rule_from
+from dualml.parity.models.asked import (
+    batch,
+    check_margin,
+    given,
+    losses,
+    numbers,
+    optimizers,
+)
 from dualml.parity.models.comparison import Comparison, Note
-from dualml.parity.models.guesses import better
+from dualml.parity.models.guesses import better, listed
 from dualml.parity.models.judge import MARGIN, judge
 from dualml.parity.models.mapping import Asked
 from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.subject import INSIDE, subject
-from dualml.parity.models.trace import HEAD, read_trace
-from dualml.parity.models.worker import check_targets
+from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 FRAMEWORKS = ("torch", "mindspore")
-LOSSES = ("cross_entropy", "mse", "probe", "none")
 TIMEOUT = 300.0
 #: Seconds for the search of a cause, and what it leaves in the folder.
 BUDGET_S = 30.0
@@ -110,7 +115,7 @@ def compare(
                "optimizer": update}
         for side, info, model, kind, update in zip("ab", infos, models, kinds, updates, strict=True)
     }  # fmt: skip
-    job = {
+    job: dict[str, Any] = {
         "sides": sides, "map": given(map), "steps": steps, "targets": target is not None,
         "train": train, "seed": seed,
         "draws": draws, "timeout": timeout, "margin": margin, "budget": min(BUDGET_S, timeout),
@@ -120,22 +125,57 @@ def compare(
         where = Path(temporary if folder is None else folder)
         where.mkdir(parents=True, exist_ok=True)
         batches = [*arrays, *([] if target is None else [target])]
-        found = once(where, job, infos, batches)
+        found = judged(where, job, infos, batches)
+        if found.verdict == "different" and (others := listed(*traces(where), job["map"])):
+            found, job = as_listed(where, job, infos, batches, found, others)
+        found = searched(where, job, infos, found)
         if partners := better(found, found.explanation):
-            job = {**job, "map": {**given(map), **partners}}
-            found = once(where, job, infos, batches)
+            job = {**job, "map": {**job["map"], **partners}}
+            found = searched(where, job, infos, judged(where, job, infos, batches))
             pairs = ", ".join(f"{x} = {y}" for x, y in partners.items())
             found = replace(found, notes=(Note("exchanged", {"pairs": pairs}), *found.notes))
         return found
 
 
-def once(
+def traces(folder: Path) -> tuple[Trace, Trace]:
+    return read_trace(folder / "a"), read_trace(folder / "b")
+
+
+def judged(
     folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> Comparison:
-    """Both sides, the verdict, and what explains it."""
+    """Both sides, and the verdict."""
     work(folder, job, infos, arrays)
-    a, b = (read_trace(folder / side) for side in "ab")
-    found = judge(a, b, margin=job["margin"], asked=job["map"], sides=FRAMEWORKS)
+    return judge(*traces(folder), margin=job["margin"], asked=job["map"], sides=FRAMEWORKS)
+
+
+def as_listed(
+    folder: Path,
+    job: dict[str, Any],
+    infos: Sequence[BackendInfo],
+    arrays: Sequence[NDArray[Any]],
+    found: Comparison,
+    partners: dict[str, str],
+) -> tuple[Comparison, dict[str, Any]]:
+    """The same with other partners, where these carry both sides farther together."""
+    other_job = {**job, "map": {**job["map"], **partners}}
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".listed-") as temporary:
+        place = Path(temporary)
+        other = judged(place, other_job, infos, arrays)
+        if other.verdict != "equal" and other.reach <= found.reach:
+            return found, job
+        for one in ("a", "b"):
+            shutil.rmtree(folder / one)
+            shutil.move(place / one, folder / one)
+        shutil.move(place / "job.json", folder / "job.json")
+    return other, other_job
+
+
+def searched(
+    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], found: Comparison
+) -> Comparison:
+    """With what explains a difference, if there is one."""
+    a, _ = traces(folder)
     counted = found.first is None or found.first.kind != "outputs"  # else nothing to explain
     if found.verdict == "different" and a.operations and not a.raised and counted:
         found = replace(found, explanation=search(folder, infos[0], job["timeout"]))
@@ -160,11 +200,6 @@ def compare_traces(
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
     return judge(a, b, margin=margin, asked=given(map), sides=sides)
-
-
-def check_margin(margin: float) -> None:
-    if not 0 < margin < math.inf:
-        raise UserError(f"margin must be a finite number above 0; received {margin}")
 
 
 def work(
@@ -234,68 +269,3 @@ def installed() -> list[BackendInfo]:
         names = " and ".join(f"{info.framework} ({info.install})" for info in missing)
         raise UserError(f"both frameworks are needed to compare models; install {names}")
     return [known[name] for name in FRAMEWORKS]
-
-
-def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
-    if isinstance(inputs, Mapping):
-        raise UserError(f"{what} must be arrays in the order of forward's arguments; not a dict")
-    # A list of numbers, or of lists of them, is one array.
-    several = isinstance(inputs, tuple) or (
-        isinstance(inputs, list)
-        and not all(isinstance(one, int | float | list | tuple) for one in inputs)
-    )
-    arrays = [numbers(one, what) for one in (inputs if several else [inputs])]
-    if not arrays:
-        raise UserError(f"{what}: at least one array")
-    return arrays
-
-
-def numbers(value: Any, what: str) -> NDArray[Any]:
-    """A NumPy array of float32, int64 or bool."""
-    if not isinstance(value, np.ndarray | list | tuple | int | float | np.generic):
-        kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
-        raise UserError(f"{what} must be NumPy arrays; received a {kind}")
-    array = np.asarray(value)
-    if array.dtype.kind == "f":
-        return array.astype(np.float32)
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    if array.dtype.kind != "b":
-        raise UserError(f"{what} must hold numbers; received dtype {array.dtype}")
-    return array
-
-
-def losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
-    """For each side a name or a subject."""
-    if loss is None or isinstance(loss, str):
-        word = loss or "probe"
-        if word not in LOSSES:
-            raise UserError(f"unknown loss {word!r}{nearest(word, LOSSES)}; or a pair of functions")
-        if word in ("cross_entropy", "mse"):
-            check_targets(word, target)
-        elif target is not None:
-            raise UserError(f"loss {word!r} takes no targets; say which loss, or leave them out")
-        return [word, word]
-    return pair_of(loss, "loss", "of (outputs, targets)")
-
-
-def optimizers(optimizer: Any) -> list[Any]:
-    if optimizer is None:
-        return [None, None]
-    if isinstance(optimizer, Mapping):
-        rule_from(optimizer)
-        return [{"rule": dict(optimizer)}] * 2
-    return pair_of(optimizer, "optimizer", "of the list of parameters")
-
-
-def pair_of(pair: Any, what: str, of: str) -> list[Any]:
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise UserError(
-            f"{what} must be a pair of functions {of}, PyTorch's first; "
-            f"received {type(pair).__name__}"
-        )
-    return [subject(one, f"{what}[{i}]") for i, one in enumerate(pair)]
-
-
-def given(asked: Asked | None) -> dict[str, Any]:
-    return {name: p if isinstance(p, str) else list(p) for name, p in (asked or {}).items()}

@@ -15,8 +15,8 @@ from dualml.parity.models.comparison import First, Note
 from dualml.parity.models.flow import share
 from dualml.parity.models.gap import farthest, gap, lost
 from dualml.parity.models.layers import kind, pair_modules
-from dualml.parity.models.mapping import Pair, Pairing, changed
 from dualml.parity.models.operations import number_of
+from dualml.parity.models.partners import Pair, Pairing, changed
 from dualml.parity.models.trace import OUTPUT, Trace, key
 from dualml.parity.pairs import CHAOS, FLOOR, Point, reach
 

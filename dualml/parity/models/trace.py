@@ -22,8 +22,8 @@ from dualml.arrays import Arrays as Arrays
 from dualml.arrays import read_tensors
 from dualml.errors import UserError, plain
 from dualml.files import MOST_TEXT, read_bytes, readable, write_bytes, write_json
-from dualml.parity.models.mapping import Tensor
 from dualml.parity.models.operations import Operation, Place
+from dualml.parity.models.partners import Tensor
 from dualml.parse import from_json
 from dualml.store.jsonfile import Count, Number, Record
 from dualml.strict import explain, shortened

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from dualml.parity.models.mapping import Tensor, canonical
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.partners import Tensor, canonical
 
 PREFIX = "parameter:"
 #: What takes a parameter; the frameworks' functions have one of these in their names.

@@ -24,8 +24,9 @@ from dualml.files import read_json
 from dualml.launch.child import Emitter, serve
 from dualml.optim import rule_from
 from dualml.parity.models.built import by_name
-from dualml.parity.models.mapping import changed, likeliest, match, named
+from dualml.parity.models.mapping import likeliest, match, named
 from dualml.parity.models.operations import Operation, Place
+from dualml.parity.models.partners import changed
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, cuts, joined
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.roles import graph, roles

@@ -1,0 +1,88 @@
+"""What is passed to a comparison of models: arrays, losses, optimizers, partners; checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError, nearest
+from dualml.optim import rule_from
+from dualml.parity.models.mapping import Asked
+from dualml.parity.models.subject import subject
+from dualml.parity.models.worker import check_targets
+
+LOSSES = ("cross_entropy", "mse", "probe", "none")
+
+
+def check_margin(margin: float) -> None:
+    if not 0 < margin < math.inf:
+        raise UserError(f"margin must be a finite number above 0; received {margin}")
+
+
+def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
+    if isinstance(inputs, Mapping):
+        raise UserError(f"{what} must be arrays in the order of forward's arguments; not a dict")
+    # A list of numbers, or of lists of them, is one array.
+    several = isinstance(inputs, tuple) or (
+        isinstance(inputs, list)
+        and not all(isinstance(one, int | float | list | tuple) for one in inputs)
+    )
+    arrays = [numbers(one, what) for one in (inputs if several else [inputs])]
+    if not arrays:
+        raise UserError(f"{what}: at least one array")
+    return arrays
+
+
+def numbers(value: Any, what: str) -> NDArray[Any]:
+    """A NumPy array of float32, int64 or bool."""
+    if not isinstance(value, np.ndarray | list | tuple | int | float | np.generic):
+        kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
+        raise UserError(f"{what} must be NumPy arrays; received a {kind}")
+    array = np.asarray(value)
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    if array.dtype.kind != "b":
+        raise UserError(f"{what} must hold numbers; received dtype {array.dtype}")
+    return array
+
+
+def losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
+    """For each side a name or a subject."""
+    if loss is None or isinstance(loss, str):
+        word = loss or "probe"
+        if word not in LOSSES:
+            raise UserError(f"unknown loss {word!r}{nearest(word, LOSSES)}; or a pair of functions")
+        if word in ("cross_entropy", "mse"):
+            check_targets(word, target)
+        elif target is not None:
+            raise UserError(f"loss {word!r} takes no targets; say which loss, or leave them out")
+        return [word, word]
+    return pair_of(loss, "loss", "of (outputs, targets)")
+
+
+def optimizers(optimizer: Any) -> list[Any]:
+    if optimizer is None:
+        return [None, None]
+    if isinstance(optimizer, Mapping):
+        rule_from(optimizer)
+        return [{"rule": dict(optimizer)}] * 2
+    return pair_of(optimizer, "optimizer", "of the list of parameters")
+
+
+def pair_of(pair: Any, what: str, of: str) -> list[Any]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise UserError(
+            f"{what} must be a pair of functions {of}, PyTorch's first; "
+            f"received {type(pair).__name__}"
+        )
+    return [subject(one, f"{what}[{i}]") for i, one in enumerate(pair)]
+
+
+def given(asked: Asked | None) -> dict[str, Any]:
+    return {name: p if isinstance(p, str) else list(p) for name, p in (asked or {}).items()}

@@ -1,0 +1,134 @@
+"""Ways to find partners: each takes away what it can pair."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from dualml.parity.models.partners import Change, Pair, Tensor, canonical, fit
+
+
+class Rest:
+    """What has no partner yet; each way takes away what it can pair."""
+
+    def __init__(self, a: Sequence[Tensor], b: Sequence[Tensor], pairs: dict[str, Pair]) -> None:
+        self.a, self.b, self.pairs = a, b, pairs
+
+    def left(self) -> tuple[list[Tensor], list[Tensor]]:
+        taken = {pair.b for pair in self.pairs.values()}
+        return (
+            [one for one in self.a if one.name not in self.pairs],
+            [one for one in self.b if one.name not in taken],
+        )
+
+    def pair(self, x: Tensor, y: Tensor, how: str, allowed: Sequence[Change]) -> None:
+        change = fit(x.shape, y.shape)
+        if change is not None and change in allowed:
+            self.pairs[x.name] = Pair(x.name, y.name, how, change)
+
+    def by_key(
+        self, how: str, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]
+    ) -> None:
+        """Where exactly one tensor of each side has a key."""
+        by_a, by_b = (grouped(side, key) for side in self.left())
+        for word, xs in by_a.items():
+            if len(xs) == 1 and len(by_b.get(word, ())) == 1:
+                self.pair(xs[0], by_b[word][0], how, allowed)
+
+    def as_told(self, how: str, pairs: Mapping[str, str], allowed: Sequence[Change]) -> None:
+        xs, ys = ({one.name: one for one in side} for side in self.left())
+        for x, y in pairs.items():
+            if x in xs and y in ys:
+                self.pair(xs[x], ys[y], how, allowed)
+
+    def by_ending(self, allowed: Sequence[Change]) -> None:
+        """``layers.0.weight`` and ``0.weight``: one name is the end of the other, and no second."""
+        rest_a, rest_b = self.left()
+        pairs = [
+            (x, y)
+            for x in rest_a
+            for y in rest_b
+            if ends(canonical(x.name), canonical(y.name)) and fit(x.shape, y.shape) in allowed
+        ]
+        times = Counter(one.name for one, _ in pairs), Counter(one.name for _, one in pairs)
+        for x, y in pairs:
+            if times[0][x.name] == times[1][y.name] == 1:
+                self.pair(x, y, "ending", allowed)
+
+    def by_block(self, allowed: Sequence[Change]) -> None:
+        """Outermost modules with other names and equal contents, where no two are alike."""
+
+        def blocks(side: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
+            named: dict[str, dict[str, Tensor]] = defaultdict(dict)
+            for one in side:
+                head, _, tail = canonical(one.name).partition(".")
+                named[head][tail] = one
+            return named
+
+        def alike(x: dict[str, Tensor], y: dict[str, Tensor]) -> bool:
+            return x.keys() == y.keys() and all(
+                fit(x[tail].shape, y[tail].shape) in allowed for tail in x
+            )
+
+        of_a, of_b = (blocks(side) for side in self.left())
+        partners = {x: [y for y in of_b if alike(of_a[x], of_b[y])] for x in of_a}
+        for x, ys in partners.items():
+            if len(ys) == 1 and sum(ys[0] in others for others in partners.values()) == 1:
+                for tail, one in of_a[x].items():
+                    self.pair(one, of_b[ys[0]][tail], "block", allowed)
+
+    def by_order(self, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]) -> None:
+        """The first with the first, where both sides have equally many of one shape and kind."""
+
+        def kind(one: Tensor) -> Hashable:
+            shape = tuple(n for n in one.shape if n != 1)
+            return key(one), tuple(sorted(shape)) if allowed == ["transpose"] else shape
+
+        by_a, by_b = (grouped(side, kind) for side in self.left())
+        for word, xs in by_a.items():
+            ys = by_b.get(word, [])
+            if len(xs) == len(ys):
+                for x, y in zip(xs, ys, strict=True):
+                    self.pair(x, y, "order", allowed)
+
+    def by_sequence(self) -> None:
+        """The longest common sequence of shapes, of several the one whose names are most alike:
+        one side has more layers, or fewer biases."""
+        xs, ys = self.left()
+        best = np.zeros((len(xs) + 1, len(ys) + 1))
+        score = np.full((len(xs), len(ys)), -1.0)
+        for i in range(len(xs) - 1, -1, -1):
+            for j in range(len(ys) - 1, -1, -1):
+                if xs[i].trained == ys[j].trained and fit(xs[i].shape, ys[j].shape) is not None:
+                    score[i, j] = best[i + 1, j + 1] + 1 + 0.1 * likeness(xs[i].name, ys[j].name)
+                best[i, j] = max(best[i + 1, j], best[i, j + 1], score[i, j])
+        i = j = 0
+        while i < len(xs) and j < len(ys):
+            if score[i, j] == best[i, j]:
+                self.pair(xs[i], ys[j], "order", ["", "transpose", "reshape"])
+                i, j = i + 1, j + 1
+            elif best[i + 1, j] >= best[i, j + 1]:
+                i += 1
+            else:
+                j += 1
+
+
+def likeness(x: str, y: str) -> float:
+    """Share of common parts of two names, in PyTorch's words."""
+    a, b = (set(canonical(one).split(".")) for one in (x, y))
+    return len(a & b) / len(a | b)
+
+
+def ends(x: str, y: str) -> bool:
+    return x.endswith(f".{y}") or y.endswith(f".{x}")
+
+
+def grouped(
+    side: Sequence[Tensor], key: Callable[[Tensor], Hashable]
+) -> dict[Hashable, list[Tensor]]:
+    groups: dict[Hashable, list[Tensor]] = defaultdict(list)
+    for one in side:
+        groups[key(one)].append(one)
+    return groups

@@ -1,0 +1,87 @@
+"""What users' objects remember, where their layers were built, and what two runs may differ by."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from dualml.parity.models.attributes import remembered, remind
+from dualml.parity.models.built import built, by_name
+from dualml.parity.models.operations import Operation, Place
+from dualml.parity.models.recorder import Recorder
+from dualml.parity.models.say import place as told
+from dualml.parity.models.trace import Trace
+
+
+class Schedule:
+    done = 0
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Any] = {"m": [1.0]}
+        self.table = {"w": np.zeros(2)}
+
+    def step(self) -> None:
+        self.done += 1
+        self.slots["v"] = [2.0]
+        self.slots["m"][0] = 3.0
+        self.table["w"] += 1
+
+
+def copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else None
+
+
+def test_counters_lists_and_tables_are_put_back() -> None:
+    one = Schedule()
+    kept = remembered(one, copied, lambda value: False)
+    for _ in range(2):
+        one.step()
+        remind(kept, copied)
+        assert one.slots == {"m": [1.0]}
+        assert one.done == 0
+        assert not one.table["w"].any()
+
+
+def test_the_line_that_built_a_layer_is_known() -> None:
+    class Base:
+        __module__ = "framework.layers"
+
+        def __init__(self) -> None:
+            self.ready = True
+
+    class Layer(Base):
+        __module__ = "framework.layers"
+
+    with built(Base, ("/framework/",)) as places:
+        one = Layer()
+    place = by_name(places, {id(one): "block.norm"})["block.norm"]
+    assert place.file == __file__
+    assert place.code == "Layer()"
+    assert Layer().ready  # and no longer
+    assert len(places) == 1
+
+
+def test_both_lines_are_told_where_they_are_two() -> None:
+    here, there = Place("net.py", 22, "self.norm(x)"), Place("net.py", 13, "nn.LayerNorm(8)")
+    one = Operation(7, "layer_norm", ("op:6",), {}, ((2, 8),), here)
+    row = {**one.describe(), "built": asdict(there)}
+    for lang, words in (("en", "net.py line 13: nn.LayerNorm(8)"), ("zh", "net.py 第 13 行")):
+        assert words in told(lang, "torch", row)
+    row["built"] = row["place"]
+    assert "built" not in told("en", "torch", row)
+
+
+def test_two_runs_may_differ_by_rounding_which_then_counts() -> None:
+    one = Recorder.__new__(Recorder)
+    one.trace = Trace("mindspore", {}, [], {"act": "Softplus"})
+    one.draws = 1
+    base = {"forward/1/act": np.ones(4)}
+    assert one.differing(base, {"forward/1/act": np.ones(4)}) is None
+    assert not one.trace.envelope
+    assert one.differing(base, {"forward/1/act": np.ones(4) + 1e-6}) is None
+    assert one.trace.envelope is not None
+    assert abs(one.trace.envelope["forward/1/act"] - 1e-6) < 1e-9
+    random = one.differing(base, {"forward/1/act": np.ones(4) + 1e-3})
+    assert random == {"phase": "forward", "name": "act", "type": "Softplus"}
