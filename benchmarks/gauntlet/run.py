@@ -1,6 +1,6 @@
 """Compare models of PyTorch's zoos with other people's ports of them to MindSpore.
 
-python benchmarks/gauntlet/run.py [--only NAME …] [--patched] [--out FILE] [--markdown]
+python benchmarks/gauntlet/run.py [--only NAME …] [--patched] [--jobs N] [--out FILE] [--markdown]
 
 ``pairs.toml`` names the pairs. Each is compared in a process of its own, with the zoos' own code;
 ``--patched`` compares those that have patches once more, with the patches in a copy of the port;
@@ -21,6 +21,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--patched", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="pairs at a time")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--markdown", action="store_true")
@@ -138,15 +140,19 @@ def main() -> None:
     if given.one:
         print(json.dumps(compared(given.one, given.patched)))
         return
+    asked = [
+        (name, patched)
+        for name, pair in pairs().items()
+        if not given.only or name in given.only
+        for patched in ([False, True] if given.patched and "patch" in pair else [False])
+    ]
     rows: list[dict[str, Any]] = []
-    for name, pair in pairs().items():
-        if given.only and name not in given.only:
-            continue
-        for patched in [False, True] if given.patched and "patch" in pair else [False]:
-            rows.append(in_process(name, patched))
-            shown = name + (" (patched)" if patched else "")
-            print(f"{shown:32} {rows[-1]['verdict']:14} {rows[-1].get('seconds', 0):6.1f} s  "
-                  f"{rows[-1]['text']['en'][:2000]}\n", flush=True)  # fmt: skip
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for row in pool.map(in_process, *zip(*asked, strict=True)):
+            rows.append(row)
+            shown = row["name"] + (" (patched)" if row["patched"] else "")
+            print(f"{shown:32} {row['verdict']:14} {row.get('seconds', 0):6.1f} s  "
+                  f"{row['text']['en'][:2000]}\n", flush=True)  # fmt: skip
             if given.out:
                 given.out.write_text(json.dumps(rows, indent=1))
     if given.markdown:

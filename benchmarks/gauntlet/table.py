@@ -87,5 +87,6 @@ def causes(found: dict[str, Any], lang: str) -> str:
 
 def line(found: dict[str, Any]) -> str:
     cause = next(iter(found.get("causes", ())), found)
-    place = (cause.get("other") or {}).get("place")
+    other = cause.get("other") or {}
+    place = other.get("built") or other.get("place")
     return f"`{Path(place['file']).name}:{place['line']}`" if place else ""
