@@ -20,12 +20,14 @@ class Schedule:
 
     def __init__(self) -> None:
         self.slots: dict[str, Any] = {"m": [1.0]}
+        self.powers = [1.0, 1.0]
         self.table = {"w": np.zeros(2)}
 
     def step(self) -> None:
         self.done += 1
         self.slots["v"] = [2.0]
         self.slots["m"][0] = 3.0
+        self.powers = [one / 2 for one in self.powers]
         self.table["w"] += 1
 
 
@@ -41,6 +43,7 @@ def test_counters_lists_and_tables_are_put_back() -> None:
         remind(kept, copied)
         assert one.slots == {"m": [1.0]}
         assert one.done == 0
+        assert one.powers == [1.0, 1.0]
         assert not one.table["w"].any()
 
 

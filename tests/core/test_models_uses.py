@@ -59,3 +59,20 @@ def test_the_order_of_the_lists_is_tried_where_that_of_the_use_says_otherwise() 
     assert listed(ours, theirs, {"source": "d"}) == {}
     theirs.guesses = {"source": "s", "target": "d"}
     assert listed(ours, theirs, {}) == {}
+
+
+def test_what_a_name_says_goes_before_the_order() -> None:
+    a = [Tensor("bn.running_mean", (4,), False), Tensor("bn.running_var", (4,), False)]
+    b = [Tensor("fixed_mean", (4,), False), Tensor("fixed_var", (4,), False)]
+    ours = calls(("batch_norm", "bn.running_mean", "bn.running_var"))
+    theirs = calls(("Add", "fixed_var"), ("Mul", "fixed_mean"))
+    wanted = {"bn.running_mean": "fixed_mean", "bn.running_var": "fixed_var"}
+    assert by_use(a, b, (ours, theirs)) == wanted
+
+
+def test_what_is_left_of_a_module_is_no_module() -> None:
+    a = [Tensor(f"value.{i}.weight", (4, n)) for i, n in enumerate((6, 3))]
+    a.append(Tensor("policy.weight", (4, 6)))
+    b = [Tensor("first.0.weight", (4, 6)), Tensor("v2.weight", (4, 3)), Tensor("v1.weight", (4, 6))]
+    pairs = match(a, b, roles={"value.1.weight": "v2.weight"}).pairs
+    assert {pair.a: pair.how for pair in pairs}["value.0.weight"] == "order"

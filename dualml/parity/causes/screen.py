@@ -46,6 +46,8 @@ TURN = 24
 #: Of so many numbers of an array, fewer different ones than this tell little; and of what meets
 #: only such arrays, how much is tried.
 SAMPLE, FEW, WEAK = 256, 5, 20
+#: A factor so near to one is rounding.
+ROUNDING = 1e-5
 #: Actions that change nothing but what their call gives.
 OF_ONE_CALL = ("set", "settings", "function", "form", "pad", "instead", "input", "output", "drop",
                "operand", "exchange", "twice", "lower", "index", "reorder")  # fmt: skip
@@ -172,7 +174,7 @@ class Screen:
                         continue
                     if x.dtype.kind == "f":
                         c = ratio(x.ravel(), y.ravel())
-                        if c not in (None, 0.0, 1.0):
+                        if c is not None and c and abs(c - 1) > ROUNDING:
                             candidates.append(
                                 Alteration(
                                     "constant",

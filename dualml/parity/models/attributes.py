@@ -53,6 +53,8 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
             elif (same := tensor(one)) is not None:
                 kept.append((value, name, same))
             else:
+                if isinstance(one, MutableMapping | MutableSequence):
+                    kept.append((value, name, one))  # another may be put in its place
                 visit(one, depth + 1)
 
     visit(owner, 0)

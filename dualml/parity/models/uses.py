@@ -9,6 +9,8 @@ from dualml.parity.models.operations import Operation
 from dualml.parity.models.partners import Tensor, canonical
 
 PREFIX = "parameter:"
+#: What a tensor is, where its name says so.
+MEANINGS = ("bias", "mean", "var")
 #: What takes a parameter; the frameworks' functions have one of these in their names.
 TAKERS = ("norm", "embed", "gather", "conv")
 
@@ -47,12 +49,13 @@ def by_use(
             shape(one),
             one.trained,
             known[side][whole(one.name)][1],
-            canonical(one.name).rpartition(".")[2].partition("[")[0] == "bias",
+            meaning(one),
         )
 
     keys: tuple[Callable[[Tensor, int], Hashable], ...] = (
         kind,
         lambda one, side: (shape(one), one.trained, known[side][whole(one.name)][1]),
+        lambda one, side: (shape(one), one.trained, meaning(one)),
         lambda one, side: (shape(one), one.trained),
     )
     for key in keys:
@@ -66,6 +69,11 @@ def by_use(
             if len(ones) == len(others):
                 pairs |= {x.name: y.name for x, y in zip(ones, others, strict=True)}
     return pairs
+
+
+def meaning(one: Tensor) -> str:
+    last = canonical(one.name).rpartition(".")[2]
+    return next((word for word in MEANINGS if word in last), "")
 
 
 def whole(name: str) -> str:

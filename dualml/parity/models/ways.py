@@ -60,19 +60,26 @@ class Rest:
     def by_block(self, allowed: Sequence[Change]) -> None:
         """Outermost modules with other names and equal contents, where no two are alike."""
 
-        def blocks(side: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
+        def blocks(whole: Sequence[Tensor], left: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
             named: dict[str, dict[str, Tensor]] = defaultdict(dict)
-            for one in side:
+            for one in whole:
                 head, _, tail = canonical(one.name).partition(".")
                 named[head][tail] = one
-            return named
+            # The rest of a module whose other parts have partners elsewhere is no module.
+            free = {one.name for one in left}
+            return {
+                head: row
+                for head, row in named.items()
+                if all(one.name in free for one in row.values())
+            }
 
         def alike(x: dict[str, Tensor], y: dict[str, Tensor]) -> bool:
             return x.keys() == y.keys() and all(
                 fit(x[tail].shape, y[tail].shape) in allowed for tail in x
             )
 
-        of_a, of_b = (blocks(side) for side in self.left())
+        sides = zip((self.a, self.b), self.left(), strict=True)
+        of_a, of_b = (blocks(whole, left) for whole, left in sides)
         partners = {x: [y for y in of_b if alike(of_a[x], of_b[y])] for x in of_a}
         for x, ys in partners.items():
             if len(ys) == 1 and sum(ys[0] in others for others in partners.values()) == 1:
