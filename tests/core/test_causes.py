@@ -246,8 +246,9 @@ def test_a_number_in_the_place_of_nought_is_no_cause_where_any_does(
         Alteration("optimizer", "optimizer", (), "", "weight_decay", value, ("fc.bias",))
         for value in values
     ]
-    runs: list[Any] = [SimpleNamespace(changes=(change,)) for change in changes]
-    assert len(determined(runs)) == left
+    other = Alteration("attribute", "set", (1,), "conv2d", "padding", [1, 1], [0, 0])
+    runs: list[Any] = [SimpleNamespace(changes=(change,)) for change in (*changes, other)]
+    assert len(determined(runs)) == left + 1
 
 
 def test_heads_and_their_queries_keys_values_change_places() -> None:

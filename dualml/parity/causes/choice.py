@@ -54,7 +54,11 @@ def determined(runs: Sequence[Run]) -> list[Run]:
         for change, values in sizes.items()
         if min(values) > 0 and max(values) >= SPREAD * min(values)
     }
-    return [run for run in runs if replace(run.changes[-1], value=0.0) not in any_does]
+    return [
+        run
+        for run in runs
+        if not of_nothing(run.changes[-1]) or replace(run.changes[-1], value=0.0) not in any_does
+    ]
 
 
 def of_nothing(change: Alteration) -> bool:
