@@ -227,11 +227,12 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
         true = [row for row in named if row["cause_right"]]
         lines = [row for row in found if row.get("line_right")]
         alarms = [row for row in right if row["verdict"] != "equal"]
+        failed = [row for row in found if "search for a cause ended" in row["text"]]
         yield (
             f"{half}: {len(found)} of {len(wrong)} wrong ports are different; a cause is named for "
             f"{len(named)} and right for {len(true)} (precision {share(true, named)}, recall "
             f"{share(true, wrong)}); line {len(lines)}; {len(alarms)} of {len(right)} right ports "
-            f"are not equal"
+            f"are not equal; {len(failed)} searches failed"
         )
 
 

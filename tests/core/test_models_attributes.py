@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from dualml.parity.models import run
 from dualml.parity.models.attributes import remembered, remind
 from dualml.parity.models.built import built, by_name
+from dualml.parity.models.comparison import Comparison, First
 from dualml.parity.models.operations import Operation, Place
 from dualml.parity.models.recorder import Recorder
 from dualml.parity.models.say import place as told
 from dualml.parity.models.trace import Trace
+from dualml.words import LANGUAGES
 
 
 class Schedule:
@@ -88,3 +93,19 @@ def test_two_runs_may_differ_by_rounding_which_then_counts() -> None:
     assert abs(one.trace.envelope["forward/1/act"] - 1e-6) < 1e-9
     random = one.differing(base, {"forward/1/act": np.ones(4) + 1e-3})
     assert random == {"phase": "forward", "name": "act", "type": "Softplus"}
+
+
+def test_a_search_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = First(1, "forward", "fc", "Linear", "fc", "fc", "value", 1.0, 1e-7, None, ())
+    found = Comparison(
+        "different", "outside", ("torch", "mindspore"), 10.0, "measured", 1, (), {}, first
+    )
+    one = Trace("torch", {}, [], {})
+    one.operations = [Operation(0, "linear", (), {}, ((2, 4),))]
+    monkeypatch.setattr(run, "traces", lambda folder: (one, one))
+    monkeypatch.setattr(run, "search", lambda *given: None)
+    (tmp_path / "explainer.log").write_text("Traceback\nTypeError: unhashable\n")
+    info: Any = None
+    told = run.searched(tmp_path, {"timeout": 1.0}, [info], found)
+    for lang in LANGUAGES:
+        assert "TypeError: unhashable" in told.paragraph(lang)

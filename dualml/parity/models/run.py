@@ -178,7 +178,11 @@ def searched(
     a, _ = traces(folder)
     counted = found.first is None or found.first.kind != "outputs"  # else nothing to explain
     if found.verdict == "different" and a.operations and not a.raised and counted:
-        found = replace(found, explanation=search(folder, infos[0], job["timeout"]))
+        explanation = search(folder, infos[0], job["timeout"])
+        if explanation is None:
+            said = last_lines(folder / "explainer.log")[-1:] or ["…"]
+            found = replace(found, notes=(*found.notes, Note("no_search", {"why": said[0]})))
+        found = replace(found, explanation=explanation)
     return found
 
 
