@@ -24,6 +24,7 @@ from dualml_torch.causes.layers import (
     tiled,
 )
 from dualml_torch.causes.operands import name_in, operand, viewed
+from dualml_torch.causes.packed import checked
 from dualml_torch.operations import ASSIGNS, Bound, Watch, tensors
 
 Value = torch.Tensor
@@ -52,7 +53,7 @@ class Altered(Watch):
         self.held: dict[int, tuple[Any, Sequence[Any], Mapping[str, Any], int]] = {}
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        number = len(self.tape.calls)
+        number, func = len(self.tape.calls), checked(func, name)
         chosen = [
             c
             for c in self.changes

@@ -18,6 +18,7 @@ from dualml.parity.models.operations import Tape
 from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
 from dualml_torch.causes.layers import sized
 from dualml_torch.causes.operands import name_in, operand, viewed
+from dualml_torch.causes.packed import checked
 from dualml_torch.operations import ASSIGNS, tensors
 
 Value = torch.Tensor
@@ -135,7 +136,7 @@ class Recording(Altered):
         self.replay = Replay(tape)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        number = len(self.tape.calls)
+        number, func = len(self.tape.calls), checked(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number
             self.replay.keep(func, name, args, kwargs)

@@ -41,6 +41,7 @@ ONLY_TORCH = {
                 "layers",
                 "lines",
                 "operands",
+                "packed",
                 "replay",
                 "rules",
                 "sharing",

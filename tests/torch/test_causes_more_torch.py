@@ -16,6 +16,7 @@ from dualml.parity.causes.alterations import alterations
 from dualml.parity.models.operations import Operation
 from dualml_torch.causes.altered import altered
 from dualml_torch.causes.explore import Explored, Explorer
+from dualml_torch.causes.packed import checked
 from dualml_torch.models import losses, step
 
 
@@ -378,3 +379,24 @@ def test_numbers_of_an_operation_are_read_as_settings() -> None:
         if c.action == "settings"
     }
     assert ("dilation and padding", (("dilation", 3), ("padding", 6))) in pairs
+
+
+@pytest.mark.parametrize("sizes", [[4, 2, 1], [3, 2, 2, 1], [2, 4, 2], [8, 0], [-1, 9]])
+def test_sizes_that_torch_would_believe_are_refused(sizes: list[int]) -> None:
+    data, wrong = torch.zeros(8, 4), torch.tensor(sizes)
+    unpack = checked(torch._VF._pad_packed_sequence, "_pad_packed_sequence")
+    right = torch.tensor([3, 3, 2])
+    assert unpack(data, right, False, 0.0, 3)[0].shape == (3, 3, 4)
+    if sizes == [3, 2, 2, 1]:  # these are right
+        assert unpack(data, wrong, False, 0.0, 4)[0].shape == (4, 3, 4)
+        return
+    with pytest.raises(ValueError, match="rows"):
+        unpack(data, wrong, False, 0.0, 3)
+
+
+def test_lengths_beyond_the_data_are_refused() -> None:
+    pack = checked(torch._VF._pack_padded_sequence, "_pack_padded_sequence")
+    assert pack(torch.zeros(5, 2, 3), torch.tensor([5, 3]), False)[0].shape == (8, 3)
+    for lengths in ([6, 3], [5, 3, 1]):
+        with pytest.raises(ValueError, match="at most 5"):
+            pack(torch.zeros(5, 2, 3), torch.tensor(lengths), False)
