@@ -1,16 +1,13 @@
-"""Trials do not see one another: the order of the arms changes no result, on torch no byte."""
+"""Trials do not see one another: the order of the arms changes no byte of a result."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from conformance.backends import require
 from running import dualml, losses
-from safetensors.numpy import load_file
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -30,7 +27,7 @@ FILES = ("weights.safetensors", "trace.safetensors", "envelope.json")
 
 
 @pytest.mark.parametrize("backend", ["torch", "mindspore"])
-def test_the_order_of_arms_changes_nothing(backend: str, tmp_path: Path) -> None:
+def test_the_order_of_arms_changes_no_byte(backend: str, tmp_path: Path) -> None:
     require(backend)
     for order in (("adam", "sgd"), ("sgd", "adam")):
         file, out = tmp_path / f"{order[0]}.toml", tmp_path / order[0]
@@ -42,19 +39,7 @@ def test_the_order_of_arms_changes_nothing(backend: str, tmp_path: Path) -> None
         assert done.returncode == 0, done.stderr
     for arm in ARMS:
         places = [tmp_path / first / "trials" / arm / backend / "seed0" for first in ARMS]
-        if backend == "mindspore":
-            for name in FILES[:2]:
-                close(*(load_file(place / name) for place in places))
-            continue
         for name in FILES:
             first, second = ((place / name).read_bytes() for place in places)
             assert first == second, (arm, name)
         assert losses(tmp_path / "adam", arm, backend) == losses(tmp_path / "sgd", arm, backend)
-
-
-def close(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """MindSpore's kernels add in an order that depends on where an array lies in memory: beside
-    other work the last bit of a weight was another once. Another batch would move it by 1e-3."""
-    assert first.keys() == second.keys()
-    for name, array in first.items():
-        np.testing.assert_allclose(array, second[name], rtol=1e-4, atol=1e-4, err_msg=name)
