@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -84,30 +83,6 @@ class Drawn(TorchFunctionMode):
     def rand_like(self, input: Tensor, dtype: Any = None, **ignored: Any) -> Tensor:
         return self.uniform(input.shape).to(dtype or input.dtype)
 
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Tensor | None:
-        """The fused kernel draws inside: in its place what its documentation says it computes."""
-        if dropout_p == 0 or enable_gqa:
-            return None
-        scores = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
-        if is_causal:
-            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, -math.inf)
-        elif attn_mask is not None:
-            scores = scores + attn_mask
-        weights = functional.softmax(scores, -1)
-        return dropped(self.uniform(weights.shape), weights, dropout_p) @ value
-
 
 def dropped(numbers: Tensor, input: Tensor, p: float) -> Tensor:
     def dropout(input: Tensor, p: float) -> Tensor:
@@ -129,7 +104,6 @@ DRAWS: dict[Any, Callable[..., Tensor | None]] = {
     **dict.fromkeys(
         (functional.dropout1d, functional.dropout2d, functional.dropout3d), Drawn.channels
     ),
-    functional.scaled_dot_product_attention: Drawn.attention,
     Tensor.bernoulli_: Drawn.bernoulli_,
     torch.bernoulli: Drawn.bernoulli,
     Tensor.bernoulli: Drawn.bernoulli,

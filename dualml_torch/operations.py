@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import dualml
 from dualml.parity.models.operations import Tape, caller
+from dualml_torch.attention import attention
 
 #: Lines of these packages are not the user's; those of torchvision are.
 SKIP = tuple(
@@ -116,7 +117,10 @@ def parts(function: Any) -> Callable[..., Any]:
 
 
 #: Functions that are whole models: their parts are watched in their place.
-PARTS = {"multi_head_attention_forward": parts(functional.multi_head_attention_forward)}
+PARTS: dict[str, Callable[..., Any]] = {
+    "multi_head_attention_forward": parts(functional.multi_head_attention_forward),
+    "scaled_dot_product_attention": attention,
+}
 
 
 class Bound:

@@ -1,4 +1,5 @@
-"""What rounding does inside of a loss: a difference of larger terms rounds as they do."""
+"""What rounding does inside of a loss, where a difference of larger terms rounds as they do, and in
+functions that kernels approximate."""
 
 from __future__ import annotations
 
@@ -13,6 +14,11 @@ from dualml_torch.operations import ASSIGNS, name_of
 
 #: One unit in the last place of float32.
 UNIT = 2.0**-23
+#: Functions that a kernel approximates, all elements with errors of one sign: their sum does not
+#: round like numbers that are up or down at random.
+APPROXIMATED = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "logsigmoid", "sigmoid",
+                          "softplus", "tanh", "softmax", "log_softmax", "elu", "silu",
+                          "mish"})  # fmt: skip
 
 
 class Rounding(TorchFunctionMode):
@@ -23,7 +29,8 @@ class Rounding(TorchFunctionMode):
     are moved alike, as by a kernel that approximates its function.
 
     Args:
-        now: whether results are moved yet; before, the model itself is run.
+        now: whether all results are moved yet; before, while the model itself is run, those of
+            `APPROXIMATED` functions are.
     """
 
     def __init__(self, rng: np.random.Generator, units: int, now: Callable[[], bool]) -> None:
@@ -40,7 +47,7 @@ class Rounding(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         name = name_of(func)
         if (
-            not self.now()
+            not (self.now() or name in APPROXIMATED)
             or name in ("", *ASSIGNS)
             or name.endswith("_")
             or not isinstance(result, torch.Tensor)

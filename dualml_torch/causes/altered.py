@@ -10,16 +10,20 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.spans import calls_of, moved, through
 from dualml.parity.causes.trades import traded
 from dualml.parity.models.operations import Tape
+from dualml_torch.causes.calls import Call
 from dualml_torch.causes.functions import function, transform
 from dualml_torch.causes.layers import (
     biased_state,
     gated,
     norm,
+    of_length,
     other_batch,
     over,
     padded,
+    shifted,
     sized,
     tiled,
 )
@@ -28,6 +32,8 @@ from dualml_torch.causes.packed import checked
 from dualml_torch.operations import ASSIGNS, Bound, Watch, tensors
 
 Value = torch.Tensor
+#: Of scores that are masked, what ports write for minus infinity.
+MASKED = -1e9
 #: Alterations that are not of one call's function.
 WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
 
@@ -51,13 +57,16 @@ class Altered(Watch):
         self.live: dict[str, Any] = {}
         #: Calls that wait for the one that follows: its number → the call, and its altered input.
         self.held: dict[int, tuple[Any, Sequence[Any], Mapping[str, Any], int]] = {}
+        self.again, self.kept = calls_of(changes), dict[int, Call]()
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         number, func = len(self.tape.calls), checked(func, name)
         chosen = [
             c
             for c in self.changes
-            if number in c.sites and c.operation == name and c.action not in WIDE
+            if number in c.sites
+            and c.action not in WIDE
+            and (c.operation == name or c.action == "spans")
         ]
         args, kwargs = self.swapped(args, kwargs)
         for change in self.changes:
@@ -81,10 +90,22 @@ class Altered(Watch):
                 args, kwargs = tree_map(
                     lambda one, old=old, new=new: new if one is old else one, (args, dict(kwargs))
                 )
+        if name and number in self.again:
+            self.kept[number] = Call.made(func, name, args, kwargs, self.tape.source)
         held = self.held.pop(number, None)
         result = None
         for change in chosen:
-            if change.action == "swap":
+            if change.action == "spans" and change.argument != "":
+                value = self.value(moved(change.value[0], number - change.sites[0]))
+                value = through(change, number, value, self.made_again)
+                args, kwargs = replaced(args, kwargs, int(change.argument), value)
+            elif change.action == "spans":
+                if change.value[0]:
+                    value = self.value(moved(change.value[0], number - change.sites[0]))
+                else:
+                    value = tensors(func(*args, **kwargs))[0]
+                result = through(change, number, value, self.made_again)
+            elif change.action == "swap":
                 at = int(change.argument)
                 self.held[number + int(change.value)] = (func, args, kwargs, at)
                 result = tensors((args, kwargs))[at]
@@ -105,6 +126,17 @@ class Altered(Watch):
         for i, one in enumerate(outputs):
             self.live[f"op:{number}" + (f"[{i}]" if i else "")] = one
         return result
+
+    def made_again(self, number: int, overlay: Mapping[str, Value]) -> Sequence[Value]:
+        """The outputs of a call of this step, with other inputs."""
+        call = self.kept[number]
+        for name, one in call.buffers.items():  # not after the call that it replaces
+            one.copy_(self.value(name))
+        leaves = call.leaves.copy()
+        for i, name in call.names:
+            leaves[i] = overlay[name] if name in overlay else self.value(name)
+        args, kwargs = call.arguments(leaves)
+        return tensors(call.func(*args, **kwargs))
 
     def borrowed(
         self, change: Alteration, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -178,6 +210,9 @@ def altered(
                 tree_map(partial(other_batch, tensors(args)[0], change.value), bound.values["hx"]),
             )
         sized(name, bound.args, bound.kwargs)
+        if name == "softmax" and change.argument == "dim":
+            # Along another axis all may be masked, which ports do with a large number.
+            bound.args[0] = bound.args[0].clamp(min=MASKED)
         return func(*bound.args, **bound.kwargs)
     given = tensors((args, kwargs))
     if change.action == "drop":
@@ -186,7 +221,7 @@ def altered(
         bound = Bound(func, name, args, kwargs)
         for argument, value in change.value:
             bound.put(argument, value)
-        return func(*bound.args, **bound.kwargs)
+        return of_length(func(*bound.args, **bound.kwargs), func(*args, **kwargs).shape)
     if change.action == "omit":
         moved, named = replaced(args, kwargs, int(change.argument), None)
         return func(*moved, **named)
@@ -206,6 +241,10 @@ def altered(
             if isinstance(one, torch.nn.Parameter) or one.dim() in (1, 2):
                 moved, named = replaced(moved, named, at, transform(change.value, one))
         return func(*moved, **named)
+    if change.action == "shifted":
+        return shifted(func, args, kwargs, int(change.value))
+    if change.action == "whole":
+        return args[0]
     if change.action == "reorder":
         sequence = [args[0][i] for i in change.value]
         return func(sequence, *args[1:], **kwargs)
@@ -223,8 +262,8 @@ def altered(
             return biased_state(func, args, kwargs, given_values)
         if change.argument == "tiled":
             return tiled(func, name, args, kwargs)
-        if str(change.argument).startswith("over_"):
-            return over(str(change.argument), func, name, args, kwargs)
+        if change.argument == "over_all":
+            return over(func, name, args, kwargs)
         if name == "glu":
             return gated(str(change.argument), given_values)
         if isinstance(change.value, float):
@@ -265,6 +304,8 @@ def altered(
         parts = [NUMBERS[name] for name in change.value]
         if own.is_complex():  # cosines and sines apart
             return torch.complex(*parts).reshape(own.shape)
+        if own.requires_grad:  # the slope stays
+            return own + (parts[0].reshape(own.shape).to(own.dtype) - own).detach()
         return parts[0].reshape(own.shape).to(own.dtype)
     if change.action == "attach":
         return given[0].view_as(given[0])

@@ -78,49 +78,25 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
 
 
 def tiled(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Heads that are shared stand one after the other instead of side by side.
-
-    Raises:
-        ValueError: every head of queries has its own.
-    """
-    if name == "repeat_interleave":
-        given = Bound(func, name, args, kwargs).values
-        x, axis, times = given["self"], given["dim"], given["repeats"]
-        return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
-    bound = Bound(func, name, args, kwargs)
-    times = bound.values["query"].shape[-3] // bound.values["key"].shape[-3]
-    if times < 2:
-        raise ValueError("no shared heads")
-    for one in ("key", "value"):
-        bound.put(one, torch.cat([bound.values[one]] * times, -3))
-    return func(*bound.args, **bound.kwargs)
+    """Heads that are shared stand one after the other instead of side by side."""
+    given = Bound(func, name, args, kwargs).values
+    x, axis, times = given["self"], given["dim"], given["repeats"]
+    return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
 
 
-def over(form: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value:
-    """A mean over all targets, ignored ones too; a softmax over another axis of the scores.
+def over(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value:
+    """A mean over all targets, ignored ones too.
 
     Raises:
         ValueError: it is no mean.
     """
     bound = Bound(func, name, args, kwargs)
     given = bound.values
-    if form == "over_all":
-        if given.get("reduction", "mean") != "mean":
-            raise ValueError("no mean")
-        bound.put("reduction", "sum")
-        total: Value = func(*bound.args, **bound.kwargs)
-        return total / given["target"].numel()
-    query, key, value = given["query"], given["key"], given["value"]
-    scale = given.get("scale") or query.shape[-1] ** -0.5
-    scores = query @ key.transpose(-2, -1) * scale
-    mask = given.get("attn_mask")
-    if given.get("is_causal"):
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if mask is not None:
-        keep = mask.dtype == torch.bool
-        scores = scores.masked_fill(~mask, float("-inf")) if keep else scores + mask
-    axis = {"over_queries": -2, "over_heads": -3, "over_batch": 0}[form]
-    return torch.softmax(scores, axis) @ value
+    if given.get("reduction", "mean") != "mean":
+        raise ValueError("no mean")
+    bound.put("reduction", "sum")
+    total: Value = func(*bound.args, **bound.kwargs)
+    return total / given["target"].numel()
 
 
 def gated(form: str, given: Mapping[str, Any]) -> Value:
@@ -189,6 +165,29 @@ def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     bound.put(first, functional.pad(x, amounts, value=fill))
     bound.put("padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes)
     return func(*bound.args, **bound.kwargs)
+
+
+def of_length(y: Value, shape: Sequence[int]) -> Value:
+    """An output cut or filled at its end: who pads for a causal convolution cuts what is too much."""
+    more = [n for axis in reversed(range(2, y.dim())) for n in (0, shape[axis] - y.shape[axis])]
+    return functional.pad(y, more) if any(more) else y
+
+
+def shifted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], length: int) -> Value:
+    """A loss of each token's output and the next token's target.
+
+    Args:
+        length: of a row of tokens.
+    """
+    outputs, targets = tensors((args, kwargs))[:2]
+    if outputs.dim() == targets.dim() + 1 == 2:  # rows one after the other
+        outputs = outputs.unflatten(0, (-1, length))[:, :-1].flatten(0, 1)
+        targets = targets.unflatten(0, (-1, length))[:, 1:].flatten()
+    else:
+        outputs, targets = outputs[..., :-1], targets[..., 1:]
+    rest = {k: v for k, v in kwargs.items() if k not in ("input", "target")}
+    loss: Value = func(outputs, targets, *args[2:], **rest)
+    return loss
 
 
 def cropped(way: str, func: Any, bound: Bound) -> Value:

@@ -10,49 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.spans import moved, through
 from dualml.parity.causes.trades import traded
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
+from dualml_torch.causes.calls import Call
 from dualml_torch.causes.layers import sized
 from dualml_torch.causes.operands import name_in, operand, viewed
 from dualml_torch.causes.packed import checked
 from dualml_torch.operations import ASSIGNS, tensors
 
 Value = torch.Tensor
-
-
-class Call:
-    """One call, with its tensors by name.
-
-    Args:
-        names: position among the leaves of the arguments → name of the tensor there.
-    """
-
-    def __init__(
-        self, func: Any, name: str, leaves: list[Any], spec: Any, names: Mapping[int, str]
-    ) -> None:
-        self.func, self.name, self.leaves, self.spec = func, name, leaves, spec
-        self.names = list(names.items())
-        positional, named = spec.unflatten(range(len(leaves)))
-        flat = all(isinstance(i, int) for i in (*positional, *named.values()))
-        #: Positions of the arguments, where each of them is a leaf.
-        self.flat = (list(positional), dict(named)) if flat else None
-        whether = [*positional, *named.values()] if flat else []
-        self.writes = (
-            name.endswith("_")
-            or name == "batch_norm"
-            or any(leaves[i] is True for i in whether)  # it may be ``inplace``
-        )
-
-    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        if self.flat is None:
-            args, kwargs = tree_unflatten(leaves, self.spec)
-            return list(args), kwargs
-        positional, named = self.flat
-        return [leaves[i] for i in positional], {key: leaves[i] for key, i in named.items()}
 
 
 class Replay:
@@ -111,7 +82,13 @@ class Replay:
         args, kwargs = call.arguments(leaves)
         result = None
         for change in changes:
-            if change.action == "operand":
+            if change.action == "spans":
+                value = self.of_spans(change, number, overlay, (call.func, args, kwargs))
+                if change.argument == "":
+                    result = value
+                else:
+                    args, kwargs = replaced(args, kwargs, int(change.argument), value)
+            elif change.action == "operand":
                 other = viewed(change, known(operand(change, number)))
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
             elif change.action == "everywhere":
@@ -124,6 +101,23 @@ class Replay:
         if type(result) is Value:
             return [args[0]] if call.name in ASSIGNS else [result]
         return tensors(args[0] if call.name in ASSIGNS else result)
+
+
+    def of_spans(
+        self, change: Alteration, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
+    ) -> Value:
+        """What a span gives that is made again, elsewhere."""
+        source = moved(change.value[0], number - change.sites[0])
+        if source:
+            value = overlay[source] if source in overlay else self.values[source]
+        else:
+            value = tensors(call[0](*call[1], **call[2]))[0]
+
+        def run(number: int, own: Mapping[str, Value]) -> list[Value]:
+            return self.run(number, {**overlay, **own}, [])
+
+        result: Value = through(change, number, value, run)
+        return result
 
 
 class Recording(Altered):

@@ -13,6 +13,7 @@ import torch
 from dualml.parity.causes.alteration import Alteration
 from dualml_torch.causes.clipping import clipping
 from dualml_torch.causes.rules import adadelta, adagrad, adam, rmsprop, sgd
+from dualml_torch.optim.base import RuleOptimizer
 
 RULES = {
     torch.optim.Adam: "adam",
@@ -95,21 +96,14 @@ class Update:
                 original()
             else:
                 groups = [g for group in groups for g in self.split(change, group)]
-        written = []
         try:
             self.optimizer.param_groups = groups
-            for change in own:
-                for group in groups:
-                    for p in self.chosen(change, group):
-                        if p.grad is not None:
-                            written.append((p, group, change, p.grad))
-                            p.grad = None
             with contextlib.ExitStack() as stack:
                 for way, value in clips:
                     stack.enter_context(clipping(self.optimizer, way, value))
+                if own:
+                    original = stack.enter_context(self.written_out(own, groups, original))
                 original()
-            for p, group, change, gradient in written:
-                self.formula(p, group, change, gradient)
         finally:  # a setting that the optimizer refuses is not left in it
             self.optimizer.param_groups = kept
             for p, gradient in gradients.items():
@@ -120,6 +114,50 @@ class Update:
             p.mul_(factor)
         for p, was, change in before:  # a factor of the rate is a factor of the move
             p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
+
+    @contextlib.contextmanager
+    def written_out(
+        self,
+        changes: Sequence[Alteration],
+        groups: Sequence[Mapping[str, Any]],
+        original: Callable[[], Any],
+    ) -> Iterator[Callable[[], Any]]:
+        """A step that moves the chosen parameters by an altered formula.
+
+        In a user's subclass it takes the place of the rule that PyTorch's class has: what is done
+        to gradients before it and to weights behind it stays.
+        """
+
+        def with_formula(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            chosen = [
+                (p, group, change, p.grad)
+                for change in changes
+                for group in groups
+                for p in self.chosen(change, group)
+                if p.grad is not None
+            ]
+            for p, *_ in chosen:
+                p.grad = None
+            result = step(*args, **kwargs)
+            for p, group, change, gradient in chosen:
+                p.grad = gradient
+                self.formula(p, group, change, gradient)
+            return result
+
+        kinds = type(self.optimizer).__mro__
+        base = next(kind for kind in kinds if kind.__module__.startswith("torch."))
+        if kinds[0].step is base.step:
+            yield lambda: with_formula(original)
+            return
+        step, had = base.step, "step" in vars(base)
+        base.step = lambda own, *args, **kwargs: with_formula(step, own, *args, **kwargs)
+        try:
+            yield original
+        finally:
+            if had:
+                base.step = step
+            else:
+                del base.step
 
     def split(self, change: Alteration, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
         chosen = {id(p) for p in self.chosen(change, group)}
@@ -218,7 +256,9 @@ def settings_of(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]
         row["own"] = {
             k: v
             for k, v in vars(optimizer).items()
-            if isinstance(v, bool | int | float) and not k.startswith("_")
+            if isinstance(v, bool | int | float)
+            and not k.startswith("_")
+            and not isinstance(optimizer, RuleOptimizer)  # whose flag compiles, for half a minute
         }
         rows.append(copy.deepcopy(row))
     return rows

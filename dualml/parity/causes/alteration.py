@@ -65,6 +65,7 @@ class Around:
         made_of: name of a value → the inputs of the call that made it, but for constants.
         takers: name of a value → the calls that take it, those of one line together.
         buffers: names of parameters that no optimizer changes.
+        unsliced: number of a slice → the slice before it, of another tensor.
     """
 
     numbers: tuple[float, ...]
@@ -75,3 +76,4 @@ class Around:
     made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     takers: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     buffers: frozenset[str] = frozenset()
+    unsliced: Mapping[int, int] = field(default_factory=dict)

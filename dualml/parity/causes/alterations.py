@@ -34,7 +34,6 @@ from dualml.parity.models.operations import Operation
 
 #: What a form is, where it is no other function.
 OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
-           "over_queries": "attribute", "over_heads": "attribute", "over_batch": "attribute",
            "over_all": "attribute"}  # fmt: skip
 #: Inputs of a call that change places.
 TENSORS = 4
@@ -142,6 +141,14 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             yield alter("layout", "reorder", "", order)
     if name == "__getitem__":
         yield from indices(one)
+        if one.number in around.unsliced:
+            yield alter("layout", "whole").at((around.unsliced[one.number], one.number))
+    if name in ("cross_entropy", "nll_loss") and shapes[0][0] == shapes[1][0]:
+        rows, *rest = shapes[1]
+        lengths = {s[1] for s in around.shapes.values() if len(s) > 1 and s[0] * s[1] == rows}
+        yield from (
+            alter("layout", "shifted", "", n) for n in sorted({*lengths, *rest[:1]}) if n > 1
+        )
     if one.number in around.sole:
         # What follows is done to one of the inputs before.
         for i, shape in enumerate(shapes):

@@ -1,4 +1,4 @@
-"""Where both sides begin to compute with constants and come to other ones: the other side's."""
+"""Where the other side's own numbers are taken: constants, and what it computed in less precision."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from numpy.typing import NDArray
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.explanation import Explorer
 from dualml.parity.models.flow import Side
+from dualml.parity.models.gap import gap
+from dualml.parity.models.operations import Operation
+
+#: Types of less precision → relative distance that is rounding in them.
+LOWER = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
+#: Fewer numbers may be whole halves by chance.
+MANY = 8
+#: So many calls behind the first that is lost are looked at.
+NEAR = 8
 
 
 def of_constants(
@@ -37,6 +46,43 @@ def of_constants(
         kind = "mask" if mask else "constant"
         rows += [Alteration(kind, "numbers", (site.number,), site.name, "", n) for n in alike]
     return rows
+
+
+def in_less_precision(
+    explorer: Explorer, here: Side, there: Side, lost: tuple[set[str], set[str]]
+) -> list[Alteration]:
+    """The other side's numbers, where they are those of this side in float16 or bfloat16.
+
+    How a kernel of less precision rounds, no other one repeats: its numbers have to be taken.
+    """
+    sites: dict[int, Operation] = {one.number: one for one in here.origins(lost[0])}
+    sites |= {one.number: one for one in here.operations if lost[0] & {*one.names()}}
+    rows = []
+    for site in list(sites.values())[:NEAR]:
+        x = here.arrays.get(site.names()[0])
+        if x is None or x.dtype != np.float32 or x.size < MANY:
+            continue
+        for name in sorted(lost[1]):
+            y = there.arrays[name].astype(np.float32)
+            if squeezed(y) != squeezed(x):
+                continue
+            y = y.reshape(x.shape)
+            kind = next((k for k in LOWER if holds(k, y) and not holds(k, x)), None)
+            if kind is not None and gap(x, y) < LOWER[kind]:
+                explorer.numbers({name: y})
+                rows.append(
+                    Alteration("dtype", "numbers", (site.number,), site.name, kind, (name,))
+                )
+                break
+    return rows
+
+
+def holds(kind: str, array: NDArray[np.float32]) -> bool:
+    """Whether a type of less precision has all of these numbers."""
+    if kind == "float16":
+        with np.errstate(over="ignore"):
+            return bool((array.astype(np.float16) == array).all())
+    return not (array.view(np.uint32) & 0xFFFF).any()
 
 
 def squeezed(array: NDArray[Any]) -> list[int]:

@@ -97,7 +97,9 @@ def explaining(now: Run, runs: Sequence[Run]) -> list[Run]:
 
 def firm(change: Alteration) -> bool:
     """Whether an alteration is believed where the two sides are not equal with it: one that can do
-    anything to the numbers is not."""
+    anything to the numbers is not; numbers of less precision are found as they stand."""
+    if change.kind == "dtype" and change.action == "numbers":
+        return True
     return change.kind not in ("extra", "function", "constant", "dtype", "gradient", "optimizer")
 
 

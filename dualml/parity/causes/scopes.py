@@ -105,7 +105,8 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
     near = [
         one.number
         for one in operations
-        if one.module.rpartition(".")[2] == module
+        if one.name == site.name
+        and one.module.rpartition(".")[2] == module
         and (change.action == "set" and one.attributes.get(str(change.argument)) == change.old)
     ]
     sites = (change.sites, *map(tuple, (expression, line, alls, near)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.moves import ratio
 from dualml.parity.causes.runs import FITTED
 from dualml.parity.causes.scopes import on_line
+from dualml.parity.causes.spans import Spans
 from dualml.parity.causes.trades import lines, trades
 from dualml.parity.models.flow import Side, Values, values_of
 from dualml.parity.models.operations import Operation, Place, number_of
@@ -48,6 +49,12 @@ TURN = 24
 SAMPLE, FEW, WEAK = 256, 5, 20
 #: A factor so near to one is rounding.
 ROUNDING = 1e-5
+#: Slices no farther apart may belong together.
+SLICES = 4
+#: Kinds of which there are most, and of which the least is expected.
+MANY = ("constant", "dtype", "layout")
+#: Of the operations where values are lost first, around how many spans of calls are moved.
+SPANNED = 4
 #: Actions that change nothing but what their call gives.
 OF_ONE_CALL = ("set", "settings", "function", "form", "pad", "instead", "input", "output", "drop",
                "operand", "exchange", "twice", "lower", "index", "reorder")  # fmt: skip
@@ -100,6 +107,14 @@ class Screen:
         wanted = sorted(names, key=self.order.__getitem__)
         self.wanted: Values = values_of(host.b, host.margin, wanted)
         self.known_lines = lines(here.operations)
+        self.spans = Spans(here.operations, here.consumers)
+        slices = [one for one in here.operations if sliced(one)]
+        #: Two that follow one another, as of outputs and targets.
+        self.unsliced = {
+            y.number: x.number
+            for x, y in pairwise(slices)
+            if y.number - x.number <= SLICES and x.inputs != y.inputs
+        }
         #: Few numbers, as in masks and indices, are met by chance.
         self.telling = {
             name
@@ -107,6 +122,9 @@ class Screen:
             if name in there.ends or np.unique(array.ravel()[:SAMPLE]).size >= FEW
         }
         self.known: dict[tuple[int, str, bytes], list[str]] = {}
+        #: Alterations that changed a value, of each operation's call, expression and line.
+        self.alive: list[list[Alteration]] = []
+        self.changed = 0
 
     def passed(
         self, origins: Sequence[Operation], others: Sequence[Operation], stage: Stage
@@ -123,16 +141,29 @@ class Screen:
         nearest = [*others[:4], *lost[:OTHERS], *lost[-OTHERS:]]
         others = list({one.number: one for one in nearest}.values())
         sites = self.sites(origins)
-        for change in self.changes(sites, others, stage):
+        if stage == STAGES[-1]:  # all that changed something when fewer calls were made again
+            self.alive.sort(key=lambda group: group[0].kind in MANY)
+            changes, self.alive = iter(self.alive), []
+        else:
+            changes = (
+                on_line(change, self.trace.operations)
+                for change in self.changes(sites, others, stage)
+            )
+        for group in changes:
             if self.host.late or len(rows) > ENOUGH:
                 break
-            for scope in on_line(change, self.trace.operations):
+            alive = []
+            for scope in group:
+                before = self.changed
                 hits = self.hits(scope, stage.calls)
+                alive += [scope] if self.changed > before else []
                 if strong := [self.order[name] for name in hits if name in self.telling]:
                     rows.append(((-max(strong), -len(strong), len(rows)), scope))
                     break
                 if hits:
                     weak.append(scope)
+            if alive and stage == STAGES[1]:
+                self.alive.append(alive)
         rows.sort(key=lambda row: row[0])
         fits = [] if stage.settings else self.fits(sites)
         return [*fits, *(change for _, change in rows), *weak[:WEAK]]
@@ -142,6 +173,11 @@ class Screen:
     ) -> Iterator[Alteration]:
         """Of all sites in turn, what is likely at each of them first."""
         waiting = [self.at(site, others, stage) for site in sites]
+        if stage == STAGES[1]:
+            waiting = [
+                *(self.spans.alterations(site) for site in sites[:SPANNED]),
+                *waiting,
+            ]
         while waiting:
             left = []
             for one in waiting:
@@ -249,6 +285,7 @@ class Screen:
             made_of,
             {name: self.lines(name) for name in site.inputs},
             frozenset(f"parameter:{t.name}" for t in self.host.a.tensors if not t.trained),
+            self.unsliced,
         )
 
     def lines(self, name: str) -> list[list[int]]:
@@ -264,9 +301,14 @@ class Screen:
         names: list[str] = []
         #: What the call gives decides what follows from it.
         given: tuple[int, str, bytes] | None = None
+        other = False
 
         def visit(name: str, array: NDArray[Any]) -> bool:
-            nonlocal given, names
+            nonlocal given, names, other
+            if not other:
+                was = self.here.arrays.get(name)
+                other = was is None or not np.array_equal(was, array)
+                self.changed += other
             if given is None and len(change.sites) == 1 and change.action in OF_ONE_CALL:
                 given = (calls, name, array.tobytes())
                 if given in self.known:
@@ -286,6 +328,13 @@ class Screen:
         if given is not None:
             self.known[given] = names
         return names
+
+
+def sliced(one: Operation) -> bool:
+    """Whether it takes a part of an axis."""
+    index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
+    parts = index if isinstance(index, list) else [index]
+    return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)
 
 
 def lone(inputs: Sequence[str]) -> list[float]:

@@ -19,7 +19,7 @@ import numpy as np
 from dualml.errors import UserError
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.choice import best_of, settled
-from dualml.parity.causes.constants import of_constants
+from dualml.parity.causes.constants import in_less_precision, of_constants
 from dualml.parity.causes.evidence import relations
 from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
@@ -38,6 +38,7 @@ from dualml.parity.causes.runs import (
 from dualml.parity.causes.scopes import scopes
 from dualml.parity.causes.screen import STAGES, Screen
 from dualml.parity.causes.sharing import shared, untied
+from dualml.parity.causes.spans import within
 from dualml.parity.causes.tensors import end_at_buffers, trained
 from dualml.parity.causes.updates import NUMBERS, updates
 from dualml.parity.models.flow import Side, share
@@ -106,6 +107,7 @@ class Search:
         if trace.raised and not self.b.raised:
             return None
         trace.envelope, trace.draws = self.a.envelope, self.a.draws
+        trace.elsewhere = within(self.a.operations, changes)
         try:
             comparison = judge(
                 trace,
@@ -138,7 +140,7 @@ class Search:
                 self.result.evidence = self.evidence(now)
                 break
             best = better[0]
-            added = [run.changes[-1] for run in better]
+            added = [self.as_mask(run.changes[-1], now.trace) for run in better]
             self.result.causes.append(
                 Cause(tuple(added), self.place_of(added[0], now.trace), self.result.other)
             )
@@ -148,6 +150,8 @@ class Search:
             if then is not None and GROUPS[then.phase] > 0 and then.step == 1:
                 computed = len(self.result.causes)
             now = best
+            if added[0].kind == "dtype" and added[0].action == "numbers":
+                break  # how it rounds is in all that follows
         if now is not None:
             self.result.enough, self.result.equal = now.alike, now.alike and not now.enough
         if not self.result.enough:
@@ -158,6 +162,17 @@ class Search:
                 one for i, one in kept if i < computed or firm(one.alterations[0])
             ]
         return self.result
+
+    def as_mask(self, change: Alteration, trace: Trace) -> Alteration:
+        """One minus an array of zeros and ones is a mask the other way round."""
+        transform = change.value[0] if isinstance(change.value, tuple) else ""
+        if transform not in ("one_minus", "invert") or change.action not in ("input", "output"):
+            return change
+        site = trace.operations[change.sites[0]]
+        name = site.names()[0] if change.action == "output" else site.inputs[int(change.argument)]
+        array = trace.get("operation", 1, name)
+        ones = array is not None and array.size > 1 and bool(np.isin(array, (0, 1)).all())
+        return replace(change, kind="mask") if ones else change
 
     def evidence(self, now: Run) -> list[dict[str, Any]]:
         """Relations between the two arrays where the difference begins."""
@@ -199,6 +214,8 @@ class Search:
                 runs += self.farther(now, screen.passed(*origins, stage))
                 if not stage.settings and stage.calls == STAGES[1].calls:
                     runs += self.farther(now, of_constants(self.explorer, here, there, lost))
+                    lower = in_less_precision(self.explorer, here, there, lost)
+                    runs += self.farther(now, lower)
                 best = best_of(self.calls, self.result.other, now, runs)
                 # Not half of a cause, with which only more operations are shared.
                 farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]

@@ -75,10 +75,9 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     "group_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
     "instance_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
     "mean": ("unbiased",),
-    # Heads of keys and values that several heads of queries share, in the other order.
-    "scaled_dot_product_attention": ("tiled", "over_queries", "over_heads", "over_batch"),
     "cross_entropy": ("over_all",),
     "nll_loss": ("over_all",),
+    # Heads of keys and values that several heads of queries share, in the other order.
     "repeat_interleave": ("tiled",),
     "glu": ("halves", "silu", "gelu", "tanh", "relu"),
     "rms_norm": ("eps_outside", "centred"),
@@ -104,4 +103,4 @@ SAME = {"__add__": "add", "__radd__": "add", "__iadd__": "add", "add_": "add", "
         "__lt__": "lt", "__le__": "le", "__eq__": "eq", "__ne__": "ne", "relu_": "relu",
         "multiply": "mul", "divide": "div", "subtract": "sub"}  # fmt: skip
 MASKS = frozenset({"masked_fill", "masked_fill_", "where", "tril", "triu",
-                   "scaled_dot_product_attention", "eq", "ne", "gt", "ge", "lt", "le"})  # fmt: skip
+                   "eq", "ne", "gt", "ge", "lt", "le"})  # fmt: skip

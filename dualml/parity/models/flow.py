@@ -28,6 +28,10 @@ from dualml.parity.pairs import FLOOR
 Array = NDArray[Any]
 #: Arrays of so many axes are tried in every order of their axes.
 AXES = 5
+#: Numbers that lie farther apart are not known as the same, whatever rounding does to them.
+FARTHEST = 1e-3
+#: Scores below it are masked: minus infinity and the large numbers that stand for it are one.
+MASKED = -1e4
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Values:
     def add(self, name: str, array: Array) -> None:
         if array.dtype.kind not in "fiub" or not array.size:
             return
+        array = masked(array)
         insort(self.by_size[array.size], (*norms(array), len(self.arrays), name))
         self.arrays[name] = array
         self.widest[array.size] = max(self.widest[array.size], self.widths.get(name, 0.0))
@@ -63,7 +68,7 @@ class Values:
         """
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:
             return None
-        rows = self.by_size[array.size]
+        array, rows = masked(array), self.by_size[array.size]
         size, total = norms(array)
         # Norms are no farther apart than the arrays themselves.
         most = max(tolerance, self.widest[array.size])
@@ -81,6 +86,14 @@ class Values:
             if alike(array, self.arrays[name], allowed):
                 return name
         return None
+
+
+def masked(array: Array) -> Array:
+    """With minus infinity for what masks some of the scores away."""
+    if array.dtype.kind != "f":
+        return array
+    low = array <= MASKED
+    return np.where(low, -np.inf, array) if low.any() and not low.all() else array
 
 
 def norms(array: Array) -> tuple[float, float]:
@@ -212,7 +225,8 @@ def ends(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
 def values_of(trace: Trace, margin: float, names: Iterable[str] | None = None) -> Values:
     """Values of the first step: all outputs, inputs and initial parameters, or those named."""
     widths = {
-        n: margin * max(trace.width("operation", 1, n), FLOOR) for n in trace.names("operation", 1)
+        n: min(margin * max(trace.width("operation", 1, n), FLOOR), FARTHEST)
+        for n in trace.names("operation", 1)
     }
     values = Values(widths=widths)
     if names is None:

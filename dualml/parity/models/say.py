@@ -86,6 +86,10 @@ def change(lang: Language, one: Row) -> str:
         if action == "line:swap":
             inner = text(lang, "cause.swap", operation=one["operation"])
         return text(lang, "cause.line", line=one["line"].partition(":")[2], cause=inner)
+    elif action == "numbers" and one["kind"] == "dtype":
+        key, value = "lower", one["argument"]
+    elif action == "spans":
+        key = "applied" if one["argument"] != "" else "again" if not value[0] else "exchanged"
     elif action == "settings":
         value = [one[1] for one in value]
     elif action == "optimizer":

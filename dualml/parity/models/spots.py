@@ -118,7 +118,9 @@ class Both:
         ends = dict(zip(*outputs, strict=True)) if len(outputs[0]) == len(outputs[1]) else {}
         for name in names[0]:
             other = ends.get(name) or self.partner(name, known)
-            if other is not None:
+            if other is not None and module_of(name) in self.a.elsewhere:
+                yield Spot(step, "forward", name, 0.0, 0.0, other)
+            elif other is not None:
                 for spot in self.spots("forward", step, [name], {name: Pair(name, other, "")}.get):
                     if not self.cut_otherwise(spot):
                         yield spot

@@ -69,6 +69,8 @@ class Trace:
         built: name of a module of the framework's own → the user's line that built it.
         roles: of the second side: the other's name → its own, where both do the same with it.
         guesses: the same where both only use them in the same order.
+        elsewhere: modules whose calls are made elsewhere under an alteration; what they gave in
+            their own place does not count.
         arrays: ``PHASE/STEP/NAME`` → array.
     """
 
@@ -88,6 +90,7 @@ class Trace:
     built: dict[str, Place] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
+    elsewhere: frozenset[str] = frozenset()
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:

@@ -1,0 +1,58 @@
+"""Attention written out: what PyTorch's fused kernel computes, call by call.
+
+A port that has no such kernel writes the same calls, so that the two can be aligned; and each of
+them can be altered by itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional
+
+Tensor = torch.Tensor
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As the documentation of `torch.nn.functional.scaled_dot_product_attention` says it.
+
+    Args:
+        query: (…, heads, queries, size).
+        key, value: (…, heads, keys, size); with ``enable_gqa`` fewer heads, each for several of
+            the queries.
+    """
+    if enable_gqa and (times := query.shape[-3] // key.shape[-3]) > 1:
+        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+    scores = query @ key.transpose(-2, -1)
+    scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril(0)
+        scores = scores.masked_fill(~causal, -math.inf)
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        else:
+            scores = scores + attn_mask
+    weights = functional.softmax(scores, -1)
+    if (empty := nowhere(scores)) is not None:
+        weights = weights.masked_fill(empty, 0.0)
+    if dropout_p:
+        weights = functional.dropout(weights, dropout_p)
+    return weights @ value
+
+
+def nowhere(scores: Tensor) -> Tensor | None:
+    """Queries that may look at nothing, whose output the kernel makes nought."""
+    with torch._C.DisableTorchFunction():
+        empty = torch.isneginf(scores).all(-1, keepdim=True)
+        return empty if empty.any() else None

@@ -1,0 +1,69 @@
+"""One call of a step, kept to be made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+Value = torch.Tensor
+
+
+class Call:
+    """One call, with its tensors by name.
+
+    Args:
+        names: position among the leaves of the arguments → name of the tensor there.
+    """
+
+    #: Running statistics, which the call changes where they are: name → tensor.
+    buffers: Mapping[str, Value] = {}
+
+    def __init__(
+        self, func: Any, name: str, leaves: list[Any], spec: Any, names: Mapping[int, str]
+    ) -> None:
+        self.func, self.name, self.leaves, self.spec = func, name, leaves, spec
+        self.names = list(names.items())
+        positional, named = spec.unflatten(range(len(leaves)))
+        flat = all(isinstance(i, int) for i in (*positional, *named.values()))
+        #: Positions of the arguments, where each of them is a leaf.
+        self.flat = (list(positional), dict(named)) if flat else None
+        whether = [*positional, *named.values()] if flat else []
+        self.writes = (
+            name.endswith("_")
+            or name == "batch_norm"
+            or any(leaves[i] is True for i in whether)  # it may be ``inplace``
+        )
+
+    @classmethod
+    def made(
+        cls,
+        func: Any,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        source: Callable[[Value], str],
+    ) -> Call:
+        """A call of which the tensors are known by name; what has no name stays as it is."""
+        leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
+        names, buffers = {}, {}
+        for i, one in enumerate(leaves):
+            if not isinstance(one, Value) or (known := source(one)) == "?":
+                continue
+            if name == "batch_norm" and not isinstance(one, torch.nn.Parameter):
+                if known.startswith("parameter:"):
+                    buffers[known] = one
+                    continue
+            names[i], leaves[i] = known, None
+        call = cls(func, name, leaves, spec, names)
+        call.buffers = buffers
+        return call
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        if self.flat is None:
+            args, kwargs = tree_unflatten(leaves, self.spec)
+            return list(args), kwargs
+        positional, named = self.flat
+        return [leaves[i] for i in positional], {key: leaves[i] for key, i in named.items()}
