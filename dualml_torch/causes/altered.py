@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.spans import calls_of, moved, through
+from dualml.parity.causes.spans import calls_of, source, through
 from dualml.parity.causes.trades import traded
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.calls import Call
@@ -96,14 +96,12 @@ class Altered(Watch):
         result = None
         for change in chosen:
             if change.action == "spans" and change.argument != "":
-                value = self.value(moved(change.value[0], number - change.sites[0]))
+                value = self.value(source(change, number))
                 value = through(change, number, value, self.made_again)
                 args, kwargs = replaced(args, kwargs, int(change.argument), value)
             elif change.action == "spans":
-                if change.value[0]:
-                    value = self.value(moved(change.value[0], number - change.sites[0]))
-                else:
-                    value = tensors(func(*args, **kwargs))[0]
+                begin = source(change, number)
+                value = self.value(begin) if begin else tensors(func(*args, **kwargs))[0]
                 result = through(change, number, value, self.made_again)
             elif change.action == "swap":
                 at = int(change.argument)

@@ -52,10 +52,10 @@ class Call:
         for i, one in enumerate(leaves):
             if not isinstance(one, Value) or (known := source(one)) == "?":
                 continue
-            if name == "batch_norm" and not isinstance(one, torch.nn.Parameter):
-                if known.startswith("parameter:"):
-                    buffers[known] = one
-                    continue
+            buffer = known.startswith("parameter:") and not isinstance(one, torch.nn.Parameter)
+            if name == "batch_norm" and buffer:
+                buffers[known] = one
+                continue
             names[i], leaves[i] = known, None
         call = cls(func, name, leaves, spec, names)
         call.buffers = buffers

@@ -168,7 +168,7 @@ def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[
 
 
 def of_length(y: Value, shape: Sequence[int]) -> Value:
-    """An output cut or filled at its end: who pads for a causal convolution cuts what is too much."""
+    """An output cut or filled at its end: a causal convolution pads, and cuts what is too much."""
     more = [n for axis in reversed(range(2, y.dim())) for n in (0, shape[axis] - y.shape[axis])]
     return functional.pad(y, more) if any(more) else y
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.spans import moved, through
+from dualml.parity.causes.spans import source, through
 from dualml.parity.causes.trades import traded
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
@@ -102,14 +102,12 @@ class Replay:
             return [args[0]] if call.name in ASSIGNS else [result]
         return tensors(args[0] if call.name in ASSIGNS else result)
 
-
     def of_spans(
         self, change: Alteration, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
     ) -> Value:
         """What a span gives that is made again, elsewhere."""
-        source = moved(change.value[0], number - change.sites[0])
-        if source:
-            value = overlay[source] if source in overlay else self.values[source]
+        if begin := source(change, number):
+            value = overlay[begin] if begin in overlay else self.values[begin]
         else:
             value = tensors(call[0](*call[1], **call[2]))[0]
 

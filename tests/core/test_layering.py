@@ -28,6 +28,7 @@ ONLY_TORCH = {
     "rpc_served.py": "MindSpore has no remote procedure calls",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",
+    "attention.py": "MindSpore's fused attention is Ascend's",
     "rounding.py": "calls are moved where they are watched, on one side, which is enough",
     **dict.fromkeys(
         (
@@ -35,6 +36,7 @@ ONLY_TORCH = {
             for name in (
                 "__init__",
                 "altered",
+                "calls",
                 "clipping",
                 "explore",
                 "functions",

@@ -370,9 +370,9 @@ def test_the_watch_changes_nothing_and_sees_parts_of_attention() -> None:
     plain = whole(x)[0]
     recorder = Recorder(whole, None, None, steps=1, draws=0)
     recorder.run(step(whole, loss, None, recorder, False), x)
-    assert np.array_equal(
-        recorder.trace.arrays["forward/00000001/(output)[0]"], plain.detach().numpy()
+    np.testing.assert_allclose(  # the fused kernel is written out, which rounds otherwise
+        recorder.trace.arrays["forward/00000001/(output)[0]"], plain.detach().numpy(), atol=1e-6
     )
     names = [one.name for one in recorder.trace.operations]
-    assert "multi_head_attention_forward" not in names
-    assert {"linear", "scaled_dot_product_attention"} <= set(names)
+    assert not {"multi_head_attention_forward", "scaled_dot_product_attention"} & set(names)
+    assert {"linear", "softmax", "matmul"} <= set(names)

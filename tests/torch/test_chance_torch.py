@@ -58,9 +58,8 @@ def test_a_dropout_in_place_changes_its_input() -> None:
     assert torch.equal(x, wanted)
 
 
-def test_attention_without_dropout_is_the_kernel_and_with_it_close_to_its_mean() -> None:
+def test_attention_with_dropout_is_close_to_its_mean() -> None:
     wanted = functional.scaled_dot_product_attention(X, X, X)
-    assert torch.equal(drawn(lambda: functional.scaled_dot_product_attention(X, X, X)), wanted)
     many = [
         drawn(lambda: functional.scaled_dot_product_attention(X, X, X, dropout_p=0.1), seed)
         for seed in range(400)

@@ -1,4 +1,4 @@
-"""Where the other side's own numbers are taken: constants, and what it computed in less precision."""
+"""The other side's own numbers: constants, and what it computed in less precision."""
 
 from __future__ import annotations
 

@@ -16,12 +16,17 @@ import numpy as np
 
 from dualml.files import read_json, write_json
 from dualml.launch.child import Emitter, serve
+from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
-from dualml.parity.models.operations import Operation
+from dualml.parity.models.operations import Operation, number_of
 from dualml.parity.models.run import RESULT
+from dualml.parity.models.say import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build, loss_of, optimizer_of
+
+#: Code of a value that is shown; longer one gives way to the function's name.
+WIDEST = 60
 
 
 def perform(emit: Emitter) -> dict[str, Any]:
@@ -62,6 +67,22 @@ def perform(emit: Emitter) -> dict[str, Any]:
     return {}
 
 
+def names(change: Alteration, trace: Trace) -> dict[str, str]:
+    """What its values are called in the user's code."""
+
+    def code(name: str) -> str:
+        number = number_of(name)
+        if number is None:
+            kind, _, rest = name.partition(":")
+            return f"`{rest}`" if kind == "parameter" else f"{kind} {rest}"
+        made = trace.operations[number]
+        line = "" if made.place is None else made.place.code
+        return f"`{line}`" if 0 < len(line) <= WIDEST else f"`{made.name}`"
+
+    said = f"{change.value} {change.old} {change.argument}"
+    return {name: code(name) for name in NAME.findall(said)}
+
+
 def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
     """As JSON holds it; with every operation where its layer was built."""
 
@@ -80,7 +101,9 @@ def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
         "other": shown(explanation.other, b),
         "causes": [
             {
-                "alterations": [asdict(one) for one in cause.alterations],
+                "alterations": [
+                    asdict(one) | {"names": names(one, a)} for one in cause.alterations
+                ],
                 "place": shown(cause.place, a),
                 "other": shown(cause.other, b),
             }

@@ -53,6 +53,8 @@ def ratio(a: Array, b: Array) -> float | None:
     size = float(x @ x)
     if a.shape != b.shape or not size:
         return None
+    if not (np.isfinite(size) and np.isfinite(y).all()):
+        return None
     c = float(x @ y) / size
     return c if gap(c * x, y) < ONE_RATIO or (c == 0 and not y.any()) else None
 

@@ -107,7 +107,11 @@ class Screen:
         wanted = sorted(names, key=self.order.__getitem__)
         self.wanted: Values = values_of(host.b, host.margin, wanted)
         self.known_lines = lines(here.operations)
-        self.spans = Spans(here.operations, here.consumers)
+        self.spans = Spans(
+            here.operations,
+            here.consumers,
+            {n: a.shape for n, a in here.arrays.items() if n.startswith("input:")},
+        )
         slices = [one for one in here.operations if sliced(one)]
         #: Two that follow one another, as of outputs and targets.
         self.unsliced = {

@@ -1,24 +1,33 @@
-"""Parts of a model that stand elsewhere: a norm behind the block in place of before it, two modules in
-the other order, a block done once more, a rotation of the values, too.
+"""Parts of a model that stand elsewhere: a norm behind the block in place of before it, two
+modules in the other order, a block done once more, a rotation of the values, too.
 
-A *span* is a run of calls with one way in and one way out: from a value, by some or all of the calls
-that take it, to the only value that is taken further. Other values may enter (a mask, the residual).
+A *span* is a run of calls with one way in and one way out: from a value, by some or all of the
+calls that take it, to the only value that is taken further. Other values may enter (a mask, the
+residual).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from dualml.parity.causes.alteration import Alteration, Shape
-from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.operations import Operation, name_of, number_of
 
 #: Calls of a span at most; how far before a place spans begin; spans of a place at most.
 LONGEST, BACK, MOST = 60, 40, 300
+#: So many modules are named.
+NAMED = 3
 #: How many calls before a place two spans begin that stand in the other order.
 DEPTH = 2
+
+
+#: A call, what goes in there (see `source`), and the spans that are made then.
+Plan = tuple[int, str, tuple[Any, ...]]
+#: The same, and the alteration without it.
+Row = tuple[int, str, tuple[Any, ...], Alteration]
 
 
 @dataclass(frozen=True)
@@ -43,17 +52,30 @@ class Spans:
 
     Args:
         consumers: name of a value → the calls that take it.
+        inputs: name of an input → its shape.
     """
 
     def __init__(
-        self, operations: Sequence[Operation], consumers: Mapping[str, Sequence[int]]
+        self,
+        operations: Sequence[Operation],
+        consumers: Mapping[str, Sequence[int]],
+        inputs: Mapping[str, Shape],
     ) -> None:
         self.operations, self.consumers = operations, consumers
+        self.seen: set[Alteration] = set()
         self.shapes: dict[str, Shape] = {
             name: shape
             for one in operations
             for name, shape in zip(one.names(), one.outputs, strict=True)
         }
+        self.shapes |= inputs
+        #: Name of a module → its first and its last call.
+        self.modules: dict[str, tuple[int, int]] = {}
+        for one in operations:
+            parts = one.module.split(".") if one.module else []
+            for name in (".".join(parts[:n]) for n in range(1, len(parts) + 1)):
+                first = self.modules.get(name, (one.number,))[0]
+                self.modules[name] = (first, one.number)
 
     def alterations(self, site: Operation) -> Iterator[Alteration]:
         """What could stand elsewhere around a call whose output is the first that is lost."""
@@ -63,11 +85,14 @@ class Spans:
             if name in self.shapes and len(self.shapes[name]) > 1
         ]
         rows = [*self.exchanged(self.before(given)), *self.again(given), *self.applied(site, given)]
-        for change in rows[:MOST]:
-            everywhere = self.everywhere(change)
-            if len(everywhere) > 1:
-                yield change.at(everywhere)
-            yield change
+        for at, begin, steps, change in dict.fromkeys(rows[:MOST]):
+            own = (at, begin, steps)
+            every = self.everywhere(own)
+            for plans in (every, (own,))[len(every) < 2 :]:
+                found = replace(change, value=plans).at(plan[0] for plan in plans)
+                if found not in self.seen:  # by another place
+                    self.seen.add(found)
+                    yield found
 
     def before(self, given: Sequence[str]) -> list[str]:
         """These values and what they were made of: a fresh norm gives what any other gives."""
@@ -78,16 +103,17 @@ class Spans:
             names |= dict.fromkeys(front)
         return list(names)
 
-    def exchanged(self, given: Sequence[str]) -> Iterator[Alteration]:
+    def exchanged(self, given: Sequence[str]) -> Iterator[Row]:
         """Two spans that follow one another, in the other order."""
         for name in given:
             for one in self.of(name):
                 for other in self.of(one.exit, whole=True):
                     if self.shapes[other.exit] == self.shapes[name] == self.shapes[one.exit]:
+                        change = self.alteration("order", self.label(other), self.label(one))
                         steps = (other.plan(), one.plan())
-                        yield self.alteration("order", other, name, steps, self.label(one))
+                        yield number_of(other.exit) or 0, name, steps, change
 
-    def again(self, given: Sequence[str]) -> Iterator[Alteration]:
+    def again(self, given: Sequence[str]) -> Iterator[Row]:
         """A span that ends here, done once more."""
         for name in given:
             end = number_of(name) or 0
@@ -100,9 +126,9 @@ class Spans:
             for start in reversed(starts):
                 for span in self.of(start):
                     if span.exit == name and len(span.calls) > 1:
-                        yield self.alteration("extra", span, "", (span.plan(),), "")
+                        yield end, "", (span.plan(),), self.alteration("extra", self.label(span))
 
-    def applied(self, site: Operation, given: Sequence[str]) -> Iterator[Alteration]:
+    def applied(self, site: Operation, given: Sequence[str]) -> Iterator[Row]:
         """A span near the call is applied to another of its operands, too."""
         first = max(site.number - BACK, 0)
         starts = [n for one in self.operations[first : site.number] for n in one.names()]
@@ -116,11 +142,9 @@ class Spans:
                         and name not in (start, span.exit)
                         and (number_of(name) or 0) not in span.calls
                     ):
-                        at = site.inputs.index(name)
-                        value = (name, (span.plan(),))
-                        yield Alteration(
-                            "extra", "spans", (site.number,), site.name, at, value, self.label(span)
-                        )
+                        change = self.alteration("extra", site.name, self.label(span))
+                        change = replace(change, argument=site.inputs.index(name))
+                        yield site.number, name, (span.plan(),), change
 
     def of(self, name: str, whole: bool = False) -> list[Span]:
         """Spans that begin at a value.
@@ -163,37 +187,50 @@ class Spans:
             "flatten", "unflatten", "expand", "__getitem__", "chunk", "split", "to", "float",
         }  # fmt: skip
 
-    def alteration(
-        self, kind: str, last: Span, source: str, steps: tuple[Any, ...], label: str
-    ) -> Alteration:
-        site = self.operations[number_of(last.exit) or 0]
-        value = (source, steps)
-        return Alteration(kind, "spans", (site.number,), self.label(last), "", value, label)
+    def alteration(self, kind: str, label: str, old: str = "") -> Alteration:
+        return Alteration(kind, "spans", (), label, "", None, old)
 
     def label(self, span: Span) -> str:
-        """The innermost module that holds all of it, else its first and its last function."""
-        modules = {self.operations[n].module for n in span.calls}
-        if len(modules) == 1 and (module := modules.pop()):
-            own = [one.number for one in self.operations if one.module == module]
-            if set(own) == set(span.calls):
-                return module
+        """The modules that it holds whole, else its first and its last function."""
+        inside = [m for m, (first, last) in self.modules.items() if first >= span.calls[0]
+                  and last <= span.calls[-1]]  # fmt: skip
+        outermost = [m for m in inside if not any(m.startswith(f"{n}.") for n in inside)]
+        if 0 < len(outermost) <= NAMED:
+            return ", ".join(outermost)
         ends = [self.operations[n].name for n in (span.calls[0], span.calls[-1])]
         return " … ".join(dict.fromkeys(ends))
 
-    def everywhere(self, change: Alteration) -> tuple[int, ...]:
-        """The same calls in other instances of the module, too: the same lines, the same order."""
-        site = change.sites[0]
-        numbers = [n for step in change.value[1] for n in step[2]]
-        return tuple(
-            one.number
-            for one in self.operations
-            if one.place == self.operations[site].place
-            and all(
-                0 <= n + one.number - site < len(self.operations)
-                and self.like(n, n + one.number - site)
-                for n in [site, *numbers]
-            )
-        )
+    def everywhere(self, plan: Plan) -> tuple[Plan, ...]:
+        """The same in other instances of the module, too: the same lines, in the same order."""
+        site, source, steps = plan
+        calls = [n for step in steps for n in step[2]]
+        plans = []
+        for one in self.operations:
+            by = one.number - site
+            last = len(self.operations) - by
+            if one.place == self.operations[site].place and all(
+                -by <= n < last and self.like(n, n + by) for n in (site, *calls)
+            ):
+                there = tuple(
+                    (
+                        self.taken(entry, takers[0], by),
+                        tuple(n + by for n in takers),
+                        tuple(n + by for n in numbers),
+                        moved(end, by),
+                    )
+                    for entry, takers, numbers, end in steps
+                )
+                begin = source
+                if source and source in [step[0] for step in steps]:
+                    begin = there[[step[0] for step in steps].index(source)][0]
+                elif source:
+                    begin = moved(source, by)
+                plans.append((one.number, begin, there))
+        return tuple(plans)
+
+    def taken(self, name: str, taker: int, by: int) -> str:
+        """What the same call takes there."""
+        return self.operations[taker + by].inputs[self.operations[taker].inputs.index(name)]
 
     def like(self, x: int, y: int) -> bool:
         one, other = self.operations[x], self.operations[y]
@@ -208,7 +245,16 @@ def writes(name: str) -> bool:
 def moved(name: str, by: int) -> str:
     """``op:12[1]`` so many calls later."""
     number = number_of(name)
-    return name if number is None else f"op:{number + by}{name[name.find('[') :] if '[' in name else ''}"
+    return (
+        name
+        if number is None
+        else f"op:{number + by}{name[name.find('[') :] if '[' in name else ''}"
+    )
+
+
+def source(change: Alteration, number: int) -> str:
+    """What goes in at a call; empty for what the call itself gives."""
+    return str(next(plan for plan in change.value if plan[0] == number)[1])
 
 
 def through(
@@ -224,34 +270,31 @@ def through(
         value: what goes in.
         run: makes a call again with some of its inputs replaced, and gives its outputs.
     """
-    by = number - change.sites[0]
-    for entry, takers, calls, end in change.value[1]:
+    for entry, takers, calls, end in next(plan for plan in change.value if plan[0] == number)[2]:
         made: dict[str, Any] = {}
         for call in calls:
-            given = {moved(entry, by): value} if call in takers else {}
-            outputs = run(call + by, made | given)
-            made |= {moved(f"op:{call}" + (f"[{i}]" if i else ""), by): one
-                     for i, one in enumerate(outputs)}  # fmt: skip
-        value = made[moved(end, by)]
+            outputs = run(call, made | ({entry: value} if call in takers else {}))
+            made |= {name_of(call, i): one for i, one in enumerate(outputs)}
+        value = made[end]
     return value
 
 
 def calls_of(changes: Sequence[Alteration]) -> frozenset[int]:
     """The calls that have to be kept, to be made again."""
     return frozenset(
-        call + site - change.sites[0]
+        call
         for change in changes
         if change.action == "spans"
-        for _, _, calls, _ in change.value[1]
+        for _, _, steps in change.value
+        for _, _, calls, _ in steps
         for call in calls
-        for site in change.sites
     )
 
 
 def within(operations: Sequence[Operation], changes: Sequence[Alteration]) -> frozenset[str]:
     """Modules whose last call is made elsewhere."""
     calls = calls_of([one for one in changes if one.kind == "order"])
-    last = {}
+    last: dict[str, int] = {}
     for one in operations if calls else ():
         parts = one.module.split(".")
         last |= {".".join(parts[:n]): one.number for n in range(1, len(parts) + 1)}

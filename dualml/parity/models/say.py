@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from dualml.parity.models.words import Language, text
 Row = Mapping[str, Any]
 #: What is said in words of its own about an optimizer.
 OF_OPTIMIZER = ("form", "gradient", "skip", "hold", "decay", "lr_factor", "lr_schedule", "twice")
+#: Values of a trace, see `dualml.parity.models.operations.Operation`.
+NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
 #: Of so many calls, the lines are named.
 LINES = 3
 
@@ -66,7 +69,12 @@ def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int
 
 
 def change(lang: Language, one: Row) -> str:
-    """One alteration in words."""
+    """One alteration in words; values by the code that made them."""
+    names = one.get("names", {})
+    return NAME.sub(lambda found: names.get(found[0], found[0]), altered(lang, one))
+
+
+def altered(lang: Language, one: Row) -> str:
     value, action = one["value"], str(one["action"])
     key = action
     if action in ("input", "output"):
@@ -82,14 +90,14 @@ def change(lang: Language, one: Row) -> str:
     elif action == "detach" and one["argument"] == "":
         key = "detach_output"
     elif action.startswith("line:"):
-        inner = change(lang, {**one, "action": action.removeprefix("line:"), "value": value})
+        inner = altered(lang, {**one, "action": action.removeprefix("line:"), "value": value})
         if action == "line:swap":
             inner = text(lang, "cause.swap", operation=one["operation"])
         return text(lang, "cause.line", line=one["line"].partition(":")[2], cause=inner)
     elif action == "numbers" and one["kind"] == "dtype":
         key, value = "lower", one["argument"]
     elif action == "spans":
-        key = "applied" if one["argument"] != "" else "again" if not value[0] else "exchanged"
+        key = "applied" if one["argument"] != "" else "again" if not value[0][1] else "exchanged"
     elif action == "settings":
         value = [one[1] for one in value]
     elif action == "optimizer":

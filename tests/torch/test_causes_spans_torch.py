@@ -1,0 +1,239 @@
+"""Causes that move whole parts of a model, and what attention, less precision and slices hide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from causes_cases import Net, inputs, searched
+from torch import nn
+from torch.nn import functional as F
+
+from dualml.parity.causes.alteration import Alteration
+from dualml_torch.attention import attention
+from dualml_torch.causes.altered import altered
+from dualml_torch.causes.update import Update, settings_of
+from dualml_torch.optim import SGD
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    kept = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(kept)
+
+
+class Blocks(Net):
+    """Two blocks of a norm, an attention and a residual; then a rotation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(6) for _ in range(2)])
+        self.parts = nn.ModuleList([nn.Linear(6, 6) for _ in range(2)])
+
+    def inside(self, i: int, x: Any) -> Any:
+        return x + torch.tanh(self.parts[i](self.norms[i](x)))
+
+    def turned(self, x: Any) -> Any:
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * 0.6 - b * 0.8, a * 0.8 + b * 0.6], -1)
+
+    def looked(self, q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax(q @ k.transpose(1, 2), -1) @ v
+
+    def forward(self, x: Any) -> Any:
+        for i in range(2):
+            x = self.inside(i, x)
+        q, k, v = self.inner(x), self.other(x), self.first(x)
+        return self.head(self.looked(self.turned(q), self.turned(k), v)[:, 0])
+
+
+class NormBehind(Blocks):
+    def inside(self, i: int, x: Any) -> Any:
+        return x + self.norms[i](torch.tanh(self.parts[i](x)))
+
+
+class NormAfterAll(Blocks):
+    def inside(self, i: int, x: Any) -> Any:
+        return self.norms[i](x + torch.tanh(self.parts[i](x)))
+
+
+class ValuesTurned(Blocks):
+    def looked(self, q: Any, k: Any, v: Any) -> Any:
+        return super().looked(q, k, self.turned(v))
+
+
+class BlockTwice(Blocks):
+    def forward(self, x: Any) -> Any:
+        for i in (0, 1, 1):
+            x = self.inside(i, x)
+        q, k, v = self.inner(x), self.other(x), self.first(x)
+        return self.head(self.looked(self.turned(q), self.turned(k), v)[:, 0])
+
+
+class OtherOrder(Blocks):
+    def forward(self, x: Any) -> Any:
+        for i in (1, 0):
+            x = self.inside(i, x)
+        q, k, v = self.inner(x), self.other(x), self.first(x)
+        return self.head(self.looked(self.turned(q), self.turned(k), v)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "calls"),
+    [
+        (NormBehind, "order", 2),
+        (NormAfterAll, "order", 2),
+        (ValuesTurned, "extra", 1),
+        (BlockTwice, "extra", 1),
+    ],
+)
+def test_a_part_that_stands_elsewhere(kind: type[nn.Module], wanted: str, calls: int) -> None:
+    found = searched(kind, base=Blocks)
+    (first, *_), *more = [cause.alterations for cause in found.causes]
+    assert (first.kind, first.action, len(first.sites)) == (wanted, "spans", calls)
+    assert found.equal
+    assert not more
+
+
+def test_two_blocks_in_the_other_order() -> None:
+    found = searched(OtherOrder, base=Blocks)
+    kinds = {(one.kind, one.action) for one in found.causes[0].alterations}
+    # Their parameters have one shape: which block came first, or which weights it had.
+    assert kinds <= {("order", "spans"), ("operand", "borrow"), ("operand", "parameters")}
+    assert found.equal
+
+
+class Fused(Net):
+    causal, scale = True, None
+
+    def mixed(self, x: Any) -> Any:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=self.causal, scale=self.scale)
+
+
+class OverQueries(Fused):
+    def mixed(self, x: Any) -> Any:
+        scores = x @ x.transpose(1, 2) / 6**0.5
+        seen = torch.ones(6, 6, dtype=torch.bool).tril()
+        return torch.softmax(scores.masked_fill(~seen, -1e9), 1) @ x
+
+
+class MaskOff(Fused):
+    causal = False
+
+
+class LooksAhead(Fused):
+    def mixed(self, x: Any) -> Any:
+        seen = torch.ones(6, 6, dtype=torch.bool).tril(1)
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=seen)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [(OverQueries, ("attribute", "softmax")), (LooksAhead, ("mask", "tril"))],
+)
+def test_inside_of_fused_attention(kind: type[nn.Module], wanted: tuple[str, str]) -> None:
+    found = searched(kind, base=Fused)
+    assert found.equal
+    assert wanted in {(one.kind, one.operation) for one in found.causes[0].alterations}
+
+
+@pytest.mark.parametrize("given", [{}, {"is_causal": True}, {"scale": 0.3}, {"enable_gqa": True}])
+def test_attention_written_out_is_the_kernel(given: dict[str, Any]) -> None:
+    q, k = torch.randn(2, 4, 5, 3), torch.randn(2, 2 if "enable_gqa" in given else 4, 5, 3)
+    torch.testing.assert_close(
+        attention(q, k, k, **given), F.scaled_dot_product_attention(q, k, k, **given)
+    )
+    mask = torch.rand(5, 5) > 0.5
+    mask[2] = False  # nothing to look at: nought, not NaN
+    if "is_causal" not in given:
+        torch.testing.assert_close(
+            attention(q, k, k, mask, **given),
+            F.scaled_dot_product_attention(q, k, k, mask, **given),
+        )
+
+
+class Half(Net):
+    def mixed(self, x: Any) -> Any:
+        scores = (x @ x.transpose(1, 2)) * self.scale
+        return torch.softmax(scores.to(torch.bfloat16).float(), -1) @ x
+
+
+def test_less_precision_as_it_stands() -> None:
+    one = searched(Half).causes[0].alterations[0]
+    assert one.kind == "dtype"
+
+
+def test_a_loss_of_the_next_token() -> None:
+    logits, tokens = torch.randn(3, 5, 7), torch.randint(7, (3, 5))
+    wanted = F.cross_entropy(logits[:, :-1].reshape(-1, 7), tokens[:, 1:].reshape(-1))
+    change = Alteration("layout", "shifted", (0,), "cross_entropy", "", 5)
+    given = (logits.reshape(-1, 7), tokens.reshape(-1))
+    assert torch.equal(altered(change, F.cross_entropy, "cross_entropy", given, {}), wanted)
+
+
+class Next(Net):
+    """A language model's loss inside of the model."""
+
+    def forward(self, x: Any) -> Any:
+        y, wanted = self.head(x), (x[..., 0] > 0).long()
+        return F.cross_entropy(
+            y[:, :-1].reshape(-1, 3), wanted[:, 1:].reshape(-1), reduction="none"
+        ).mean() * torch.ones(4, 3)
+
+
+class NotShifted(Next):
+    def forward(self, x: Any) -> Any:
+        y, wanted = self.head(x), (x[..., 0] > 0).long()
+        return F.cross_entropy(
+            y.reshape(-1, 3), wanted.reshape(-1), reduction="none"
+        ).mean() * torch.ones(4, 3)
+
+
+def test_both_slices_left_out() -> None:
+    found = searched(NotShifted, base=Next)
+    assert found.causes[0].alterations[0].action == "whole"
+    assert found.equal
+
+
+def test_a_causal_convolution_keeps_its_length() -> None:
+    x, weight = torch.randn(2, 3, 9), torch.randn(4, 3, 3)
+    given = {"padding": 8, "dilation": 4}
+    change = Alteration(
+        "attribute", "settings", (0,), "conv1d", "", (("dilation", 3), ("padding", 6)), (4, 8)
+    )
+    y = altered(change, F.conv1d, "conv1d", (x, weight), given)
+    assert y.shape == F.conv1d(x, weight, **given).shape
+    wanted = F.conv1d(x, weight, padding=6, dilation=3)[..., :9]
+    torch.testing.assert_close(y[..., :9], wanted)
+
+
+class Limited(torch.optim.Adadelta):
+    """What a user's subclass does to weights after the rule."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.clamp_(-0.2, 0.2)
+
+
+def test_a_formula_stands_where_the_subclass_calls_its_parent() -> None:
+    p = nn.Parameter(torch.full((2,), 0.3))
+    p.grad = torch.ones(2)
+    optimizer = Limited([p], lr=1.0)
+    step = torch.optim.Adadelta.step
+    change = Alteration("optimizer", "optimizer", (), "", "form:eps_outside", True, None)
+    Update(optimizer, [change], {id(p): "p"}).step(optimizer.step)
+    assert p.tolist() == pytest.approx([0.2, 0.2])  # clamped behind the formula
+    assert torch.optim.Adadelta.step is step
+    assert p.grad is not None
+
+
+def test_own_numbers_of_a_rule_are_not_tried() -> None:
+    p = nn.Parameter(inputs()[0][0])
+    assert settings_of(SGD([p], lr=0.1), {id(p): "p"})[0]["own"] == {}
