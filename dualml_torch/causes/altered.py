@@ -27,7 +27,7 @@ from dualml_torch.causes.layers import (
     sized,
     tiled,
 )
-from dualml_torch.causes.operands import name_in, operand, viewed
+from dualml_torch.causes.operands import earlier, name_in, operand, viewed
 from dualml_torch.causes.packed import checked
 from dualml_torch.operations import ASSIGNS, Bound, Watch, tensors
 
@@ -97,16 +97,21 @@ class Altered(Watch):
         for change in chosen:
             if change.action == "spans" and change.argument != "":
                 value = self.value(source(change, number))
-                value = through(change, number, value, self.made_again)
+                value = through(change, number, value, self.made_again, transform)
                 args, kwargs = replaced(args, kwargs, int(change.argument), value)
             elif change.action == "spans":
                 begin = source(change, number)
                 value = self.value(begin) if begin else tensors(func(*args, **kwargs))[0]
-                result = through(change, number, value, self.made_again)
+                result = through(change, number, value, self.made_again, transform)
             elif change.action == "swap":
                 at = int(change.argument)
                 self.held[number + int(change.value)] = (func, args, kwargs, at)
                 result = tensors((args, kwargs))[at]
+            elif change.action == "earlier":
+                at = int(change.argument)
+                name_now = self.tape.source(tensors((args, kwargs))[at])
+                other = self.value(earlier(change, name_now, self.tape.calls))
+                args, kwargs = replaced(args, kwargs, at, other)
             elif change.action == "operand":
                 other = viewed(change, self.value(operand(change, number)))
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
@@ -241,6 +246,9 @@ def altered(
         return func(*moved, **named)
     if change.action == "shifted":
         return shifted(func, args, kwargs, int(change.value))
+    if change.action == "outputs":
+        parts = func(*args, **kwargs)
+        return type(parts)(parts[i] for i in change.value)
     if change.action == "whole":
         return args[0]
     if change.action == "reorder":
@@ -258,6 +266,12 @@ def altered(
         given_values = Bound(func, name, args, kwargs).values
         if change.argument == "unbiased_state":
             return biased_state(func, args, kwargs, given_values)
+        if change.argument == "twice_state":  # it remembers the same batch twice
+            func(*args, **kwargs)
+            return func(*args, **kwargs)
+        if change.argument == "eps_behind":
+            root = (given[0] - change.value).sqrt() + change.value
+            return root if name == "sqrt" else root.reciprocal()
         if change.argument == "tiled":
             return tiled(func, name, args, kwargs)
         if change.argument == "over_all":

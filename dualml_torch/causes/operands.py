@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from dualml.parity.causes.alteration import Alteration
-from dualml.parity.models.operations import number_of
+from dualml.parity.models.operations import Operation, number_of
 
 Value = torch.Tensor
+
+
+def earlier(change: Alteration, name: str, calls: Sequence[Operation]) -> str:
+    """What a value was made of: an input of an input of … the call that made it.
+
+    Raises:
+        ValueError: no call made it, or one with fewer inputs.
+    """
+    for position in change.value:
+        number = number_of(name)
+        if number is None or position >= len(calls[number].inputs):
+            raise ValueError(f"nothing before {name}")
+        name = calls[number].inputs[position]
+    return name
 
 
 def operand(change: Alteration, number: int) -> str:
@@ -27,4 +43,8 @@ def name_in(change: Alteration) -> str:
 
 def viewed(change: Alteration, value: Value) -> Value:
     """The part of a value that is taken: (name, axis, index); all of it for a mere name."""
-    return value if isinstance(change.value, str) else value.select(*change.value[1:])
+    return (
+        value
+        if isinstance(change.value, str) or change.action == "earlier"
+        else value.select(*change.value[1:])
+    )

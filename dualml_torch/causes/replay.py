@@ -18,8 +18,9 @@ from dualml.parity.causes.trades import traded
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
 from dualml_torch.causes.calls import Call
+from dualml_torch.causes.functions import transform
 from dualml_torch.causes.layers import sized
-from dualml_torch.causes.operands import name_in, operand, viewed
+from dualml_torch.causes.operands import earlier, name_in, operand, viewed
 from dualml_torch.causes.packed import checked
 from dualml_torch.operations import ASSIGNS, tensors
 
@@ -88,6 +89,10 @@ class Replay:
                     result = value
                 else:
                     args, kwargs = replaced(args, kwargs, int(change.argument), value)
+            elif change.action == "earlier":
+                at = int(change.argument)
+                before = earlier(change, self.tape.calls[number].inputs[at], self.tape.calls)
+                args, kwargs = replaced(args, kwargs, at, known(before))
             elif change.action == "operand":
                 other = viewed(change, known(operand(change, number)))
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
@@ -114,7 +119,7 @@ class Replay:
         def run(number: int, own: Mapping[str, Value]) -> list[Value]:
             return self.run(number, {**overlay, **own}, [])
 
-        result: Value = through(change, number, value, run)
+        result: Value = through(change, number, value, run, transform)
         return result
 
 

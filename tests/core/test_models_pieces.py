@@ -15,9 +15,9 @@ def tensors(**shapes: tuple[int, ...]) -> list[Tensor]:
 def test_what_is_longer_by_as_much_as_the_other_side_has_more_is_cut() -> None:
     a = tensors(w=(12, 4), bias=(12,), out=(4, 4), scale=(4,))
     b = tensors(q=(4, 4), k=(4, 4), v=(4, 4), q0=(4,), k0=(4,), v0=(4,), out=(4, 4), scale=(4,))
-    assert cuts(a, b) == ({"w": 3, "bias": 3}, {})
-    assert cuts(b, a) == ({}, {"w": 3, "bias": 3})
-    assert [one.name for one in cut_tensors(a, {"w": 3})][:3] == ["w[0]", "w[1]", "w[2]"]
+    assert cuts(a, b) == ({"w": (4, 4, 4), "bias": (4, 4, 4)}, {})
+    assert cuts(b, a) == ({}, {"w": (4, 4, 4), "bias": (4, 4, 4)})
+    assert [one.name for one in cut_tensors(a, {"w": (4, 4, 4)})][:3] == ["w[0]", "w[1]", "w[2]"]
 
 
 def test_nothing_is_cut_where_the_numbers_do_not_add_up() -> None:
@@ -31,13 +31,23 @@ def test_nothing_is_cut_where_the_numbers_do_not_add_up() -> None:
 def test_arrays_are_cut_where_they_are_named_like_parameters_and_joined_again() -> None:
     whole = np.arange(12.0).reshape(6, 2)
     arrays = {"state/00000001/exp_avg/w": whole, "forward/00000001/w": whole}
-    found = cut_arrays(arrays, {"w": 2})
+    found = cut_arrays(arrays, {"w": (3, 3)})
     assert list(found) == [
         "state/00000001/exp_avg/w[0]",
         "state/00000001/exp_avg/w[1]",
         "forward/00000001/w",
     ]
     np.testing.assert_array_equal(found["state/00000001/exp_avg/w[1]"], whole[3:])
-    again = joined(cut_arrays({"w": whole}, {"w": 2}), {"w": 2})
+    again = joined(cut_arrays({"w": whole}, {"w": (3, 3)}), {"w": (3, 3)})
     np.testing.assert_array_equal(again["w"], whole)
-    assert joined({"w[0]": whole}, {"w": 2}) == {}  # a piece has no partner: its own stays
+    assert joined({"w[0]": whole}, {"w": (3, 3)}) == {}  # a piece has no partner: its own stays
+
+
+def test_pieces_of_other_lengths_lie_side_by_side_in_the_other_list() -> None:
+    a = tensors(features=(28, 8), head=(1, 8, 1, 1))
+    b = tensors(users=(12, 8), items=(10, 8), kinds=(6, 8), head=(1, 8))
+    assert cuts(a, b) == ({"features": (12, 10, 6)}, {})
+    assert cuts(b, a) == ({}, {"features": (12, 10, 6)})
+    both = tensors(qkv=(12, 4), mixed=(7, 4))
+    apart = tensors(q=(4, 4), k=(4, 4), v=(4, 4), dt=(3, 4), b=(4, 4))
+    assert cuts(both, apart) == ({"qkv": (4, 4, 4), "mixed": (3, 4)}, {})

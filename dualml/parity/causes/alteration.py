@@ -65,6 +65,8 @@ class Around:
         made_of: name of a value → the inputs of the call that made it, but for constants.
         takers: name of a value → the calls that take it, those of one line together.
         buffers: names of parameters that no optimizer changes.
+        earlier: an input that a loop carries on, and the way back to what it was made of.
+        added: numbers that were added to the inputs before.
         unsliced: number of a slice → the slice before it, of another tensor.
     """
 
@@ -77,3 +79,5 @@ class Around:
     takers: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     buffers: frozenset[str] = frozenset()
     unsliced: Mapping[int, int] = field(default_factory=dict)
+    earlier: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    added: tuple[float, ...] = ()

@@ -37,6 +37,32 @@ OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
            "over_all": "attribute"}  # fmt: skip
 #: Inputs of a call that change places.
 TENSORS = 4
+#: Parts that are put together, of which two change places.
+PARTS = 8
+
+
+def exchanges(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
+    """Orders in which two of one shape stand in each other's place."""
+    orders = []
+    for i, j in combinations(range(min(len(shapes), PARTS)), 2):
+        if shapes[i] == shapes[j] and len(shapes[i]):
+            order = list(range(len(shapes)))
+            order[i], order[j] = j, i
+            orders.append(tuple(order))
+    return orders
+
+
+def woven(count: int) -> list[tuple[int, ...]]:
+    """Pairs one after the other, or first all of their first ones; what is before them stays."""
+    orders = []
+    for head in (0, 1):
+        rest, first = range(head, count), range(head)
+        if len(rest) % 2 == 0:
+            half = len(rest) // 2
+            orders.append((*first, *rest[::2], *rest[1::2]))
+            pairs = zip(rest[:half], rest[half:], strict=True)
+            orders.append((*first, *(n for pair in pairs for n in pair)))
+    return orders
 
 
 def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
@@ -96,6 +122,8 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         for eps in around.numbers
         if 0 < eps < 1
     )
+    if name in ("sqrt", "rsqrt"):
+        yield from (alter("order", "form", "eps_behind", c, 0.0) for c in around.added)
     if name in PADDED and isinstance(one.attributes.get("padding"), int | list):
         yield from (
             alter("attribute", "pad", "padding", way, one.attributes["padding"])
@@ -133,12 +161,15 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         )
     if name in ("cat", "concat", "stack", "hstack", "vstack") and len(shapes) > 1:
         orders = list(permutations(range(len(shapes)))) if len(shapes) <= 3 else []
+        orders += [*woven(len(shapes)), *exchanges(shapes)] if len(shapes) > 3 else []
         for order in (
             tuple(range(len(shapes)))[::-1],
             (len(shapes) - 1, *range(len(shapes) - 1)),
             *orders,
         ):
             yield alter("layout", "reorder", "", order)
+    yield from (alter("layout", "outputs", "", order) for order in exchanges(one.outputs))
+    yield from (alter("operand", "earlier", i, way) for i, way in around.earlier)
     if name == "__getitem__":
         yield from indices(one)
         if one.number in around.unsliced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from dualml.parity.causes.alteration import Alteration
@@ -31,6 +32,8 @@ SCOPED = (
     "numbers",
     "omit",
     "swap",
+    "outputs",
+    "earlier",
 )
 
 
@@ -65,6 +68,11 @@ def same_line(x: Operation, y: Operation) -> bool:
 def kept(change: Alteration, one: Operation) -> bool:
     """Whether a call has the setting that is changed."""
     return change.action != "set" or one.attributes.get(str(change.argument)) == change.old
+
+
+def role(one: Operation) -> str:
+    """The module without its numbers: the projection of any block."""
+    return re.sub(r"\d+", "*", one.module)
 
 
 def ranks(one: Operation) -> list[int]:
@@ -109,5 +117,10 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
         and one.module.rpartition(".")[2] == module
         and (change.action == "set" and one.attributes.get(str(change.argument)) == change.old)
     ]
-    sites = (change.sites, *map(tuple, (expression, line, alls, near)))
+    part = [one.number for one in like if same_line(one, site) and role(one) == role(site)]
+    # A number that is another one in each call, and the same one in the port.
+    number = change.action == "set" and type(change.value) is int and type(change.old) is int
+    lines = [one for one in operations if one.name == site.name and same_line(one, site)]
+    each = [one.number for one in lines] if number else []
+    sites = (change.sites, *map(tuple, (expression, part, line, alls, near, each)))
     return [change.at(one) for one in dict.fromkeys(sites) if one]

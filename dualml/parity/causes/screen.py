@@ -17,6 +17,7 @@ from dualml.parity.causes.moves import ratio
 from dualml.parity.causes.runs import FITTED
 from dualml.parity.causes.scopes import on_line
 from dualml.parity.causes.spans import Spans
+from dualml.parity.causes.tables import SAME
 from dualml.parity.causes.trades import lines, trades
 from dualml.parity.models.flow import Side, Values, values_of
 from dualml.parity.models.operations import Operation, Place, number_of
@@ -49,6 +50,8 @@ TURN = 24
 SAMPLE, FEW, WEAK = 256, 5, 20
 #: A factor so near to one is rounding.
 ROUNDING = 1e-5
+#: Calls that make the state of a step from that of the one before.
+STATE = 3
 #: Slices no farther apart may belong together.
 SLICES = 4
 #: Kinds of which there are most, and of which the least is expected.
@@ -290,7 +293,33 @@ class Screen:
             {name: self.lines(name) for name in site.inputs},
             frozenset(f"parameter:{t.name}" for t in self.host.a.tensors if not t.trained),
             self.unsliced,
+            tuple(self.earlier(site)),
+            tuple(
+                float(made[name].attributes["other"])
+                for name in site.inputs
+                if name in made
+                and SAME.get(made[name].name, made[name].name) == "add"
+                and isinstance(made[name].attributes.get("other"), float)
+            ),
         )
+
+    def earlier(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Inputs that were made of another value of their shape by several calls: the state of a
+        step before. Given as the positions of the inputs on the way back."""
+        made = self.here.operations
+        for i, name in enumerate(site.inputs):
+            front: list[tuple[str, tuple[int, ...]]] = [(name, ())]
+            for _ in range(STATE):
+                front = [
+                    (given, (*way, j))
+                    for one, way in front
+                    if (number := number_of(one)) is not None
+                    for j, given in enumerate(made[number].inputs)
+                ]
+                for given, way in front:
+                    x, y = self.here.arrays.get(given), self.here.arrays.get(name)
+                    if len(way) > 1 and x is not None and y is not None and x.shape == y.shape:
+                        yield i, way
 
     def lines(self, name: str) -> list[list[int]]:
         """The calls that take a value, those of one line together."""

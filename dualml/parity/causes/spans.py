@@ -14,12 +14,17 @@ from itertools import groupby
 from typing import Any
 
 from dualml.parity.causes.alteration import Alteration, Shape
+from dualml.parity.causes.tables import ACTIVATIONS, SAME, UNARY
 from dualml.parity.models.operations import Operation, name_of, number_of
 
 #: Calls of a span at most; how far before a place spans begin; spans of a place at most.
 LONGEST, BACK, MOST = 60, 40, 300
 #: So many modules are named.
 NAMED = 3
+#: Calls of a formula at most, and what they are.
+FORMULA = 5
+ELEMENTWISE = UNARY | {"add", "sub", "rsub", "mul", "div", "rdiv", "clamp", "clip", "exp", "pow",
+                       "relu6", "erf", "minimum", "maximum", "reciprocal", "neg"}  # fmt: skip
 #: How many calls before a place two spans begin that stand in the other order.
 DEPTH = 2
 
@@ -84,7 +89,13 @@ class Spans:
             for name in dict.fromkeys(site.inputs)
             if name in self.shapes and len(self.shapes[name]) > 1
         ]
-        rows = [*self.exchanged(self.before(given)), *self.again(given), *self.applied(site, given)]
+        rows = [
+            *self.exchanged(self.before(given)),
+            *self.later(site, given),
+            *self.otherwise(given),
+            *self.again(given),
+            *self.applied(site, given),
+        ]
         for at, begin, steps, change in dict.fromkeys(rows[:MOST]):
             own = (at, begin, steps)
             every = self.everywhere(own)
@@ -112,6 +123,30 @@ class Spans:
                         change = self.alteration("order", self.label(other), self.label(one))
                         steps = (other.plan(), one.plan())
                         yield number_of(other.exit) or 0, name, steps, change
+
+    def later(self, site: Operation, given: Sequence[str]) -> Iterator[Row]:
+        """Another operand that was not there yet: the call is made where its output is taken."""
+        out = site.names()[0]
+        takers = sorted(self.consumers.get(out, ()))
+        for name in given if takers else ():
+            step = (name, (site.number,), (site.number,), out)
+            for one in self.operations[site.number + 1 : takers[0]]:
+                for other in one.names():
+                    if self.shapes[other] == self.shapes[name]:
+                        for taker in takers:
+                            at = self.operations[taker].inputs.index(out)
+                            change = self.alteration("operand", site.name, other)
+                            yield taker, other, (step,), replace(change, argument=at)
+
+    def otherwise(self, given: Sequence[str]) -> Iterator[Row]:
+        """A few calls on each number, and one function in their place: ``relu6(x + 3) / 6``."""
+        for name in given:
+            for span in self.of(name):
+                names = {SAME.get(n, n) for n in (self.operations[c].name for c in span.calls)}
+                if 1 < len(span.calls) <= FORMULA and names <= ELEMENTWISE:
+                    for function in ACTIVATIONS:
+                        change = self.alteration("function", function[0], self.label(span))
+                        yield span.calls[-1], name, (function,), change
 
     def again(self, given: Sequence[str]) -> Iterator[Row]:
         """A span that ends here, done once more."""
@@ -203,7 +238,8 @@ class Spans:
     def everywhere(self, plan: Plan) -> tuple[Plan, ...]:
         """The same in other instances of the module, too: the same lines, in the same order."""
         site, source, steps = plan
-        calls = [n for step in steps for n in step[2]]
+        spans = [step for step in steps if is_span(step)]
+        calls = [n for step in spans for n in step[2]]
         plans = []
         for one in self.operations:
             by = one.number - site
@@ -218,14 +254,14 @@ class Spans:
                         tuple(n + by for n in numbers),
                         moved(end, by),
                     )
-                    for entry, takers, numbers, end in steps
+                    for entry, takers, numbers, end in spans
                 )
                 begin = source
-                if source and source in [step[0] for step in steps]:
-                    begin = there[[step[0] for step in steps].index(source)][0]
+                if source and source in [step[0] for step in spans]:
+                    begin = there[[step[0] for step in spans].index(source)][0]
                 elif source:
                     begin = moved(source, by)
-                plans.append((one.number, begin, there))
+                plans.append((one.number, begin, there if spans else steps))
         return tuple(plans)
 
     def taken(self, name: str, taker: int, by: int) -> str:
@@ -252,6 +288,11 @@ def moved(name: str, by: int) -> str:
     )
 
 
+def is_span(step: tuple[Any, ...]) -> bool:
+    """Whether a step is a `Span`'s plan, not a function's name with its numbers."""
+    return len(step) == 4 and isinstance(step[2], tuple)
+
+
 def source(change: Alteration, number: int) -> str:
     """What goes in at a call; empty for what the call itself gives."""
     return str(next(plan for plan in change.value if plan[0] == number)[1])
@@ -262,6 +303,7 @@ def through(
     number: int,
     value: Any,
     run: Callable[[int, dict[str, Any]], Sequence[Any]],
+    function: Callable[[Any, Any], Any],
 ) -> Any:
     """What comes out when the steps of a plan are made one after the other.
 
@@ -269,8 +311,13 @@ def through(
         number: the call at which it is done.
         value: what goes in.
         run: makes a call again with some of its inputs replaced, and gives its outputs.
+        function: a backend's function by its name, applied to a value.
     """
-    for entry, takers, calls, end in next(plan for plan in change.value if plan[0] == number)[2]:
+    for step in next(plan for plan in change.value if plan[0] == number)[2]:
+        if not is_span(step):
+            value = function(step, value)
+            continue
+        entry, takers, calls, end = step
         made: dict[str, Any] = {}
         for call in calls:
             outputs = run(call, made | ({entry: value} if call in takers else {}))
@@ -286,14 +333,15 @@ def calls_of(changes: Sequence[Alteration]) -> frozenset[int]:
         for change in changes
         if change.action == "spans"
         for _, _, steps in change.value
-        for _, _, calls, _ in steps
-        for call in calls
+        for step in steps
+        if is_span(step)
+        for call in step[2]
     )
 
 
 def within(operations: Sequence[Operation], changes: Sequence[Alteration]) -> frozenset[str]:
     """Modules whose last call is made elsewhere."""
-    calls = calls_of([one for one in changes if one.kind == "order"])
+    calls = calls_of([one for one in changes if one.kind in ("order", "operand")])
     last: dict[str, int] = {}
     for one in operations if calls else ():
         parts = one.module.split(".")

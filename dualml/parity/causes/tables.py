@@ -66,6 +66,7 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     ("tril", "triu"),
     ("min", "max"),
     ("argmax", "argmin"),
+    ("all", "any"),
     ("gt", "ge", "lt", "le", "eq", "ne"),
 )  # fmt: skip
 #: Other ways to write a normalisation.

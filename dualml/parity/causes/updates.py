@@ -199,6 +199,10 @@ def buffers(a: Trace, b: Trace, buffer: str) -> list[Alteration]:
     keeping.sort(key=lambda one: not buffer.startswith(f"buffer/{one.module}."))
     candidates: dict[tuple[str, str, Any, Any], Alteration] = {}
     for one in keeping:
+        if one.name == "batch_norm":
+            for kind, word in (("attribute", "unbiased_state"), ("extra", "twice_state")):
+                form = Alteration(kind, "form", (one.number,), one.name, word, False)
+                candidates.setdefault((one.name, word, None, None), form)
         for argument, old in one.attributes.items():
             if argument in ("momentum", "training", "use_input_stats"):
                 for v in settings(argument, old, one, around):
@@ -206,7 +210,4 @@ def buffers(a: Trace, b: Trace, buffer: str) -> list[Alteration]:
                         "attribute", "set", (one.number,), one.name, argument, v, old
                     )
                     candidates.setdefault((one.name, argument, old, v), change)
-        if one.name == "batch_norm":
-            form = Alteration("attribute", "form", (one.number,), one.name, "unbiased_state", False)
-            candidates.setdefault((one.name, "form", None, None), form)
     return list(candidates.values())

@@ -47,9 +47,28 @@ def listed(a: Trace, b: Trace, asked: Asked) -> dict[str, str]:
     tensors = ours.tensors, theirs.tensors
     used = match(*tensors, asked, roles=b.roles, guesses=b.guesses)
     try:
-        by_list = match(*tensors, asked, roles=b.roles)
+        by_list = match(*tensors, asked, roles=b.roles, guesses=b.listed)
     except UserError:  # fewer find one
         return {}
     known = {pair.a: pair.b for pair in used.pairs}
     other = {x.a: x.b for x in by_list.pairs if x.how == "order" and known.get(x.a) != x.b}
     return other if len(by_list.pairs) == len(used.pairs) else {}
+
+
+def turned(a: Trace, b: Trace, asked: Asked) -> dict[str, tuple[str, str]]:
+    """Square matrices the other way round, where others are stored so: their shape does not say
+    it. Not tables, of which rows are taken. Empty where none is."""
+    ours, theirs = in_same_pieces(a, b)
+    pairs = match(ours.tensors, theirs.tensors, asked, roles=b.roles, guesses=b.guesses).pairs
+    shapes = {one.name: one.shape for one in ours.tensors}
+    tables = {n for one in a.operations if "embedding" in one.name for n in one.inputs}
+    ways = {pair.change for pair in pairs if shapes[pair.a] != shapes[pair.a][::-1]}
+    return {
+        pair.a: (pair.b, "transpose")
+        for pair in pairs
+        if "transpose" in ways
+        and len(shapes[pair.a]) == 2
+        and shapes[pair.a] == shapes[pair.a][::-1]
+        and pair.change != "transpose"
+        and f"{PREFIX}{pair.a}" not in tables
+    }

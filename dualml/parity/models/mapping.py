@@ -11,7 +11,10 @@ stored as (in, out)), have more axes of length one (MindSpore's Conv1d) or sever
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -79,10 +82,35 @@ def match(
     if any(trained) and (paired < fewest * LEAST or pieces[0] == pieces[1]):
         raise UserError(leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
-    pairs = tuple(sorted(rest.pairs.values(), key=lambda pair: order[pair.a]))
+    found = squares(list(rest.pairs.values()), a, b)
+    pairs = tuple(sorted(found, key=lambda pair: order[pair.a]))
     buffers = [tuple(x.name for x in side if not x.trained) for side in left]
     alone = [tuple(x.name for x in side) for side in trained]
     return Pairing(pairs, (buffers[0], buffers[1]), (alone[0], alone[1]))
+
+
+def squares(pairs: list[Pair], a: Sequence[Tensor], b: Sequence[Tensor]) -> list[Pair]:
+    """With square matrices transposed where all others under the same last name are: their shape
+    does not say it."""
+    shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
+
+    def last(name: str) -> str:
+        return re.sub(r"\d+", "", name.rpartition(".")[2])
+
+    ways = defaultdict(set)
+    for pair in pairs:
+        x, y = shapes[0][pair.a], shapes[1][pair.b]
+        if len(x) == len(y) == 2 and x != x[::-1]:
+            ways[last(pair.b)].add(pair.change)
+    return [
+        replace(pair, change="transpose")
+        if pair.how != "asked"
+        and len(shapes[0][pair.a]) == 2
+        and shapes[0][pair.a] == shapes[0][pair.a][::-1] == shapes[1][pair.b]
+        and ways.get(last(pair.b)) == {"transpose"}
+        else pair
+        for pair in pairs
+    ]
 
 
 def named(a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked | None = None) -> bool:

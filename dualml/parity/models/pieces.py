@@ -1,7 +1,9 @@
-"""One tensor here, several there: a matrix that holds those of queries, keys and values.
+"""One tensor here, several there: a matrix that holds those of queries, keys and values, a table
+that holds those of users and of items.
 
-Where one side has tensors of k times the length and the other k times as many more of the rest, the
-long ones are cut along their first axis, and their pieces are compared as tensors of their own.
+Where one side has tensors of k times the length and the other k times as many more of the rest, or
+tensors that lie side by side in its list and are as long together, the long ones are cut along
+their first axis, and their pieces are compared as tensors of their own.
 """
 
 from __future__ import annotations
@@ -21,37 +23,78 @@ from dualml.parity.models.trace import Arrays, Trace
 MOST = 4
 #: Phases whose arrays are named like parameters, alone or behind a slot.
 PHASES = ("parameters", "gradient", "update", "state")
-Cuts = Mapping[str, int]
+#: Name → lengths of its pieces.
+Cuts = Mapping[str, tuple[int, ...]]
 
 
-def cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> tuple[dict[str, int], dict[str, int]]:
-    """For each side, name → number of pieces.
+def cuts(
+    a: Sequence[Tensor], b: Sequence[Tensor]
+) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """For each side, name → lengths of its pieces.
 
     Example:
         >>> names = "q", "k", "v"
         >>> cuts([Tensor("qkv", (12, 4))], [Tensor(name, (4, 4)) for name in names])
-        ({'qkv': 3}, {})
+        ({'qkv': (4, 4, 4)}, {})
+        >>> cuts([Tensor("all", (7, 4))], [Tensor("users", (5, 4)), Tensor("items", (2, 4))])
+        ({'all': (5, 2)}, {})
     """
     return one_side(a, b), one_side(b, a)
 
 
-def one_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, int]:
-    def counted(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
-        return Counter(one.shape for one in side if one.trained and one.shape)
+def counted(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
+    return Counter(one.shape for one in side if one.trained and one.shape)
 
+
+def one_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
     of_a, of_b = counted(a), counted(b)
-    parts: dict[str, int] = {}
+    parts: dict[str, tuple[int, ...]] = {}
     for shape, n in of_a.items():
         for k in range(2, MOST + 1):
             piece = (shape[0] // k, *shape[1:])
             if shape[0] % k or of_b[shape] or of_b[piece] - of_a[piece] != k * n:
                 continue
-            parts |= {one.name: k for one in a if one.trained and one.shape == shape}
+            lengths = (piece[0],) * k
+            parts |= {one.name: lengths for one in a if one.trained and one.shape == shape}
+    rest = [one for one in a if one.name not in parts]
+    taken = Counter(
+        (length, *one.shape[1:]) for one in a if one.name in parts for length in parts[one.name]
+    )
+    left = []
+    for one in b:
+        taken[one.shape] -= 1
+        left += [one] if taken[one.shape] < 0 else []
+    return parts | uneven(rest, left)
+
+
+def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
+    """Long tensors that the other side does not have, and runs of its tensors that this side does
+    not have, each as long together as the next of the long ones."""
+    of_a, of_b = counted(a), counted(b)
+    parts: dict[str, tuple[int, ...]] = {}
+    long = [one for one in a if one.trained and len(one.shape) > 1 and not of_b[one.shape]]
+    for tail in dict.fromkeys(one.shape[1:] for one in long):
+        waiting = [one for one in long if one.shape[1:] == tail]
+        short = [
+            one.shape[0]
+            for one in b
+            if one.trained and one.shape[1:] == tail and one.shape and not of_a[one.shape]
+        ]
+        for one in waiting:
+            runs = (
+                (start, end)
+                for start in range(len(short))
+                for end in range(start + 2, min(start + MOST, len(short)) + 1)
+                if sum(short[start:end]) == one.shape[0]
+            )
+            if (run := next(runs, None)) is not None:
+                parts[one.name] = tuple(short[slice(*run)])
+                del short[slice(*run)]
     return parts
 
 
-def pieces(name: str, k: int) -> list[str]:
-    return [f"{name}[{i}]" for i in range(k)]
+def pieces(name: str, lengths: Sequence[int]) -> list[str]:
+    return [f"{name}[{i}]" for i in range(len(lengths))]
 
 
 def cut_tensors(tensors: Sequence[Tensor], of: Cuts) -> list[Tensor]:
@@ -60,8 +103,8 @@ def cut_tensors(tensors: Sequence[Tensor], of: Cuts) -> list[Tensor]:
         for one in tensors
         for part in (
             [
-                replace(one, name=name, shape=(one.shape[0] // of[one.name], *one.shape[1:]))
-                for name in pieces(one.name, of[one.name])
+                replace(one, name=name, shape=(length, *one.shape[1:]))
+                for name, length in zip(pieces(one.name, of[one.name]), of[one.name], strict=True)
             ]
             if one.name in of
             else [one]
@@ -77,7 +120,9 @@ def cut_arrays(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
         if name not in of or not value.ndim or (head and head.partition("/")[0] not in PHASES):
             result[key] = value
             continue
-        parts = np.split(value, of[name]) if value.shape[0] % of[name] == 0 else [value] * of[name]
+        lengths = of[name]
+        whole = value.shape[0] == sum(lengths)
+        parts = np.split(value, np.cumsum(lengths)[:-1]) if whole else [value] * len(lengths)
         result |= dict(zip((head + slash + n for n in pieces(name, of[name])), parts, strict=True))
     return result
 
@@ -85,10 +130,10 @@ def cut_arrays(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
 def joined(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
     """The way back, where all pieces are there."""
     result = dict(arrays)
-    for name, k in of.items():
-        parts = [result.pop(part, None) for part in pieces(name, k)]
+    for name, lengths in of.items():
+        parts = [result.pop(part, None) for part in pieces(name, lengths)]
         whole = [part for part in parts if part is not None]
-        if len(whole) == k:
+        if len(whole) == len(lengths):
             result[name] = np.concatenate(whole)
     return result
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from dualml.parity.models.asked import (
     optimizers,
 )
 from dualml.parity.models.comparison import Comparison, Note
-from dualml.parity.models.guesses import better, listed
+from dualml.parity.models.guesses import better, listed, turned
 from dualml.parity.models.judge import MARGIN, judge
 from dualml.parity.models.mapping import Asked
 from dualml.parity.models.recorder import DRAWS
@@ -126,8 +126,9 @@ def compare(
         where.mkdir(parents=True, exist_ok=True)
         batches = [*arrays, *([] if target is None else [target])]
         found = judged(where, job, infos, batches)
-        if found.verdict == "different" and (others := listed(*traces(where), job["map"])):
-            found, job = as_listed(where, job, infos, batches, found, others)
+        for guess in (listed, turned):
+            if found.verdict == "different" and (others := guess(*traces(where), job["map"])):
+                found, job = with_partners(where, job, infos, batches, found, others)
         found = searched(where, job, infos, found)
         if partners := better(found, found.explanation):
             job = {**job, "map": {**job["map"], **partners}}
@@ -149,13 +150,13 @@ def judged(
     return judge(*traces(folder), margin=job["margin"], asked=job["map"], sides=FRAMEWORKS)
 
 
-def as_listed(
+def with_partners(
     folder: Path,
     job: dict[str, Any],
     infos: Sequence[BackendInfo],
     arrays: Sequence[NDArray[Any]],
     found: Comparison,
-    partners: dict[str, str],
+    partners: Mapping[str, str | tuple[str, str]],
 ) -> tuple[Comparison, dict[str, Any]]:
     """The same with other partners, where these carry both sides farther together."""
     other_job = {**job, "map": {**job["map"], **partners}}

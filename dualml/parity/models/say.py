@@ -97,6 +97,11 @@ def altered(lang: Language, one: Row) -> str:
     elif action == "numbers" and one["kind"] == "dtype":
         key, value = "lower", one["argument"]
     elif action == "spans":
+        if one["kind"] == "operand":
+            return text(lang, "cause.later", operation=one["operation"], value=one["old"])
+        if one["kind"] == "function":
+            values = {"operation": one["old"], "value": one["operation"]}
+            return text(lang, "cause.instead", **values)
         key = "applied" if one["argument"] != "" else "again" if not value[0][1] else "exchanged"
     elif action == "settings":
         value = [one[1] for one in value]

@@ -69,6 +69,7 @@ class Trace:
         built: name of a module of the framework's own → the user's line that built it.
         roles: of the second side: the other's name → its own, where both do the same with it.
         guesses: the same where both only use them in the same order.
+        listed: the same where both list them in the same order.
         elsewhere: modules whose calls are made elsewhere under an alteration; what they gave in
             their own place does not count.
         arrays: ``PHASE/STEP/NAME`` → array.
@@ -90,6 +91,7 @@ class Trace:
     built: dict[str, Place] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
+    listed: dict[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] = frozenset()
     arrays: Arrays = field(default_factory=dict)
 
@@ -140,6 +142,7 @@ class Trace:
                 "built": {name: asdict(place) for name, place in self.built.items()},
                 "roles": self.roles,
                 "guesses": self.guesses,
+                "listed": self.listed,
             },
         )
 
@@ -199,6 +202,7 @@ class Head(Record):
     built: dict[str, Line] = Field(default_factory=dict)
     roles: dict[str, str] = Field(default_factory=dict)
     guesses: dict[str, str] = Field(default_factory=dict)
+    listed: dict[str, str] = Field(default_factory=dict)
 
 
 def checked(value: Any) -> Head:
@@ -252,6 +256,7 @@ def restored(head: Head, arrays: Arrays) -> Trace:
         built={n: Place(one.file, one.line, one.code) for n, one in head.built.items()},
         roles=head.roles,
         guesses=head.guesses,
+        listed=head.listed,
         arrays=arrays,
     )
     if envelope is not None:  # JSON has no infinity: null is a draw that was not finite

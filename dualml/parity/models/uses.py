@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.partners import Tensor, canonical
@@ -11,6 +12,8 @@ from dualml.parity.models.partners import Tensor, canonical
 PREFIX = "parameter:"
 #: What a tensor is, where its name says so.
 MEANINGS = ("bias", "mean", "var")
+#: Words that say nothing.
+COMMON = ("weight", "bias", "w", "b", "kernel", "scale", "shift")
 #: What takes a parameter; the frameworks' functions have one of these in their names.
 TAKERS = ("norm", "embed", "gather", "conv")
 
@@ -28,7 +31,10 @@ def uses(operations: Sequence[Operation]) -> dict[str, tuple[int, str]]:
 
 
 def by_use(
-    a: Iterable[Tensor], b: Iterable[Tensor], calls: tuple[Sequence[Operation], Sequence[Operation]]
+    a: Sequence[Tensor],
+    b: Sequence[Tensor],
+    calls: tuple[Sequence[Operation], Sequence[Operation]],
+    listed: bool = False,
 ) -> dict[str, str]:
     """Pair tensors in the order in which they are used, where both sides use equally many of a
     shape: first those that the same kind of call takes, under names of the same meaning.
@@ -36,13 +42,23 @@ def by_use(
     Args:
         a, b: what has no partner yet.
         calls: of both models.
+        listed: in the order of the lists instead.
     """
     known = uses(calls[0]), uses(calls[1])
     left = [
-        sorted((one for one in side if whole(one.name) in used), key=lambda x: place(x, used))
+        [one for one in side if whole(one.name) in used]
         for side, used in zip((a, b), known, strict=True)
     ]
+    if not listed:
+        left = [
+            sorted(side, key=partial(place, used=used))
+            for side, used in zip(left, known, strict=True)
+        ]
     pairs: dict[str, str] = {}
+    numbers = {id(one): i for side in (a, b) for i, one in enumerate(side)}
+
+    def order(one: Tensor) -> int:
+        return numbers[id(one)]
 
     def kind(one: Tensor, side: int) -> Hashable:
         return (
@@ -53,6 +69,7 @@ def by_use(
         )
 
     keys: tuple[Callable[[Tensor, int], Hashable], ...] = (
+        lambda one, side: (one.shape, word) if (word := own_word(one)) else (one.name, side),
         kind,
         lambda one, side: (shape(one), one.trained, known[side][whole(one.name)][1]),
         lambda one, side: (shape(one), one.trained, meaning(one)),
@@ -67,6 +84,9 @@ def by_use(
         for word, ones in groups[0].items():
             others = groups[1].get(word, [])
             if len(ones) == len(others):
+                if any("[" in one.name for one in (*ones, *others)):
+                    # All pieces of a tensor are used at once: only the lists have an order.
+                    ones, others = (sorted(side, key=order) for side in (ones, others))
                 pairs |= {x.name: y.name for x, y in zip(ones, others, strict=True)}
     return pairs
 
@@ -74,6 +94,13 @@ def by_use(
 def meaning(one: Tensor) -> str:
     last = canonical(one.name).rpartition(".")[2]
     return next((word for word in MEANINGS if word in last), "")
+
+
+def own_word(one: Tensor) -> str:
+    """What both sides may call it by themselves: ``A_log``, ``a_log``; empty for words that every
+    layer has."""
+    last = canonical(whole(one.name)).rpartition(".")[2].lower()
+    return "" if last in COMMON else last
 
 
 def whole(name: str) -> str:

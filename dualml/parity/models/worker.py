@@ -177,6 +177,7 @@ def take(
         taken = {pair.b for pair in known if pair.how != "order"}
         rest = [x for x in first if x.name not in sure], [y for y in second if y.name not in taken]
         trace.guesses = by_use(*rest, both)
+        trace.listed = by_use(*rest, both, listed=True)
     pairing = matched(trace.roles, trace.guesses)
     weights = {pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
                for pair in pairing.pairs}  # fmt: skip
