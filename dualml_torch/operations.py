@@ -24,6 +24,8 @@ SKIP = tuple(
 )
 #: They change their first argument; some return nothing.
 ASSIGNS = ("__setitem__", "copy_", "fill_", "zero_")
+#: Types of most arguments that hold no tensor.
+PLAIN = frozenset((int, float, bool, str, type(None), slice, torch.dtype))
 #: Properties that are computations.
 PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
@@ -66,6 +68,15 @@ class Watch(TorchFunctionMode):
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors of an argument or a result, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [one for part in value for one in tensors(part)]
+    if type(value) in PLAIN:
+        return []
+    if type(value) is dict:
+        return [one for part in value.values() for one in tensors(part)]
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
 
 

@@ -336,6 +336,14 @@ def replaced(
     args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value | None
 ) -> tuple[Any, Any]:
     """The arguments with another tensor in the place of tensor number ``at``."""
+    left = at
+    for i, one in enumerate(args):  # most calls: no lists before it
+        if isinstance(one, list | tuple | dict):
+            break
+        if isinstance(one, Value):
+            if not left:
+                return (*args[:i], value, *args[i + 1 :]), dict(kwargs)
+            left -= 1
     leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
     places = [i for i, one in enumerate(leaves) if isinstance(one, Value)]
     leaves[places[at]] = value

@@ -30,6 +30,18 @@ def test_a_value_is_found_in_another_shape_and_with_its_axes_in_another_order() 
     assert values.find(X * np.float32(1.001), 1e-2) == "x"
 
 
+def test_masked_scores_are_one_however_low() -> None:
+    scores = X.copy()
+    scores[0, 1] = -1e9
+    values = Values()
+    values.add("scores", np.where(scores == -1e9, -np.inf, scores))
+    assert values.find(scores, 1e-6) == "scores"
+    assert values.find(np.where(scores == -1e9, -10, scores), 1e-6) is None
+    low = np.full((2, 2), -2e5, np.float32)  # no mask: nothing else beside it
+    values.add("low", low)
+    assert values.find(low * 2, 1e-6) is None
+
+
 def test_indices_and_masks_are_not_turned() -> None:
     mask = np.array([[True, False], [True, True]])
     assert not alike(mask, mask.T, 1e-6)

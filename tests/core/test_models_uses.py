@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dualml.parity.models.guesses import listed
+from dualml.parity.models.guesses import listed, turned
 from dualml.parity.models.mapping import match, named
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.partners import Tensor
@@ -76,3 +76,39 @@ def test_what_is_left_of_a_module_is_no_module() -> None:
     b = [Tensor("first.0.weight", (4, 6)), Tensor("v2.weight", (4, 3)), Tensor("v1.weight", (4, 6))]
     pairs = match(a, b, roles={"value.1.weight": "v2.weight"}).pairs
     assert {pair.a: pair.how for pair in pairs}["value.0.weight"] == "order"
+
+
+def test_a_word_of_both_sides_own_goes_before_the_order() -> None:
+    a = [Tensor("A_log", (6, 4)), Tensor("x_proj", (4, 6))]
+    b = [Tensor("w_b", (4, 6)), Tensor("a_log", (6, 4))]
+    both = calls(("exp", "A_log"), ("linear", "x_proj")), calls(("MatMul", "w_b"), ("Exp", "a_log"))
+    assert by_use(a, b, both) == {"A_log": "a_log", "x_proj": "w_b"}
+
+
+def test_pieces_of_one_tensor_have_the_order_of_the_lists() -> None:
+    a = [Tensor("w[0]", (4, 4)), Tensor("w[1]", (4, 4))]
+    b = [Tensor("x", (4, 4)), Tensor("z", (4, 4))]
+    both = calls(("linear", "w")), calls(("MatMul", "z"), ("MatMul", "x"))
+    assert by_use(a, b, both) == {"w[0]": "x", "w[1]": "z"}
+
+
+def stored(square: str) -> tuple[Trace, Trace]:
+    ours = [Tensor("up", (8, 4)), Tensor("mix", (4, 4)), Tensor("table", (4, 4))]
+    theirs = [Tensor("wide", (4, 8)), Tensor(square, (4, 4)), Tensor("rows", (4, 4))]
+    a, b = (Trace("x", {}, tensors, {}) for tensors in (ours, theirs))
+    a.operations = calls(("linear", "up"), ("linear", "mix"), ("embedding", "table"))
+    b.guesses = {"up": "wide", "mix": square, "table": "rows"}
+    return a, b
+
+
+def test_square_matrices_may_be_stored_like_the_others() -> None:
+    a, b = stored("other")
+    assert turned(a, b, {}) == {"mix": ("other", "transpose")}  # no table
+    assert turned(*stored("other"), {"mix": ("other", "transpose")}) == {}
+
+
+def test_a_square_matrix_under_the_others_last_name_is_stored_like_them() -> None:
+    ours = [Tensor("up.weight", (8, 4)), Tensor("mix.weight", (4, 4))]
+    theirs = [Tensor("wide.w", (4, 8)), Tensor("other.w", (4, 4))]
+    pairs = match(ours, theirs, guesses={"up.weight": "wide.w", "mix.weight": "other.w"}).pairs
+    assert [one.change for one in pairs] == ["transpose", "transpose"]

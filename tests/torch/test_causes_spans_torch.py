@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from causes_cases import Net, inputs, searched
+from causes_cases import Net, inputs, named, searched
 from torch import nn
 from torch.nn import functional as F
 
@@ -16,6 +17,7 @@ from dualml_torch.attention import attention
 from dualml_torch.causes.altered import altered
 from dualml_torch.causes.update import Update, settings_of
 from dualml_torch.optim import SGD
+from dualml_torch.rounding import Rounding
 
 
 @pytest.fixture(autouse=True)
@@ -237,3 +239,110 @@ def test_a_formula_stands_where_the_subclass_calls_its_parent() -> None:
 def test_own_numbers_of_a_rule_are_not_tried() -> None:
     p = nn.Parameter(inputs()[0][0])
     assert settings_of(SGD([p], lr=0.1), {id(p): "p"})[0]["own"] == {}
+
+
+class Loop(Net):
+    """A state that each step makes from that of the step before."""
+
+    def forward(self, x: Any) -> Any:
+        state, seen = torch.zeros(4, 6), []
+        for t in range(6):
+            state, seen = self.stepped(state, x[:, t], seen)
+        return self.head(torch.stack(seen, 1).sum(1))
+
+    def stepped(self, state: Any, x: Any, seen: list[Any]) -> tuple[Any, list[Any]]:
+        state = 0.9 * state + torch.tanh(self.inner(x))
+        return state, [*seen, state * self.other(x)]
+
+
+class ReadsBefore(Loop):
+    def stepped(self, state: Any, x: Any, seen: list[Any]) -> tuple[Any, list[Any]]:
+        seen = [*seen, state * self.other(x)]
+        return 0.9 * state + torch.tanh(self.inner(x)), seen
+
+
+def test_the_state_of_the_step_before() -> None:
+    found = searched(ReadsBefore, base=Loop)
+    assert "earlier" in {one.action for one in found.causes[0].alterations}
+    assert found.equal
+
+
+class Split(Net):
+    def forward(self, x: Any) -> Any:
+        a, b, c = self.inner(x).split([2, 2, 2], -1)
+        return self.head(torch.cat([self.parted(a, b), c, c], -1)[:, 0])
+
+    def parted(self, a: Any, b: Any) -> Any:
+        return torch.tanh(a) * b
+
+
+class OtherPart(Split):
+    def parted(self, a: Any, b: Any) -> Any:
+        return torch.tanh(b) * a
+
+
+def test_outputs_in_another_order() -> None:
+    found = searched(OtherPart, base=Split)
+    actions = {one.action for cause in found.causes[:1] for one in cause.alterations}
+    assert actions & {"outputs", "trade"}
+    assert found.equal
+
+
+class Root(Net):
+    def normed(self, x: Any) -> Any:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)
+
+
+class RootFirst(Root):
+    def normed(self, x: Any) -> Any:
+        return x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 1e-3)
+
+
+def test_epsilon_behind_the_root() -> None:
+    found = searched(RootFirst, base=Root)
+    assert ("order", "form", "eps_behind", 1e-3) in named(found)
+
+
+class Gate(Net):
+    def mixed(self, x: Any) -> Any:
+        return x * (F.relu6(x + 3.0) / 6.0)
+
+
+class Sigmoid(Gate):
+    def mixed(self, x: Any) -> Any:
+        return x * torch.sigmoid(x)
+
+
+def test_a_formula_in_the_place_of_a_function() -> None:
+    found = searched(Sigmoid, base=Gate)
+    one = found.causes[0].alterations[0]
+    assert (one.kind, one.action, one.operation) == ("function", "spans", "sigmoid")
+    assert found.equal
+
+
+class Skip(Net):
+    def forward(self, x: Any) -> Any:
+        shortcut = self.other(self.taken(x))
+        return self.head((shortcut + torch.tanh(self.inner(torch.relu(x))))[:, 0])
+
+    def taken(self, x: Any) -> Any:
+        return x
+
+
+class SkipActivated(Skip):
+    def taken(self, x: Any) -> Any:
+        return torch.relu(x)
+
+
+def test_an_operand_that_is_made_later() -> None:
+    found = searched(SkipActivated, base=Skip)
+    assert found.equal  # relu before the layer, or the value that relu gives later
+
+
+def test_functions_that_kernels_approximate_are_moved_as_a_whole() -> None:
+    x = torch.rand(50) + 0.5
+    with Rounding(np.random.default_rng(0), 4, lambda: False):
+        moved, plain = torch.log(x), torch.sqrt(x)
+    ratios = (moved.double() / torch.log(x).double() - 1).abs()
+    assert torch.equal(plain, torch.sqrt(x))
+    assert 1e-7 < ratios.median() < 1e-6

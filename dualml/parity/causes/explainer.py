@@ -20,7 +20,7 @@ from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
 from dualml.parity.models.operations import Operation, number_of
-from dualml.parity.models.run import RESULT
+from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.say import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build, loss_of, optimizer_of
@@ -54,10 +54,13 @@ def perform(emit: Emitter) -> dict[str, Any]:
         job["steps"],
     )
     emit(phase="search", done=1, total=2)
+    fatal = folder / FATAL
     search = Search(
         a,
         b,
         explorer,
+        fatal=fatal.read_text().splitlines() if fatal.exists() else (),
+        trying=(folder / TRYING).write_text,
         margin=job["margin"],
         asked=job["map"],
         sides=(own["label"], job["sides"]["b"]["label"]),

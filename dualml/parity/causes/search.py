@@ -10,7 +10,7 @@ Then the search goes on from there. Where nothing does it, nothing is named.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +71,8 @@ class Search:
 
     Args:
         a: the side that can be run again with ``explorer``.
+        fatal: alterations that ended the process of an earlier search, as `repr` writes them.
+        trying: is told each before it is tried in a whole run.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Search:
         b: Trace,
         explorer: Explorer,
         *,
+        fatal: Collection[str] = (),
+        trying: Callable[[str], object] = str,
         margin: float,
         asked: Asked | None = None,
         sides: tuple[str, str] = ("torch", "mindspore"),
@@ -87,6 +91,7 @@ class Search:
         self.a, self.b, self.explorer = a, b, explorer
         self.margin, self.asked, self.sides = margin, asked, sides
         self.until = time.monotonic() + budget
+        self.fatal, self.trying = fatal, trying
         self.result = Explanation()
         ours, theirs = in_same_pieces(a, b)
         self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles, b.guesses)
@@ -100,6 +105,10 @@ class Search:
         Args:
             steps: how many are made; None for all.
         """
+        if changes:
+            if (what := repr(changes[-1])) in self.fatal:
+                return None
+            self.trying(what)
         try:
             trace = self.explorer.run(changes, steps)
         except Exception:

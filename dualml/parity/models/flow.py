@@ -90,10 +90,10 @@ class Values:
 
 def masked(array: Array) -> Array:
     """With minus infinity for what masks some of the scores away."""
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" or not array.min(initial=0.0) <= MASKED:
         return array
     low = array <= MASKED
-    return np.where(low, -np.inf, array) if low.any() and not low.all() else array
+    return array if low.all() else np.where(low, -np.inf, array)
 
 
 def norms(array: Array) -> tuple[float, float]:

@@ -42,6 +42,10 @@ TIMEOUT = 300.0
 #: Seconds for the search of a cause, and what it leaves in the folder.
 BUDGET_S = 30.0
 RESULT = "explanation.json"
+#: Alterations that ended a search, and the one that it is at, as `repr` writes them.
+FATAL, TRYING = "fatal.txt", "trying.txt"
+#: How often a search begins again that a kernel has ended.
+ATTEMPTS = 3
 MOST_STEPS = 100_000  # every step keeps all of the model's tensors
 
 
@@ -246,7 +250,15 @@ def search(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | 
         folder / "explainer.log",
         info.preload,
     )
-    ended = supervise([launch], lambda rank, event: None, limit=timeout, silence=timeout)
+    for left in (FATAL, TRYING, RESULT):  # of an earlier comparison
+        (folder / left).unlink(missing_ok=True)
+    for _ in range(ATTEMPTS):
+        ended = supervise([launch], lambda rank, event: None, limit=timeout, silence=timeout)
+        if not (ended.code < 0 and (folder / TRYING).exists()):
+            break
+        # A kernel that an alteration of its inputs has ended: once more without it.
+        with (folder / FATAL).open("a") as file:
+            file.write((folder / TRYING).read_text() + "\n")
     if ended.code or ended.reason or not (folder / RESULT).exists():
         return None
     explanation: dict[str, Any] = read_json(folder / RESULT)

@@ -1,0 +1,35 @@
+"""A search that a kernel has ended begins again without what ended it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dualml.backend import backends
+from dualml.launch.supervise import Ended
+from dualml.parity.models import run
+
+
+@pytest.mark.parametrize(("codes", "found"), [([-11, 0], True), ([-11, -11, -11], False)])
+def test_a_search_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int], found: bool
+) -> None:
+    left = iter(codes)
+    seen: list[list[str]] = []
+
+    def supervise(launches: Any, tell: Any, **limits: Any) -> Ended:
+        fatal = tmp_path / run.FATAL
+        seen.append(fatal.read_text().splitlines() if fatal.exists() else [])
+        (tmp_path / run.TRYING).write_text(f"number {len(seen)}")
+        code = next(left)
+        if not code:
+            (tmp_path / run.RESULT).write_text(json.dumps({"equal": True}))
+        return Ended(results={}, code=code, rank=0, reason=None)
+
+    monkeypatch.setattr(run, "supervise", supervise)
+    explanation = run.search(tmp_path, backends()["torch"], 10.0)
+    assert (explanation is not None) == found
+    assert seen == [[f"number {n}" for n in range(1, i + 1)] for i in range(len(codes))]
