@@ -51,3 +51,9 @@ def test_pieces_of_other_lengths_lie_side_by_side_in_the_other_list() -> None:
     both = tensors(qkv=(12, 4), mixed=(7, 4))
     apart = tensors(q=(4, 4), k=(4, 4), v=(4, 4), dt=(3, 4), b=(4, 4))
     assert cuts(both, apart) == ({"qkv": (4, 4, 4), "mixed": (3, 4)}, {})
+
+
+def test_what_is_only_stored_the_other_way_round_is_not_cut() -> None:
+    a = tensors(inward=(64, 16), rows=(32, 16), more=(32, 16))
+    b = tensors(inward=(16, 64), rows=(32, 16), more=(32, 16), own=(24, 16), last=(40, 16))
+    assert cuts(a, b) == ({}, {})

@@ -72,13 +72,13 @@ def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...
     not have, each as long together as the next of the long ones."""
     of_a, of_b = counted(a), counted(b)
     parts: dict[str, tuple[int, ...]] = {}
-    long = [one for one in a if one.trained and len(one.shape) > 1 and not of_b[one.shape]]
+    long = [one for one in a if one.trained and len(one.shape) > 1 and not known(one, of_b)]
     for tail in dict.fromkeys(one.shape[1:] for one in long):
         waiting = [one for one in long if one.shape[1:] == tail]
         short = [
             one.shape[0]
             for one in b
-            if one.trained and one.shape[1:] == tail and one.shape and not of_a[one.shape]
+            if one.trained and one.shape[1:] == tail and one.shape and not known(one, of_a)
         ]
         for one in waiting:
             runs = (
@@ -91,6 +91,11 @@ def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...
                 parts[one.name] = tuple(short[slice(*run)])
                 del short[slice(*run)]
     return parts
+
+
+def known(one: Tensor, shapes: Mapping[tuple[int, ...], int]) -> bool:
+    """Whether the other side has one of this shape, stored either way."""
+    return bool(shapes[one.shape] or shapes[one.shape[::-1]])
 
 
 def pieces(name: str, lengths: Sequence[int]) -> list[str]:
