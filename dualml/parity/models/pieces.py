@@ -72,14 +72,11 @@ def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...
     not have, each as long together as the next of the long ones."""
     of_a, of_b = counted(a), counted(b)
     parts: dict[str, tuple[int, ...]] = {}
-    long = [one for one in a if one.trained and len(one.shape) > 1 and not known(one, of_b)]
+    long = [one for one in without(a, of_a, of_b) if len(one.shape) > 1]
+    lone = without(b, of_b, of_a)
     for tail in dict.fromkeys(one.shape[1:] for one in long):
         waiting = [one for one in long if one.shape[1:] == tail]
-        short = [
-            one.shape[0]
-            for one in b
-            if one.trained and one.shape[1:] == tail and one.shape and not known(one, of_a)
-        ]
+        short = [one.shape[0] for one in lone if one.shape[1:] == tail]
         for one in waiting:
             runs = (
                 (start, end)
@@ -93,9 +90,22 @@ def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...
     return parts
 
 
-def known(one: Tensor, shapes: Mapping[tuple[int, ...], int]) -> bool:
-    """Whether the other side has one of this shape, stored either way."""
-    return bool(shapes[one.shape] or shapes[one.shape[::-1]])
+def without(
+    side: Sequence[Tensor], own: Counter[tuple[int, ...]], other: Counter[tuple[int, ...]]
+) -> list[Tensor]:
+    """Trained tensors of shapes that the other side does not have, stored either way."""
+
+    def either(shapes: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> int:
+        return shapes[shape] + (shapes[shape[::-1]] if shape != shape[::-1] else 0)
+
+    return [
+        one
+        for one in side
+        if one.trained
+        and one.shape
+        and not other[one.shape]
+        and either(own, one.shape) - either(other, one.shape) >= own[one.shape]
+    ]
 
 
 def pieces(name: str, lengths: Sequence[int]) -> list[str]:
