@@ -10,7 +10,8 @@ from functools import partial
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.preference import Calls, preference
 from dualml.parity.causes.runs import Run, computed, explaining, firm
-from dualml.parity.causes.screen import Stage, constants
+from dualml.parity.causes.screen import Stage
+from dualml.parity.causes.surroundings import constants
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import digests
 

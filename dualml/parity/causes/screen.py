@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration, Around
+from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.moves import ratio
 from dualml.parity.causes.runs import FITTED
 from dualml.parity.causes.scopes import on_line
 from dualml.parity.causes.spans import Spans
-from dualml.parity.causes.tables import SAME
+from dualml.parity.causes.surroundings import Surroundings
 from dualml.parity.causes.trades import lines, trades
 from dualml.parity.models.flow import Side, Values, values_of
-from dualml.parity.models.operations import Operation, Place, number_of
+from dualml.parity.models.operations import Operation, number_of
 from dualml.parity.models.trace import Trace
 
 
@@ -50,10 +50,6 @@ TURN = 24
 SAMPLE, FEW, WEAK = 256, 5, 20
 #: A factor so near to one is rounding.
 ROUNDING = 1e-5
-#: Calls that make the state of a step from that of the one before.
-STATE = 3
-#: Slices no farther apart may belong together.
-SLICES = 4
 #: Kinds of which there are most, and of which the least is expected.
 MANY = ("constant", "dtype", "layout")
 #: Of the operations where values are lost first, around how many spans of calls are moved.
@@ -115,13 +111,7 @@ class Screen:
             here.consumers,
             {n: a.shape for n, a in here.arrays.items() if n.startswith("input:")},
         )
-        slices = [one for one in here.operations if sliced(one)]
-        #: Two that follow one another, as of outputs and targets.
-        self.unsliced = {
-            y.number: x.number
-            for x, y in pairwise(slices)
-            if y.number - x.number <= SLICES and x.inputs != y.inputs
-        }
+        self.surroundings = Surroundings(host.a, host.names, here, there)
         #: Few numbers, as in masks and indices, are met by chance.
         self.telling = {
             name
@@ -197,7 +187,7 @@ class Screen:
     def at(
         self, site: Operation, others: Sequence[Operation], stage: Stage
     ) -> Iterator[Alteration]:
-        around = self.around(site, others)
+        around = self.surroundings.of(site, others)
         if not stage.settings:
             yield from dict.fromkeys(trades(site.number, self.known_lines, around.shapes))
         shapes = [around.shapes.get(name, ()) for name in site.inputs]
@@ -255,79 +245,6 @@ class Screen:
         chosen = dict.fromkeys([*order, *rest, *later[: 2 * SITES]])
         return [self.here.operations[number] for number in chosen]
 
-    def around(self, site: Operation, others: Sequence[Operation]) -> Around:
-        numbers = [n for one in others for n in (*constants(one.attributes), *lone(one.inputs))]
-        shared = {v: k for k, v in self.here.shared.items()} | self.there.shared | self.host.names
-        operands = [shared[name] for one in others for name in one.inputs if name in shared]
-        shapes = {t.name: t.shape for t in self.host.a.tensors}
-        known = {f"parameter:{name}": shape for name, shape in shapes.items()}
-        known |= {n: a.shape for n, a in self.here.arrays.items() if n.startswith("input:")}
-        for one in self.here.operations[: site.number]:
-            known |= dict(zip(one.names(), one.outputs, strict=True))
-        sole = {}
-        for one in self.here.operations[site.number :]:
-            takers = {n for key in one.names() for n in self.here.consumers.get(key, ())}
-            if len(takers) == 1:
-                sole[one.number] = takers.pop()
-        made = {key: one for one in self.here.operations for key in one.names()}
-        made_of = {
-            key: tuple(n for n in one.inputs if n not in made or made[n].inputs)
-            for key, one in made.items()
-        }
-        lengths = sorted({n for shape in [*site.outputs, *known.values()] for n in shape if n > 1})
-        near = sorted(
-            {
-                n
-                for s in (*site.outputs, *(known.get(i, ()) for i in site.inputs))
-                for n in s
-                if n > 1
-            }
-        )
-        return Around(
-            tuple(dict.fromkeys(numbers)),
-            tuple(operands),
-            known,
-            sole,
-            tuple(dict.fromkeys([*near, *lengths[:8]])),
-            made_of,
-            {name: self.lines(name) for name in site.inputs},
-            frozenset(f"parameter:{t.name}" for t in self.host.a.tensors if not t.trained),
-            self.unsliced,
-            tuple(self.earlier(site)),
-            tuple(
-                float(made[name].attributes["other"])
-                for name in site.inputs
-                if name in made
-                and SAME.get(made[name].name, made[name].name) == "add"
-                and isinstance(made[name].attributes.get("other"), float)
-            ),
-        )
-
-    def earlier(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Inputs that were made of another value of their shape by several calls: the state of a
-        step before. Given as the positions of the inputs on the way back."""
-        made = self.here.operations
-        for i, name in enumerate(site.inputs):
-            front: list[tuple[str, tuple[int, ...]]] = [(name, ())]
-            for _ in range(STATE):
-                front = [
-                    (given, (*way, j))
-                    for one, way in front
-                    if (number := number_of(one)) is not None
-                    for j, given in enumerate(made[number].inputs)
-                ]
-                for given, way in front:
-                    x, y = self.here.arrays.get(given), self.here.arrays.get(name)
-                    if len(way) > 1 and x is not None and y is not None and x.shape == y.shape:
-                        yield i, way
-
-    def lines(self, name: str) -> list[list[int]]:
-        """The calls that take a value, those of one line together."""
-        lines: dict[Place | None, list[int]] = {}
-        for number in dict.fromkeys(self.here.consumers.get(name, ())):
-            lines.setdefault(self.here.operations[number].place, []).append(number)
-        return list(lines.values())
-
     def hits(self, change: Alteration, calls: int) -> list[str]:
         """The other side's lost values that an alteration gives."""
         self.host.tried()
@@ -361,24 +278,3 @@ class Screen:
         if given is not None:
             self.known[given] = names
         return names
-
-
-def sliced(one: Operation) -> bool:
-    """Whether it takes a part of an axis."""
-    index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
-    parts = index if isinstance(index, list) else [index]
-    return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)
-
-
-def lone(inputs: Sequence[str]) -> list[float]:
-    """Numbers that were passed as tensors."""
-    return [float(name.partition(":")[2]) for name in inputs if name.startswith("constant:")]
-
-
-def constants(attributes: Mapping[str, Any]) -> list[float]:
-    numbers = []
-    for value in attributes.values():
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(one, int | float) and not isinstance(one, bool):
-                numbers.append(float(one))
-    return numbers

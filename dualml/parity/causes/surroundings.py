@@ -1,0 +1,136 @@
+"""What is known beside an operation: numbers, operands and shapes, of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from dualml.parity.causes.alteration import Around
+from dualml.parity.causes.tables import SAME
+from dualml.parity.models.flow import Side
+from dualml.parity.models.operations import Operation, Place, number_of
+from dualml.parity.models.trace import Trace
+
+#: Calls that make the state of a step from that of the one before.
+STATE = 3
+#: Slices no farther apart may belong together.
+SLICES = 4
+
+
+class Surroundings:
+    """What lies around the operations of the first side.
+
+    Args:
+        a: the trace of the first side.
+        names: of the second side's parameters → of the first side's.
+    """
+
+    def __init__(self, a: Trace, names: Mapping[str, str], here: Side, there: Side) -> None:
+        self.here = here
+        #: The other side's names → this side's.
+        self.shared = {v: k for k, v in here.shared.items()} | there.shared | dict(names)
+        self.parameters = {f"parameter:{t.name}": t.shape for t in a.tensors}
+        self.buffers = frozenset(f"parameter:{t.name}" for t in a.tensors if not t.trained)
+        self.made = {key: one for one in here.operations for key in one.names()}
+        self.made_of = {
+            key: tuple(n for n in one.inputs if n not in self.made or self.made[n].inputs)
+            for key, one in self.made.items()
+        }
+        slices = [one for one in here.operations if sliced(one)]
+        #: Two that follow one another, as of outputs and targets.
+        self.unsliced = {
+            y.number: x.number
+            for x, y in pairwise(slices)
+            if y.number - x.number <= SLICES and x.inputs != y.inputs
+        }
+
+    def of(self, site: Operation, others: Sequence[Operation]) -> Around:
+        """Around one operation.
+
+        Args:
+            others: operations of the other side near that place.
+        """
+        numbers = [n for one in others for n in (*constants(one.attributes), *lone(one.inputs))]
+        operands = [self.shared[name] for one in others for name in one.inputs
+                    if name in self.shared]  # fmt: skip
+        known = dict(self.parameters)
+        known |= {n: a.shape for n, a in self.here.arrays.items() if n.startswith("input:")}
+        for one in self.here.operations[: site.number]:
+            known |= dict(zip(one.names(), one.outputs, strict=True))
+        sole = {}
+        for one in self.here.operations[site.number :]:
+            takers = {n for key in one.names() for n in self.here.consumers.get(key, ())}
+            if len(takers) == 1:
+                sole[one.number] = takers.pop()
+        given = [known.get(name, ()) for name in site.inputs]
+        near = sorted({n for shape in (*site.outputs, *given) for n in shape if n > 1})
+        lengths = sorted({n for shape in [*site.outputs, *known.values()] for n in shape if n > 1})
+        return Around(
+            numbers=tuple(dict.fromkeys(numbers)),
+            operands=tuple(operands),
+            shapes=known,
+            sole=sole,
+            sizes=tuple(dict.fromkeys([*near, *lengths[:8]])),
+            made_of=self.made_of,
+            takers={name: self.lines(name) for name in site.inputs},
+            buffers=self.buffers,
+            unsliced=self.unsliced,
+            earlier=tuple(self.earlier(site)),
+            added=tuple(self.added(site)),
+        )
+
+    def earlier(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Inputs that were made of another value of their shape by several calls: the state of a
+        step before. Given as the positions of the inputs on the way back."""
+        made = self.here.operations
+        for i, name in enumerate(site.inputs):
+            front: list[tuple[str, tuple[int, ...]]] = [(name, ())]
+            for _ in range(STATE):
+                front = [
+                    (given, (*way, j))
+                    for one, way in front
+                    if (number := number_of(one)) is not None
+                    for j, given in enumerate(made[number].inputs)
+                ]
+                for given, way in front:
+                    x, y = self.here.arrays.get(given), self.here.arrays.get(name)
+                    if len(way) > 1 and x is not None and y is not None and x.shape == y.shape:
+                        yield i, way
+
+    def lines(self, name: str) -> list[list[int]]:
+        """The calls that take a value, those of one line together."""
+        lines: dict[Place | None, list[int]] = {}
+        for number in dict.fromkeys(self.here.consumers.get(name, ())):
+            lines.setdefault(self.here.operations[number].place, []).append(number)
+        return list(lines.values())
+
+    def added(self, site: Operation) -> Iterator[float]:
+        """Numbers that were added to its inputs before."""
+        for name in site.inputs:
+            one = self.made.get(name)
+            if one is not None and SAME.get(one.name, one.name) == "add":
+                number = one.attributes.get("other")
+                if isinstance(number, float):
+                    yield number
+
+
+def sliced(one: Operation) -> bool:
+    """Whether it takes a part of an axis."""
+    index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
+    parts = index if isinstance(index, list) else [index]
+    return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)
+
+
+def lone(inputs: Sequence[str]) -> list[float]:
+    """Numbers that were passed as tensors."""
+    return [float(name.partition(":")[2]) for name in inputs if name.startswith("constant:")]
+
+
+def constants(attributes: Mapping[str, Any]) -> list[float]:
+    numbers = []
+    for value in attributes.values():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, int | float) and not isinstance(one, bool):
+                numbers.append(float(one))
+    return numbers
