@@ -78,6 +78,8 @@ def names(change: Alteration, trace: Trace) -> dict[str, str]:
         if number is None:
             kind, _, rest = name.partition(":")
             return f"`{rest}`" if kind == "parameter" else f"{kind} {rest}"
+        if number >= len(trace.operations):  # of a call that an alteration before has made
+            return name
         made = trace.operations[number]
         line = "" if made.place is None else made.place.code
         return f"`{line}`" if 0 < len(line) <= WIDEST else f"`{made.name}`"
