@@ -175,7 +175,11 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         if one.number in around.unsliced:
             yield alter("layout", "whole").at((around.unsliced[one.number], one.number))
     rows_of = [shape[:1] for shape in shapes[:2]]
-    if name in ("cross_entropy", "nll_loss") and all(rows_of) and len({*rows_of}) == 1:
+    if (
+        name in ("cross_entropy", "nll_loss")
+        and len(rows_of) == 2
+        and rows_of[0] == rows_of[1] != ()
+    ):
         rows, *rest = shapes[1]
         lengths = {s[1] for s in around.shapes.values() if len(s) > 1 and s[0] * s[1] == rows}
         yield from (

@@ -270,7 +270,8 @@ class Spans:
 
     def like(self, x: int, y: int) -> bool:
         one, other = self.operations[x], self.operations[y]
-        return (one.name, one.place) == (other.name, other.place)
+        same = (one.name, one.place) == (other.name, other.place)
+        return same and len(one.inputs) == len(other.inputs)
 
 
 def writes(name: str) -> bool:
