@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 import dualml
 from dualml.parity.models.operations import Tape, caller
-from dualml_torch.attention import attention
+from dualml_torch.parts.attention import attention
 
 #: Lines of these packages are not the user's; those of torchvision are.
 SKIP = tuple(
@@ -31,11 +32,16 @@ PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
 class Watch(TorchFunctionMode):
-    """Inside, each call that returns tensors is noted with its inputs, settings and outputs."""
+    """Inside, each call that returns tensors is noted with its inputs, settings and outputs.
 
-    def __init__(self, tape: Tape) -> None:
+    Args:
+        fused: functions of which the parts are noted, beside `PARTS`.
+    """
+
+    def __init__(self, tape: Tape, fused: Mapping[str, Callable[..., Any]] | None = None) -> None:
         super().__init__()
         self.tape = tape
+        self.parts = PARTS if fused is None else {**PARTS, **fused}
 
     def __torch_function__(
         self,
@@ -46,9 +52,9 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = name_of(func)
-        if name in PARTS:
-            with self:
-                return PARTS[name](*args, **kwargs)
+        if name in self.parts:
+            with self, contextlib.suppress(NotImplementedError):
+                return self.parts[name](*args, **kwargs)
         inputs = tensors((args, kwargs))
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, inputs)):
             return func(*args, **kwargs)  # inside of vmap or grad there are no numbers

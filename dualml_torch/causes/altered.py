@@ -30,6 +30,7 @@ from dualml_torch.causes.layers import (
 from dualml_torch.causes.operands import earlier, name_in, operand, viewed
 from dualml_torch.causes.packed import checked
 from dualml_torch.operations import ASSIGNS, Bound, Watch, tensors
+from dualml_torch.parts import FUSED
 
 Value = torch.Tensor
 #: Of scores that are masked, what ports write for minus infinity.
@@ -47,12 +48,17 @@ class Altered(Watch):
 
     Args:
         value: the tensor of a name (``op:3``, ``parameter:w``) of the step that is running.
+        fused: whether functions stay whole that could be written out.
     """
 
     def __init__(
-        self, tape: Tape, changes: Sequence[Alteration], parameters: Mapping[str, Value]
+        self,
+        tape: Tape,
+        changes: Sequence[Alteration],
+        parameters: Mapping[str, Value],
+        fused: bool = True,
     ) -> None:
-        super().__init__(tape)
+        super().__init__(tape, None if fused else FUSED)
         self.changes, self.parameters = changes, parameters
         self.live: dict[str, Any] = {}
         #: Calls that wait for the one that follows: its number → the call, and its altered input.
@@ -256,12 +262,12 @@ def altered(
         return func(sequence, *args[1:], **kwargs)
     if change.action == "indices":
         words = {"::": slice(None), "Ellipsis": Ellipsis}
-        return func(args[0], tuple(words.get(one, one) for one in change.value))
+        return func(args[0], tuple(words.get(one, one) for one in change.value), *args[2:])
     if change.action == "index":
         index = list(args[1]) if isinstance(args[1], tuple) else [args[1]]
         other = change.value
         index[int(change.argument)] = slice(*other) if isinstance(other, list | tuple) else other
-        return func(args[0], tuple(index) if isinstance(args[1], tuple) else index[0])
+        return func(args[0], tuple(index) if isinstance(args[1], tuple) else index[0], *args[2:])
     if change.action == "form":
         given_values = Bound(func, name, args, kwargs).values
         if change.argument == "unbiased_state":
@@ -311,6 +317,11 @@ def altered(
         return tree_map(
             lambda one: one.float() if isinstance(one, Value) and one.dtype == kind else one, result
         )
+    if change.action == "numbers" and isinstance(change.argument, int):  # a table of the other side
+        at = int(change.argument)
+        other = NUMBERS[change.value[0]].reshape(given[at].shape).to(given[at].dtype)
+        moved, named = replaced(args, kwargs, at, other)
+        return func(*moved, **named)
     if change.action == "numbers":  # the other side's constants
         own = func(*args, **kwargs)
         parts = [NUMBERS[name] for name in change.value]

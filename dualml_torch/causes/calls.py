@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from dualml.parity.models.operations import unknown
+
 Value = torch.Tensor
 
 
@@ -50,7 +52,7 @@ class Call:
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names, buffers = {}, {}
         for i, one in enumerate(leaves):
-            if not isinstance(one, Value) or (known := source(one)) == "?":
+            if not isinstance(one, Value) or unknown(known := source(one)):
                 continue
             buffer = known.startswith("parameter:") and not isinstance(one, torch.nn.Parameter)
             if name == "batch_norm" and buffer:

@@ -11,25 +11,37 @@ import torch
 from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.envelope import perturb
+from dualml.parity.models.gap import gap, lost
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.trace import Trace
 from dualml_torch.causes.altered import NUMBERS, Altered
-from dualml_torch.causes.lines import Lines, calls_of, file_of
+from dualml_torch.causes.lines import RULES, Lines, calls_of, file_of
 from dualml_torch.causes.replay import Recording, Replay, Value
 from dualml_torch.causes.sharing import again, sharing
-from dualml_torch.causes.update import Update, settings_of
+from dualml_torch.causes.update import Update, rule_of, settings_of
 from dualml_torch.record import Recorder
 
+#: Actions that alter modules.
+OF_MODULES = ("share", "untie", "bias")
 #: Actions that alter no call of the model.
-NOT_OF_CALLS = ("optimizer", "freeze", "train", "share", "untie")
+NOT_OF_CALLS = ("optimizer", "freeze", "train", *OF_MODULES)
+#: The rule of PyTorch's class, as it is, in lines that can be altered.
+PLAIN_RULE = Alteration("optimizer", "optimizer", (), "", "form:plain", True)
 #: Types that NumPy reads where they are.
 PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
 
 
 class Explored(Recorder):
-    """A recorder under which some operations and updates are altered."""
+    """A recorder under which some operations and updates are altered.
+
+    Attributes:
+        fused: whether functions stay whole that could be written out.
+    """
 
     changes: Sequence[Alteration] = ()
+    fused = True
     recording: Recording | None = None
     given: Sequence[Any] = ()
 
@@ -38,16 +50,16 @@ class Explored(Recorder):
         # As they were before the step writes into them.
         known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
         if self.tape is not None:
-            self.recording = Recording(self.tape, self.changes, known)
+            self.recording = Recording(self.tape, self.changes, known, self.fused)
             return self.recording
-        if not self.changes:
+        if not self.changes and self.fused:
             return None
         # A later step: the calls are numbered, their numbers are not kept.
         tape = self.tape_of_step()
         for i, one in enumerate(self.given):
             tape.known(one, f"input:{i}")
         tape.array = nothing
-        return Altered(tape, self.changes, known)
+        return Altered(tape, self.changes, known, self.fused)
 
 
 def nothing(tensor: torch.Tensor) -> NDArray[Any]:
@@ -75,6 +87,15 @@ class Explorer:
         #: What parameters begin with that only an alteration makes.
         self.values: dict[str, torch.Tensor] = {}
         self.trained = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
+        # The recorder's own hook comes after it, and sees what it returns.
+        recorder.model.register_forward_hook(self.returned)
+
+    def returned(self, model: Any, given: Any, outputs: Any) -> Any:
+        """The model's outputs in another order, where that is altered."""
+        for change in self.recorder.changes:
+            if change.action == "returned" and isinstance(outputs, tuple | list):
+                outputs = type(outputs)(outputs[i] for i in change.value)
+        return outputs
 
     def begin_again(self, changes: Sequence[Alteration]) -> None:
         self.recorder.restore(self.start)
@@ -105,10 +126,29 @@ class Explorer:
                 recorder.optimizer.step()
         return recorder.weights()
 
-    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace:
+    def rounding(self, changes: Sequence[Alteration], trace: Trace) -> dict[str, float]:
+        """How far everything moves in these altered steps if weights are moved before each, as far
+        as in the last draw of a recorder.
+
+        Args:
+            trace: of the same steps, unmoved.
+        """
+        moved = self.run(changes, trace.steps, moved=True).arrays
+        return {
+            name: gap(array, moved[name])
+            for name, array in trace.arrays.items()
+            if name in moved and not lost(array)
+        }
+
+    def run(
+        self, changes: Sequence[Alteration], steps: int | None = None, *, moved: bool = False
+    ) -> Trace:
         """All steps, or the first of them, with these alterations, from the initial weights.
 
         An alteration that cannot be done is in ``raised`` of the trace.
+
+        Args:
+            moved: by rounding, before each step.
         """
         recorder = self.recorder
         self.begin_again(changes)
@@ -116,7 +156,7 @@ class Explorer:
         thawed = {name for c in changes if c.action == "train" for name in c.value}
         for name, p in recorder.model.named_parameters():
             p.requires_grad_(name in thawed or (name in self.trained and name not in frozen))
-        modules = [c for c in changes if c.action in ("share", "untie")]
+        modules = [c for c in changes if c.action in OF_MODULES]
         with contextlib.ExitStack() as stack:
             fresh = stack.enter_context(sharing(recorder.model, modules, self.values))
             recorder.trace = Trace(
@@ -129,6 +169,9 @@ class Explorer:
             stack.enter_context(self.updating(changes, [*more, *fresh]))
             step = self.make(recorder)
             for number in range(steps or self.steps):
+                if moved:
+                    weights = {n: w for n, w in recorder.weights().items() if n in self.trained}
+                    recorder.load(perturb(weights, recorder.seed, DRAWS - 1, number + 1))
                 # Altered calls may write where the original ones only read.
                 inputs = recorder.given = [one.clone() for one in self.inputs]
                 try:
@@ -155,6 +198,12 @@ class Explorer:
         lines = [c for c in changes if c.action.startswith("line:")]
         cut = any(c.action in ("detach", "cut") for c in changes)
         rules = [c for c in changes if c.action == "optimizer"]
+        if (
+            lines
+            and rule_of(optimizer)
+            and not any(str(c.argument).startswith("form:") for c in rules)
+        ):
+            rules.append(PLAIN_RULE)
         groups = optimizer.param_groups
         left_out = {name for c in changes if c.action == "freeze" for name in c.value}
         if left_out:
@@ -180,7 +229,8 @@ class Explorer:
             if cut:  # a gradient of zeros, as where an edge is cut in MindSpore: it still decays
                 for p in self.recorder.trained().values():
                     p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            with Lines(lines) if lines else contextlib.nullcontext():
+            known = [p for group in optimizer.param_groups for p in group["params"]]
+            with Lines(lines, known) if lines else contextlib.nullcontext():
                 update.step(original)
 
         optimizer.step = altered
@@ -202,14 +252,18 @@ class Explorer:
         self.values |= {name: torch.from_numpy(array) for name, array in values.items()}
 
     def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
-        """What one update from these gradients calls, where the optimizer is a user's own."""
+        """What one update from these gradients calls: the lines of a user's own optimizer, and
+        those of the rule that PyTorch's has."""
         optimizer = self.recorder.optimizer
-        file = "" if optimizer is None else file_of(optimizer)
-        if not file:
+        rule = [PLAIN_RULE] if rule_of(optimizer) else []
+        files = [one for one in (file_of(optimizer), RULES if rule else "") if one]
+        if optimizer is None or not files:
             return []
         self.begin_again([])
         self.give(gradients)
-        return calls_of(optimizer.step, file)
+        known = [p for group in optimizer.param_groups for p in group["params"]]
+        with self.updating(rule, []):
+            return calls_of(optimizer.step, files, known)
 
     def give(self, gradients: Mapping[str, NDArray[Any]]) -> None:
         for name, p in self.recorder.model.named_parameters():
@@ -300,6 +354,11 @@ class Explorer:
         assert replay is not None
         for i, value in enumerate(replay.run(number, overlay, changes)):
             name = f"op:{number}[{i}]" if i else f"op:{number}"
+            was = replay.values.get(name)
+            # What comes out as it was, nothing behind it has to be made again for.
+            if was is not None and was.dtype == value.dtype and torch.equal(was, value):
+                overlay.pop(name, None)
+                continue
             overlay[name] = value.detach()
             plain = value.dtype in PLAIN and not value.is_neg()
             array = overlay[name].numpy() if plain else self.recorder.array(value)

@@ -1,21 +1,34 @@
-"""The lines of a user's own optimizer: what they call, and what if they called something else."""
+"""The lines of an optimizer: what they call, and what if they called something else.
+
+A user's own optimizer has lines; those of PyTorch's are the rules written out in
+`dualml_torch.causes.rules`.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, TracebackType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.lines import GRADIENT, PARAMETER
 from dualml.parity.models.operations import Operation, Tape, snippet
+from dualml_torch.causes import rules
 from dualml_torch.causes.altered import altered
 from dualml_torch.operations import SKIP, Watch, name_of, tensors
 
 Value = torch.Tensor
+RULES = str(rules.__file__)
+#: Lines of these files are no optimizer's.
+OTHERS = (
+    *(one for one in SKIP if not RULES.startswith(one)),
+    *(str(one) for one in Path(RULES).parents[1].rglob("*.py") if str(one) != RULES),
+)
 
 
 def file_of(optimizer: Any) -> str:
@@ -24,12 +37,18 @@ def file_of(optimizer: Any) -> str:
     return "" if file.startswith(SKIP) else file
 
 
-def calls_of(step: Callable[[], Any], file: str) -> list[Operation]:
-    """What a step calls from the lines of a file."""
-    tape = Tape(lambda one: one.detach().cpu().numpy().copy(), SKIP)
+def calls_of(
+    step: Callable[[], Any], files: Iterable[str], parameters: Sequence[Value]
+) -> list[Operation]:
+    """What a step calls from the lines of some files."""
+    tape = Tape(lambda one: one.detach().cpu().numpy().copy(), OTHERS)
+    for i, p in enumerate(parameters):
+        tape.known(p, f"{PARAMETER}:{i}")
+        if p.grad is not None:
+            tape.known(p.grad, f"{GRADIENT}:{i}")
     with Watch(tape):
         step()
-    return [one for one in tape.calls if one.place is not None and one.place.file == file]
+    return [one for one in tape.calls if one.place is not None and one.place.file in files]
 
 
 class Lines(TorchFunctionMode):
@@ -37,9 +56,10 @@ class Lines(TorchFunctionMode):
 
     Args:
         changes: with action ``line:…``; ``line`` is the expression, as `key` names it.
+        parameters: what the optimizer updates.
     """
 
-    def __init__(self, changes: Sequence[Alteration]) -> None:
+    def __init__(self, changes: Sequence[Alteration], parameters: Sequence[Value]) -> None:
         super().__init__()
         self.changes: dict[str, list[Alteration]] = {}
         for change in changes:
@@ -48,6 +68,28 @@ class Lines(TorchFunctionMode):
         self.followed = {str(c.value): c for c in changes if c.action == "line:swap"}
         self.held: tuple[Any, Sequence[Any], Mapping[str, Any]] | None = None
         self.known: dict[tuple[CodeType, int], str] = {}
+        #: What every expression gave last, and whose turn it is.
+        self.latest: dict[str, Value] = {}
+        self.owners = {id(p): p for p in parameters}
+        self.owners |= {id(p.grad): p for p in parameters if p.grad is not None}
+        self.now: Value | None = None
+        #: Tensors that are written to later, and what they will hold.
+        self.late: list[tuple[Value, Value]] = []
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        self.write()
+
+    def write(self) -> None:
+        with torch.no_grad():
+            for tensor, value in self.late:
+                tensor.copy_(value)
+        self.late.clear()
 
     def __torch_function__(
         self,
@@ -58,6 +100,18 @@ class Lines(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         key = self.key(sys._getframe(1))
+        for one in tensors((args, kwargs)):
+            self.now = self.owners.get(id(one), self.now)
+        result = self.call(key, func, args, kwargs)
+        if isinstance(result, Value):
+            self.latest[key] = result
+        if key in self.followed and self.held is not None:
+            before, first, named = self.held
+            self.held = None
+            return before(result, *first[1:], **named)
+        return result
+
+    def call(self, key: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         for change in self.changes.get(key, ()):
             if change.operation != name_of(func):
                 continue
@@ -66,6 +120,14 @@ class Lines(TorchFunctionMode):
                 return tensors((args, kwargs))[0]
             if change.action == "line:drop" and change.operation.endswith("_"):
                 return args[0]
+            if change.action == "line:late":
+                self.write()
+                value = func(args[0].clone(), *args[1:], **kwargs)
+                self.late.append((args[0], value))
+                return args[0]
+            if change.action == "line:begin":
+                like = self.value(str(change.value), func(*args, **kwargs))
+                return like.clone()
             own = Alteration(
                 change.kind,
                 change.action.removeprefix("line:"),
@@ -75,16 +137,29 @@ class Lines(TorchFunctionMode):
                 change.value,
                 change.old,
             )
+            if change.action == "line:operand":
+                at = tensors((args, kwargs))[int(change.argument)]
+                other = self.value(str(change.value), at)
+                args = [other if one is at else one for one in args]
+                return func(*args, **{k: other if v is at else v for k, v in kwargs.items()})
             return altered(own, func, change.operation, args, kwargs)
-        result = func(*args, **kwargs)
-        if key in self.followed and self.held is not None:
-            before, first, named = self.held
-            self.held = None
-            return before(result, *first[1:], **named)
-        return result
+        return func(*args, **kwargs)
+
+    def value(self, name: str, like: Value) -> Value:
+        """What an expression gave last, or the parameter whose turn it is, or its gradient.
+
+        Raises:
+            ValueError: there is none of this shape.
+        """
+        other = self.latest.get(name)
+        if name in (PARAMETER, GRADIENT) and self.now is not None:
+            other = self.now if name == PARAMETER else self.now.grad
+        if other is None or other.shape != like.shape:
+            raise ValueError(f"no {name} of shape {tuple(like.shape)}")
+        return other
 
     def key(self, frame: Any) -> str:
-        while frame is not None and frame.f_code.co_filename.startswith(SKIP):
+        while frame is not None and frame.f_code.co_filename.startswith(OTHERS):
             frame = frame.f_back
         if frame is None:
             return ""

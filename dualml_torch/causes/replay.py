@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.spans import source, through
 from dualml.parity.causes.trades import traded
-from dualml.parity.models.operations import Tape
+from dualml.parity.models.operations import Tape, unknown
 from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
 from dualml_torch.causes.calls import Call
 from dualml_torch.causes.functions import transform
@@ -47,7 +47,7 @@ class Replay:
             if not isinstance(one, Value):
                 continue
             source = self.tape.source(one)
-            if source == "?":
+            if unknown(source):
                 leaves[i] = one.detach().clone()
                 continue
             if source not in self.values:
@@ -127,9 +127,13 @@ class Recording(Altered):
     """A watch that keeps the calls for a `Replay`."""
 
     def __init__(
-        self, tape: Tape, changes: Sequence[Alteration], parameters: Mapping[str, Value]
+        self,
+        tape: Tape,
+        changes: Sequence[Alteration],
+        parameters: Mapping[str, Value],
+        fused: bool = True,
     ) -> None:
-        super().__init__(tape, changes, parameters)
+        super().__init__(tape, changes, parameters, fused)
         self.replay = Replay(tape)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -1,4 +1,7 @@
-"""The rules of torch's optimizers written out, each with one thing changed."""
+"""The rules of torch's optimizers written out, each with one thing changed.
+
+Their lines are altered like those of a user's own optimizer (`dualml_torch.causes.lines`).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,50 @@ from typing import Any
 import torch
 
 
+def move(
+    rule: str,
+    p: torch.Tensor,
+    g: torch.Tensor,
+    group: Mapping[str, Any],
+    state: dict[str, Any],
+    form: str,
+    t: int,
+    decoupled: bool,
+) -> None:
+    """One update of one parameter, in place.
+
+    Args:
+        t: how many updates it has had with this one.
+        decoupled: whether weights decay by themselves (Loshchilov & Hutter, 2019).
+    """
+    lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
+    if decoupled and form != "decay_after" and decay:
+        p.mul_(1 - lr * decay)
+    elif not decoupled and form != "decay_after" and decay:
+        g = g + decay * p
+    if rule == "adam":
+        step = adam(state, g, group, form, t) * lr
+    elif rule == "sgd":
+        step = sgd(state, g, group, form, lr)
+    elif rule == "rmsprop":
+        step = rmsprop(state, g, group, form) * lr
+    elif rule == "adadelta":
+        step = adadelta(state, g, group, form) * lr
+    else:
+        step = adagrad(state, g, group, form, lr, t)
+    p.sub_(step)
+    if form == "decay_after":
+        p.mul_(1 - lr * decay) if decoupled else p.sub_(lr * decay * p)
+
+
 def adam(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str, t: int
 ) -> torch.Tensor:
     (b1, b2), eps = group["betas"], group["eps"]
-    m = state["m"] = b1 * state.get("m", torch.zeros_like(g)) + (1 - b1) * g
-    v = state["v"] = b2 * state.get("v", torch.zeros_like(g)) + (1 - b2) * g * g
+    old_m = (state["m"] if "m" in state else torch.zeros_like(g)).clone()
+    old_v = (state["v"] if "v" in state else torch.zeros_like(g)).clone()
+    m = state["m"] = b1 * old_m + (1 - b1) * g
+    v = state["v"] = b2 * old_v + (1 - b2) * (g * g)
     none = form == "no_bias_correction" or t < 1
     c1 = 1.0 if none or form == "no_first_correction" else 1 - b1**t
     c2 = 1.0 if none or form == "no_second_correction" else 1 - b2**t
@@ -31,7 +72,7 @@ def sgd(
     if not momentum:
         return lr * g
     first = "v" not in state
-    old = state.get("v", torch.zeros_like(g))
+    old = (state["v"] if "v" in state else torch.zeros_like(g)).clone()
     inner = lr if form == "lr_inside" else 1.0
     dampening = group["dampening"] if not first or form == "dampened_first" else 0.0
     v = state["v"] = momentum * old + (1 - dampening) * inner * g
@@ -45,14 +86,16 @@ def rmsprop(
 ) -> torch.Tensor:
     start = torch.ones_like(g) if form == "from_one" else torch.zeros_like(g)
     alpha, eps = group["alpha"], group["eps"]
-    v = state["v"] = alpha * state.get("v", start) + (1 - alpha) * g * g
-    mean = torch.zeros_like(g)
+    old = state.get("v", start).clone()
+    v = width = state["v"] = alpha * old + (1 - alpha) * (g * g)
     if group["centered"]:
-        mean = state["g"] = alpha * state.get("g", mean) + (1 - alpha) * g
-    width = v - mean * mean
+        old_mean = state["g"] if "g" in state else torch.zeros_like(g)
+        mean = state["g"] = alpha * old_mean + (1 - alpha) * g
+        width = v - mean * mean
     move = g / ((width + eps).sqrt() if form == "eps_inside" else width.sqrt() + eps)
     if group["momentum"]:
-        move = state["m"] = group["momentum"] * state.get("m", torch.zeros_like(g)) + move
+        buffer = state["m"] if "m" in state else torch.zeros_like(g)
+        move = state["m"] = group["momentum"] * buffer + move
     return move
 
 
@@ -60,7 +103,8 @@ def adagrad(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str, lr: float, t: int
 ) -> torch.Tensor:
     start = group["initial_accumulator_value"] if form != "from_tenth" else 0.1
-    v = state["v"] = state.get("v", torch.full_like(g, start)) + g * g
+    old = (state["v"] if "v" in state else torch.full_like(g, start)).clone()
+    v = state["v"] = old + g * g
     rate = lr / (1 + (t - 1) * group["lr_decay"])
     return (
         rate * g / ((v + group["eps"]).sqrt() if form == "eps_inside" else v.sqrt() + group["eps"])
@@ -70,13 +114,14 @@ def adagrad(
 def adadelta(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str
 ) -> torch.Tensor:
-    rho, eps, none = group["rho"], group["eps"], torch.zeros_like(g)
-    old = state.get("v", none)
-    v = state["v"] = rho * old + (1 - rho) * g * g
-    width, moved = old if form == "old_square" else v, state.get("u", none)
+    rho, eps = group["rho"], group["eps"]
+    old = (state["v"] if "v" in state else torch.zeros_like(g)).clone()
+    moved = (state["u"] if "u" in state else torch.zeros_like(g)).clone()
+    v = state["v"] = rho * old + (1 - rho) * (g * g)
+    width = old if form == "old_square" else v
     if form == "eps_outside":
         move = (moved + eps).sqrt() / (width.sqrt() + eps) * g
     else:
         move = (moved + eps).sqrt() / (width + eps).sqrt() * g
-    state["u"] = rho * moved + (1 - rho) * move * move
+    state["u"] = rho * moved + (1 - rho) * (move * move)
     return move

@@ -35,7 +35,8 @@ def sharing(
     model: torch.nn.Module, changes: Sequence[Alteration], values: Mapping[str, torch.Tensor]
 ) -> Iterator[list[torch.nn.Parameter]]:
     """Inside, modules are shared (action ``share``: pairs of the place and of the module that
-    stands there instead) or copied (``untie``: places). Gives the parameters that are new.
+    stands there instead), copied (``untie``: places) or given a bias (``bias``: modules). Gives the
+    parameters that are new.
 
     Args:
         values: name of a new parameter → what it begins with.
@@ -44,6 +45,13 @@ def sharing(
     fresh: list[torch.nn.Parameter] = []
     try:
         for change in changes:
+            if change.action == "bias":
+                for place in change.value:
+                    module = model.get_submodule(place)
+                    kept.append((module, "bias", module.bias))
+                    module.bias = torch.nn.Parameter(values[f"{place}.bias"].clone())
+                    fresh.append(module.bias)
+                continue
             for place in change.value:
                 own, other = (place, None) if isinstance(place, str) else place
                 head, _, leaf = own.rpartition(".")

@@ -12,7 +12,7 @@ import torch
 
 from dualml.parity.causes.alteration import Alteration
 from dualml_torch.causes.clipping import clipping
-from dualml_torch.causes.rules import adadelta, adagrad, adam, rmsprop, sgd
+from dualml_torch.causes.rules import move
 from dualml_torch.optim.base import RuleOptimizer
 
 RULES = {
@@ -68,6 +68,8 @@ class Update:
             word = str(change.argument)
             if word.startswith("gradient:clip_"):
                 clips.append((word.removeprefix("gradient:clip_"), change.value))
+            elif word == "gradient:alone":
+                original = self.one_by_one(original)
             elif word.startswith("gradient:"):
                 self.regrade(change, word.removeprefix("gradient:"))
             elif word.startswith("form:"):
@@ -114,6 +116,25 @@ class Update:
             p.mul_(factor)
         for p, was, change in before:  # a factor of the rate is a factor of the move
             p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
+
+    def one_by_one(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        """The same step for each parameter, as if there were no other."""
+
+        def step() -> None:
+            groups = self.optimizer.param_groups
+            counting: list[dict[str, Any]] = [vars(self.optimizer), *groups]
+            counts = [{k: v for k, v in d.items() if isinstance(v, int | float)} for d in counting]
+            gradients = {p: p.grad for g in groups for p in g["params"]}
+            for p in gradients:
+                for one, before in zip(counting, counts, strict=True):
+                    one.update(before)
+                for other in gradients:
+                    other.grad = gradients[p] if other is p else None
+                original()
+            for p, gradient in gradients.items():
+                p.grad = gradient
+
+        return step
 
     @contextlib.contextmanager
     def written_out(
@@ -202,28 +223,10 @@ class Update:
         """The rule written out, with one thing changed."""
         state = self.states.setdefault(id(p), {})
         form = str(change.argument).removeprefix("form:")
-        lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
-        rule = rule_of(self.optimizer)
         decoupled = isinstance(self.optimizer, torch.optim.AdamW)
         decoupled = (decoupled or form == "decoupled") and form != "coupled"
         t = self.count - (form == "count_from_zero")
-        if decoupled and form != "decay_after":
-            p.mul_(1 - lr * decay)
-        elif not decoupled and form != "decay_after":
-            g = g + decay * p
-        if rule == "adam":
-            move = adam(state, g, group, form, t) * lr
-        elif rule == "sgd":
-            move = sgd(state, g, group, form, lr)
-        elif rule == "rmsprop":
-            move = rmsprop(state, g, group, form) * lr
-        elif rule == "adadelta":
-            move = adadelta(state, g, group, form) * lr
-        else:
-            move = adagrad(state, g, group, form, lr, t)
-        p.sub_(move)
-        if form == "decay_after":
-            p.mul_(1 - lr * decay) if decoupled else p.sub_(lr * decay * p)
+        move(rule_of(self.optimizer), p, g, group, state, form, t, decoupled)
 
 
 def rule_of(optimizer: Any) -> str:

@@ -28,7 +28,13 @@ ONLY_TORCH = {
     "rpc_served.py": "MindSpore has no remote procedure calls",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",
-    "attention.py": "MindSpore's fused attention is Ascend's",
+    **dict.fromkeys(
+        (
+            f"parts/{name}.py"
+            for name in ("__init__", "attention", "functions", "losses", "norms", "recurrent")
+        ),
+        "fused functions are written out on PyTorch's side, where causes are tested",
+    ),
     "rounding.py": "calls are moved where they are watched, on one side, which is enough",
     **dict.fromkeys(
         (

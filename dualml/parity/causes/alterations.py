@@ -170,7 +170,7 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             yield alter("layout", "reorder", "", order)
     yield from (alter("layout", "outputs", "", order) for order in exchanges(one.outputs))
     yield from (alter("operand", "earlier", i, way) for i, way in around.earlier)
-    if name == "__getitem__":
+    if name in ("__getitem__", "__setitem__"):
         yield from indices(one)
         if one.number in around.unsliced:
             yield alter("layout", "whole").at((around.unsliced[one.number], one.number))

@@ -69,6 +69,7 @@ def indices(one: Operation) -> Iterator[Alteration]:
                 (start, None, step),
                 ((start or 0) + 1, stop and stop + 1, step),
                 ((start or 0) - 1, (stop or 0) - 1, step),
+                *([(start, stop + 1, step)] if stop else []),
             ]
             for way in ways:
                 yield Alteration("layout", "index", (one.number,), one.name, at, way, part)

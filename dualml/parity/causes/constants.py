@@ -45,7 +45,53 @@ def of_constants(
         mask = x.dtype.kind == "b" or bool(np.isinf(x).any())
         kind = "mask" if mask else "constant"
         rows += [Alteration(kind, "numbers", (site.number,), site.name, "", n) for n in alike]
+    return [*rows, *of_tables(explorer, here, there, lost)]
+
+
+def of_tables(
+    explorer: Explorer, here: Side, there: Side, lost: tuple[set[str], set[str]]
+) -> list[Alteration]:
+    """Tables that nothing computes (positions, indices, masks, buffers), in the place of this
+    side's."""
+    tables = {
+        name: there.values.arrays[name]
+        for one in nearest(there, lost[1])
+        for name in one.inputs
+        if is_table(name, there)
+    }
+    explorer.numbers(tables)
+    rows = []
+    for site in nearest(here, lost[0]):
+        for i, name in enumerate(site.inputs):
+            if not is_table(name, here):
+                continue
+            x = here.values.arrays[name]
+            for other, y in tables.items():
+                if y.size == x.size and not np.array_equal(x.ravel(), y.ravel()):
+                    kind = of_table(x, y)
+                    rows.append(
+                        Alteration(kind, "numbers", (site.number,), site.name, i, (other,), name)
+                    )
     return rows
+
+
+def nearest(side: Side, lost: set[str]) -> list[Operation]:
+    """The calls where values are lost first, and those that take what is not shared there."""
+    sites = {one.number: one for one in side.origins(lost)}
+    sites |= {one.number: one for one in side.operations if lost & {*one.names()}}
+    return list(sites.values())[: 2 * NEAR]
+
+
+def is_table(name: str, side: Side) -> bool:
+    return name in side.tables and name not in side.shared and name in side.values.arrays
+
+
+def of_table(x: NDArray[Any], y: NDArray[Any]) -> str:
+    """The kind of a difference between two tables."""
+    if x.dtype.kind == "b" or y.dtype.kind == "b" or np.isinf(x).any() or np.isinf(y).any():
+        return "mask"
+    same = np.array_equal(np.sort(x.ravel()), np.sort(y.ravel()))
+    return "layout" if same else "constant"
 
 
 def in_less_precision(

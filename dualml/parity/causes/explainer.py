@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from dualml.parity.models.say import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build, loss_of, optimizer_of
 
+#: Share of the time for calls as they are; then functions are written out that have parts.
+WHOLE = 0.6
 #: Code of a value that is shown; longer one gives way to the function's name.
 WIDEST = 60
 
@@ -55,19 +58,41 @@ def perform(emit: Emitter) -> dict[str, Any]:
     )
     emit(phase="search", done=1, total=2)
     fatal = folder / FATAL
-    search = Search(
-        a,
-        b,
-        explorer,
-        fatal=fatal.read_text().splitlines() if fatal.exists() else (),
-        trying=(folder / TRYING).write_text,
-        margin=job["margin"],
-        asked=job["map"],
-        sides=(own["label"], job["sides"]["b"]["label"]),
-        budget=job["budget"],
-    )
-    write_json(folder / RESULT, described(search.explain(), a, b))
+
+    def search(a: Trace, budget: float) -> Search:
+        return Search(
+            a,
+            b,
+            explorer,
+            fatal=fatal.read_text().splitlines() if fatal.exists() else (),
+            trying=(folder / TRYING).write_text,
+            margin=job["margin"],
+            asked=job["map"],
+            sides=(own["label"], job["sides"]["b"]["label"]),
+            budget=budget,
+        )
+
+    until = time.monotonic() + job["budget"]
+    found = search(a, WHOLE * job["budget"]).explain()
+    if found.computed and not (found.causes or found.equal):
+        parts = written_out(explorer, a)
+        again = None if parts is None else search(parts, until - time.monotonic()).explain()
+        if parts is not None and again is not None and again.causes:
+            found, a = again, parts
+    write_json(folder / RESULT, described(found, a, b))
     return {}
+
+
+def written_out(explorer: Any, a: Trace) -> Trace | None:
+    """The same with the parts of fused functions; None where there are none."""
+    explorer.recorder.fused = False
+    try:
+        trace: Trace = explorer.run([])
+    except Exception:
+        return None
+    if trace.raised or len(trace.operations) <= len(a.operations):
+        return None
+    return replace(trace, envelope=a.envelope, draws=a.draws, built=a.built, roles=a.roles)
 
 
 def names(change: Alteration, trace: Trace) -> dict[str, str]:

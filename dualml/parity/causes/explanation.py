@@ -20,6 +20,9 @@ class Explorer(Prober, Stepper, Protocol):
 
     def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace: ...
 
+    def rounding(self, changes: Sequence[Alteration], trace: Trace) -> Mapping[str, float]:
+        """How far everything moves in a run with alterations if rounding moves the weights."""
+
     def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """What an update of a user's own optimizer calls."""
 
@@ -56,6 +59,7 @@ class Explanation:
         tried: how many alterations were tried, in replays and in whole runs.
         place, other: the first operations that no longer share their values, without a cause.
         evidence: what holds between their values, see `dualml.parity.causes.evidence`.
+        computed: whether the difference begins in what is computed from the weights.
     """
 
     causes: list[Cause] = field(default_factory=list)
@@ -65,3 +69,4 @@ class Explanation:
     place: Operation | None = None
     other: Operation | None = None
     evidence: list[dict[str, Any]] = field(default_factory=list)
+    computed: bool = False

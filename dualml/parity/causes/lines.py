@@ -1,4 +1,4 @@
-"""What could be wrong with the lines of a user's own optimizer: each calls something else, for all
+"""What could be wrong with the lines of an optimizer: each calls something else, for all
 parameters."""
 
 from __future__ import annotations
@@ -11,30 +11,55 @@ from dualml.parity.causes.alterations import alterations
 from dualml.parity.models.operations import Operation
 
 ACTIONS = ("set", "function", "instead", "drop", "exchange")
+#: What is done additionally, or to another operand.
+EXTRAS = ("sqrt", "square", "abs", "negative", "reciprocal", "sign")
+#: Names of the parameter whose turn it is, and of its gradient.
+PARAMETER, GRADIENT = "parameter", "gradient"
+#: Calls that a state begins with → what it may begin with.
+BEGIN = dict.fromkeys(("zeros_like", "ones_like", "full_like", "zeros"), (PARAMETER, GRADIENT))
 
 
 def of_lines(calls: Sequence[Operation], numbers: Sequence[float]) -> Iterator[Alteration]:
     """Alterations of every expression that an optimizer's step has.
 
     Args:
-        calls: of one step.
+        calls: of one step; parameters and gradients are ``parameter:0``, ``gradient:0``.
         numbers: that people use in optimizers.
     """
     shapes = {name: s for one in calls for name, s in zip(one.names(), one.outputs, strict=True)}
     around = Around(tuple(numbers), (), shapes, {}, ())
     # Not the lines of PyTorch's own class.
     ones = {(key(one), one.name): one for one in reversed(calls) if "super(" not in key(one)}
-    for (line, name), one in ones.items():
-        takers = [x for x in calls if f"op:{one.number}" in x.inputs and key(x) != line]
-        if takers and len(one.inputs) == 1:
-            value = key(takers[0])
-            yield Alteration("optimizer", "line:swap", (), name, takers[0].name, value, line=line)
-    for (line, _), one in ones.items():
+
+    def alter(one: Operation, action: str, argument: str | int, value: object) -> Alteration:
+        action = f"line:{action}"
+        return Alteration("optimizer", action, (), one.name, argument, value, line=key(one))
+
+    for one in ones.values():
+        takers = [x for x in calls if f"op:{one.number}" in x.inputs and key(x) != key(one)]
+        if takers and len(one.inputs) == 1 and one.name not in BEGIN:
+            yield alter(one, "swap", takers[0].name, key(takers[0]))
+        yield from (alter(one, "begin", "", name) for name in BEGIN.get(one.name, ()))
+        if one.name.endswith("_"):
+            yield alter(one, "late", "", None)
+    for one in ones.values():
         given = [shapes.get(name, ()) for name in one.inputs]
         for change in alterations(one, given, around):
-            if change.action in ACTIONS:
+            if change.action in ACTIONS or (
+                change.action in ("output", "input") and change.value[0] in EXTRAS
+            ):
                 action = f"line:{change.action}"
-                yield replace(change, kind="optimizer", action=action, sites=(), line=line)
+                yield replace(change, kind="optimizer", action=action, sites=(), line=key(one))
+    for one in ones.values():
+        others = dict.fromkeys([PARAMETER, GRADIENT, *earlier(calls, one)])
+        for i, own in enumerate(one.inputs):
+            made = {f"op:{x.number}": key(x) for x in calls}.get(own, own.partition(":")[0])
+            yield from (alter(one, "operand", i, name) for name in others if name != made)
+
+
+def earlier(calls: Sequence[Operation], one: Operation) -> Iterator[str]:
+    """Expressions before a call whose values have the shape that it gives."""
+    yield from (key(x) for x in calls[: calls.index(one)] if x.outputs[:1] == one.outputs[:1])
 
 
 def key(one: Operation) -> str:

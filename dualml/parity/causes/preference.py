@@ -75,6 +75,12 @@ def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
     rank = float(kinds.index(change.kind))
     if isinstance(change.value, bool) and change.action == "set" and calls.fewer(change.operation):
         rank = kinds.index("missing") + 0.5
+    if (
+        change.kind == "layout"
+        and isinstance(change.value, tuple)
+        and change.value[:1] in (("take",), ("arrange",))
+    ):
+        rank += 0.5  # whatever names the arrangement says more
     if change.action == "numbers":  # whatever else says which numbers says more
         rank = len(kinds)
     return foreign, rank, -len(change.sites), run.comparison.worst

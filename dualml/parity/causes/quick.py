@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
@@ -37,7 +38,7 @@ def hopeless(now: Run, change: Alteration, b: Trace, pairing: Pairing, explorer:
     known = (phase == "update" and of_update) or (
         phase == "gradient" and not of_update and step == 1 and bool(change.sites)
     )
-    if first.kind != "value" or not known:
+    if first.kind not in ("value", "nan") or not known:
         return False
     far = now.comparison.distances
     outside = [one for one in now.comparison.outside if one[:2] == (step, phase)]
@@ -55,7 +56,12 @@ def hopeless(now: Run, change: Alteration, b: Trace, pairing: Pairing, explorer:
         width = max(now.trace.width(phase, step, pair.a), b.width(phase, step, pair.b))
         if x is None or y is None or x.size != y.size or now.comparison.margin * width > left:
             continue
-        if not gap(x, changed(y, pair.change, x.shape)) <= left:
+        y = changed(y, pair.change, x.shape)
+        if first.kind == "nan":  # what neither has is no difference
+            if not np.array_equal(np.isfinite(x), np.isfinite(y)):
+                return True
+            x, y = np.nan_to_num(x), np.nan_to_num(y)
+        if not gap(x, y) <= left:
             return True
     return False
 

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace
 
 #: Of a difference, what an explanation may leave.
 REST = 0.01
+#: Of an array with NaNs, how much are numbers that tell whether it is the other side's.
+NUMBERS = 0.1
 #: In the place of an old value: one number that was made to turn a lone number into the other's.
 FITTED = "fitted"
 #: What is computed from the weights, and what becomes of them.
@@ -61,6 +65,14 @@ def explains(now: Run, run: Run) -> bool:
         after[where] <= REST * max(before.get(where, 0.0), worst.get(where[:2], 0.0))
         for where in run.comparison.outside
     )
+
+
+def same_gaps(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    """Whether two arrays have their NaNs in the same places, and the same numbers in the others;
+    of no numbers at all nothing can be said."""
+    there = np.isfinite(x)
+    some = x.shape == y.shape and bool(np.array_equal(there, np.isfinite(y)))
+    return some and bool(there.mean() > NUMBERS) and gap(x[there], y[there]) <= REST
 
 
 def believed(now: Run, run: Run) -> bool:

@@ -122,5 +122,23 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
     number = change.action == "set" and type(change.value) is int and type(change.old) is int
     lines = [one for one in operations if one.name == site.name and same_line(one, site)]
     each = [one.number for one in lines] if number else []
-    sites = (change.sites, *map(tuple, (expression, part, line, alls, near, each)))
+    inside = [[one.number for one in like if pattern.match(one.module)] for pattern in parts(site)]
+    sites = (change.sites, *map(tuple, (expression, part, line, alls, near, each, *inside)))
     return [change.at(one) for one in dict.fromkeys(sites) if one]
+
+
+def parts(site: Operation) -> list[re.Pattern[str]]:
+    """Modules around a call: each, and its like in other blocks (any number before the last)."""
+    names = site.module.split(".")
+    patterns = []
+    for depth in range(1, len(names) + 1):
+        around = ".".join(names[:depth])
+        *before, last = re.split(r"(?=[^.]*$)", around, maxsplit=1) if depth > 1 else ("", around)
+        for head in dict.fromkeys((re.escape(before[0]), wild(before[0]))):
+            patterns.append(re.compile(head + re.escape(last) + r"(\.|$)"))
+    return patterns
+
+
+def wild(name: str) -> str:
+    """A pattern with any numbers in the place of those of a name."""
+    return r"\d+".join(map(re.escape, re.split(r"\d+", name)))

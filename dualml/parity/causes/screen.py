@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.moves import ratio
+from dualml.parity.causes.permuted import orders
 from dualml.parity.causes.runs import FITTED
 from dualml.parity.causes.scopes import on_line
 from dualml.parity.causes.spans import Spans
@@ -163,7 +164,17 @@ class Screen:
                 self.alive.append(alive)
         rows.sort(key=lambda row: row[0])
         fits = [] if stage.settings else self.fits(sites)
-        return [*fits, *(change for _, change in rows), *weak[:WEAK]]
+        return [*fits, *self.different(change for _, change in rows), *weak[:WEAK]]
+
+    def different(self, changes: Iterable[Alteration]) -> list[Alteration]:
+        """Of alterations of one expression, which a loop runs several times, the first: it is
+        tried at all of them."""
+        kept: dict[Any, Alteration] = {}
+        for change in changes:
+            place = self.trace.operations[change.sites[0]].place
+            key = repr(change.at(())), place or change.sites, len(change.sites)
+            kept.setdefault(key, change)
+        return list(kept.values())
 
     def changes(
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: Stage
@@ -196,7 +207,7 @@ class Screen:
                 yield change
 
     def fits(self, sites: Sequence[Operation]) -> list[Alteration]:
-        """One number that turns a lost value into the other side's."""
+        """One number, or another order, that turns a lost value into the other side's."""
         candidates = []
         wanted = {name: self.host.b.get("operation", 1, name) for name in self.lost[1]}
         for site in sites:
@@ -205,6 +216,10 @@ class Screen:
                 for y in wanted.values():
                     if key not in self.lost[0] or x is None or y is None or x.size != y.size:
                         continue
+                    candidates += [
+                        Alteration("layout", "output", (site.number,), site.name, "", order)
+                        for order in orders(x, y)
+                    ]
                     if x.dtype.kind == "f":
                         c = ratio(x.ravel(), y.ravel())
                         if c is not None and c and abs(c - 1) > ROUNDING:

@@ -27,6 +27,7 @@ from dualml.parity.causes.lines import of_lines
 from dualml.parity.causes.moves import rate, written
 from dualml.parity.causes.preference import Calls
 from dualml.parity.causes.quick import hopeless, recorded
+from dualml.parity.causes.returned import returned
 from dualml.parity.causes.runs import (
     GROUPS,
     Run,
@@ -34,10 +35,11 @@ from dualml.parity.causes.runs import (
     explains,
     firm,
     fitted,
+    same_gaps,
 )
 from dualml.parity.causes.scopes import scopes
 from dualml.parity.causes.screen import STAGES, Screen
-from dualml.parity.causes.sharing import shared, untied
+from dualml.parity.causes.sharing import biased, shared, untied
 from dualml.parity.causes.spans import within
 from dualml.parity.causes.tensors import end_at_buffers, trained
 from dualml.parity.causes.updates import NUMBERS, updates
@@ -62,6 +64,8 @@ RUNS_S = 1.5
 QUICK_S = 12.0
 #: Factors of a rate that are no farther apart are one.
 ALIKE = 0.01
+#: Of altered runs that go on otherwise, of how many the rounding is measured.
+MEASURED = 6
 #: Causes one after the other.
 ROUNDS = 4
 
@@ -117,6 +121,9 @@ class Search:
             return None
         trace.envelope, trace.draws = self.a.envelope, self.a.draws
         trace.elsewhere = within(self.a.operations, changes)
+        return self.judged(changes, trace)
+
+    def judged(self, changes: Sequence[Alteration], trace: Trace) -> Run | None:
         try:
             comparison = judge(
                 trace,
@@ -128,7 +135,29 @@ class Search:
             )
         except UserError:  # no longer the same inputs, or other parameters
             return None
-        return Run(tuple(changes), trace, comparison)
+        enough = False
+        if comparison.reason == "both_nan" and (first := comparison.first) is not None:
+            where = first.phase, first.step
+            x, y = trace.get(*where, first.tensor), self.b.get(*where, first.other)
+            enough = x is not None and y is not None and same_gaps(x, y)
+        return Run(tuple(changes), trace, comparison, enough)
+
+    def measured(self, now: Run, run: Run) -> Run:
+        """The same, where a mistake explains its place and what follows is wild: by the rounding
+        of the altered run, which is not that of the model as it was."""
+        first, then = now.comparison.first, run.comparison.first
+        if run.alike or first is None or then is None or then.kind != "value":
+            return run
+        if (then.step, GROUPS[then.phase]) <= (first.step, GROUPS[first.phase]):
+            return run
+        try:
+            widths = self.explorer.rounding(run.changes, run.trace)
+        except Exception:
+            return run
+        known = run.trace.envelope or {}
+        wider = {name: max(width, known.get(name, 0.0)) for name, width in widths.items()}
+        trace = replace(run.trace, envelope={**known, **wider})
+        return self.judged(run.changes, trace) or run
 
     def tried(self) -> None:
         self.result.tried[0] += 1
@@ -140,6 +169,8 @@ class Search:
     def explain(self) -> Explanation:
         """Causes one after the other, until the sides are equal or nothing explains."""
         now = self.run([])
+        first = None if now is None else now.comparison.first
+        self.result.computed = first is not None and GROUPS[first.phase] == 0
         whole = computed = 0
         for _ in range(ROUNDS):
             if now is None or now.comparison.verdict != "different" or self.late:
@@ -217,14 +248,21 @@ class Search:
         written = first.phase == "state" and bool(lost[0])
         if (GROUPS[first.phase] == 0 or written) and first.step == 1 and (lost[0] or lost[1]):
             screen = Screen(self, now.trace, here, there, lost)
-            runs: list[Run] = []
+            runs = self.farther(now, returned(now.trace))
+            if any(run.alike for run in runs):
+                return best_of(self.calls, self.result.other, now, runs)
             for stage in STAGES:
+                until = self.until
+                if stage == STAGES[-1] and any(run.reach > now.reach for run in runs):
+                    # Half of the time is left for a next cause.
+                    self.until -= max(0.0, until - time.monotonic()) / 2
                 self.explorer.run(now.changes)  # what is replayed
                 runs += self.farther(now, screen.passed(*origins, stage))
                 if not stage.settings and stage.calls == STAGES[1].calls:
                     runs += self.farther(now, of_constants(self.explorer, here, there, lost))
                     lower = in_less_precision(self.explorer, here, there, lost)
                     runs += self.farther(now, lower)
+                self.until = until
                 best = best_of(self.calls, self.result.other, now, runs)
                 # Not half of a cause, with which only more operations are shared.
                 farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]
@@ -246,10 +284,12 @@ class Search:
         return best_of(self.calls, self.result.other, now, self.farther(now, [*whole, *candidates]))
 
     def sharing(self) -> list[Alteration]:
-        """Modules in several places on one side, where the other has one for each."""
+        """Modules in several places on one side, where the other has one for each; and biases of
+        the other side."""
         changes, values = untied(self.explorer.places(), self.b, self.pairing)
-        self.explorer.begin(values)
-        return [*changes, *shared(self.a, self.pairing)]
+        biases, begin = biased(self.b, self.pairing)
+        self.explorer.begin(values | begin)
+        return [*biases, *changes, *shared(self.a, self.pairing)]
 
     def value_of(self, trace: Trace, side: Side, output: str) -> set[str]:
         """The value that a module gave as its output."""
@@ -279,7 +319,7 @@ class Search:
         runs: list[Run] = []
         first = now.comparison.first
         assert first is not None
-        start, ends = time.monotonic(), False
+        start, ends, measured = time.monotonic(), False, 0
         least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
         until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
@@ -302,6 +342,10 @@ class Search:
                     ):
                         continue
                 run = self.run(changes)
+                if run is not None and run.reach > now.reach and measured < MEASURED:
+                    widened = self.measured(now, run)
+                    measured += widened is not run
+                    run = widened
                 if run is not None and not fitted(scope) and explains(now, run):
                     run = replace(run, enough=True)
                 if run is not None and run.reach > now.reach and believed(now, run):

@@ -60,6 +60,24 @@ def siblings(place: str, shapes: Mapping[str, Shape]) -> list[str]:
     )
 
 
+def biased(b: Trace, pairing: Pairing) -> tuple[list[Alteration], dict[str, NDArray[Any]]]:
+    """The second side has biases where the first has none; and what they begin with, by the names
+    that the first's would have."""
+    start, values = b.initial(), dict[str, NDArray[Any]]()
+    weights = {
+        pair.b.rpartition(".")[0]: pair.a for pair in pairing.pairs if pair.a.endswith(".weight")
+    }
+    for name in pairing.alone[1]:
+        module, _, leaf = name.rpartition(".")
+        if leaf == "bias" and module in weights:
+            values[weights[module].removesuffix("weight") + "bias"] = start[name]
+    places = tuple(name.removesuffix(".bias") for name in values)
+    groups = [places] if places else []
+    if len(places) > 1:
+        groups += [(place,) for place in places]
+    return [Alteration("extra", "bias", (), "", "", group) for group in groups], values
+
+
 def untied(
     places: Mapping[str, Mapping[str, Shape]], b: Trace, pairing: Pairing
 ) -> tuple[list[Alteration], dict[str, NDArray[Any]]]:

@@ -96,6 +96,7 @@ def updates(
     ]
     candidates += [alter("gradient:clip_limit", v, None) for v in LIMITS["norm"]]
     candidates += [alter("gradient:clip_eps", v, None) for v in USUAL["eps"]]
+    candidates.append(alter("gradient:alone", True, None))
     for scope in scopes(moves, outside, groups):
         candidates += factors(moves, scope, step)
         for group in groups[:1] if scope is None else groups[:2]:

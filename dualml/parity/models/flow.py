@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.models.gap import TINY, gap
-from dualml.parity.models.operations import Operation
+from dualml.parity.models.operations import TABLE, Operation, unknown
 from dualml.parity.models.trace import OUTPUT, Trace
 from dualml.parity.pairs import FLOOR
 
@@ -134,6 +134,7 @@ class Side:
         ends: names of the values that leave the step: outputs, loss.
         shared: name of a value → its partner on the other side.
         values: what can be asked for numbers: outputs, inputs, parameters.
+        tables: names of numbers that nothing computes and no optimizer changes.
     """
 
     operations: Sequence[Operation]
@@ -141,6 +142,7 @@ class Side:
     ends: frozenset[str]
     shared: dict[str, str] = field(default_factory=dict)
     values: Values = field(default_factory=Values)
+    tables: frozenset[str] = frozenset()
     consumers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
@@ -153,7 +155,7 @@ class Side:
         lost: set[str] = set()
         leads: dict[int, bool] = {}
         # Who takes a value of unknown origin may have it from anything before.
-        unknown = max((one.number for one in self.operations if "?" in one.inputs), default=-1)
+        last = max((x.number for x in self.operations if any(map(unknown, x.inputs))), default=-1)
         for operation in reversed(self.operations):
             leads[operation.number] = False
             for name in operation.names():
@@ -162,7 +164,7 @@ class Side:
                 takers = self.consumers.get(name, ())
                 data = any(not n.startswith(("parameter:", "constant:")) for n in operation.inputs)
                 onward = any(leads[number] for number in takers) or (
-                    not takers and data and operation.number < unknown and "[" not in name
+                    not takers and data and operation.number < last and "[" not in name
                 )
                 if name in self.ends or onward:
                     lost.add(name)
@@ -185,7 +187,7 @@ class Side:
         """Values in which neither an input nor a parameter is."""
         fixed: set[str] = set()
         for one in self.operations:
-            if all(n in fixed or n == "?" or n.startswith("constant:") for n in one.inputs):
+            if all(n in fixed or unknown(n) or n.startswith("constant:") for n in one.inputs):
                 fixed.update(one.names())
         return fixed
 
@@ -195,7 +197,10 @@ def side_of(trace: Trace, margin: float) -> Side:
     arrays = {
         n: a for n in trace.names("operation", 1) if (a := trace.get("operation", 1, n)) is not None
     }
-    return Side(trace.operations, arrays, ends(trace, arrays), values=values_of(trace, margin))
+    buffers = {f"parameter:{one.name}" for one in trace.tensors if not one.trained}
+    tables = frozenset({*buffers, *(name for name in arrays if name.startswith(TABLE))})
+    values = values_of(trace, margin)
+    return Side(trace.operations, arrays, ends(trace, arrays), values=values, tables=tables)
 
 
 def ends(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:

@@ -24,6 +24,10 @@ Array = NDArray[Any]
 LIMIT_BYTES = 1 << 30
 #: Calls of one step; more are a loop that no reader follows.
 LIMIT_CALLS = 20_000
+#: Numbers of a table that no call has made (positions, indices, masks) and that is kept.
+LIMIT_TABLE = 1 << 16
+#: Name of such a table.
+TABLE = "table:"
 #: An attribute with more numbers than this is data, not a setting.
 LIMIT_ITEMS = 16
 
@@ -45,7 +49,7 @@ class Operation:
         number: position among the calls of the step, from 0.
         name: as the framework calls it: ``conv2d``, ``Conv2D``.
         inputs: where each tensor came from: ``op:12``, ``op:12[1]``, ``parameter:fc.weight``,
-            ``input:0``, or ``?`` for what was not computed under watch.
+            ``input:0``, ``table:7`` or ``?`` for what was not computed under watch.
         attributes: everything else that was passed, by name where the framework has names.
         outputs: shape of each output.
         module: dotted name of the innermost module that was running; empty for the model itself.
@@ -132,6 +136,10 @@ class Tape:
         name = names[-1] if names else "?"
         if value.size <= 1 and (not names or common(value)):
             name = f"constant:{value.reshape(-1)[0]:.9g}" if value.size else "?"
+        if name == "?" and 1 < value.size <= LIMIT_TABLE:
+            name = f"{TABLE}{len(self.arrays)}"
+            self.contents.setdefault(content(value), []).append(name)
+            self.arrays[name] = value
         self.sources[id(tensor)] = (name, tensor)
         return name
 
@@ -204,6 +212,11 @@ def snippet(code: CodeType, instruction: int) -> str:
         lines = [one.decode(errors="replace") for one in encoded]
     text = " ".join(one.strip() for one in lines)
     return text if len(text) <= 160 else text[:157] + "..."
+
+
+def unknown(name: str) -> bool:
+    """Whether a value was not computed under watch."""
+    return name == "?" or name.startswith(TABLE)
 
 
 def content(array: Array) -> str:

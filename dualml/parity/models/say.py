@@ -14,6 +14,8 @@ Row = Mapping[str, Any]
 OF_OPTIMIZER = ("form", "gradient", "skip", "hold", "decay", "lr_factor", "lr_schedule", "twice")
 #: Values of a trace, see `dualml.parity.models.operations.Operation`.
 NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
+#: Of an order, how many numbers are shown.
+SHOWN = 12
 #: Of so many calls, the lines are named.
 LINES = 3
 
@@ -93,7 +95,13 @@ def altered(lang: Language, one: Row) -> str:
         inner = altered(lang, {**one, "action": action.removeprefix("line:"), "value": value})
         if action == "line:swap":
             inner = text(lang, "cause.swap", operation=one["operation"])
+        elif action == "line:operand":
+            name = str(value).partition(":")[2] or str(value)
+            values = {"operation": one["operation"], "argument": one["argument"], "value": name}
+            inner = text(lang, "cause.line_operand", **values)
         return text(lang, "cause.line", line=one["line"].partition(":")[2], cause=inner)
+    elif action == "numbers" and one["argument"] != "" and one["kind"] != "dtype":
+        key = "table"
     elif action == "numbers" and one["kind"] == "dtype":
         key, value = "lower", one["argument"]
     elif action == "spans":
@@ -126,7 +134,8 @@ def altered(lang: Language, one: Row) -> str:
 def shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         if value and isinstance(value[0], str):
-            rest = ", ".join(shown(one) for one in value[1:])
+            rest = ", ".join(shown(one) for one in value[1 : 1 + SHOWN])
+            rest += ", …" if len(value) > 1 + SHOWN else ""
             return f"{value[0]}({rest})" if rest else str(value[0])
         return "(" + ", ".join(shown(one) for one in value) + ")"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,20 @@
+"""What a model returns, in another order."""
+
+from __future__ import annotations
+
+import re
+
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.alterations import exchanges
+from dualml.parity.models.trace import OUTPUT, Trace
+
+#: One of several that are returned together.
+ONE = re.compile(re.escape(OUTPUT) + r"\[\d+\]")
+
+
+def returned(trace: Trace) -> list[Alteration]:
+    """Two outputs of one shape in each other's place."""
+    names = [name for name in trace.names("forward", 1) if ONE.fullmatch(name)]
+    arrays = [trace.get("forward", 1, name) for name in names]
+    shapes = [() if one is None else one.shape for one in arrays]
+    return [Alteration("layout", "returned", (), "", "", order) for order in exchanges(shapes)]

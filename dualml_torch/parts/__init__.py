@@ -1,0 +1,45 @@
+"""Fused functions written out, call by call, as their documentation says it.
+
+A port writes losses, norms and cells in calls of its own, and what is wrong may be one of them.
+Where the fused function has no alteration that explains it, its parts have. Each function has the
+arguments of PyTorch's; what it does not write out it refuses (`NotImplementedError`), and PyTorch's
+own is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from dualml_torch.parts import functions, losses, norms, recurrent
+
+
+def written(one: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, which refuses what it has no argument for."""
+    known = inspect.signature(one)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        unset = (None, False)
+        chosen = {n: v for n, v in kwargs.items() if n in known.parameters or v not in unset}
+        try:
+            given = known.bind(*args, **chosen)
+        except TypeError as error:
+            raise NotImplementedError from error
+        return one(*given.args, **given.kwargs)
+
+    return call
+
+
+FUSED: dict[str, Callable[..., Any]] = {
+    name: written(vars(module)[name])
+    for module, names in (
+        (losses, ("mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy",
+                  "binary_cross_entropy_with_logits", "nll_loss", "cross_entropy", "kl_div")),
+        (norms, ("normalize", "cosine_similarity", "layer_norm", "group_norm", "batch_norm")),
+        (recurrent, ("lstm", "gru", "rnn_tanh", "lstm_cell", "gru_cell", "rnn_tanh_cell")),
+        (functions, ("embedding_bag", "einsum", "linear", "silu", "gelu", "glu", "softplus",
+                     "log_sigmoid")),
+    )
+    for name in names
+}  # fmt: skip

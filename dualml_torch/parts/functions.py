@@ -1,0 +1,100 @@
+"""Activations, sums of products and other functions written out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+Tensor = torch.Tensor
+#: Elements of one tensor that are made where PyTorch makes none.
+MOST = 1_000_000
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    if offsets is not None or max_norm is not None or scale_grad_by_freq or mode == "max":
+        raise NotImplementedError
+    rows = functional.embedding(input, weight, padding_idx)
+    known = torch.ones_like(rows[..., :1])
+    if padding_idx is not None:
+        known = (input != padding_idx).to(rows.dtype).unsqueeze(-1)
+        rows = rows * known
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    return rows.sum(1) if mode == "sum" else rows.sum(1) / known.sum(1).clamp_min(1)
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Products of all elements, then sums; a letter twice in one operand is left to PyTorch, and
+    so are more than `MOST` products."""
+    given, arrow, output = equation.replace(" ", "").partition("->")
+    letters = given.split(",")
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = tuple(operands[0])
+    if not arrow or "." in given or any(len(set(one)) < len(one) for one in letters):
+        raise NotImplementedError
+    every = output + "".join(dict.fromkeys(c for c in given if c not in f"{output},"))
+    sizes = {
+        c: n
+        for names, one in zip(letters, operands, strict=True)
+        for c, n in zip(names, one.shape, strict=True)
+    }
+    if math.prod(sizes.values()) > MOST:
+        raise NotImplementedError
+    product = None
+    for names, one in zip(letters, operands, strict=True):
+        order = sorted(range(len(names)), key=lambda axis, names=names: every.index(names[axis]))
+        one = one if order == list(range(len(names))) else one.permute(order)
+        for axis, name in enumerate(every):
+            if name not in names:
+                one = one.unsqueeze(axis)
+        product = one if product is None else product * one
+    assert product is not None
+    summed = tuple(range(len(output), len(every)))
+    return product.sum(summed) if summed else product
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if bias is None:
+        raise NotImplementedError
+    return functional.linear(input, weight) + bias
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    return input * input.sigmoid()
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)
+        return 0.5 * input * (1 + inner.tanh())
+    return 0.5 * input * (1 + (input / math.sqrt(2)).erf())
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    value, gate = input.chunk(2, dim)
+    return value * gate.sigmoid()
+
+
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    if beta != 1:
+        raise NotImplementedError
+    return torch.log1p(input.exp())
+
+
+def log_sigmoid(input: Tensor) -> Tensor:
+    return input.sigmoid().log()

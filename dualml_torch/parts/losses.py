@@ -1,0 +1,106 @@
+"""Losses written out."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+Tensor = torch.Tensor
+
+
+def reduced(each: Tensor, reduction: str) -> Tensor:
+    return {"mean": each.mean, "sum": each.sum}.get(reduction, lambda: each)()
+
+
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    return reduced((input - target).square(), reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    return reduced((input - target).abs(), reduction)
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    far = (input - target).abs()
+    return reduced(torch.where(far < beta, 0.5 * far.square() / beta, far - 0.5 * beta), reduction)
+
+
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    each = -(target * input.log() + (1 - target) * (1 - input).log())
+    return reduced(each if weight is None else each * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    ones = target * functional.logsigmoid(input)
+    if pos_weight is not None:
+        ones = pos_weight * ones
+    each = -(ones + (1 - target) * functional.logsigmoid(-input))
+    return reduced(each if weight is None else each * weight, reduction)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    known = target != ignore_index
+    classes = target.masked_fill(~known, 0)
+    each = -input.gather(min(1, input.ndim - 1), classes.unsqueeze(min(1, input.ndim - 1)))
+    counts = known.to(input.dtype)
+    if weight is not None:
+        counts = counts * weight[classes]
+    each = each.squeeze(min(1, input.ndim - 1)) * counts
+    return each.sum() / counts.sum() if reduction == "mean" else reduced(each, reduction)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    if label_smoothing and (weight is not None or (target == ignore_index).any()):
+        raise NotImplementedError
+    axis = min(1, input.ndim - 1)
+    logs = functional.log_softmax(input, axis)
+    if target.is_floating_point():
+        each = -(target * (logs if weight is None else logs * weight)).sum(axis)
+        return reduced(each, reduction)
+    of_class = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+    if not label_smoothing:
+        return of_class
+    smooth = reduced(-logs.mean(axis), reduction)
+    return (1 - label_smoothing) * of_class + label_smoothing * smooth
+
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    logs = target if log_target else target.log()
+    each = (target.exp() if log_target else target) * (logs - input)
+    return each.sum() / len(input) if reduction == "batchmean" else reduced(each, reduction)
