@@ -20,6 +20,7 @@ from dualml.parity.causes.lines import GRADIENT, PARAMETER
 from dualml.parity.models.operations import Operation, Tape, snippet
 from dualml_torch.causes import rules
 from dualml_torch.causes.altered import altered
+from dualml_torch.causes.functions import transform
 from dualml_torch.operations import SKIP, Watch, name_of, tensors
 
 Value = torch.Tensor
@@ -120,6 +121,10 @@ class Lines(TorchFunctionMode):
                 return tensors((args, kwargs))[0]
             if change.action == "line:drop" and change.operation.endswith("_"):
                 return args[0]
+            if change.action == "line:output" and change.operation.endswith("_"):
+                result = func(*args, **kwargs)
+                with torch.no_grad():
+                    return result.copy_(transform(change.value, result.clone()))
             if change.action == "line:late":
                 self.write()
                 value = func(args[0].clone(), *args[1:], **kwargs)

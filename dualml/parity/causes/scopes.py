@@ -92,8 +92,8 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
     alls = [one.number for one in like]
     if change.action == "borrow":  # one call of the module: its operations follow one another
         own = str(change.argument)
-        inside = [one.number for one in operations if f"{one.module}.".startswith(f"{own}.")]
-        return [change.at(inside)]
+        below = [one.number for one in operations if f"{one.module}.".startswith(f"{own}.")]
+        return [change.at(below)]
     if change.action == "swap":
         followed = operations[site.number + int(change.value)].name
         alls = [

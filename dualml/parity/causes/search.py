@@ -25,8 +25,9 @@ from dualml.parity.causes.explanation import Cause, Explanation, Explorer
 from dualml.parity.causes.gradients import gradients
 from dualml.parity.causes.lines import of_lines
 from dualml.parity.causes.moves import rate, written
+from dualml.parity.causes.neutral import neutral
 from dualml.parity.causes.preference import Calls
-from dualml.parity.causes.quick import hopeless, recorded
+from dualml.parity.causes.quick import Quick, recorded
 from dualml.parity.causes.returned import returned
 from dualml.parity.causes.runs import (
     GROUPS,
@@ -41,6 +42,7 @@ from dualml.parity.causes.scopes import scopes
 from dualml.parity.causes.screen import STAGES, Screen
 from dualml.parity.causes.sharing import biased, shared, untied
 from dualml.parity.causes.spans import within
+from dualml.parity.causes.surroundings import Surroundings
 from dualml.parity.causes.tensors import end_at_buffers, trained
 from dualml.parity.causes.updates import NUMBERS, updates
 from dualml.parity.models.flow import Side, share
@@ -53,7 +55,7 @@ from dualml.parity.models.trace import Trace
 #: Alterations that are tried in whole runs, of those that the replay lets through.
 RUNS = 40
 #: The same for settings of an optimizer, which no replay can try.
-ALL_RUNS = 600
+ALL_RUNS = 3000
 #: Seconds that whole runs have in any case, when the search before them took all of its time.
 LAST_S = 5.0
 #: After the first that makes the sides equal, whole runs look for others that do so long.
@@ -61,7 +63,7 @@ TIES_S = 2.0
 #: In any case whole runs go on for so long.
 RUNS_S = 1.5
 #: The same where most of them are made by halves only, see `quick`.
-QUICK_S = 12.0
+QUICK_S = 20.0
 #: Factors of a rate that are no farther apart are one.
 ALIKE = 0.01
 #: Of altered runs that go on otherwise, of how many the rounding is measured.
@@ -273,6 +275,10 @@ class Search:
             candidates = trained(self.a, self.b, self.names)
         elif first.phase == "gradient":
             candidates = gradients(now.trace, self.b, here, now.comparison, self.names)
+            found = self.farther(now, candidates)
+            if not found and first.step == 1:
+                found = self.farther(now, self.neutral(now, here, there))
+            return best_of(self.calls, self.result.other, now, found)
         else:
             candidates = updates(
                 now.trace, self.b, now.comparison, self.explorer.settings(), self.names
@@ -282,6 +288,15 @@ class Search:
                 candidates += of_lines(calls, NUMBERS)
         whole = self.schedule(now) if GROUPS[first.phase] == 2 else []
         return best_of(self.calls, self.result.other, now, self.farther(now, [*whole, *candidates]))
+
+    def neutral(self, now: Run, here: Side, there: Side) -> list[Alteration]:
+        """What changes gradients alone."""
+        outside = now.comparison.outside
+        wrong = {tensor for step, phase, tensor in outside if (step, phase) == (1, "gradient")}
+        around = Surroundings(self.a, self.names, here, there)
+        until = time.monotonic() + (self.until - time.monotonic()) / 2
+        self.explorer.run(now.changes)  # what is replayed
+        return list(neutral(self.explorer, here, around, wrong, lambda: time.monotonic() > until))
 
     def sharing(self) -> list[Alteration]:
         """Modules in several places on one side, where the other has one for each; and biases of
@@ -320,6 +335,7 @@ class Search:
         first = now.comparison.first
         assert first is not None
         start, ends, measured = time.monotonic(), False, 0
+        quick = Quick(now, self.b, self.pairing, self.explorer)
         least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
         until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
@@ -332,7 +348,7 @@ class Search:
                 until = min(until, now_s + TIES_S)
             for scope in scopes(change, now.trace.operations):
                 self.result.tried[1] += 1
-                if hopeless(now, scope, self.b, self.pairing, self.explorer):
+                if quick.hopeless(scope):
                     continue
                 changes = [*now.changes, scope]
                 if first.step == 1 < now.comparison.steps and GROUPS[first.phase] < 2:

@@ -40,7 +40,7 @@ from dualml.parity.models.trace import HEAD, Trace, read_trace
 FRAMEWORKS = ("torch", "mindspore")
 TIMEOUT = 300.0
 #: Seconds for the search of a cause, and what it leaves in the folder.
-BUDGET_S = 60.0
+BUDGET_S = 45.0
 RESULT = "explanation.json"
 #: Alterations that ended a search, and the one that it is at, as `repr` writes them.
 FATAL, TRYING = "fatal.txt", "trying.txt"
