@@ -39,7 +39,8 @@ FUSED: dict[str, Callable[..., Any]] = {
         (norms, ("normalize", "cosine_similarity", "layer_norm", "group_norm", "batch_norm")),
         (recurrent, ("lstm", "gru", "rnn_tanh", "lstm_cell", "gru_cell", "rnn_tanh_cell")),
         (functions, ("embedding_bag", "einsum", "linear", "silu", "gelu", "glu", "softplus",
-                     "log_sigmoid")),
+                     "log_sigmoid", "softmax", "log_softmax", "adaptive_avg_pool2d",
+                     "pixel_shuffle", "pixel_unshuffle", "grid_sample")),
     )
     for name in names
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -98,3 +99,61 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 def log_sigmoid(input: Tensor) -> Tensor:
     return input.sigmoid().log()
+
+
+def softmax(input: Tensor, dim: int, _stacklevel: int = 3) -> Tensor:
+    powers = (input - input.amax(dim, keepdim=True)).exp()
+    return powers / powers.sum(dim, keepdim=True)
+
+
+def log_softmax(input: Tensor, dim: int, _stacklevel: int = 3) -> Tensor:
+    return input - input.logsumexp(dim, keepdim=True)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int]) -> Tensor:
+    if output_size not in (1, (1, 1), [1, 1]):
+        raise NotImplementedError
+    return input.mean((-2, -1), keepdim=True)
+
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    b, c, h, w = input.shape
+    n = upscale_factor
+    blocks = input.reshape(b, c // n**2, n, n, h, w)
+    return blocks.permute(0, 1, 4, 2, 5, 3).reshape(b, c // n**2, h * n, w * n)
+
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    b, c, h, w = input.shape
+    n = downscale_factor
+    blocks = input.reshape(b, c, h // n, n, w // n, n)
+    return blocks.permute(0, 1, 3, 5, 2, 4).reshape(b, c * n**2, h // n, w // n)
+
+
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Of images, between the four pixels around each place."""
+    if mode != "bilinear" or padding_mode == "reflection" or input.ndim != 4:
+        raise NotImplementedError
+    (b, c, h, w), (rows, columns) = input.shape, grid.shape[1:3]
+    places = []
+    for axis, size in ((1, h), (0, w)):
+        place = (grid[..., axis] + 1) / 2
+        place = place * (size - 1) if align_corners else place * size - 0.5
+        places.append(place.clamp(0, size - 1) if padding_mode == "border" else place)
+    y, x = places
+    top, left = y.floor().detach(), x.floor().detach()
+    flat, total = input.reshape(b, c, h * w), torch.zeros_like(input[:, :, :1, :1])
+    for i, share_y in ((top, top + 1 - y), (top + 1, y - top)):
+        for j, share_x in ((left, left + 1 - x), (left + 1, x - left)):
+            inside = (i >= 0) & (i <= h - 1) & (j >= 0) & (j <= w - 1)
+            at = i.clamp(0, h - 1).long() * w + j.clamp(0, w - 1).long()
+            index = at.reshape(b, 1, -1).expand(b, c, rows * columns)
+            pixels = flat.gather(2, index).reshape(b, c, rows, columns)
+            total = total + pixels * (share_y * share_x * inside).unsqueeze(1)
+    return total

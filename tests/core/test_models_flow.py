@@ -61,7 +61,7 @@ def test_the_tape_knows_where_a_tensor_came_from() -> None:
     assert first.inputs == ("input:0", "parameter:w")
     assert first.attributes == {"scale": 0.5, "dim": [0, 1]}
     assert first.outputs == ((2, 3, 4),)
-    assert second.inputs == ("?", "constant:1.5")
+    assert second.inputs == ("table:2", "constant:1.5")
     assert isinstance(first.place, Place)
     assert first.place.file == __file__
     assert Operation.restore(first.describe()) == first

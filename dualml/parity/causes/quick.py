@@ -107,7 +107,10 @@ class Quick:
         wrong = sorted(self.outside & sizes.keys(), key=sizes.__getitem__)[:FEW]
         some = [{name: one[name] for name in wrong if name in one} for one in self.all]
         whole = self.explorer.updated(self.now.changes, self.all)
-        alone = self.explorer.updated(self.now.changes, some)
+        try:
+            alone = self.explorer.updated(self.now.changes, some)
+        except Exception:  # it needs a gradient of each
+            return self.all
         same = all(gap(whole[name], alone[name]) <= SAME for name in wrong)
         return list(some) if wrong and same else self.all
 
