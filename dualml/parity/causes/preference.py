@@ -32,6 +32,11 @@ WRITTEN = {
 }
 
 
+#: What may be wrong with an optimizer's line, the likeliest first; behind settings.
+OF_LINES = ("set", "drop", "function", "exchange", "swap", "begin", "late", "instead", "operand",
+            "input", "output")  # fmt: skip
+
+
 class Calls:
     """How often either side calls what."""
 
@@ -81,6 +86,8 @@ def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
         and change.value[:1] in (("take",), ("arrange",))
     ):
         rank += 0.5  # whatever names the arrangement says more
+    if change.action.startswith("line:"):
+        rank += (1 + OF_LINES.index(change.action.removeprefix("line:"))) / (2 + len(OF_LINES))
     if change.action == "numbers":  # whatever else says which numbers says more
         rank = len(kinds)
     return foreign, rank, -len(change.sites), run.comparison.worst
