@@ -308,6 +308,26 @@ def loaded_weights_shared_equal() -> NDArray:
     return copy.weight.asnumpy()
 
 
+def momentum_by_hand(**begin: str) -> Numbers:
+    weights = [ms.Parameter(ms.Tensor(array), name=name) for name, array in WEIGHTS.items()]
+    moments = ms.ParameterTuple(weights).clone(prefix="moment", **begin)
+    for step in range(5):
+        for weight, moment in zip(weights, moments, strict=True):
+            gradient = ms.Tensor(normal(*weight.shape, seed=1 + step))
+            ops.assign(moment, 0.9 * moment + gradient)
+            ops.assign(weight, weight - 0.1 * moment)
+    return {weight.name: weight.asnumpy() for weight in weights}
+
+
+def cloned_state() -> Numbers:
+    """The state of an optimizer of one's own is to begin with zeros."""
+    return momentum_by_hand()
+
+
+def cloned_state_equal() -> Numbers:
+    return momentum_by_hand(init="zeros")
+
+
 def loss_scale_overflow() -> NDArray:
     weight = ones("weight")
     optimizer = nn.SGD([weight], learning_rate=0.1)

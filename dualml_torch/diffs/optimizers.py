@@ -186,6 +186,18 @@ def loaded_weights_shared() -> NDArray:
     return copy.weight.detach().numpy()
 
 
+def cloned_state() -> dict[str, NDArray]:
+    """The state of an optimizer of one's own is to begin with zeros."""
+    weights = {name: torch.tensor(array) for name, array in WEIGHTS.items()}
+    moments = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    for step in range(5):
+        for name, weight in weights.items():
+            gradient = torch.tensor(normal(*weight.shape, seed=1 + step))
+            moments[name] = 0.9 * moments[name] + gradient
+            weight -= 0.1 * moments[name]
+    return {name: weight.numpy() for name, weight in weights.items()}
+
+
 def loss_scale_overflow() -> NDArray:
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
