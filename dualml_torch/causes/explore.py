@@ -11,10 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from dualml.parity.causes.alteration import Alteration
-from dualml.parity.envelope import perturb
-from dualml.parity.models.gap import gap, lost
 from dualml.parity.models.operations import Operation
-from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.trace import Trace
 from dualml_torch.causes.altered import NUMBERS, Altered
 from dualml_torch.causes.lines import RULES, Lines, calls_of, file_of
@@ -126,29 +123,10 @@ class Explorer:
                 recorder.optimizer.step()
         return recorder.weights()
 
-    def rounding(self, changes: Sequence[Alteration], trace: Trace) -> dict[str, float]:
-        """How far everything moves in these altered steps if weights are moved before each, as far
-        as in the last draw of a recorder.
-
-        Args:
-            trace: of the same steps, unmoved.
-        """
-        moved = self.run(changes, trace.steps, moved=True).arrays
-        return {
-            name: gap(array, moved[name])
-            for name, array in trace.arrays.items()
-            if name in moved and not lost(array)
-        }
-
-    def run(
-        self, changes: Sequence[Alteration], steps: int | None = None, *, moved: bool = False
-    ) -> Trace:
+    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace:
         """All steps, or the first of them, with these alterations, from the initial weights.
 
         An alteration that cannot be done is in ``raised`` of the trace.
-
-        Args:
-            moved: by rounding, before each step.
         """
         recorder = self.recorder
         self.begin_again(changes)
@@ -169,9 +147,6 @@ class Explorer:
             stack.enter_context(self.updating(changes, [*more, *fresh]))
             step = self.make(recorder)
             for number in range(steps or self.steps):
-                if moved:
-                    weights = {n: w for n, w in recorder.weights().items() if n in self.trained}
-                    recorder.load(perturb(weights, recorder.seed, DRAWS - 1, number + 1))
                 # Altered calls may write where the original ones only read.
                 inputs = recorder.given = [one.clone() for one in self.inputs]
                 try:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from causes_cases import Net, named, searched
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    kept = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(kept)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Own(torch.optim.Optimizer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +16,7 @@ from dualml.parity.causes.search import Search
 from dualml_torch.causes.explore import Explored, Explorer
 from dualml_torch.models import losses, step
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    kept = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(kept)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Two(Net):

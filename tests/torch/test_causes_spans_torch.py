@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,7 @@ from dualml_torch.optim import SGD
 from dualml_torch.parts.attention import attention
 from dualml_torch.rounding import Rounding
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    kept = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(kept)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Blocks(Net):

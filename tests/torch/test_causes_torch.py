@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -155,13 +154,7 @@ class Noise(Net):
         return super().mixed(x) + torch.sin(37 * x) * torch.cos(11 * x.roll(1, 0)) / 3
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the process of a search has it."""
-    kept = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(kept)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,6 @@ class Explorer(Prober, Stepper, Protocol):
 
     def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace: ...
 
-    def rounding(self, changes: Sequence[Alteration], trace: Trace) -> Mapping[str, float]:
-        """How far everything moves in a run with alterations if rounding moves the weights."""
-
     def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """What an update of a user's own optimizer calls."""
 

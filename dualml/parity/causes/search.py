@@ -66,8 +66,6 @@ RUNS_S = 1.5
 QUICK_S = 20.0
 #: Factors of a rate that are no farther apart are one.
 ALIKE = 0.01
-#: Of altered runs that go on otherwise, of how many the rounding is measured.
-MEASURED = 6
 #: Causes one after the other.
 ROUNDS = 4
 
@@ -123,9 +121,6 @@ class Search:
             return None
         trace.envelope, trace.draws = self.a.envelope, self.a.draws
         trace.elsewhere = within(self.a.operations, changes)
-        return self.judged(changes, trace)
-
-    def judged(self, changes: Sequence[Alteration], trace: Trace) -> Run | None:
         try:
             comparison = judge(
                 trace,
@@ -143,23 +138,6 @@ class Search:
             x, y = trace.get(*where, first.tensor), self.b.get(*where, first.other)
             enough = x is not None and y is not None and same_gaps(x, y)
         return Run(tuple(changes), trace, comparison, enough)
-
-    def measured(self, now: Run, run: Run) -> Run:
-        """The same, where a mistake explains its place and what follows is wild: by the rounding
-        of the altered run, which is not that of the model as it was."""
-        first, then = now.comparison.first, run.comparison.first
-        if run.alike or first is None or then is None or then.kind != "value":
-            return run
-        if (then.step, GROUPS[then.phase]) <= (first.step, GROUPS[first.phase]):
-            return run
-        try:
-            widths = self.explorer.rounding(run.changes, run.trace)
-        except Exception:
-            return run
-        known = run.trace.envelope or {}
-        wider = {name: max(width, known.get(name, 0.0)) for name, width in widths.items()}
-        trace = replace(run.trace, envelope={**known, **wider})
-        return self.judged(run.changes, trace) or run
 
     def tried(self) -> None:
         self.result.tried[0] += 1
@@ -334,7 +312,7 @@ class Search:
         runs: list[Run] = []
         first = now.comparison.first
         assert first is not None
-        start, ends, measured = time.monotonic(), False, 0
+        start, ends = time.monotonic(), False
         quick = Quick(now, self.b, self.pairing, self.explorer)
         least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
         until = max(self.until, start + LAST_S)
@@ -358,10 +336,6 @@ class Search:
                     ):
                         continue
                 run = self.run(changes)
-                if run is not None and run.reach > now.reach and measured < MEASURED:
-                    widened = self.measured(now, run)
-                    measured += widened is not run
-                    run = widened
                 if run is not None and not fitted(scope) and explains(now, run):
                     run = replace(run, enough=True)
                 if run is not None and run.reach > now.reach and believed(now, run):

@@ -101,7 +101,7 @@ def altered(lang: Language, one: Row) -> str:
             inner = text(lang, "cause.line_operand", **values)
         return text(lang, "cause.line", line=one["line"].partition(":")[2], cause=inner)
     elif action == "numbers" and one["argument"] != "" and one["kind"] != "dtype":
-        key = "table"
+        key = "table" if str(one["old"]).startswith("parameter:") else "unnamed_table"
     elif action == "numbers" and one["kind"] == "dtype":
         key, value = "lower", one["argument"]
     elif action == "spans":
@@ -117,6 +117,8 @@ def altered(lang: Language, one: Row) -> str:
         argument = str(one["argument"])
         word, _, rest = argument.partition(":")
         key = f"optimizer_{word}" if word in OF_OPTIMIZER else "optimizer"
+        if rest == "alone":
+            key = "optimizer_alone"
         scope = ", ".join(one["old"][:4]) if one["old"] else text(lang, "cause.all")
         return text(
             lang, f"cause.{key}", argument=rest or argument, value=shown(value), scope=scope
