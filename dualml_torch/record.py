@@ -165,12 +165,13 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
+        self.chance = Chance(self.seed)
         with contextlib.ExitStack() as stack:
             if (watch := self.watch()) is not None:
                 stack.enter_context(watch)
             if self.rounding is not None:
                 stack.enter_context(Rounding(*self.rounding, lambda: self.answered))
-            stack.enter_context(Drawn(Chance(self.seed)))
+            stack.enter_context(Drawn(self.chance))
             yield
 
     @contextlib.contextmanager

@@ -246,3 +246,21 @@ def integer_gradient() -> NDArray:
 
 def integer_gradient_equal() -> NDArray:
     return ms.grad(lambda x: x.square().sum() / 2)(ms.Tensor([1.0, 2.0])).asnumpy()
+
+
+def squared(x: ms.Tensor) -> ms.Tensor:
+    return ops.softmax(x, -1).square().sum()
+
+
+@ms.jit
+def compiled(x: ms.Tensor) -> ms.Tensor:
+    return ms.grad(squared)(x)
+
+
+def softmax_gradient() -> NDArray:
+    ms.grad(squared)(ops.ones((2, 1, 1, 1, 3, 1)))  # of a rank that nothing else here has
+    return ms.grad(squared)(ms.Tensor(normal(2, 1, 1, 1, 3, 4))).asnumpy()
+
+
+def softmax_gradient_equal() -> NDArray:
+    return compiled(ms.Tensor(normal(2, 1, 1, 1, 3, 4))).asnumpy()

@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.spans import calls_of, source, through
 from dualml.parity.causes.trades import traded
+from dualml.parity.models.chance import Chance
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.calls import Call
-from dualml_torch.causes.functions import function, transform
+from dualml_torch.causes.functions import dropout, function, transform
 from dualml_torch.causes.layers import (
     biased_state,
     gated,
@@ -49,6 +50,7 @@ class Altered(Watch):
     Args:
         value: the tensor of a name (``op:3``, ``parameter:w``) of the step that is running.
         fused: whether functions stay whole that could be written out.
+        chance: what is drawn from.
     """
 
     def __init__(
@@ -57,9 +59,10 @@ class Altered(Watch):
         changes: Sequence[Alteration],
         parameters: Mapping[str, Value],
         fused: bool = True,
+        chance: Chance | None = None,
     ) -> None:
         super().__init__(tape, None if fused else FUSED)
-        self.changes, self.parameters = changes, parameters
+        self.changes, self.parameters, self.chance = changes, parameters, chance or Chance(0)
         self.live: dict[str, Any] = {}
         #: Calls that wait for the one that follows: its number → the call, and its altered input.
         self.held: dict[int, tuple[Any, Sequence[Any], Mapping[str, Any], int]] = {}
@@ -121,6 +124,8 @@ class Altered(Watch):
             elif change.action == "operand":
                 other = viewed(change, self.value(operand(change, number)))
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
+            elif change.action == "dropout":
+                result = dropout(self.chance, change.value, func(*args, **kwargs))
             else:
                 result = altered(change, func, name, args, kwargs)
         if result is None:

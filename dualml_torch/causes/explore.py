@@ -47,7 +47,7 @@ class Explored(Recorder):
         # As they were before the step writes into them.
         known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
         if self.tape is not None:
-            self.recording = Recording(self.tape, self.changes, known, self.fused)
+            self.recording = Recording(self.tape, self.changes, known, self.fused, self.chance)
             return self.recording
         if not self.changes and self.fused:
             return None
@@ -56,7 +56,7 @@ class Explored(Recorder):
         for i, one in enumerate(self.given):
             tape.known(one, f"input:{i}")
         tape.array = nothing
-        return Altered(tape, self.changes, known, self.fused)
+        return Altered(tape, self.changes, known, self.fused, self.chance)
 
 
 def nothing(tensor: torch.Tensor) -> NDArray[Any]:

@@ -9,6 +9,8 @@ import torch
 from torch.nn import functional
 
 from dualml.parity.causes.tables import SAME
+from dualml.parity.models.chance import Chance
+from dualml_torch.chance import Drawn
 from dualml_torch.operations import Bound, tensors
 
 Value = torch.Tensor
@@ -56,6 +58,11 @@ def standardize(x: Value, axis: int) -> Value:
     return functional.layer_norm(x, x.shape[axis:])
 
 
+def batch_norm(x: Value, then: str = "identity") -> Value:
+    """Of this batch, as it begins: scaled by one, shifted by nought."""
+    return TRANSFORMS[then](functional.batch_norm(x, None, None, training=True))
+
+
 TRANSFORMS: dict[str, Callable[..., Value]] = {
     "relu": functional.relu,
     "relu6": functional.relu6,
@@ -81,6 +88,7 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
     "log_softmax": lambda x, axis: torch.log_softmax(x, axis),
     "normalize": lambda x, axis: functional.normalize(x, dim=axis),
     "standardize": standardize,
+    "batch_norm": batch_norm,
     "center": lambda x, axis: x - x.mean(axis, keepdim=True),
     "exp": torch.exp,
     "log": torch.log,
@@ -113,6 +121,13 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
     "round": torch.round,
     "trunc": torch.trunc,
 }
+
+
+def dropout(chance: Chance, rate: float, x: Value) -> Value:
+    """Some numbers dropped, and the others made larger."""
+    result = Drawn(chance).dropout(x, rate)
+    assert result is not None
+    return result
 
 
 def function(

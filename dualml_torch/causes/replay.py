@@ -7,6 +7,7 @@ apart from its kernel is found out once, when it is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -15,10 +16,11 @@ from torch.utils._pytree import tree_flatten
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.spans import source, through
 from dualml.parity.causes.trades import traded
+from dualml.parity.models.chance import Chance
 from dualml.parity.models.operations import Tape, unknown
 from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
 from dualml_torch.causes.calls import Call
-from dualml_torch.causes.functions import transform
+from dualml_torch.causes.functions import dropout, transform
 from dualml_torch.causes.layers import sized
 from dualml_torch.causes.operands import earlier, name_in, operand, viewed
 from dualml_torch.causes.packed import checked
@@ -34,8 +36,8 @@ class Replay:
         values: name → tensor as it was when the call ended.
     """
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, tape: Tape, seed: int = 0) -> None:
+        self.tape, self.seed = tape, seed
         self.values: dict[str, Value] = {}
         self.calls: list[Call] = []
 
@@ -98,6 +100,9 @@ class Replay:
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
             elif change.action == "everywhere":
                 args, kwargs = everywhere(change, args, kwargs)
+            elif change.action == "dropout":
+                x = call.func(*args, **kwargs)
+                result = dropout(self.chance(number, x.numel()), change.value, x)
             elif change.action not in ("rename", "trade"):
                 result = altered(change, call.func, call.name, args, kwargs)
         if result is None:
@@ -106,6 +111,14 @@ class Replay:
         if type(result) is Value:
             return [args[0]] if call.name in ASSIGNS else [result]
         return tensors(args[0] if call.name in ASSIGNS else result)
+
+    def chance(self, number: int, size: int) -> Chance:
+        """As it is when a call begins: what the step has drawn before."""
+        chance = Chance(self.seed)
+        for one in self.tape.calls[:number]:
+            if one.name == "dropout" and one.attributes.get("p") != 0:
+                chance.drawn[size] += prod(one.outputs[0]) == size
+        return chance
 
     def of_spans(
         self, change: Alteration, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
@@ -132,9 +145,10 @@ class Recording(Altered):
         changes: Sequence[Alteration],
         parameters: Mapping[str, Value],
         fused: bool = True,
+        chance: Chance | None = None,
     ) -> None:
-        super().__init__(tape, changes, parameters, fused)
-        self.replay = Replay(tape)
+        super().__init__(tape, changes, parameters, fused, chance)
+        self.replay = Replay(tape, self.chance.seed)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         number, func = len(self.tape.calls), checked(func, name)

@@ -157,3 +157,9 @@ def integer_gradient_equal() -> NDArray:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     (x.square().sum() / 2).backward()
     return x.grad.numpy()
+
+
+def softmax_gradient() -> NDArray:
+    x = torch.tensor(normal(2, 1, 1, 1, 3, 4), requires_grad=True)
+    torch.softmax(x, -1).square().sum().backward()
+    return x.grad.numpy()

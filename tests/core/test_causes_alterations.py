@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dualml.parity.causes.alteration import Around
 from dualml.parity.causes.alterations import alterations
+from dualml.parity.causes.of_all_calls import of_all_calls
+from dualml.parity.causes.surroundings import rates
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.trace import Trace
 
 AROUND = Around((), (), {}, {}, ())
+
+
+def call(number: int, name: str, **attributes: Any) -> Operation:
+    return Operation(number, name, ("input:0",), attributes, ((4, 3),))
+
+
+def of(operations: list[Operation]) -> Trace:
+    return Trace("torch", {}, [], {}, operations=operations)
 
 
 @pytest.mark.parametrize(
@@ -24,3 +37,22 @@ def test_shapes_of_all_kinds_are_no_error(name: str, shapes: list[tuple[int, ...
         assert all(change.sites for change in alterations(one, shapes, AROUND))
         several = Operation(9, name, inputs, {}, (output, output, output))
         assert list(alterations(several, shapes, AROUND))
+
+
+def test_settings_of_all_calls_of_one_function() -> None:
+    ours = [call(i, "layer_norm", eps=1e-5) for i in (0, 3)] + [
+        call(1, "gelu", approximate="none"),
+        call(2, "layer_norm", eps=1e-6),
+    ]
+    theirs = [call(0, "LayerNorm", epsilon=1e-6), call(1, "GeLU")]
+    found = of_all_calls(of(ours), of(theirs))
+    assert [(one.sites, one.argument, one.old, one.value) for one in found] == [
+        ((0, 3), "eps", 1e-5, 1e-6),
+        ((1,), "approximate", "none", "tanh"),
+    ]
+
+
+def test_rates_of_the_other_sides_dropout() -> None:
+    assert rates(call(0, "Dropout", keep_prob=0.9)) == [0.1]
+    assert rates(call(0, "dropout", p=0.5)) == [0.5]
+    assert rates(call(0, "dropout", p=0.0)) == rates(call(0, "Muls", p=0.5)) == []

@@ -9,7 +9,7 @@ import pytest
 
 from dualml.errors import UserError
 from dualml.parity.models.layers import pair_modules
-from dualml.parity.models.mapping import match
+from dualml.parity.models.mapping import likeliest, match
 from dualml.parity.models.partners import Tensor, canonical, changed, fit
 
 Shapes = dict[str, tuple[int, ...]]
@@ -145,6 +145,14 @@ def test_buffers_of_one_side_are_left_out_and_named() -> None:
     found = match(tensors({"w": (2,), "attn.mask": (5, 5)}), tensors({"w": (2,)}))
     assert found.left == (("attn.mask",), ())
     assert [pair.a for pair in found.pairs] == ["w"]
+
+
+def test_a_table_of_one_side_begins_like_one_that_is_tied_and_a_vector_by_itself() -> None:
+    first = tensors({"embedding.weight": (9, 4), "norm.weight": (4,)})
+    arrays = {one.name: np.full(one.shape, 2.0) for one in first}
+    table, vector = tensors({"head.weight": (9, 4), "norm.bias": (4,)})
+    assert likeliest(table, first, arrays) is arrays["embedding.weight"]
+    assert likeliest(vector, first, arrays) is None
 
 
 def test_a_change_is_its_own_way_back() -> None:

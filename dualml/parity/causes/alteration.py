@@ -20,8 +20,8 @@ class Alteration:
             ``operand``, ``constant``, ``mask``, ``dtype``, ``gradient``, ``parameters``,
             ``optimizer``.
         action: what is done: ``set``, ``settings``, ``function``, ``input``, ``inputs``,
-            ``output``, ``drop``, ``operand``, ``exchange``, ``rename``, ``lower``, ``swap``,
-            ``parameters``, ``optimizer``.
+            ``output``, ``drop``, ``dropout``, ``operand``, ``exchange``, ``rename``, ``lower``,
+            ``swap``, ``parameters``, ``optimizer``.
         sites: numbers of the calls that are altered.
         operation: their function.
         argument: the setting; for ``input``, ``drop`` and ``operand`` the position of the tensor.
@@ -67,6 +67,8 @@ class Around:
         buffers: names of parameters that no optimizer changes.
         earlier: an input that a loop carries on, and the way back to what it was made of.
         added: numbers that were added to the inputs before.
+        rates: of the other side's Dropouts near this place.
+        epsilons: of all calls of the other side.
         unsliced: number of a slice → the slice before it, of another tensor.
     """
 
@@ -81,3 +83,5 @@ class Around:
     unsliced: Mapping[int, int] = field(default_factory=dict)
     earlier: tuple[tuple[int, tuple[int, ...]], ...] = ()
     added: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
+    epsilons: tuple[float, ...] = ()

@@ -190,6 +190,7 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         for i, shape in enumerate(shapes):
             if shape == out and not one.inputs[i].startswith("parameter:"):
                 yield alter("order", "swap", i, around.sole[one.number] - one.number)
+    yield from (alter("extra", "dropout", "", rate) for rate in around.rates)
     yield from (alter("extra", "output", "", f) for f in EXTRAS)
     if any(shape == out for shape in shapes):
         yield alter("extra", "twice")

@@ -9,7 +9,7 @@ from functools import partial
 
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.preference import Calls, preference
-from dualml.parity.causes.runs import Run, computed, explaining, firm
+from dualml.parity.causes.runs import ALMOST, Run, computed, explaining, firm
 from dualml.parity.causes.screen import Stage
 from dualml.parity.causes.surroundings import constants
 from dualml.parity.models.operations import Operation
@@ -73,12 +73,12 @@ def of_nothing(change: Alteration) -> bool:
     return change.action == "set" and all(numbers) and not change.old
 
 
-def settled(run: Run, stage: Stage, calls: Calls, other: Operation | None) -> bool:
+def settled(now: Run, run: Run, stage: Stage, calls: Calls, other: Operation | None) -> bool:
     """Whether no further stage is needed: of settings a mode, or a fraction that the port's
     own call has; whole numbers stand everywhere."""
     change = run.changes[-1]
     if not stage.settings:
-        return run.alike or firm(change)
+        return firm(change) or run.leaves(ALMOST, now)
     if isinstance(change.value, float):
         return not change.value.is_integer() and said(change, other)
     mode = isinstance(change.value, bool | str) and not calls.fewer(change.operation)

@@ -74,7 +74,7 @@ def perform(emit: Emitter) -> dict[str, Any]:
 
     until = time.monotonic() + job["budget"]
     found = search(a, WHOLE * job["budget"]).explain()
-    if found.computed and not (found.causes or found.equal):
+    if found.computed and not (found.causes or found.equal) and time.monotonic() < until:
         parts = written_out(explorer, a)
         again = None if parts is None else search(parts, until - time.monotonic()).explain()
         if parts is not None and again is not None and again.causes:

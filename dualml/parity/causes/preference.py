@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dualml.parity.causes.runs import Run
+from dualml.parity.causes.surroundings import epsilons
 from dualml.parity.models.operations import Operation
 
 #: Functions that a framework may write out in others.
@@ -40,7 +41,8 @@ OF_LINES = ("set", "drop", "function", "exchange", "swap", "begin", "late", "ins
 class Calls:
     """How often either side calls what."""
 
-    def __init__(self, ours: Iterable[Operation], theirs: Iterable[Operation]) -> None:
+    def __init__(self, ours: Iterable[Operation], theirs: Sequence[Operation]) -> None:
+        self.epsilons = epsilons(theirs)
         self.ours = Counter(one.name for one in ours)
         self.theirs = Counter(one.name.lower().removesuffix("ext") for one in theirs)
 
@@ -86,6 +88,8 @@ def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
         and change.value[:1] in (("take",), ("arrange",))
     ):
         rank += 0.5  # whatever names the arrangement says more
+    if change.action == "set" and "eps" in str(change.argument):
+        rank += 0.25 * (change.value not in calls.epsilons)
     if change.action.startswith("line:"):
         rank += (1 + OF_LINES.index(change.action.removeprefix("line:"))) / (2 + len(OF_LINES))
     if change.action == "numbers":  # whatever else says which numbers says more

@@ -19,6 +19,9 @@ from dualml.parity.models.trace import Trace
 REST = 0.01
 #: Of an array with NaNs, how much are numbers that tell whether it is the other side's.
 NUMBERS = 0.1
+#: Of the lost values, what leaves so few explains nearly all; what leaves half of them, or fewer,
+#: is no chance; nor is that so many further modules agree.
+ALMOST, SHARED, GAINED = 0.05, 0.5, 10
 #: In the place of an old value: one number that was made to turn a lone number into the other's.
 FITTED = "fitted"
 #: What is computed from the weights, and what becomes of them.
@@ -48,6 +51,10 @@ class Run:
     def alike(self) -> bool:
         """Equal, or the same failure on both sides, or enough of the difference explained."""
         return self.enough or self.comparison.equal or self.comparison.reason == "both_raised"
+
+    def leaves(self, share: float, now: Run) -> bool:
+        """Whether both sides are alike, or at most a share of what was lost before still is."""
+        return self.alike or self.comparison.lost <= share * now.comparison.lost
 
 
 def explains(now: Run, run: Run) -> bool:
@@ -109,8 +116,9 @@ def explaining(now: Run, runs: Sequence[Run]) -> list[Run]:
 
 def firm(change: Alteration) -> bool:
     """Whether an alteration is believed where the two sides are not equal with it: one that can do
-    anything to the numbers is not; numbers of less precision are found as they stand."""
-    if change.kind == "dtype" and change.action == "numbers":
+    anything to the numbers is not; numbers of less precision, and what chance drops, are found as
+    they stand."""
+    if change.action == "dropout" or (change.kind == "dtype" and change.action == "numbers"):
         return True
     return change.kind not in ("extra", "function", "constant", "dtype", "gradient", "optimizer")
 

@@ -34,6 +34,7 @@ SCOPED = (
     "swap",
     "outputs",
     "earlier",
+    "dropout",
 )
 
 

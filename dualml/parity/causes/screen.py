@@ -57,9 +57,10 @@ MANY = ("constant", "dtype", "layout")
 SPANNED = 4
 #: Actions that change nothing but what their call gives.
 OF_ONE_CALL = ("set", "settings", "function", "form", "pad", "instead", "input", "output", "drop",
-               "operand", "exchange", "twice", "lower", "index", "reorder")  # fmt: skip
-#: Of the alterations that pass, after so many no further operation is tried.
-ENOUGH = 160
+               "operand", "exchange", "twice", "lower", "index", "reorder", "dropout")  # fmt: skip
+#: Of the alterations that pass, after so many no further operation is tried; nor, before those
+#: that passed have been tried in whole runs, after so many that did not.
+ENOUGH, PAUSE = 160, 3000
 
 
 class Prober(Protocol):
@@ -123,11 +124,16 @@ class Screen:
         #: Alterations that changed a value, of each operation's call, expression and line.
         self.alive: list[list[Alteration]] = []
         self.changed = 0
+        self.stage: Stage | None = None
+        self.waiting: Iterator[list[Alteration]] = iter(())
+        #: Whether all of a stage was tried.
+        self.done = True
 
     def passed(
         self, origins: Sequence[Operation], others: Sequence[Operation], stage: Stage
     ) -> list[Alteration]:
-        """Those that pass, first those from which later values follow, and more of them.
+        """Those that pass, first those from which later values follow, and more of them. Asked
+        once more for the same stage, it goes on from there, until all was tried.
 
         Args:
             origins, others: the first operations with lost values, of this side and the other.
@@ -139,21 +145,17 @@ class Screen:
         nearest = [*others[:4], *lost[:OTHERS], *lost[-OTHERS:]]
         others = list({one.number: one for one in nearest}.values())
         sites = self.sites(origins)
-        if stage == STAGES[-1]:  # all that changed something when fewer calls were made again
-            self.alive.sort(key=lambda group: group[0].kind in MANY)
-            changes, self.alive = iter(self.alive), []
-        else:
-            changes = (
-                on_line(change, self.trace.operations)
-                for change in self.changes(sites, others, stage)
-            )
-        for group in changes:
+        again = stage == self.stage
+        if not again:
+            self.stage, self.waiting = stage, self.groups(sites, others, stage)
+        self.done, idle = True, 0
+        for group in self.waiting:
             if self.host.late or len(rows) > ENOUGH:
                 break
             alive = []
             for scope in group:
                 before = self.changed
-                hits = self.hits(scope, stage.calls)
+                hits = self.hits(scope, self.behind(scope, stage, origins))
                 alive += [scope] if self.changed > before else []
                 if strong := [self.order[name] for name in hits if name in self.telling]:
                     rows.append(((-max(strong), -len(strong), len(rows)), scope))
@@ -162,9 +164,24 @@ class Screen:
                     weak.append(scope)
             if alive and stage == STAGES[1]:
                 self.alive.append(alive)
+            idle += bool(rows)
+            if idle > PAUSE:
+                self.done = False
+                break
         rows.sort(key=lambda row: row[0])
-        fits = [] if stage.settings else self.fits(sites)
+        fits = [] if stage.settings or again else self.fits(sites)
         return [*fits, *self.different(change for _, change in rows), *weak[:WEAK]]
+
+    def groups(
+        self, sites: Sequence[Operation], others: Sequence[Operation], stage: Stage
+    ) -> Iterator[list[Alteration]]:
+        """Alterations, each at its call and at those of its line."""
+        if stage == STAGES[-1]:  # all that changed something when fewer calls were made again
+            self.alive.sort(key=lambda group: group[0].kind in MANY)
+            alive, self.alive = self.alive, []
+            return iter(alive)
+        changes = self.changes(sites, others, stage)
+        return (on_line(change, self.trace.operations) for change in changes)
 
     def different(self, changes: Iterable[Alteration]) -> list[Alteration]:
         """Of alterations of one expression, which a loop runs several times, the first: it is
@@ -259,6 +276,13 @@ class Screen:
         ]
         chosen = dict.fromkeys([*order, *rest, *later[: 2 * SITES]])
         return [self.here.operations[number] for number in chosen]
+
+    def behind(self, change: Alteration, stage: Stage, origins: Sequence[Operation]) -> int:
+        """How many calls behind an alteration are made again: as far as where values are lost, but
+        for what is many and near."""
+        if stage == STAGES[1] or not origins:
+            return stage.calls
+        return max(stage.calls, origins[0].number - change.sites[0] + STAGES[0].calls)
 
     def hits(self, change: Alteration, calls: int) -> list[str]:
         """The other side's lost values that an alteration gives."""

@@ -10,148 +10,61 @@ Then the search goes on from there. Where nothing does it, nothing is named.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dualml.errors import UserError
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.choice import best_of, settled
 from dualml.parity.causes.constants import in_less_precision, of_constants
 from dualml.parity.causes.evidence import relations
-from dualml.parity.causes.explanation import Cause, Explanation, Explorer
+from dualml.parity.causes.explanation import Cause, Explanation
 from dualml.parity.causes.gradients import gradients
 from dualml.parity.causes.lines import of_lines
 from dualml.parity.causes.moves import rate, written
 from dualml.parity.causes.neutral import neutral
-from dualml.parity.causes.preference import Calls
-from dualml.parity.causes.quick import Quick, recorded
+from dualml.parity.causes.of_all_calls import of_all_calls
+from dualml.parity.causes.quick import recorded
 from dualml.parity.causes.returned import returned
 from dualml.parity.causes.runs import (
+    ALMOST,
+    GAINED,
     GROUPS,
+    SHARED,
     Run,
-    believed,
-    explains,
     firm,
-    fitted,
-    same_gaps,
 )
-from dualml.parity.causes.scopes import scopes
 from dualml.parity.causes.screen import STAGES, Screen
 from dualml.parity.causes.sharing import biased, shared, untied
-from dualml.parity.causes.spans import within
 from dualml.parity.causes.surroundings import Surroundings
 from dualml.parity.causes.tensors import end_at_buffers, trained
+from dualml.parity.causes.trials import Trials
 from dualml.parity.causes.updates import NUMBERS, updates
 from dualml.parity.models.flow import Side, share
-from dualml.parity.models.judge import judge
-from dualml.parity.models.mapping import Asked, match
 from dualml.parity.models.operations import Operation
-from dualml.parity.models.pieces import in_same_pieces
 from dualml.parity.models.trace import Trace
 
-#: Alterations that are tried in whole runs, of those that the replay lets through.
-RUNS = 40
-#: The same for settings of an optimizer, which no replay can try.
-ALL_RUNS = 3000
-#: Seconds that whole runs have in any case, when the search before them took all of its time.
-LAST_S = 5.0
-#: After the first that makes the sides equal, whole runs look for others that do so long.
-TIES_S = 2.0
-#: In any case whole runs go on for so long.
-RUNS_S = 1.5
-#: The same where most of them are made by halves only, see `quick`.
-QUICK_S = 20.0
+#: The search of a large model goes on for so many runs at least.
+LEAST_RUNS = 8
 #: Factors of a rate that are no farther apart are one.
 ALIKE = 0.01
 #: Causes one after the other.
 ROUNDS = 4
 
 
-class Search:
-    """The search for the causes of a difference between two traces.
-
-    Args:
-        a: the side that can be run again with ``explorer``.
-        fatal: alterations that ended the process of an earlier search, as `repr` writes them.
-        trying: is told each before it is tried in a whole run.
-    """
-
-    def __init__(
-        self,
-        a: Trace,
-        b: Trace,
-        explorer: Explorer,
-        *,
-        fatal: Collection[str] = (),
-        trying: Callable[[str], object] = str,
-        margin: float,
-        asked: Asked | None = None,
-        sides: tuple[str, str] = ("torch", "mindspore"),
-        budget: float,
-    ) -> None:
-        self.a, self.b, self.explorer = a, b, explorer
-        self.margin, self.asked, self.sides = margin, asked, sides
-        self.until = time.monotonic() + budget
-        self.fatal, self.trying = fatal, trying
-        self.result = Explanation()
-        ours, theirs = in_same_pieces(a, b)
-        self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles, b.guesses)
-        pairs = self.pairing.pairs
-        self.calls = Calls(a.operations, b.operations)
-        self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
-
-    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Run | None:
-        """None where the alteration cannot be done.
-
-        Args:
-            steps: how many are made; None for all.
-        """
-        if changes:
-            if (what := repr(changes[-1])) in self.fatal:
-                return None
-            self.trying(what)
-        try:
-            trace = self.explorer.run(changes, steps)
-        except Exception:
-            return None
-        if trace.raised and not self.b.raised:
-            return None
-        trace.envelope, trace.draws = self.a.envelope, self.a.draws
-        trace.elsewhere = within(self.a.operations, changes)
-        try:
-            comparison = judge(
-                trace,
-                self.b,
-                margin=self.margin,
-                asked=self.asked,
-                sides=self.sides,
-                structure=False,
-            )
-        except UserError:  # no longer the same inputs, or other parameters
-            return None
-        enough = False
-        if comparison.reason == "both_nan" and (first := comparison.first) is not None:
-            where = first.phase, first.step
-            x, y = trace.get(*where, first.tensor), self.b.get(*where, first.other)
-            enough = x is not None and y is not None and same_gaps(x, y)
-        return Run(tuple(changes), trace, comparison, enough)
-
-    def tried(self) -> None:
-        self.result.tried[0] += 1
-
-    @property
-    def late(self) -> bool:
-        return time.monotonic() > self.until
+class Search(Trials):
+    """The search for the causes of a difference between two traces."""
 
     def explain(self) -> Explanation:
         """Causes one after the other, until the sides are equal or nothing explains."""
+        began = time.monotonic()
         now = self.run([])
+        self.until = max(self.until, began + LEAST_RUNS * (time.monotonic() - began))
         first = None if now is None else now.comparison.first
         self.result.computed = first is not None and GROUPS[first.phase] == 0
         whole = computed = 0
+        shared: set[int] = set()
         for _ in range(ROUNDS):
             if now is None or now.comparison.verdict != "different" or self.late:
                 break
@@ -166,6 +79,8 @@ class Search:
             )
             if best.reach[0] > now.reach[0]:
                 whole = len(self.result.causes)
+            if best.leaves(SHARED, now) or best.reach[0] - now.reach[0] >= GAINED:
+                shared.add(whole - 1)
             then = best.comparison.first
             if then is not None and GROUPS[then.phase] > 0 and then.step == 1:
                 computed = len(self.result.causes)
@@ -176,10 +91,11 @@ class Search:
             self.result.enough, self.result.equal = now.alike, now.alike and not now.enough
         if not self.result.enough:
             # Half of a cause, with which only more operations are shared, is none; nor is what can
-            # do anything to the numbers, unless all outputs and the loss follow from it.
+            # do anything to the numbers, unless all outputs and the loss follow from it, or most
+            # of what was lost.
             kept = enumerate(self.result.causes[:whole])
             self.result.causes = [
-                one for i, one in kept if i < computed or firm(one.alterations[0])
+                one for i, one in kept if i < computed or i in shared or firm(one.alterations[0])
             ]
         return self.result
 
@@ -217,43 +133,34 @@ class Search:
         if first.phase == "state":  # a buffer that the model writes by itself
             end_at_buffers(now, self.b, here, there, self.names)
         lost = here.lost(), there.lost()
+        begun = lost
         if first.phase == "forward":  # where it begins, though what follows may hide it
-            for side, names, stray in zip(
-                (here, there), lost, (first.tensor, first.other), strict=True
-            ):
-                names |= self.value_of(now.trace if side is here else self.b, side, stray)
-        origins = here.origins(lost[0]), there.origins(lost[1])
+            begun = (
+                lost[0] | self.value_of(now.trace, here, first.tensor),
+                lost[1] | self.value_of(self.b, there, first.other),
+            )
+        origins = here.origins(begun[0]), there.origins(begun[1])
         self.result.place = next(iter(origins[0]), None)
         self.result.other = next(iter(origins[1]), None)
         written = first.phase == "state" and bool(lost[0])
-        if (GROUPS[first.phase] == 0 or written) and first.step == 1 and (lost[0] or lost[1]):
-            screen = Screen(self, now.trace, here, there, lost)
-            runs = self.farther(now, returned(now.trace))
-            if any(run.alike for run in runs):
-                return best_of(self.calls, self.result.other, now, runs)
-            for stage in STAGES:
-                until = self.until
-                if stage == STAGES[-1] and any(run.reach > now.reach for run in runs):
-                    # Half of the time is left for a next cause.
-                    self.until -= max(0.0, until - time.monotonic()) / 2
-                self.explorer.run(now.changes)  # what is replayed
-                runs += self.farther(now, screen.passed(*origins, stage))
-                if not stage.settings and stage.calls == STAGES[1].calls:
-                    runs += self.farther(now, of_constants(self.explorer, here, there, lost))
-                    lower = in_less_precision(self.explorer, here, there, lost)
-                    runs += self.farther(now, lower)
+        if (GROUPS[first.phase] == 0 or written) and first.step == 1 and (begun[0] or begun[1]):
+            until = self.until
+            if begun != lost and lost[0]:
+                # It begins inside of the margin, perhaps for another reason.
+                self.until -= max(0.0, until - time.monotonic()) / 2
+                best = self.around(now, here, there, begun)
                 self.until = until
-                best = best_of(self.calls, self.result.other, now, runs)
-                # Not half of a cause, with which only more operations are shared.
-                farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]
-                if any(settled(run, stage, self.calls, self.result.other) for run in farther):
-                    break
-            return best
+                if best:
+                    return best
+                begun = lost
+            return self.around(now, here, there, begun) or self.of_all_calls(now)
         if first.kind == "trained":
             candidates = trained(self.a, self.b, self.names)
         elif first.phase == "gradient":
             candidates = gradients(now.trace, self.b, here, now.comparison, self.names)
             found = self.farther(now, candidates)
+            if not found and first.step == 1:
+                found = self.of_all_calls(now)
             if not found and first.step == 1:
                 found = self.farther(now, self.neutral(now, here, there))
             return best_of(self.calls, self.result.other, now, found)
@@ -266,6 +173,46 @@ class Search:
                 candidates += of_lines(calls, NUMBERS)
         whole = self.schedule(now) if GROUPS[first.phase] == 2 else []
         return best_of(self.calls, self.result.other, now, self.farther(now, [*whole, *candidates]))
+
+    def around(
+        self, now: Run, here: Side, there: Side, lost: tuple[set[str], set[str]]
+    ) -> list[Run]:
+        """The best alterations of the operations around the first lost values.
+
+        Args:
+            lost: names of the lost values of either side.
+        """
+        origins = here.origins(lost[0]), there.origins(lost[1])
+        screen = Screen(self, now.trace, here, there, lost)
+        runs = self.farther(now, returned(now.trace))
+        if any(run.alike for run in runs):
+            return best_of(self.calls, self.result.other, now, runs)
+        for stage in STAGES:
+            until = self.until
+            if stage == STAGES[-1] and any(run.reach > now.reach for run in runs):
+                # Half of the time is left for a next cause.
+                self.until -= max(0.0, until - time.monotonic()) / 2
+            while True:
+                self.explorer.run(now.changes)  # what is replayed
+                runs += self.farther(now, screen.passed(*origins, stage))
+                if screen.done or any(run.leaves(ALMOST, now) for run in runs):
+                    break
+            if screen.done and stage == STAGES[1]:
+                runs += self.farther(now, of_constants(self.explorer, here, there, lost))
+                lower = in_less_precision(self.explorer, here, there, lost)
+                runs += self.farther(now, lower)
+            self.until = until
+            best = best_of(self.calls, self.result.other, now, runs)
+            # Not half of a cause, with which only more operations are shared.
+            farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]
+            if any(settled(now, run, stage, self.calls, self.result.other) for run in farther):
+                break
+        return best
+
+    def of_all_calls(self, now: Run) -> list[Run]:
+        """Settings that matter only in all calls together, the best first."""
+        runs = self.farther(now, of_all_calls(now.trace, self.b), scoped=False)
+        return best_of(self.calls, self.result.other, now, runs)
 
     def neutral(self, now: Run, here: Side, there: Side) -> list[Alteration]:
         """What changes gradients alone."""
@@ -306,38 +253,3 @@ class Search:
         # A norm's small share of every move is no schedule; nor is it a number that people write.
         alike = max(factors) - min(factors) <= ALIKE * abs(factors[0])
         return [change] if not alike or all(map(written, factors)) else []
-
-    def farther(self, now: Run, candidates: Sequence[Alteration]) -> list[Run]:
-        """Whole runs that carry the two sides farther together."""
-        runs: list[Run] = []
-        first = now.comparison.first
-        assert first is not None
-        start, ends = time.monotonic(), False
-        quick = Quick(now, self.b, self.pairing, self.explorer)
-        least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
-        until = max(self.until, start + LAST_S)
-        for number, change in enumerate(candidates):
-            limit = RUNS if GROUPS[first.phase] == 0 else ALL_RUNS
-            now_s = time.monotonic()
-            if (number >= limit and now_s - start > least) or now_s > until:
-                break
-            if not ends and any(run.alike for run in runs):
-                ends = True
-                until = min(until, now_s + TIES_S)
-            for scope in scopes(change, now.trace.operations):
-                self.result.tried[1] += 1
-                if quick.hopeless(scope):
-                    continue
-                changes = [*now.changes, scope]
-                if first.step == 1 < now.comparison.steps and GROUPS[first.phase] < 2:
-                    of_first = self.run(changes, 1)
-                    if of_first is None or not (
-                        of_first.reach > now.reach or explains(now, of_first)
-                    ):
-                        continue
-                run = self.run(changes)
-                if run is not None and not fitted(scope) and explains(now, run):
-                    run = replace(run, enough=True)
-                if run is not None and run.reach > now.reach and believed(now, run):
-                    runs.append(run)
-        return runs

@@ -46,7 +46,7 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
         made = [n for n in near if abs(n) not in (0.0, 1.0)][:8]
         near += [c for a, b in permutations(made, 2) for c in (a / b, a * b)]
         if "eps" in argument:
-            values = [*near, *EPSILONS]
+            values = [*around.epsilons, *near, *EPSILONS]
         elif argument == "negative_slope":
             values = [*near, *SLOPES]
         elif argument in ("value", "min", "max", "fill_value"):

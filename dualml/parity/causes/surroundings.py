@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,6 +31,7 @@ class Surroundings:
         #: The other side's names → this side's.
         self.shared = {v: k for k, v in here.shared.items()} | there.shared | dict(names)
         self.parameters = {f"parameter:{t.name}": t.shape for t in a.tensors}
+        self.epsilons = epsilons(there.operations)
         self.buffers = frozenset(f"parameter:{t.name}" for t in a.tensors if not t.trained)
         self.made = {key: one for one in here.operations for key in one.names()}
         self.made_of = {
@@ -78,6 +79,8 @@ class Surroundings:
             unsliced=self.unsliced,
             earlier=tuple(self.earlier(site)),
             added=tuple(self.added(site)),
+            epsilons=self.epsilons,
+            rates=tuple(dict.fromkeys(rate for one in others for rate in rates(one))),
         )
 
     def earlier(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -120,6 +123,25 @@ def sliced(one: Operation) -> bool:
     index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
     parts = index if isinstance(index, list) else [index]
     return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)
+
+
+def epsilons(operations: Iterable[Operation]) -> tuple[float, ...]:
+    values = (
+        value
+        for one in operations
+        for name, value in one.attributes.items()
+        if "eps" in name.lower() and isinstance(value, float)
+    )
+    return tuple(dict.fromkeys(values))
+
+
+def rates(one: Operation) -> list[float]:
+    """How much a Dropout drops: PyTorch says that, MindSpore's operator how much it keeps."""
+    if "dropout" not in one.name.lower():
+        return []
+    kept = one.attributes.get("keep_prob")
+    rate = one.attributes.get("p") if kept is None else 1 - kept
+    return [float(f"{rate:.6g}")] if isinstance(rate, float) and 0 < rate < 1 else []
 
 
 def lone(inputs: Sequence[str]) -> list[float]:

@@ -49,7 +49,8 @@ EXTRAS: tuple[Transform, ...] = (
     *ACTIVATIONS[:-1], ("softmax", -1), ("softmax", 1), ("softmax", 0), ("log_softmax", -1),
     ("log_softmax", 1), ("normalize", -1), ("normalize", 1), ("standardize", -1), ("exp",),
     ("log",), ("sqrt",), ("square",), ("reciprocal",), ("negative",), ("one_minus",), ("log1p",),
-    ("center", -1), ("center", 1), ("center", 0),
+    ("center", -1), ("center", 1), ("center", 0), ("batch_norm",), ("batch_norm", "relu"),
+    ("batch_norm", "silu"), ("batch_norm", "gelu"),
 )  # fmt: skip
 FAMILIES: tuple[tuple[str, ...], ...] = (
     ("add", "sub", "mul", "div", "rsub", "rdiv", "maximum", "minimum"),

@@ -131,7 +131,9 @@ def likeliest(
     one: Tensor, a: Sequence[Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any] | None:
     """What to start a parameter with that only the second side has: a table that is tied on the
-    first side has the same shape. None if nothing has."""
+    first side has the same shape. None if nothing has: it keeps what its own side gave it."""
+    if len(one.shape) < 2:
+        return None
     return next((arrays[x.name] for x in a if x.trained and x.shape == one.shape), None)
 
 

@@ -1,0 +1,24 @@
+"""Settings that are another number in all calls of one function: in each alone the difference may
+be rounding, and shows only where it has grown."""
+
+from __future__ import annotations
+
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.surroundings import epsilons
+from dualml.parity.causes.tables import WORDS
+from dualml.parity.models.trace import Trace
+
+
+def of_all_calls(a: Trace, b: Trace) -> list[Alteration]:
+    """Each epsilon to those of the other side, and the exact GELU against its approximation."""
+    groups: dict[tuple[str, str, object], list[int]] = {}
+    for one in a.operations:
+        for name, value in one.attributes.items():
+            if "eps" in name or name == "approximate":
+                groups.setdefault((one.name, name, value), []).append(one.number)
+    return [
+        Alteration("attribute", "set", tuple(sites), name, argument, value, old)
+        for (name, argument, old), sites in groups.items()
+        for value in WORDS.get(argument, epsilons(b.operations))
+        if value != old
+    ]

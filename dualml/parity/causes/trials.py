@@ -1,0 +1,157 @@
+"""Whole runs of a model under alterations, judged against the other side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from dualml.errors import UserError
+from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.explanation import Explanation, Explorer
+from dualml.parity.causes.preference import Calls
+from dualml.parity.causes.quick import Quick
+from dualml.parity.causes.runs import (
+    ALMOST,
+    GROUPS,
+    Run,
+    believed,
+    explains,
+    fitted,
+    same_gaps,
+)
+from dualml.parity.causes.scopes import scopes
+from dualml.parity.causes.spans import within
+from dualml.parity.models.judge import judge
+from dualml.parity.models.mapping import Asked, match
+from dualml.parity.models.pieces import in_same_pieces
+from dualml.parity.models.trace import Trace
+
+#: Alterations that are tried in whole runs, of those that the replay lets through.
+RUNS = 40
+#: The same for settings of an optimizer, which no replay can try.
+ALL_RUNS = 3000
+#: Seconds that whole runs have in any case, when the search before them took all of its time.
+LAST_S = 5.0
+#: After the first that makes the sides equal, or nearly, whole runs look so long for others.
+TIES_S = 2.0
+#: In any case whole runs go on for so long.
+RUNS_S = 1.5
+#: The same where most of them are made by halves only, see `quick`.
+QUICK_S = 20.0
+
+
+class Trials:
+    """Runs of one side again, which end in time.
+
+    Args:
+        a: the side that can be run again with ``explorer``.
+        fatal: alterations that ended the process of an earlier search, as `repr` writes them.
+        trying: is told each before it is tried in a whole run.
+    """
+
+    def __init__(
+        self,
+        a: Trace,
+        b: Trace,
+        explorer: Explorer,
+        *,
+        fatal: Collection[str] = (),
+        trying: Callable[[str], object] = str,
+        margin: float,
+        asked: Asked | None = None,
+        sides: tuple[str, str] = ("torch", "mindspore"),
+        budget: float,
+    ) -> None:
+        self.a, self.b, self.explorer = a, b, explorer
+        self.margin, self.asked, self.sides = margin, asked, sides
+        self.until = time.monotonic() + budget
+        self.fatal, self.trying = fatal, trying
+        self.result = Explanation()
+        ours, theirs = in_same_pieces(a, b)
+        self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles, b.guesses)
+        pairs = self.pairing.pairs
+        self.calls = Calls(a.operations, b.operations)
+        self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
+
+    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Run | None:
+        """None where the alteration cannot be done.
+
+        Args:
+            steps: how many are made; None for all.
+        """
+        if changes:
+            if (what := repr(changes[-1])) in self.fatal:
+                return None
+            self.trying(what)
+        try:
+            trace = self.explorer.run(changes, steps)
+        except Exception:
+            return None
+        if trace.raised and not self.b.raised:
+            return None
+        trace.envelope, trace.draws = self.a.envelope, self.a.draws
+        trace.elsewhere = within(self.a.operations, changes)
+        try:
+            comparison = judge(
+                trace,
+                self.b,
+                margin=self.margin,
+                asked=self.asked,
+                sides=self.sides,
+                structure=False,
+            )
+        except UserError:  # no longer the same inputs, or other parameters
+            return None
+        enough = False
+        if comparison.reason == "both_nan" and (first := comparison.first) is not None:
+            where = first.phase, first.step
+            x, y = trace.get(*where, first.tensor), self.b.get(*where, first.other)
+            enough = x is not None and y is not None and same_gaps(x, y)
+        return Run(tuple(changes), trace, comparison, enough)
+
+    def tried(self) -> None:
+        self.result.tried[0] += 1
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() > self.until
+
+    def farther(self, now: Run, candidates: Sequence[Alteration], scoped: bool = True) -> list[Run]:
+        """Whole runs that carry the two sides farther together.
+
+        Args:
+            scoped: whether each alteration is tried in every scope.
+        """
+        runs: list[Run] = []
+        first = now.comparison.first
+        assert first is not None
+        start, ends = time.monotonic(), False
+        quick = Quick(now, self.b, self.pairing, self.explorer)
+        least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
+        until = max(self.until, start + LAST_S)
+        for number, change in enumerate(candidates):
+            limit = RUNS if GROUPS[first.phase] == 0 else ALL_RUNS
+            now_s = time.monotonic()
+            if (number >= limit and now_s - start > least) or now_s > until:
+                break
+            if not ends and any(run.leaves(ALMOST, now) for run in runs):
+                ends = True
+                until = min(until, now_s + TIES_S)
+            for scope in scopes(change, now.trace.operations) if scoped else [change]:
+                self.result.tried[1] += 1
+                if quick.hopeless(scope):
+                    continue
+                changes = [*now.changes, scope]
+                if first.step == 1 < now.comparison.steps and GROUPS[first.phase] < 2:
+                    of_first = self.run(changes, 1)
+                    if of_first is None or not (
+                        of_first.reach > now.reach or explains(now, of_first)
+                    ):
+                        continue
+                run = self.run(changes)
+                if run is not None and not fitted(scope) and explains(now, run):
+                    run = replace(run, enough=True)
+                if run is not None and run.reach > now.reach and believed(now, run):
+                    runs.append(run)
+        return runs
