@@ -15,7 +15,7 @@ from dualml.parity.causes.trades import traded
 from dualml.parity.models.chance import Chance
 from dualml.parity.models.operations import Tape
 from dualml_torch.causes.calls import Call
-from dualml_torch.causes.functions import dropout, function, transform
+from dualml_torch.causes.functions import alone, dropout, function, transform
 from dualml_torch.causes.layers import (
     biased_state,
     gated,
@@ -291,6 +291,8 @@ def altered(
             return gated(str(change.argument), given_values)
         if isinstance(change.value, float):
             given_values = {**given_values, "eps": change.value}
+        if change.argument == "alone":
+            return alone(given[0], func(*args, **kwargs))
         if name == "batch_norm":
             func(*args, **kwargs)  # what it remembers stays the same
         return norm(str(change.argument), name, given_values)

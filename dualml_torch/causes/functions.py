@@ -123,6 +123,11 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
 }
 
 
+def alone(x: Value, y: Value) -> Value:
+    """A softmax ``y`` of ``x`` with another gradient: ``y (1 - y)`` of each element by itself."""
+    return y.detach() + (x - x.detach()) * (y * (1 - y)).detach()
+
+
 def dropout(chance: Chance, rate: float, x: Value) -> Value:
     """Some numbers dropped, and the others made larger."""
     result = Drawn(chance).dropout(x, rate)

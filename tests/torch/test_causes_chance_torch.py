@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from causes_cases import Net, searched
 from torch import nn
 from torch.nn import functional as F
@@ -71,6 +72,16 @@ class Normed(Convolved):
     added = True
 
 
+class Alone(Net):
+    """A softmax with the gradient that MindSpore gives after an axis of length one."""
+
+    def mixed(self, x: Any) -> Any:
+        scores = (x @ x.transpose(1, 2)) * self.scale
+        weights = torch.softmax(scores, -1)
+        slope = (weights * (1 - weights)).detach()
+        return (weights.detach() + (scores - scores.detach()) * slope) @ x
+
+
 def test_a_dropout_that_only_the_port_has() -> None:
     found = searched(Dropping, base=Plain)
     assert found.equal
@@ -98,3 +109,9 @@ def test_a_norm_and_its_activation_more() -> None:
     found = searched(Normed, base=Convolved)
     change = found.causes[0].alterations[0]
     assert (change.kind, change.action, change.value) == ("extra", "output", ("batch_norm", "silu"))
+
+
+def test_a_softmax_with_a_wrong_gradient() -> None:
+    found = searched(Alone)
+    assert found.equal
+    assert found.causes[0].alterations[0].argument == "alone"

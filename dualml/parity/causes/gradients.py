@@ -49,6 +49,12 @@ def gradients(
                     Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
                     for v in values
                 ]
+    # MindSpore's own, see `softmax-gradient` in the catalogue.
+    softmaxes = {len(o.outputs[0]): o for o in reversed(here.operations) if o.name == "softmax"}
+    candidates += [
+        Alteration("gradient", "form", (one.number,), one.name, "alone", True)
+        for one in softmaxes.values()
+    ]
     candidates += [
         Alteration("gradient", "form", (one.number,), one.name, form, True)
         for one in here.operations

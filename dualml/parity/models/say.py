@@ -89,6 +89,8 @@ def altered(lang: Language, one: Row) -> str:
             key, value = f"{one['kind']}_{action}", shown(value)
         else:
             value = shown(value)
+    elif action == "form" and one["argument"] == "alone":
+        key = "alone"
     elif action == "detach" and one["argument"] == "":
         key = "detach_output"
     elif action.startswith("line:"):

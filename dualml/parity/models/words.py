@@ -18,6 +18,7 @@ ENTRIES = {
     ("cross_entropy", "reduction"): "softmax-cross-entropy-reduction",
     ("batch_norm", "momentum"): "batchnorm-momentum",
     ("batch_norm", "training"): "train-mode-default",
+    ("softmax", "alone"): "softmax-gradient",
     ("", "form:eps_hat"): "adam-epsilon",
 }
 
