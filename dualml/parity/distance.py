@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+#: Elements that are looked at together.
+PART = 1 << 22
 
 
 def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -16,12 +20,21 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     """
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    gap = float(np.linalg.norm(a - b))
+    parts = range(0, a.size, PART) or (0,)
+    # Of a large layer's weights, copies in float64 would take more memory than the model.
+    flat = a.ravel(), b.ravel()
+    norms = [norms_of(*(one[at : at + PART] for one in flat)) for at in parts]
+    gap, *lengths = (math.hypot(*of_parts) for of_parts in zip(*norms, strict=True))
     if gap == 0:
         return 0.0
-    scale = float(max(np.linalg.norm(a), np.linalg.norm(b)))
+    scale = max(lengths)
     return gap / scale if np.isfinite(gap) and np.isfinite(scale) else float("inf")
+
+
+def norms_of(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float]:
+    """‖a − b‖₂, ‖a‖₂ and ‖b‖₂ in float64."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return float(np.linalg.norm(a - b)), float(np.linalg.norm(a)), float(np.linalg.norm(b))
 
 
 def distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:

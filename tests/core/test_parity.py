@@ -240,6 +240,18 @@ def test_envelope_keeps_the_largest_distance_of_all_draws() -> None:
     assert envelope.loss[0] == pytest.approx(3e-6, rel=1e-4)
 
 
+def test_large_arrays_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((9, 11)).astype(np.float32)
+    b = a + rng.standard_normal((9, 11)).astype(np.float32)
+    whole = distance(a, b)
+    monkeypatch.setattr("dualml.parity.distance.PART", 10)
+    assert distance(a, b) == pytest.approx(whole, rel=1e-14)
+    assert distance(a, a) == 0
+    b[3, 3] = np.nan
+    assert distance(a, b) == np.inf
+
+
 def test_distances() -> None:
     assert distance(np.zeros(3), np.zeros(3)) == 0
     assert distance(np.zeros(3), np.ones(3)) == 1

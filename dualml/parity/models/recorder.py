@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.parity.distance import PART
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, lost
 from dualml.parity.models.operations import Operation, Tape
@@ -312,7 +313,7 @@ class Recorder:
         widths: dict[str, float] = {}
         for name, value in base.items():
             other = repeated.get(name)
-            if other is not None and value.tobytes() == other.tobytes():
+            if other is not None and same_bits(value, other):
                 continue
             far = float("inf") if other is None else gap(value, other)
             if far <= SAME:
@@ -346,7 +347,8 @@ class Recorder:
             repeated = self.again(function, moved)
         finally:
             self.rounding = None
-        self.drawn[number] = self.snapshot()
+        if step < self.limit:  # where the next step of this draw begins
+            self.drawn[number] = self.snapshot()
         widths = self.trace.envelope = self.trace.envelope or {}
         for name, value in repeated.items():
             if name in base and not lost(base[name]):
@@ -371,6 +373,16 @@ def at_step(step: int, noted: Arrays) -> Arrays:
     """``PHASE/NAME`` keyed like a trace."""
     parts = {name: name.partition("/") for name in noted}
     return {key(parts[name][0], step, parts[name][2]): value for name, value in noted.items()}
+
+
+def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two arrays are one, bit for bit; the same NaN is the same."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
+    return all(
+        np.array_equal(a[at : at + PART], b[at : at + PART]) for at in range(0, a.size, PART)
+    )
 
 
 def finite(array: NDArray[Any]) -> bool:
