@@ -152,6 +152,8 @@ class Bound:
     ) -> None:
         self.args, self.kwargs = list(args), dict(kwargs)
         self.at: dict[str, int | slice] = {}
+        # Of a function that something was wrapped around, its own.
+        func = getattr(func, "original", func)
         names, defaults, lists = signature(func, name, kinds(args), tuple(sorted(kwargs)))
         self.values: dict[str, Any] = dict(defaults)
         for i, value in enumerate(args):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,10 @@ MASKED = -1e9
 WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
 
 
+#: Alterations that need other values of the step than those that the call is given.
+PLACED = ("spans", "swap", "earlier", "operand")
+
+
 #: Numbers of the other side, by its names, that may stand for constants of this one.
 NUMBERS: dict[str, Value] = {}
 
@@ -69,7 +74,8 @@ class Altered(Watch):
         self.again, self.kept = calls_of(changes), dict[int, Call]()
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        number, func = len(self.tape.calls), checked(func, name)
+        number = len(self.tape.calls)
+        func = self.changed(number, checked(func, name), name)
         chosen = [
             c
             for c in self.changes
@@ -124,10 +130,6 @@ class Altered(Watch):
             elif change.action == "operand":
                 other = viewed(change, self.value(operand(change, number)))
                 args, kwargs = replaced(args, kwargs, int(change.argument), other)
-            elif change.action == "dropout":
-                result = dropout(self.chance, change.value, func(*args, **kwargs))
-            else:
-                result = altered(change, func, name, args, kwargs)
         if result is None:
             sized(name, args, kwargs)
             result = func(*args, **kwargs)
@@ -140,6 +142,14 @@ class Altered(Watch):
         for i, one in enumerate(outputs):
             self.live[f"op:{number}" + (f"[{i}]" if i else "")] = one
         return result
+
+    def changed(self, number: int, func: Any, name: str) -> Any:
+        """The function of a call under all alterations that are of this call alone."""
+        for change in self.changes:
+            own = number in change.sites and change.operation == name
+            if own and change.action not in (*WIDE, *PLACED):
+                func = Changed(change, func, name, self.chance)
+        return func
 
     def made_again(self, number: int, overlay: Mapping[str, Value]) -> Sequence[Value]:
         """The outputs of a call of this step, with other inputs."""
@@ -188,6 +198,25 @@ class Altered(Watch):
             other |= {id(x): y, id(y): x}
         changed: Any = tree_map(lambda one: other.get(id(one), one), (tuple(args), dict(kwargs)))
         return changed
+
+
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """A function under one alteration; several of one call stand around each other."""
+
+    change: Alteration
+    func: Any
+    name: str
+    chance: Chance
+
+    @property
+    def original(self) -> Any:
+        return getattr(self.func, "original", self.func)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.change.action == "dropout":
+            return dropout(self.chance, self.change.value, self.func(*args, **kwargs))
+        return altered(self.change, self.func, self.name, args, kwargs)
 
 
 def everywhere(

@@ -154,7 +154,7 @@ class Recording(Altered):
         number, func = len(self.tape.calls), checked(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number
-            self.replay.keep(func, name, args, kwargs)
+            self.replay.keep(self.changed(number, func, name), name, args, kwargs)
         result = super().call(func, name, args, kwargs)
         if name:
             for i, one in enumerate(tensors(args[0] if name in ASSIGNS else result)):

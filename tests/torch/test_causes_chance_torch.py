@@ -72,6 +72,25 @@ class Normed(Convolved):
     added = True
 
 
+class Settled(Deep):
+    """Two settings of one call."""
+
+    momentum = 0.1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm1d(6, self.eps, self.momentum) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        for one, norm in zip(self.linears, self.norms, strict=True):
+            x = one(norm(x))
+        return self.head(x[:, 0])
+
+
+class OtherSettings(Settled):
+    eps, momentum = 1e-3, 0.01
+
+
 class Alone(Net):
     """A softmax with the gradient that MindSpore gives after an axis of length one."""
 
@@ -115,3 +134,11 @@ def test_a_softmax_with_a_wrong_gradient() -> None:
     found = searched(Alone)
     assert found.equal
     assert found.causes[0].alterations[0].argument == "alone"
+
+
+def test_two_settings_of_one_call() -> None:
+    found = searched(OtherSettings, base=Settled)
+    assert found.equal
+    changes = [cause.alterations[0] for cause in found.causes]
+    assert [(one.argument, len(one.sites)) for one in changes] == [("eps", 4), ("momentum", 4)]
+    assert changes[1].value == pytest.approx(0.01)

@@ -127,6 +127,7 @@ class Trials:
         first = now.comparison.first
         assert first is not None
         start, ends = time.monotonic(), False
+        done: set[str] = set()
         quick = Quick(now, self.b, self.pairing, self.explorer)
         least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
         until = max(self.until, start + LAST_S)
@@ -140,8 +141,9 @@ class Trials:
                 until = min(until, now_s + TIES_S)
             for scope in scopes(change, now.trace.operations) if scoped else [change]:
                 self.result.tried[1] += 1
-                if quick.hopeless(scope):
+                if (what := repr(scope)) in done or quick.hopeless(scope):
                     continue
+                done.add(what)
                 changes = [*now.changes, scope]
                 if first.step == 1 < now.comparison.steps and GROUPS[first.phase] < 2:
                     of_first = self.run(changes, 1)
