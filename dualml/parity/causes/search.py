@@ -77,7 +77,7 @@ class Search(Trials):
             self.result.causes.append(
                 Cause(tuple(added), self.place_of(added[0], now.trace), self.result.other)
             )
-            if best.reach[0] > now.reach[0]:
+            if best.reach[0] > now.reach[0] or best.leaves(SHARED, now):
                 whole = len(self.result.causes)
             if best.leaves(SHARED, now) or best.reach[0] - now.reach[0] >= GAINED:
                 shared.add(whole - 1)
@@ -204,7 +204,9 @@ class Search(Trials):
             self.until = until
             best = best_of(self.calls, self.result.other, now, runs)
             # Not half of a cause, with which only more operations are shared.
-            farther = [run for run in best[:1] if run.reach[0] > now.reach[0]]
+            farther = [
+                run for run in best[:1] if run.reach[0] > now.reach[0] or run.leaves(SHARED, now)
+            ]
             if any(settled(now, run, stage, self.calls, self.result.other) for run in farther):
                 break
         return best
