@@ -18,6 +18,9 @@ HEAD = {
 }  # fmt: skip
 VERDICTS = {"equal": "相等", "different": "不同", "not comparable": "无法比较", "refused": "拒绝"}
 NONE = {"en": "none explains it", "zh": "没有能解释的"}
+#: Where nothing is wrong but what one side alone has.
+ALONE = {"en": "{n} parameters that one side alone has; all else is equal",
+         "zh": "有 {n} 个参数只有一侧才有；其余相等"}  # fmt: skip
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
@@ -48,7 +51,7 @@ def cells(row: dict[str, Any], lang: str, after: str | None) -> list[str]:
         paired(row),
         verdict[0],
         f"`{first['layer'] or first['tensor']}`" if first else reason(row, lang),
-        causes(found, lang) if first else "",
+        causes(found, lang, alone(row)) if first else "",
         line(found),
         f"{row.get('seconds', 0):.0f}",
         f"{row.get('megabytes', 0):.0f}",
@@ -64,8 +67,12 @@ def paired(row: dict[str, Any]) -> str:
     """Share of the parameters with a partner; those known by their order alone are not counted."""
     pairs = row.get("mapping", ())
     sure = sum(pair["how"] != "order" for pair in pairs)
-    alone = sum(note["n"] for note in row.get("notes", ()) if note["key"] == "alone")
-    return f"{sure / (len(pairs) + alone):.0%}" if pairs else ""
+    return f"{sure / (len(pairs) + alone(row)):.0%}" if pairs else ""
+
+
+def alone(row: dict[str, Any]) -> int:
+    """Parameters without a partner."""
+    return sum(note["n"] for note in row.get("notes", ()) if note["key"] == "alone")
 
 
 def reason(row: dict[str, Any], lang: str) -> str:
@@ -76,7 +83,9 @@ def reason(row: dict[str, Any], lang: str) -> str:
     return (raised[0] if raised else row["text"][lang])[:90].replace("|", "/")
 
 
-def causes(found: dict[str, Any], lang: str) -> str:
+def causes(found: dict[str, Any], lang: str, alone: int) -> str:
+    if found.get("equal") and not found.get("causes"):
+        return ALONE[lang].format(n=alone)
     names = [
         " / ".join(dict.fromkeys(change(lang, one) for one in cause["alterations"]))
         for cause in found.get("causes", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from dualml.parity.causes.alteration import Around
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.causes.of_all_calls import of_all_calls
+from dualml.parity.causes.settings import settings
 from dualml.parity.causes.surroundings import rates
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
@@ -56,3 +58,10 @@ def test_rates_of_the_other_sides_dropout() -> None:
     assert rates(call(0, "Dropout", keep_prob=0.9)) == [0.1]
     assert rates(call(0, "dropout", p=0.5)) == [0.5]
     assert rates(call(0, "dropout", p=0.0)) == rates(call(0, "Muls", p=0.5)) == []
+
+
+def test_rates_are_no_larger_than_one() -> None:
+    around = replace(AROUND, numbers=(32.0, 0.3))
+    assert set(settings("p", 0.2, call(0, "dropout", p=0.2), around)) > {0.3, 0.0, 1.0}
+    assert max(settings("p", 0.2, call(0, "dropout", p=0.2), around)) == 1
+    assert 32.0 in settings("p", 2.0, call(0, "normalize", p=2.0), around)

@@ -21,6 +21,9 @@ from dualml.parity.causes.tables import (
 )
 from dualml.parity.models.operations import Operation
 
+#: Settings that are numbers from nought to one.
+PROBABILITIES = ("dropout_p", "label_smoothing")
+
 
 def settings(argument: str, old: Any, one: Operation, around: Around) -> list[Any]:
     """Other values of one setting."""
@@ -67,6 +70,8 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
         values = lists(argument, old)
         if argument == "dim":
             values += subsets(max([len(shape) for shape in one.outputs] + [1]) + 2)
+    if argument in PROBABILITIES or (argument == "p" and "dropout" in one.name):
+        values = [value for value in values if 0 <= value <= 1]
     seen: list[Any] = []
     for value in values:
         if value != old and not any(value == s and type(value) is type(s) for s in seen):
