@@ -15,7 +15,7 @@ from typing import Any
 from dualml.parity.causes.alteration import Alteration, Around, Shape
 from dualml.parity.causes.arrangements import arrangements, indices
 from dualml.parity.causes.operands import filled, other_operands
-from dualml.parity.causes.settings import scales, settings, together
+from dualml.parity.causes.settings import probability, scales, settings, together
 from dualml.parity.causes.tables import (
     ACTIVATIONS,
     COUNTS,
@@ -98,6 +98,7 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             yield from (
                 alter("constant", "everywhere", old, v, old)
                 for v in dict.fromkeys([*values, *(1 - v for v in values)])
+                if not probability(argument, one) or 0 <= v <= 1
             )
     out = one.outputs[0]
     for i, shape in enumerate(shapes):

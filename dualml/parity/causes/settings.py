@@ -21,7 +21,7 @@ from dualml.parity.causes.tables import (
 )
 from dualml.parity.models.operations import Operation
 
-#: Settings that are numbers from nought to one.
+#: Settings that are numbers from nought to one, whatever the operation.
 PROBABILITIES = ("dropout_p", "label_smoothing")
 
 
@@ -70,13 +70,18 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
         values = lists(argument, old)
         if argument == "dim":
             values += subsets(max([len(shape) for shape in one.outputs] + [1]) + 2)
-    if argument in PROBABILITIES or (argument == "p" and "dropout" in one.name):
+    if probability(argument, one):
         values = [value for value in values if 0 <= value <= 1]
     seen: list[Any] = []
     for value in values:
         if value != old and not any(value == s and type(value) is type(s) for s in seen):
             seen.append(value)
     return seen
+
+
+def probability(argument: str, one: Operation) -> bool:
+    """Whether a setting is a number from nought to one."""
+    return argument in PROBABILITIES or (argument == "p" and "dropout" in one.name)
 
 
 def scales(around: Around) -> list[float]:
