@@ -34,7 +34,7 @@ def partition(
     lang: Lang = "en",
 ) -> None:
     """Deal the training samples of a dataset to ranks and say what every rank gets."""
-    from dualml.data import load
+    from dualml.data import TEXTS, load
     from dualml.experiment.load import override
     from dualml.partition import partition_from, prove
     from dualml.partition.from_file import save
@@ -52,7 +52,8 @@ def partition(
     rule = partition_from({"name": name, **settings})
     if out is not None and out.exists():
         raise UserError(f"{out} is there already; choose another --out")
-    samples = load(data or "mnist", explicit=data is not None)
+    labels = data in TEXTS and bool(TEXTS[data].classes)
+    samples = load(data or "mnist", explicit=data is not None, labels=labels)
     if samples.kind == "text":
         raise UserError(f"{samples.name} is a text without labels to show; name images, as mnist")
     parts = rule.deal(samples.train_y, world_size, seed, epoch)

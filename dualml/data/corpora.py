@@ -6,11 +6,13 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
-from dualml.data import text
+from dualml.data import labelled, text
 from dualml.data.dataset import Dataset, Source
+from dualml.data.feelings import feelings
 from dualml.data.places import env_dir
-from dualml.data.registry import DATASETS, GENERATED, TEXTS, TextInfo
+from dualml.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
 from dualml.data.sentences import sentences
 from dualml.errors import UserError
 from dualml.parse import is_unicode
@@ -27,13 +29,21 @@ def is_text(name: str) -> bool:
     return bool(separated) or name.lower().endswith(SUFFIXES) or Path(name).is_file()
 
 
-def load(name: str, *, explicit: bool, words: int, length: int) -> Dataset:
+def load(name: str, *, explicit: bool, words: int, length: int, labels: bool = False) -> Dataset:
     """The text ``name``, or the one made here in place of a known one that is not there.
+
+    Args:
+        labels: sentences with a class each, for a classifier, in place of one stream of words.
 
     Raises:
         UserError: a file that is missing, damaged or too short; and, with ``explicit``, a known
             text that is not on this machine. A path never falls back.
     """
+    if labels and not getattr(TEXTS.get(name), "classes", ()):
+        raise UserError(
+            f"{name} has no labels; data.labels = true is for "
+            f"{' and '.join(n for n, info in TEXTS.items() if info.classes)}"
+        )
     if name not in TEXTS:
         return of_file(Path(name).expanduser(), words, length)
     info, notice = TEXTS[name], None
@@ -41,10 +51,19 @@ def load(name: str, *, explicit: bool, words: int, length: int) -> Dataset:
     if not info.generated and path is None:
         if explicit:
             raise UserError(f"{lacking(info)['en']}; remedy: {info.remedy}")
-        info, notice = TEXTS[GENERATED], stands_in(info, TEXTS[GENERATED])
-    lines = sentences() if path is None else entries(info, path)
+        made = TEXTS[LABELLED if labels else GENERATED]
+        info, notice = made, stands_in(info, made)
     source: Source = "generated" if path is None else "env"
-    return text.dataset(info.name, source, lines, words=words, length=length, notice=notice)
+    sizes: Any = {"words": words, "length": length, "notice": notice}
+    if labels:
+        rows = feelings() if path is None else entries(info, path)
+        return labelled.dataset(info.name, source, rows, info.classes, **sizes)
+    return text.dataset(info.name, source, made_here(info) if path is None else
+                        [line for line, _ in entries(info, path)], **sizes)  # fmt: skip
+
+
+def made_here(info: TextInfo) -> list[text.Line]:
+    return sentences() if info.name == GENERATED else [line for line, _ in feelings()]
 
 
 def of_file(path: Path, words: int, length: int) -> Dataset:
@@ -73,14 +92,14 @@ def where(info: TextInfo) -> Path | None:
     return path if path.exists() else None
 
 
-def entries(info: TextInfo, path: Path) -> list[text.Line]:
-    """The lines of a JSON list of ``[words with spaces between them, label]``, checked.
+def entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
+    """The lines and labels of a JSON list of ``[words with spaces between them, label]``, checked.
 
     Raises:
         UserError: unreadable, or not the file that is known.
     """
-    texts = (entry[0].split() for entry in json.loads(good(info, path)))
-    return [line for line in texts if line]
+    rows = ((entry[0].split(), entry[1]) for entry in json.loads(good(info, path)))
+    return [(line, label) for line, label in rows if line]
 
 
 def good(info: TextInfo, path: Path) -> bytes:
@@ -114,7 +133,7 @@ def check(info: TextInfo, path: Path | None) -> str | None:
         except UserError as error:
             return str(error)
         return None
-    have = sha256_of(sentences())
+    have = sha256_of(made_here(info))
     return None if have == info.sha256 else f"{info.name}: expected {info.sha256}, found {have}"
 
 

@@ -18,19 +18,22 @@ Source = Literal["env", "cache", "download", "embedded", "generated", "file"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images and labels, or a text in windows, split into training and test samples.
+    """Images and labels, a text in windows, or sentences and labels, split into training and test
+    samples.
 
     Attributes:
         name: of the dataset these arrays are; with ``notice``, not the one that was asked for.
         source: where they came from.
         notice: language (``en``, ``zh``) → why another dataset stands in, or None.
-        train_x, test_x: uint8 (N, 28, 28), 0 is background; of a text int32 (N, T) tokens.
+        train_x, test_x: uint8 (N, 28, 28), 0 is background; of a text int32 (N, T) tokens, of
+            sentences those that are shorter than T with zeros behind.
         train_y, test_y: int64 (N,), 0 ≤ label < ``len(classes)``; of a text int64 (N, T), the token
             that follows each.
         sha256: `fingerprint` of the four arrays.
         mean, std: constants for `normalised`; 0 and 1 of a text, which is not normalised.
         classes: name of label 0, 1, …; of a text the vocabulary, by token.
-        kind: ``images`` or ``text``.
+        kind: ``images``, ``text`` or ``labelled`` (sentences).
+        vocabulary: of labelled sentences, by token.
         path: of a text that was read from a file the user named; else None.
     """
 
@@ -45,8 +48,9 @@ class Dataset:
     mean: float
     std: float
     classes: tuple[str, ...]
-    kind: Literal["images", "text"] = "images"
+    kind: Literal["images", "text", "labelled"] = "images"
     path: str | None = None
+    vocabulary: tuple[str, ...] = ()
 
     def check_same(self, planned: Mapping[str, Any]) -> None:
         """Raises `UserError` unless these are the arrays that a plan's data describe."""

@@ -94,6 +94,7 @@ class TextInfo(Info):
     """Of a text for language models; the last tenth of its lines is for testing.
 
     Args:
+        classes: where each line has a label, for classifiers: name of label 0, 1, …
         file: its name in the folder ``name`` of ``DUALML_DATA``; empty for a text made here.
         size: of the file in bytes.
     """
@@ -102,6 +103,7 @@ class TextInfo(Info):
     sha256: str
     file: str = ""
     size: int = 0
+    classes: Sequence[str] = ()
 
     @property
     def test(self) -> int:
@@ -124,8 +126,8 @@ class TextInfo(Info):
 _KNOWN = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text("utf-8"))
 DATASETS = {name: DatasetInfo(name=name, **facts) for name, facts in _KNOWN["images"].items()}
 TEXTS = {name: TextInfo(name=name, **facts) for name, facts in _KNOWN["texts"].items()}
-#: What stands in for images, and for a text, that cannot be had.
-EMBEDDED, GENERATED = "digits", "sentences"
+#: What stands in for images, for a text, and for labelled sentences, that cannot be had.
+EMBEDDED, GENERATED, LABELLED = "digits", "sentences", "feelings"
 
 
 def find(name: str) -> DatasetInfo:

@@ -64,13 +64,13 @@ LINKS = ("and", "but", "because", "when")
 class Draw:
     """Choices that are the same everywhere."""
 
-    def __init__(self) -> None:
-        self.drawn = 0
+    def __init__(self, key: str = "sentences") -> None:
+        self.key, self.drawn = key, 0
 
     def below(self, n: int) -> int:
         """A whole number from 0 to n - 1."""
         self.drawn += 1
-        digest = hashlib.sha256(f"sentences {self.drawn}".encode()).digest()
+        digest = hashlib.sha256(f"{self.key} {self.drawn}".encode()).digest()
         return int.from_bytes(digest[:8], "little") % n
 
     def chance(self, percent: int) -> bool:

@@ -21,7 +21,9 @@ from dualml.data.text import LENGTH, WORDS
 from dualml.words import LANGUAGES, both, table
 
 
-def load(name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH) -> Dataset:
+def load(
+    name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH, labels: bool = False
+) -> Dataset:
     """The dataset ``name``, or the embedded one in its place.
 
     Args:
@@ -29,6 +31,7 @@ def load(name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH)
             ``.txt`` or ``.md``, or is there.
         explicit: the user named the dataset; then another one never stands in for it.
         words, length: of a text: the size of its vocabulary at most, and the tokens of a window.
+        labels: of a text: its sentences with their classes, each a sample of ``length`` tokens.
 
     Raises:
         UserError: unknown name; ``DUALML_DATA`` is no folder; files that are found but incomplete,
@@ -36,7 +39,7 @@ def load(name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH)
             and, with ``explicit``, a dataset that cannot be downloaded.
     """
     if corpora.is_text(name):
-        return corpora.load(name, explicit=explicit, words=words, length=length)
+        return corpora.load(name, explicit=explicit, words=words, length=length, labels=labels)
     info = find(name)
     if info.embedded:
         return embedded(info, None)
@@ -58,7 +61,7 @@ def load_again(planned: Mapping[str, Any]) -> Dataset:
     Raises:
         UserError: it cannot be had any more, or is not the one of the plan.
     """
-    sizes = {key: planned[key] for key in ("words", "length") if key in planned}
+    sizes = {key: planned[key] for key in ("words", "length", "labels") if key in planned}
     data = load(planned.get("path") or planned["name"], explicit=True, **sizes)
     data.check_same(planned)
     return data

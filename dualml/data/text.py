@@ -79,14 +79,16 @@ def split(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Line]]:
     return lines[:train], lines[train:]
 
 
-def vocabulary(lines: Sequence[Line], words: int) -> tuple[str, ...]:
-    """At most so many words by token: `SPECIAL`, then the most frequent ones.
+def vocabulary(
+    lines: Sequence[Line], words: int, special: Sequence[str] = SPECIAL
+) -> tuple[str, ...]:
+    """At most so many words by token: the ``special`` ones, then the most frequent.
 
     Of words that are equally frequent the one that comes first in the text goes first.
     """
-    counts = Counter(word for line in lines for word in line if word not in SPECIAL)
+    counts = Counter(word for line in lines for word in line if word not in special)
     ranked = sorted(counts, key=lambda word: -counts[word])  # stable: in the order of appearance
-    return (*SPECIAL, *ranked[: words - len(SPECIAL)])
+    return (*special, *ranked[: words - len(special)])
 
 
 def tokens(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int32]:

@@ -15,7 +15,7 @@ from dualml.experiment.fingerprint import parts_of
 from dualml.experiment.plan import Index, Plan
 from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
 from dualml.experiment.split import reference_times
-from dualml.model import initial_weights, model
+from dualml.model import CLASSIFIERS, initial_weights, model
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
@@ -76,7 +76,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "test": len(order["test"]),
         "mean": data.mean,
         "std": data.std,
-        **(of_text(experiment, data) if text else {}),
+        **(of_text(experiment, data) if data.kind != "images" else {}),
     }
     parts = parts_of(experiment, spec, description, weights, order, models, splits)
     return Plan(experiment, spec, description, weights, order, parts, deals, models, splits)
@@ -95,6 +95,11 @@ def freeze_splits(
         if arm.split is None:
             continue
         own = models.get(arm.model, spec)
+        if own.padded:
+            raise UserError(
+                f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
+                "has to see; it cannot be split: leave out split"
+            )
         timed = arm.split.balance == "time" and not arm.split.cut
         try:
             times = reference_times(own) if timed else None
@@ -113,7 +118,7 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
             a text has, or cannot have.
     """
     spec, sizes = model(name or experiment.model), experiment.data
-    if data.kind == "text":
+    if data.kind != "images":
         if not spec.tokens:
             raise UserError(
                 f"model {spec.name!r} takes {spec.input_shape} images; {data.name} is a text: use "
@@ -121,7 +126,19 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
             )
         if experiment.loss != "cross_entropy":
             raise UserError(f"loss = {experiment.loss} is for images; a text needs cross_entropy")
-        return model(spec.name, words=len(data.classes), length=data.train_x.shape[1])
+        classifies = spec.name in CLASSIFIERS
+        if classifies != (data.kind == "labelled"):
+            raise UserError(
+                f"model {spec.name!r} classifies sentences: it needs data.labels = true"
+                if classifies
+                else f"data.labels = true is for models that classify sentences "
+                f"({', '.join(CLASSIFIERS)}); {spec.name!r} goes on with a text"
+            )
+        length = data.train_x.shape[1]
+        if classifies:
+            sizes_of = {"words": len(data.vocabulary), "classes": len(data.classes)}
+            return model(spec.name, length=length, **sizes_of)
+        return model(spec.name, words=len(data.classes), length=length)
     if spec.tokens:
         raise UserError(
             f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
@@ -143,12 +160,14 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
 
 def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     """What the plan's data say of a text alone: how to make the same samples of it again."""
-    facts = {
+    facts: dict[str, Any] = {
         "kind": data.kind,
         "words": experiment.data.words,
         "length": data.train_x.shape[1],
-        "vocabulary": len(data.classes),
+        "vocabulary": len(data.vocabulary or data.classes),
     }
+    if data.kind == "labelled":
+        facts |= {"labels": True, "classes": list(data.classes)}
     return facts | ({"path": data.path} if data.path else {})
 
 

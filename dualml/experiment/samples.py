@@ -15,7 +15,7 @@ from dualml.experiment.plan import Plan
 @dataclass(frozen=True)
 class Samples:
     """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation; of
-    a text int32 tokens (N, T) and the int64 token after each.
+    a text int32 tokens (N, T) and the int64 token after each, of labelled sentences int64 (N,).
 
     ``monitor`` are the indices of the training samples on which training accuracy is measured;
     labels go from 0 to ``classes`` - 1. Of a text ``classes`` is 0: its words are not told apart.
@@ -40,6 +40,10 @@ def samples_of(plan: Plan) -> Samples:
     if data.kind == "text":
         parts = (data.train_x[train], data.train_y[train], monitor.astype("int64"))
         return Samples(*parts, data.test_x[test], data.test_y[test], 0)
+    if data.kind == "labelled":
+        x, y = data.train_x[train], data.train_y[train]
+        tested = data.test_x[test], data.test_y[test]
+        return Samples(x, y, monitor.astype("int64"), *tested, len(data.classes))
     # All samples in their own order need no copy: the largest array of a trial stays the only one.
     images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
     x, y = normalised(images, data.mean, data.std), data.train_y[train]

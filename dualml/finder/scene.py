@@ -16,8 +16,8 @@ from dualml.experiment.schema import Arm
 from dualml.model.base import Layer
 from dualml.model.dropout import masks
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import forward, gradients_alone, own
-from dualml.reference.types import Array, Params
+from dualml.reference.model import forward, gradients_alone, own, present
+from dualml.reference.types import HERE, Array, Params
 from dualml.store.replays import Side, States
 
 T = TypeVar("T")
@@ -91,10 +91,12 @@ class Scene:
         def work() -> list[Place]:
             params, places = self.weights(step), []
             values: tuple[Any, ...] = (self.inputs(index),)
+            here = present(self.recipe.spec, values[0])
             for name, layer in self.recipe.spec.layers:
                 before = values[-1]
-                values, _ = forward([(name, layer)], params, values)
-                places.append(Place(name, layer, before, values[-1], own(name, layer, params)))
+                values, _ = forward([(name, layer)], params, values, here=here)
+                given = own(name, layer, params) | ({HERE: here} if layer.padded else {})
+                places.append(Place(name, layer, before, values[-1], given))
             return places
 
         return self.cached(("places", step, index.tobytes()), work)
@@ -102,7 +104,8 @@ class Scene:
     def forward(self, step: int, index: Index, weights: Params) -> tuple[Array, Any]:
         """Logits of training, and the tape that leads back from them."""
         drawn = tuple(masks(self.recipe.spec, self.recipe.seed, step, index).values())
-        (out,), tape = forward(self.recipe.spec.layers, weights, (self.inputs(index),), drawn)
+        spec, x = self.recipe.spec, self.inputs(index)
+        (out,), tape = forward(spec.layers, weights, (x,), drawn, present(spec, x))
         return out, tape
 
     def logits(self, step: int, index: Index) -> tuple[Array, Any]:

@@ -22,6 +22,11 @@ class Layer:
         """Shape of the output for an input of ``shape``; a `UserError` if it does not fit."""
         return shape
 
+    @property
+    def padded(self) -> bool:
+        """Whether it takes, besides, which positions hold a token."""
+        return bool(getattr(self, "masked", False))
+
     def describe(self) -> dict[str, Any]:
         """Type and fields, without those at their default that older descriptions do not know."""
         values = [(f, getattr(self, f.name)) for f in fields(self)]

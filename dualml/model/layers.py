@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from dualml.errors import UserError
 from dualml.model.base import Layer, Shape, check
 
+#: The token of a position that holds nothing, behind the end of a shorter sentence.
+PADDING = 0
+
 
 @dataclass(frozen=True)
 class Linear(Layer):
@@ -89,6 +92,14 @@ class MaxPool2d(Layer):
 @dataclass(frozen=True)
 class ReLU(Layer):
     """max(x, 0), with derivative 0 at 0."""
+
+
+@dataclass(frozen=True)
+class GELU(Layer):
+    """x · Φ(x) with the distribution function of the normal distribution, not its approximation.
+
+    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units (GELUs)", eq. 1.
+    """
 
 
 @dataclass(frozen=True)
@@ -186,12 +197,14 @@ class Dropout(Layer):
 class Attention(Layer):
     """softmax(q·kᵀ/√d)·v for each head: (T, 3·D), q, k and v side by side, → (T, D).
 
-    A head has d = D / heads neighbouring entries of each; ``causal``: no position sees a later one.
+    A head has d = D / heads neighbouring entries of each; ``causal``: no position sees a later one;
+    ``masked``: none sees one that holds `PADDING`.
     Source: Vaswani et al. 2017, "Attention Is All You Need", eq. 1 and sec. 3.2.2.
     """
 
     heads: int
     causal: bool = False
+    masked: bool = False
 
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 2 and shape[1] % (3 * self.heads) == 0
@@ -226,10 +239,25 @@ class Rows(Layer):
 
 @dataclass(frozen=True)
 class MeanPool(Layer):
-    """Mean over the positions of a sequence: (T, D) → (D,)."""
+    """Mean over the positions of a sequence: (T, D) → (D,); ``masked``: of those that hold a token
+    other than `PADDING`."""
+
+    masked: bool = False
 
     def output_shape(self, shape: Shape) -> Shape:
         check(len(shape) == 2, "MeanPool takes (T, D)", shape)
+        return shape[1:]
+
+
+@dataclass(frozen=True)
+class First(Layer):
+    """The first position of a sequence, which stands for all of it: (T, D) → (D,).
+
+    Source: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", sec. 3.
+    """
+
+    def output_shape(self, shape: Shape) -> Shape:
+        check(len(shape) == 2, "First takes (T, D)", shape)
         return shape[1:]
 
 

@@ -78,6 +78,8 @@ class ModelSpec:
         for name, layer in self.layers[1:]:
             if isinstance(layer, Embedding):
                 raise UserError(f"model {self.name!r}, layer {name!r}: tokens only come in first")
+        if self.padded and not self.tokens:
+            raise UserError(f"model {self.name!r}: padding is of tokens, and it has no Embedding")
         if any(list(self.depth().values())[-1:]):
             raise UserError(f"model {self.name!r}: a Branch has no Merge after it")
 
@@ -100,6 +102,11 @@ class ModelSpec:
     def tokens(self) -> bool:
         """Whether samples are tokens, integers, rather than numbers."""
         return bool(self.layers) and isinstance(self.layers[0][1], Embedding)
+
+    @cached_property
+    def padded(self) -> bool:
+        """Whether some layers pass over positions without a token."""
+        return any(layer.padded for _, layer in self.layers)
 
     @cached_property  # asked for in every step
     def dropouts(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dualml.errors import UserError, nearest
 from dualml.model.base import Layer
 from dualml.model.layers import (
+    GELU,
     LSTM,
     Attention,
     Branch,
@@ -144,6 +145,40 @@ def rnn_lm_dropout(words: int = 2000, length: int = 32) -> ModelSpec:
     return ModelSpec("rnn_lm_dropout", (length,), layers)
 
 
+def text_classifier(words: int = 2000, length: int = 32, classes: int = 6) -> ModelSpec:
+    """A transformer that classifies sentences: two blocks of four heads, width 64.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", sec. 3.1, with the norm before each
+    part (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture") and the mean
+    of all words in place of a decoder.
+    """
+    layers: list[tuple[str, Layer]] = [
+        ("embedding", Embedding(words, 64)),
+        ("position", Position(length, 64)),
+    ]
+    for i in (1, 2):
+        layers += [
+            (f"attention_branch{i}", Branch()),
+            (f"attention_norm{i}", LayerNorm(64)),
+            (f"qkv{i}", Linear(64, 192)),
+            (f"attention{i}", Attention(4, masked=True)),
+            (f"out{i}", Linear(64, 64)),
+            (f"attention_merge{i}", Merge()),
+            (f"mlp_branch{i}", Branch()),
+            (f"mlp_norm{i}", LayerNorm(64)),
+            (f"up{i}", Linear(64, 256)),
+            (f"gelu{i}", GELU()),
+            (f"down{i}", Linear(256, 64)),
+            (f"mlp_merge{i}", Merge()),
+        ]
+    layers += [
+        ("norm", LayerNorm(64)),
+        ("pool", MeanPool(masked=True)),
+        ("head", Linear(64, classes)),
+    ]
+    return ModelSpec("text_classifier", (length,), tuple(layers))
+
+
 #: Models of 28×28 images.
 ZOO: dict[str, Callable[[], ModelSpec]] = {
     make.__name__: make for make in (lenet, mlp, softmax, wide_mlp, deep_mlp, vit)
@@ -152,22 +187,30 @@ ZOO: dict[str, Callable[[], ModelSpec]] = {
 TEXT_ZOO: dict[str, Callable[..., ModelSpec]] = {
     make.__name__: make for make in (rnn_lm, rnn_lm_dropout)
 }
+#: Models that classify sentences, from the same and the number of classes.
+CLASSIFIERS: dict[str, Callable[..., ModelSpec]] = {text_classifier.__name__: text_classifier}
 
 
-def model(name: str, words: int | None = None, length: int | None = None) -> ModelSpec:
+def model(
+    name: str, words: int | None = None, length: int | None = None, classes: int | None = None
+) -> ModelSpec:
     """A model of the zoo by name.
 
     Args:
         words, length: of the data; for a model of text alone.
+        classes: for a model that classifies sentences.
 
     Raises:
         UserError: unknown name, or a size for a model that has none.
     """
-    sizes = {k: v for k, v in {"words": words, "length": length}.items() if v is not None}
+    given = {"words": words, "length": length, "classes": classes}
+    sizes = {k: v for k, v in given.items() if v is not None}
+    if name in CLASSIFIERS:
+        return CLASSIFIERS[name](**sizes)
     if name in TEXT_ZOO:
         return TEXT_ZOO[name](**sizes)
     if name not in ZOO:
-        raise UserError(f"unknown model {name!r}{nearest(name, [*ZOO, *TEXT_ZOO])}")
+        raise UserError(f"unknown model {name!r}{nearest(name, [*ZOO, *TEXT_ZOO, *CLASSIFIERS])}")
     if sizes:
         raise UserError(f"model {name!r} takes images; {' and '.join(sizes)} are of text")
     return ZOO[name]()

@@ -15,11 +15,13 @@ import numpy as np
 
 from dualml.model.base import Layer
 from dualml.model.layers import (
+    GELU,
     LSTM,
     Attention,
     Bias,
     Conv2d,
     Embedding,
+    First,
     Flatten,
     LayerNorm,
     Linear,
@@ -42,6 +44,8 @@ from dualml.reference.sequence import (
     attention_forward,
     embedding_backward,
     embedding_forward,
+    first_backward,
+    first_forward,
     lstm_backward,
     lstm_forward,
     mean_backward,
@@ -99,6 +103,18 @@ def tanh_backward(layer: Tanh, dy: Array, y: Array, params: Params) -> tuple[Arr
     return dy * (1 - y * y), {}
 
 
+def gelu_forward(layer: GELU, x: Array, params: Params) -> tuple[Array, Any]:
+    from scipy.special import erf  # a third of a second that other models need not wait for
+
+    phi = (1 + erf(x / np.sqrt(2))) / 2
+    return x * phi, (x, phi)
+
+
+def gelu_backward(layer: GELU, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    x, phi = cache
+    return dy * (phi + x * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)), {}
+
+
 def flatten_forward(layer: Flatten, x: Array, params: Params) -> tuple[Array, Any]:
     return x.reshape(len(x), -1), x.shape
 
@@ -117,6 +133,7 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     MaxPool2d: (pool_forward, pool_backward),
     ReLU: (relu_forward, relu_backward),
     Tanh: (tanh_forward, tanh_backward),
+    GELU: (gelu_forward, gelu_backward),
     Flatten: (flatten_forward, flatten_backward),
     Bias: (bias_forward, bias_backward),
     Embedding: (embedding_forward, embedding_backward),
@@ -126,6 +143,7 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     Position: (position_forward, position_backward),
     Rows: (rows_forward, rows_backward),
     MeanPool: (mean_forward, mean_backward),
+    First: (first_forward, first_backward),
 }
 
 #: Of the parameters alone: for a layer whose input nobody differentiates by.

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.model.base import Layer
-from dualml.model.layers import Branch, Dropout, Merge
+from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec
 from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
-from dualml.reference.types import Array, Params, copies
+from dualml.reference.types import HERE, Array, Params, copies
 
 Values = tuple[Array, ...]
 
@@ -35,6 +35,7 @@ def forward(
     params: Params,
     values: Sequence[NDArray[Any]],
     masks: Sequence[NDArray[Any]] = (),
+    here: NDArray[Any] | None = None,
 ) -> tuple[Values, Tape]:
     """The stack after any consecutive layers of a model, and the tape for `backward`.
 
@@ -42,6 +43,7 @@ def forward(
         params: canonical name → array; others than those of these layers may be among them.
         values: the stack before them, the top last; each (B, …).
         masks: of the Dropout layers, in order; without them Dropout is the identity.
+        here: which positions hold a token, (B, T), for layers that are `padded`.
     """
     *kept, x = values
     tape: Tape = []
@@ -56,7 +58,11 @@ def forward(
             cache = next(waiting) if masks else 1.0
             x = x * cache
         else:
-            x, cache = PAIRS[type(layer)][0](layer, x, own(name, layer, params))
+            given = own(name, layer, params)
+            if layer.padded:
+                assert here is not None, f"{name} has to know which positions hold a token"
+                given[HERE] = here
+            x, cache = PAIRS[type(layer)][0](layer, x, given)
         tape.append(Entry(name, layer, x, cache))
     return (*kept, x), tape
 
@@ -96,6 +102,11 @@ def own(name: str, layer: Layer, params: Params) -> Params:
     return {leaf: params[f"{name}.{leaf}"] for leaf in layer.parameters()}
 
 
+def present(spec: ModelSpec, x: NDArray[Any]) -> Any:
+    """Which positions of tokens (B, T) hold one; None where no layer asks."""
+    return x != PADDING if spec.padded else None
+
+
 class Model:
     """The referee's model.
 
@@ -115,7 +126,8 @@ class Model:
             masks: of the Dropout layers, in order; without them Dropout is the identity.
         """
         x = np.asarray(x, np.int64 if self.spec.tokens else np.float64)
-        (logits,), tape = forward(self.spec.layers, self.weights, (x,), masks)
+        here = present(self.spec, x)
+        (logits,), tape = forward(self.spec.layers, self.weights, (x,), masks, here)
         return logits, tape
 
     def loss_and_gradients(

@@ -9,8 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.layers import LSTM, Attention, Embedding, LayerNorm, MeanPool, Position, Rows
-from dualml.reference.types import Array, Params, rows
+from dualml.model.layers import (
+    LSTM,
+    Attention,
+    Embedding,
+    First,
+    LayerNorm,
+    MeanPool,
+    Position,
+    Rows,
+)
+from dualml.reference.types import HERE, Array, Params, rows
 
 
 def embedding_forward(layer: Embedding, tokens: Any, params: Params) -> tuple[Array, Any]:
@@ -108,13 +117,25 @@ def rows_backward(layer: Rows, dy_BHW: Array, cache: Any, params: Params) -> tup
 
 
 def mean_forward(layer: MeanPool, x_BTD: Array, params: Params) -> tuple[Array, Any]:
-    return x_BTD.mean(axis=1), x_BTD.shape
+    here = params.get(HERE, np.ones(x_BTD.shape[:2]))
+    share_BT1 = (here / here.sum(axis=1, keepdims=True))[..., None]
+    return (x_BTD * share_BT1).sum(axis=1), share_BT1
 
 
 def mean_backward(
-    layer: MeanPool, dy_BD: Array, shape: Any, params: Params
+    layer: MeanPool, dy_BD: Array, share_BT1: Any, params: Params
 ) -> tuple[Array, Params]:
-    return np.broadcast_to(dy_BD[:, None] / shape[1], shape), {}
+    return dy_BD[:, None] * share_BT1, {}
+
+
+def first_forward(layer: First, x_BTD: Array, params: Params) -> tuple[Array, Any]:
+    return x_BTD[:, 0], x_BTD.shape
+
+
+def first_backward(layer: First, dy_BD: Array, shape: Any, params: Params) -> tuple[Array, Params]:
+    dx = np.zeros(shape)
+    dx[:, 0] = dy_BD
+    return dx, {}
 
 
 def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array, Any]:
@@ -123,6 +144,8 @@ def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
     if layer.causal:
         scores[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
+    if HERE in params:
+        scores = np.where(params[HERE][:, None, None], scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     y = (weights @ v).transpose(0, 2, 1, 3).reshape(b, length, width // 3)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Params = dict[str, Array]
+#: Beside the parameters of a `padded` layer: which positions hold a token, (B, T).
+HERE = "here"
 
 
 def copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

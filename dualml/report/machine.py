@@ -33,7 +33,11 @@ def vector_bytes(run: Run) -> int | None:
     from dualml.model.zoo import model
 
     data = run.meta.get("data") or {}
-    sizes = {"words": data.get("vocabulary"), "length": data.get("length")} if run.text else {}
+    sizes = {}
+    if data.get("vocabulary"):  # of a text
+        sizes = {"words": data["vocabulary"], "length": data.get("length")}
+    if data.get("classes"):
+        sizes["classes"] = len(data["classes"])
     try:
         return model(str(run.experiment.get("model")), **sizes).nbytes()
     except UserError:

@@ -94,7 +94,8 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
     check_free(out)
-    sizes = {"words": experiment.data.words, "length": experiment.data.length}
+    sizes: dict[str, Any] = {"words": experiment.data.words, "length": experiment.data.length}
+    sizes["labels"] = experiment.data.labels
     data = load_data(experiment.data.name, explicit=explicit, **sizes)
     if len(data.train_x) < SMALL:
         experiment = read(small=True)

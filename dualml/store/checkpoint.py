@@ -22,13 +22,15 @@ NAME = "checkpoint.safetensors"
 @dataclass(frozen=True)
 class Progress:
     """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
-    batches and of all samples so far (see `dualml.worker.seen`)."""
+    batches and of all samples so far (see `dualml.worker.seen`), what the last evaluation took each
+    class for."""
 
     step: int = 0
     seconds: float = 0.0
     records: int = 0
     digests: dict[str, str] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
+    confusion: list[list[int]] = field(default_factory=list)
 
 
 def checkpoint_path(trial: Path, rank: int) -> Path:

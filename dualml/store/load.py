@@ -126,6 +126,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         collectives=None if collectives is None else collectives.describe(),
         times=moments(reader, TIMES, place, n) if arm.get("slow") else (),
         class_accuracy=tuple(record.class_accuracy),
+        confusion=tuple(map(tuple, record.confusion)),
         test_perplexity=record.test_perplexity,
         samples_sha256=record.samples_sha256,
         apart=reader(distances, place, n) or () if averages else (),

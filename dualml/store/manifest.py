@@ -92,6 +92,7 @@ class TrialRecord(Record):
     test_loss: Number | None = None
     test_perplexity: Number | None = None
     class_accuracy: list[Number | None] = []
+    confusion: list[list[Count]] = []
     samples_sha256: str = ""
     staleness: Staleness | None = None
     measurements: Count | None = None
@@ -151,6 +152,8 @@ class DataRecord(Record):
     words: Count = 0
     length: Count = 0
     vocabulary: Count = 0
+    labels: bool = False
+    classes: list[str] = []
     path: str = ""
 
 

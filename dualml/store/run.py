@@ -28,8 +28,9 @@ class Trial:
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
     ``spent``: seconds by what they were spent on.
-    ``class_accuracy`` on the test set at the end, by class; ``test_perplexity`` at the end, of a
-    text; ``apart``: for each rank an array of
+    ``class_accuracy`` on the test set at the end, by class; ``confusion``: its samples of each
+    class (rows) by the class that was predicted; ``test_perplexity`` at the end, of a text;
+    ``apart``: for each rank an array of
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
     Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
     ranks, empty columns where one is missing.
@@ -63,6 +64,7 @@ class Trial:
     collectives: Mapping[str, Any] | None = field(default=None, repr=False)
     times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     class_accuracy: tuple[float | None, ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
     test_perplexity: float | None = None
     samples_sha256: str = ""
     apart: tuple[Array, ...] = field(default=(), repr=False)

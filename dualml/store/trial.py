@@ -58,6 +58,7 @@ class Result(Record):
     test_loss: Number | None = None
     test_accuracy: Number | None = None
     class_accuracy: list[Number | None] = []
+    confusion: list[list[Count]] = []
     test_perplexity: Number | None = None
     data: dict[StepKey, str] = {}
     apart: dict[StepKey, list[Number | None]] = {}

@@ -23,11 +23,13 @@ class Score:
     Attributes:
         loss: mean over the samples (of a text, over all positions of all windows).
         hits, counts: right answers and samples of each class; of a text those of all positions.
+        confusion: samples of each class (rows) by the class that was predicted; none of a text.
     """
 
     loss: float
     hits: NDArray[np.int64]
     counts: NDArray[np.int64]
+    confusion: NDArray[np.int64] | None = None
 
     @property
     def accuracy(self) -> float:
@@ -58,18 +60,23 @@ def evaluate(
     pieces = [part for part, _ in chunks(index, at_once(y))]  # a copy of few at a time
     ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)
     ends = [start_of(len(pieces), ranks, r) for r in range(ranks + 1)]
-    rows = np.zeros((len(pieces), 1 + max(1, classes)))
+    rows = np.zeros((len(pieces), 1 + max(1, classes**2)))
     for i in range(ends[rank], ends[rank + 1]):
         part = pieces[i]
         loss, predicted = training.evaluate(x[part], y[part])
-        right = y[part][predicted == y[part]]
-        hits = np.bincount(right, minlength=classes) if classes else [len(right)]
-        rows[i] = [loss * len(part), *hits]
+        if classes:
+            found = np.bincount(y[part] * classes + predicted, minlength=classes**2)
+        else:
+            found = np.array([(predicted == y[part]).sum()])
+        rows[i] = [loss * len(part), *found]
     if comm is not None:
         rows = together(comm, rows, ends)
-    counts = np.bincount(y[index], minlength=classes) if classes else np.array([y[index].size])
     total = rows.sum(axis=0)
-    return Score(float(total[0]) / len(index), total[1:].astype(np.int64), counts)
+    loss, found = float(total[0]) / len(index), total[1:].astype(np.int64)
+    if not classes:
+        return Score(loss, found, np.array([y[index].size]))
+    confusion = found.reshape(classes, classes)
+    return Score(loss, confusion.diagonal().copy(), confusion.sum(axis=1), confusion)
 
 
 def perplexity(loss: float) -> float:

@@ -39,6 +39,7 @@ class Trial(Setup):
         self.digests: dict[str, str] = {}
         self.looks: dict[str, float] = {}
         self.by_class: list[float | None] = [None] * self.samples.classes
+        self.confusion: list[list[int]] = []
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
         #: Seconds by what they were spent on.
@@ -86,6 +87,7 @@ class Trial(Setup):
             "test_loss": self.looks["test_loss"],
             "test_accuracy": self.looks["test_accuracy"],
             "class_accuracy": self.by_class,
+            **({"confusion": self.confusion} if self.confusion else {}),
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
@@ -161,7 +163,7 @@ class Trial(Setup):
             save_checkpoint(
                 self.folder,
                 self.ranks.rank,
-                Progress(step, seconds, records.flush(), self.digests, seen),
+                Progress(step, seconds, records.flush(), self.digests, seen, self.confusion),
                 self.training.weights(),
                 self.training.state(),
                 self.trace,
@@ -196,6 +198,7 @@ class Trial(Setup):
         last = {metric: float(curve.value[-1]) for metric, curve in records.items()}
         self.looks = {metric: last[metric] for metric in LOOKS if metric in last}
         self.by_class = [last.get(f"class_accuracy/{n}") for n in range(len(self.by_class))]
+        self.confusion = progress.confusion
         self.digests = dict(progress.digests)
         self.seen = Seen({int(rank): link for rank, link in progress.seen.items()})
 
@@ -244,6 +247,7 @@ class Trial(Setup):
                 more = {"epochs": done / len(s.train_y), "seconds": seconds}
                 records.write(f"{part}_perplexity", step, perplexity(loss), "1", **more)
         self.by_class = [] if s.text else test.by_class
+        self.confusion = [] if test.confusion is None else test.confusion.tolist()
         for number, accuracy in enumerate(self.by_class):
             if accuracy is not None:
                 records.write("class_accuracy", step, accuracy, "1", **{"class": number})

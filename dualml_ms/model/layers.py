@@ -41,6 +41,8 @@ def realise(layer: spec.Layer) -> nn.Cell:
             return modules.LSTM(inputs, hidden)
         case spec.LayerNorm(features, eps):
             return modules.LayerNorm(features, eps)
+        case spec.GELU():
+            return nn.GELU(approximate=False)
         case spec.Attention(heads, causal):
             return modules.Attention(heads, causal)
         case spec.Position(length, features):
@@ -49,4 +51,6 @@ def realise(layer: spec.Layer) -> nn.Cell:
             return modules.Rows()
         case spec.MeanPool():
             return modules.MeanPool()
+        case spec.First():
+            return modules.First()
     raise NotImplementedError(f"dualml_ms has no layer {type(layer).__name__}")

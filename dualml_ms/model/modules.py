@@ -123,7 +123,7 @@ class Attention(nn.Cell):
         super().__init__()
         self.heads, self.causal = heads, causal
 
-    def construct(self, x):
+    def construct(self, x, here=None):
         b, length, width = x.shape
         parts = x.reshape(b, length, 3, self.heads, -1).transpose(2, 0, 3, 1, 4)
         q, k, v = parts[0], parts[1], parts[2]  # B heads T d each
@@ -131,6 +131,8 @@ class Attention(nn.Cell):
         if self.causal:
             place = ops.arange(length)
             scores = ops.where(place.reshape(-1, 1) >= place, scores, -1e30)
+        if here is not None:
+            scores = ops.where(here.reshape(b, 1, 1, length), scores, -1e30)
         y = ops.matmul(ops.softmax(scores, -1), v)
         return y.swapaxes(1, 2).reshape(b, length, -1)
 
@@ -154,7 +156,18 @@ class Rows(nn.Cell):
 
 
 class MeanPool(nn.Cell):
+    """(B, T, D) → (B, D), of the positions that are ``here``."""
+
+    def construct(self, x, here=None):
+        if here is None:
+            return x.mean(1)
+        tokens = here.astype(ms.float32)
+        share = tokens / tokens.sum(1, keepdims=True)
+        return (x * share.expand_dims(-1)).sum(1)
+
+
+class First(nn.Cell):
     """(B, T, D) → (B, D)."""
 
     def construct(self, x):
-        return x.mean(1)
+        return x[:, 0]

@@ -9,7 +9,7 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.model.base import Layer
-from dualml.model.layers import Branch, Dropout, Merge
+from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec, parameters
 from dualml_ms.model.layers import realise
 
@@ -40,6 +40,7 @@ class Part(nn.Cell):
         super().__init__()
         self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
         self.kinds = tuple(KINDS.get(type(layer), CELL) for _, layer in layers)
+        self.padded = tuple(layer.padded for _, layer in layers)
         for (name, layer), kind in zip(layers, self.kinds, strict=True):
             setattr(self, name, nn.Identity() if kind else realise(layer))
         # A CellList would rename the parameters; the attributes above keep the canonical names.
@@ -50,8 +51,12 @@ class Part(nn.Cell):
         masks = arguments[self.depth : self.depth + self.dropouts]
         return self.walk(arguments[: self.depth], masks)[-1]
 
-    def walk(self, values, masks):
-        """The stack before the first layer and after each of them."""
+    def walk(self, values, masks, here=None):
+        """The stack before the first layer and after each of them.
+
+        Args:
+            here: which positions hold a token, (B, T), for layers that are `padded`.
+        """
         kept, x, used = values[:-1], values[-1], 0
         stacks = (values,)
         for i in range(len(self.order)):
@@ -64,6 +69,8 @@ class Part(nn.Cell):
                 if len(masks) > 0:
                     x = x * masks[used]
                     used += 1
+            elif self.padded[i]:
+                x = self.order[i](x, here)
             else:
                 x = self.order[i](x)
             stacks += ((*kept, x),)
@@ -95,7 +102,11 @@ class Network(Part):
 
     def construct(self, x, *masks):
         """Logits; ``masks`` of the Dropout layers, in order, while training."""
-        return self.walk((x,), masks)[-1][-1]
+        return self.walk((x,), masks, self.here(x))[-1][-1]
+
+    def here(self, x):
+        """Which positions of tokens (B, T) hold one; None where no layer asks."""
+        return x != PADDING if self.spec.padded else None
 
 
 class Look(nn.Cell):
@@ -106,7 +117,7 @@ class Look(nn.Cell):
         self.network, self.loss = network, loss
 
     def construct(self, x, y):
-        after = self.network.walk((x,), ())
+        after = self.network.walk((x,), (), self.network.here(x))
         logits = after[-1][-1]
         outputs = (self.loss.each(logits, y), ops.argmax(logits, -1))
         for values in after[1:]:

@@ -35,6 +35,8 @@ def realise(layer: spec.Layer) -> nn.Module:
             return modules.LSTM(inputs, hidden)
         case spec.LayerNorm(features, eps):
             return nn.LayerNorm(features, eps=eps)
+        case spec.GELU():
+            return nn.GELU()
         case spec.Attention(heads, causal):
             return modules.Attention(heads, causal)
         case spec.Position(length, features):
@@ -43,4 +45,6 @@ def realise(layer: spec.Layer) -> nn.Module:
             return modules.Rows()
         case spec.MeanPool():
             return modules.MeanPool()
+        case spec.First():
+            return modules.First()
     raise NotImplementedError(f"dualml_torch has no layer {type(layer).__name__}")

@@ -55,17 +55,21 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.causal = heads, causal
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
         b, length, width = x.shape
         # B heads T d each
         q, k, v = x.view(b, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        seen = None if here is None else here[:, None, None]
+        if self.causal and (seen is not None or not x.is_cpu):
+            before = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+            seen = before if seen is None else seen & before
         if x.is_cpu:
-            y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+            alone = self.causal and seen is None
+            y = functional.scaled_dot_product_attention(q, k, v, seen, is_causal=alone)
             return y.transpose(1, 2).reshape(b, length, width // 3)
         scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
-        if self.causal:
-            later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
-            scores = scores.masked_fill(later, -math.inf)
+        if seen is not None:
+            scores = scores.masked_fill(~seen, -math.inf)
         y = scores.softmax(-1) @ v
         return y.transpose(1, 2).reshape(b, length, width // 3)
 
@@ -89,7 +93,17 @@ class Rows(nn.Module):
 
 
 class MeanPool(nn.Module):
+    """(B, T, D) → (B, D), of the positions that are ``here``."""
+
+    def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
+        if here is None:
+            return x.mean(1)
+        share = here / here.sum(1, keepdim=True)
+        return (x * share.unsqueeze(-1)).sum(1)
+
+
+class First(nn.Module):
     """(B, T, D) → (B, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.mean(1)
+        return x[:, 0]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dualml.model.base import Layer
-from dualml.model.layers import Branch, Dropout, Merge
+from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec, parameters
 from dualml_torch.model.layers import realise
 
@@ -34,17 +34,22 @@ class Part(nn.Module):
             if not isinstance(layer, Branch | Merge | Dropout):
                 self.add_module(name, realise(layer))
 
-    def forward(self, values: Values, masks: Sequence[Tensor] = ()) -> Values:
+    def forward(
+        self, values: Values, masks: Sequence[Tensor] = (), here: Tensor | None = None
+    ) -> Values:
         """The stack after the layers from the stack before them, the top last.
 
         Args:
             masks: of the Dropout layers, in order; without them Dropout is the identity.
+            here: which positions hold a token, (B, T), for layers that are `padded`.
         """
-        for _, after in self.walk(values, masks):
+        for _, after in self.walk(values, masks, here):
             values = after
         return values
 
-    def walk(self, values: Values, masks: Sequence[Tensor] = ()) -> Iterator[tuple[str, Values]]:
+    def walk(
+        self, values: Values, masks: Sequence[Tensor] = (), here: Tensor | None = None
+    ) -> Iterator[tuple[str, Values]]:
         """The name of every layer and the stack after it."""
         *kept, x = values
         waiting = iter(masks)
@@ -56,7 +61,8 @@ class Part(nn.Module):
             elif isinstance(layer, Dropout):
                 x = x * next(waiting) if masks else x
             else:
-                x = self._modules[name](x)  # type: ignore[misc]
+                given = (x, here) if layer.padded else (x,)
+                x = self._modules[name](*given)  # type: ignore[misc]
             yield name, (*kept, x)
 
     def canonical(self) -> dict[str, nn.Parameter]:
@@ -86,8 +92,12 @@ class Network(Part):
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
         """Logits; ``masks`` of the Dropout layers, in order, while training."""
-        return super().forward((x,), masks)[-1]
+        return super().forward((x,), masks, self.here(x))[-1]
 
     def activations(self, x: Tensor) -> dict[str, Tensor]:
         """Layer name → output for ``x``."""
-        return {name: after[-1] for name, after in self.walk((x,))}
+        return {name: after[-1] for name, after in self.walk((x,), (), self.here(x))}
+
+    def here(self, x: Tensor) -> Tensor | None:
+        """Which positions of tokens (B, T) hold one; None where no layer asks."""
+        return x != PADDING if self.spec.padded else None

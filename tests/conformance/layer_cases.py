@@ -10,6 +10,7 @@ import numpy as np
 from dualml.model.base import Layer
 from dualml.model.dropout import masks
 from dualml.model.layers import (
+    GELU,
     LSTM,
     Attention,
     Bias,
@@ -17,6 +18,7 @@ from dualml.model.layers import (
     Conv2d,
     Dropout,
     Embedding,
+    First,
     Flatten,
     LayerNorm,
     Linear,
@@ -51,6 +53,17 @@ CASES = {
     "layer norm": case((5, 4), Linear(4, 6), LayerNorm(6, eps=0.1), Linear(6, LABELS)),
     "attention": case((5, 4), Linear(4, 12), Attention(2), Linear(4, LABELS)),
     "causal attention": case((5, 4), Linear(4, 12), Attention(2, causal=True), Linear(4, LABELS)),
+    "gelu": case((5, 4), Linear(4, 6), GELU(), Linear(6, LABELS)),
+    "first of a sequence": case((5, 4), Linear(4, 6), Tanh(), First(), Linear(6, LABELS)),
+    "attention that passes over padding": case(
+        (6,), Embedding(9, 12), Attention(2, masked=True), Linear(4, LABELS)
+    ),
+    "causal attention that passes over padding": case(
+        (6,), Embedding(9, 12), Attention(2, True, masked=True), Linear(4, LABELS)
+    ),
+    "mean that passes over padding": case(
+        (6,), Embedding(9, 4), Tanh(), MeanPool(masked=True), Linear(4, LABELS)
+    ),
     "position": case((5, 4), Linear(4, 6), Position(5, 6), Tanh(), Linear(6, LABELS)),
     "rows and their mean": case((1, 5, 4), Rows(), Linear(4, 6), MeanPool(), Linear(6, LABELS)),
     "branches": case(
@@ -78,6 +91,7 @@ def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
     x = draw.normal(size=(BATCH, *spec.input_shape)).astype(np.float32)
     if spec.tokens:
         x = draw.integers(0, 9, (BATCH, *spec.input_shape))
+        x[:, 0] = np.maximum(x[:, 0], 1)  # a sentence begins with a token
     out = spec.shapes()[spec.layers[-1][0]]
     return x, draw.integers(0, LABELS, (BATCH, *out[:-1]))
 

@@ -1,0 +1,49 @@
+"""What a table of true against predicted classes says: precision, recall, F1.
+
+As scikit-learn counts them: 0 where nothing was predicted, or nothing is there to be found; the
+macro mean is over the classes that occur, in truth or in predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Table = NDArray[np.int64] | Sequence[Sequence[int]]
+
+
+class Measures(NamedTuple):
+    """Of each class, float64 (C,), but for ``support``, its number of samples."""
+
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    f1: NDArray[np.float64]
+    support: NDArray[np.int64]
+
+
+def measures(confusion: Table) -> Measures:
+    """
+    Args:
+        confusion: (C, C), the samples of each class (rows) by the class that was predicted.
+    """
+    table = np.asarray(confusion, np.int64)
+    hits, support, predicted = table.diagonal(), table.sum(axis=1), table.sum(axis=0)
+    precision, recall = _share(hits, predicted), _share(hits, support)
+    return Measures(precision, recall, _share(2 * hits, support + predicted), support)
+
+
+def macro(confusion: Table) -> tuple[float, float, float]:
+    """Precision, recall and F1 as means over the classes that occur."""
+    table = np.asarray(confusion, np.int64)
+    there = (table.sum(axis=0) + table.sum(axis=1)) > 0
+    if not there.any():
+        return 0.0, 0.0, 0.0
+    precision, recall, f1, _ = measures(table)
+    return float(precision[there].mean()), float(recall[there].mean()), float(f1[there].mean())
+
+
+def _share(part: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.divide(part, of, out=np.zeros(len(part)), where=of > 0)

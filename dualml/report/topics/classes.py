@@ -1,0 +1,125 @@
+"""Sentences that are classified: what each class was taken for, precision, recall and F1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.confusion import Measures, macro, measures
+from dualml.report import ranks
+from dualml.report.blocks import Block, Column, Item
+from dualml.report.columns import table
+from dualml.report.figure import Axis, Cells, Figure, Panel
+from dualml.report.notes import Notes
+from dualml.report.results import Result
+from dualml.report.shown import figure, mean_seeds
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+MOST_COLUMNS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Classified(Result):
+    """An arm on a backend, its confusion added up over the seeds."""
+
+    @cached_property
+    def confusion(self) -> NDArray[np.int64]:
+        known = [t.confusion for t in self.trials if t.confusion]
+        total: NDArray[np.int64] = np.asarray(known, np.int64).sum(axis=0)
+        return total
+
+    @cached_property
+    def of_classes(self) -> Measures:
+        return measures(self.confusion)
+
+    def macro(self, which: int) -> float | None:
+        """Of precision, recall, F1: the macro mean, mean over the seeds."""
+        return numbers.mean([macro(t.confusion)[which] for t in self.trials if t.confusion])
+
+
+def names(run: Run) -> list[str]:
+    return list((run.meta.get("data") or {}).get("classes") or ())
+
+
+def results(run: Run) -> list[Classified]:
+    known = (Classified(run, *place) for place in ranks.ran(run, run.arms))
+    return [one for one in known if any(t.confusion for t in one.trials)]
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    every = results(run)
+    if not every:
+        return
+    head = ("`arm`", "backend", "test_accuracy:percent", "precision:percent", "recall:percent",
+            "f1:percent")  # fmt: skip
+    rows = [
+        [
+            one.arm,
+            one.backend,
+            one.accuracy and one.accuracy.plus_minus(100.0, 2),
+            *(one.macro(which) for which in range(3)),
+        ]
+        for one in every
+    ]
+    yield from table(words, "macro", head, rows)
+    first = [one for one in every if one.arm == every[0].arm]
+    yield _confusion(run, words, first)
+    parts = ("precision", "recall", "f1")
+    columns = [
+        Column(f"{part} {one.backend}",
+               words("value.of_backend", what=words(f"column.{part}"), backend=one.backend),
+               "%", "number", "percent")
+        for one in first
+        for part in parts
+    ]  # fmt: skip
+    lines = [
+        [name, str(int(first[0].of_classes.support[at])),
+         *(float(getattr(one.of_classes, part)[at]) for one in first for part in parts)]
+        for at, name in enumerate(names(run))
+    ]  # fmt: skip
+    yield from table(words, "each-class", ("class", "support:samples", *columns), lines,
+                     arm=first[0].arm)  # fmt: skip
+
+
+def _confusion(run: Run, words: Words, first: Sequence[Classified]) -> Figure:
+    """A panel for each backend: true classes down, predicted ones across, shares of each row."""
+    panels = []
+    classes = names(run)
+    for one in first:
+        counts = one.confusion.sum(axis=1, keepdims=True)
+        shares = np.divide(100.0 * one.confusion, counts, out=np.zeros(one.confusion.shape),
+                           where=counts > 0)  # fmt: skip
+        marks = [Cells(shares, 100.0, words("axis.taken_for"))]
+        across = Axis(words("axis.predicted"), names=classes)
+        down = Axis(words("axis.true_class"), names=classes)
+        panels.append(Panel(marks, across, down, one.backend, height=24 * len(classes)))
+    said = "; ".join(f"{one.backend} {numbers.percent(one.macro(2))}" for one in first)
+    return figure(words, "confusion", panels, [], {"arm": first[0].arm, "values": said},
+                  more=[mean_seeds(run, words)], columns=min(MOST_COLUMNS, len(first)),
+                  share_y="row")  # fmt: skip
+
+
+def findings(run: Run, words: Words) -> Sequence[Item]:
+    notes, classes = Notes(words, "classes", "table-each-class"), names(run)
+    every = results(run)
+    for one in every[:1]:
+        table_of = one.confusion.copy()
+        f1, there = one.of_classes.f1, one.of_classes.support > 0
+        worst = int(np.where(there, f1, np.inf).argmin())
+        notes.say("worst", arm=one.arm, backend=one.backend, name=classes[worst], f1=f1[worst])
+        np.fill_diagonal(table_of, 0)
+        true, taken = np.unravel_index(int(table_of.argmax()), table_of.shape)
+        if count := int(table_of[true, taken]):
+            of = int(one.of_classes.support[true])
+            notes.say("taken", name=classes[int(true)], other=classes[int(taken)],
+                      n=f"{count:,}", of=f"{of:,}")  # fmt: skip
+    return notes
+
+
+TOPIC = Topic("classes", 130, evidence, findings, when=names)

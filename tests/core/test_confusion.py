@@ -1,0 +1,29 @@
+"""Precision, recall and F1 against scikit-learn's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+from dualml.confusion import macro, measures
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_as_scikit_learn_counts_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    classes = 5
+    # Some classes never occur, some are never predicted.
+    truth, found = rng.integers(0, 3 + seed % 3, 40), rng.integers(seed % 2, classes, 40)
+    table = confusion_matrix(truth, found, labels=range(classes))
+    given = {"labels": range(classes), "zero_division": 0}
+    precision, recall, f1, support = precision_recall_fscore_support(truth, found, **given)
+    ours = measures(table.tolist())
+    for a, b in zip(ours, (precision, recall, f1, support), strict=True):
+        assert a.tolist() == pytest.approx(b.tolist())
+    there = {"labels": sorted({*truth, *found}), "zero_division": 0, "average": "macro"}
+    assert macro(table) == pytest.approx(precision_recall_fscore_support(truth, found, **there)[:3])
+
+
+def test_of_nothing() -> None:
+    assert macro(np.zeros((3, 3), np.int64)) == (0.0, 0.0, 0.0)

@@ -1,0 +1,125 @@
+"""Labelled sentences: tokens and padding, vocabulary, where they come from, what does not fit."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualml.data import TEXTS, corpora, labelled, load
+from dualml.data.feelings import CLASSES, feelings
+from dualml.errors import UserError
+from dualml.experiment.freeze import model_for
+from dualml.experiment.schema import Experiment
+from dualml.model import model
+from dualml.model.layers import PADDING
+
+REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
+ENTRIES = [(["a", "b", "a"], 0), (["b", "c"], 1), (["a"], 0), (["d", "a", "b", "c"], 1)]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("DUALML_DATA", raising=False)
+    monkeypatch.setenv("DUALML_OFFLINE", "1")
+    return tmp_path
+
+
+def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> None:
+    data = labelled.dataset("x", "file", ENTRIES, ("p", "q"), words=4, length=3)
+    assert data.vocabulary == ("<pad>", "<unk>", "a", "b")
+    assert data.train_x.tolist() == [[2, 3, 2], [3, 1, 0], [2, 0, 0]]
+    assert data.test_x.tolist() == [[1, 2, 3]]
+    assert (data.train_y.tolist(), data.test_y.tolist()) == ([0, 1, 0], [1])
+    assert data.vocabulary.index("<pad>") == PADDING
+    assert (data.kind, data.classes) == ("labelled", ("p", "q"))
+
+
+def test_a_label_that_is_no_class_is_named() -> None:
+    with pytest.raises(UserError, match=r"sentence 2 \(b c…\): label 1 is none of 1 classes"):
+        labelled.dataset("x", "file", ENTRIES, ("p",), words=9, length=3)
+
+
+def test_the_sentences_made_here_are_the_same_everywhere() -> None:
+    made = feelings()
+    assert len(made) == TEXTS["feelings"].lines
+    assert corpora.check(TEXTS["feelings"], None) is None
+    assert min(Counter(label for _, label in made).values()) > len(made) / len(CLASSES) / 1.2
+
+
+@pytest.mark.usefixtures("home")
+def test_they_stand_in_for_those_that_are_not_there() -> None:
+    data = load("emotion", explicit=False, labels=True, length=20)
+    assert (data.name, data.source, data.classes) == ("feelings", "generated", CLASSES)
+    assert data.notice is not None
+    assert "feelings" in data.notice["en"]
+    assert data.train_x.shape == (2700, 20)
+    with pytest.raises(UserError, match=r"remedy: put train\.json"):
+        load("emotion", explicit=True, labels=True)
+
+
+@pytest.mark.usefixtures("home")
+def test_without_labels_they_are_a_text_like_any_other() -> None:
+    data = load("feelings", explicit=True)
+    assert (data.kind, data.train_y.shape) == ("text", data.train_x.shape)
+
+
+@pytest.mark.parametrize("name", ["sentences", "mine.txt"])
+def test_a_text_without_labels_says_so(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} has no labels; .* emotion and feelings"):
+        load(name, explicit=True, labels=True)
+
+
+@pytest.mark.skipif(not (REAL / "emotion").exists(), reason="needs the emotion set")
+def test_the_real_set() -> None:
+    data = load("emotion", explicit=True, labels=True, words=4000, length=32)
+    assert data.train_x.shape == (36_120, 32)
+    assert (len(data.test_y), len(data.vocabulary)) == (4_013, 4_000)
+    assert np.bincount(np.concatenate([data.train_y, data.test_y])).tolist() == [
+        13_993, 6_697, 5_348, 5_978, 3_167, 4_950]  # fmt: skip
+
+
+def experiment(name: str, labels: bool) -> Experiment:
+    return Experiment.model_validate(
+        {"name": "x", "title": {"en": "x"}, "model": name,
+         "data": {"name": "feelings", "labels": labels},
+         "arms": {"a": {"optimizer": {"name": "adam", "lr": 0.001}}}}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "said"),
+    [
+        ("text_classifier", False, "'text_classifier' classifies sentences: it needs data.labels"),
+        ("rnn_lm", True, "data.labels = true is for models that classify .*text_classifier"),
+        ("lenet", True, "'lenet' takes .* images; feelings is a text"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_a_model_and_data_of_different_tasks(name: str, labels: bool, said: str) -> None:
+    data = load("feelings", explicit=True, labels=labels)
+    with pytest.raises(UserError, match=said):
+        model_for(experiment(name, labels), data)
+
+
+@pytest.mark.usefixtures("home")
+def test_the_classifier_fits_its_data() -> None:
+    data = load("feelings", explicit=True, labels=True, words=90, length=24)
+    spec = model_for(experiment("text_classifier", True), data)
+    assert spec.parameters()["embedding.weight"] == (90, 64)
+    assert spec.parameters()["position.weight"] == (24, 64)
+    assert spec.parameters()["head.weight"] == (6, 64)
+    assert spec.padded
+    assert not model("rnn_lm").padded
+
+
+def test_padding_needs_tokens() -> None:
+    from dualml.model.layers import Linear, MeanPool
+    from dualml.model.spec import ModelSpec
+
+    layers = (("fc", Linear(4, 3)), ("pool", MeanPool(masked=True)))
+    with pytest.raises(UserError, match="padding is of tokens"):
+        ModelSpec("x", (5, 4), layers)

@@ -1,0 +1,110 @@
+"""Labelled sentences from the outside: a run with the referee, its confusion, the report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import dualml, run
+
+from dualml.backend import Training
+from dualml.confusion import macro
+from dualml.report import render
+from dualml.worker.evaluate import evaluate
+
+pytestmark = pytest.mark.whole
+
+TOML = """
+name = "tiny-labels"
+model = "text_classifier"
+title = { en = "Tiny", zh = "小" }
+data = { name = "feelings", labels = true, train = 200, test = 90, length = 12, words = 60 }
+evaluation = { train_samples = 30, per_epoch = 1, early = [] }
+[arms.one]
+optimizer = { name = "adam", lr = 0.003 }
+batch_size = 20
+epochs = 2
+[arms.two]
+optimizer = { name = "adam", lr = 0.003 }
+batch_size = 20
+epochs = 2
+world_size = 2
+partition = { name = "dirichlet_labels", alpha = 0.5 }
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TOML)
+    return path
+
+
+def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, told = run(lab, out, "--arm", "all")
+    assert code == 0, told
+    data = told["data"]
+    assert (data["kind"], data["labels"], len(data["classes"])) == ("labelled", True, 6)
+    for trial in told["trials"]:
+        table = np.array(trial["confusion"])
+        assert (table.shape, int(table.sum())) == ((6, 6), 90)
+        assert table.trace() / 90 == pytest.approx(trial["test_accuracy"])
+        shares = table.diagonal() / table.sum(axis=1)
+        assert trial["class_accuracy"] == pytest.approx(shares.tolist())
+        assert trial["test_accuracy"] > 0.4, "learns more than one class in six"
+
+    f1 = macro(told["trials"][0]["confusion"])[2]
+    for lang, head in (("en", "macro means"), ("zh", "宏平均")):
+        render([out], out / lang, lang)
+        page = (out / lang / "report.html").read_text("utf-8")
+        of_arms = re.search(r'<table id="table-macro"[^>]*>.*?</table>', page, re.S)
+        of_classes = re.search(r'<table id="table-each-class"[^>]*>.*?</table>', page, re.S)
+        assert of_arms is not None
+        assert of_classes is not None
+        assert head in page
+        assert f"{100 * f1:.1f}" in of_arms[0]
+        assert all(name in of_classes[0] for name in data["classes"])
+        assert (out / lang / "figures" / "confusion.svg").exists()
+
+
+def test_a_resumed_run_comes_to_the_same_confusion(lab: Path, tmp_path: Path) -> None:
+    _, told = run(lab, tmp_path / "out", "--arm", "one")
+    (trial,) = told["trials"]
+    path = tmp_path / "out" / "run.json"
+    run_json = json.loads(path.read_text())
+    run_json["trials"][0]["status"] = "interrupted"
+    path.write_text(json.dumps(run_json))
+    done = dualml("run", "--resume", tmp_path / "out", "--no-report", "--json")
+    assert done.returncode == 0, done.stderr
+    again = json.loads(done.stdout)["trials"][0]
+    assert again["confusion"] == trial["confusion"]
+
+
+def test_a_model_that_passes_over_padding_is_not_split(lab: Path, tmp_path: Path) -> None:
+    text = TOML.replace('partition = { name = "dirichlet_labels", alpha = 0.5 }\n', "")
+    lab.write_text(text + 'split = { cut = ["up1"] }\n')
+    done = dualml("run", lab, "--backend", "numpy", "--arm", "all", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "arms.two: model 'text_classifier' passes over padding" in done.stderr
+
+
+class Fixed:
+    """Predicts the next class."""
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+        return 1.0, (y + x) % 3
+
+
+def test_the_confusion_of_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dualml.worker.evaluate.at_once", lambda y: 2)
+    x, y = np.array([0, 1, 1, 2, 0]), np.array([0, 0, 1, 2, 2])
+    fixed: Training = Fixed()  # type: ignore[assignment]
+    score = evaluate(fixed, x, y, np.arange(5), 3)
+    assert score.confusion is not None
+    assert score.confusion.tolist() == [[1, 1, 0], [0, 0, 1], [0, 1, 1]]
+    assert (score.hits.tolist(), score.counts.tolist()) == ([1, 0, 1], [2, 1, 2])
+    assert score.accuracy == pytest.approx(0.4)
