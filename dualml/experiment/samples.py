@@ -27,6 +27,8 @@ class Samples:
     test_x: NDArray[Any]
     test_y: NDArray[np.int64]
     classes: int
+    #: Whether it is sentences that are classified.
+    labelled: bool = False
 
     @property
     def text(self) -> bool:
@@ -43,7 +45,7 @@ def samples_of(plan: Plan) -> Samples:
     if data.kind == "labelled":
         x, y = data.train_x[train], data.train_y[train]
         tested = data.test_x[test], data.test_y[test]
-        return Samples(x, y, monitor.astype("int64"), *tested, len(data.classes))
+        return Samples(x, y, monitor.astype("int64"), *tested, len(data.classes), True)
     # All samples in their own order need no copy: the largest array of a trial stays the only one.
     images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
     x, y = normalised(images, data.mean, data.std), data.train_y[train]

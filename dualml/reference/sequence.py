@@ -117,15 +117,20 @@ def rows_backward(layer: Rows, dy_BHW: Array, cache: Any, params: Params) -> tup
 
 
 def mean_forward(layer: MeanPool, x_BTD: Array, params: Params) -> tuple[Array, Any]:
-    here = params.get(HERE, np.ones(x_BTD.shape[:2]))
+    if not layer.masked:
+        return x_BTD.mean(axis=1), x_BTD.shape
+    here = params[HERE]
     share_BT1 = (here / here.sum(axis=1, keepdims=True))[..., None]
     return (x_BTD * share_BT1).sum(axis=1), share_BT1
 
 
 def mean_backward(
-    layer: MeanPool, dy_BD: Array, share_BT1: Any, params: Params
+    layer: MeanPool, dy_BD: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    return dy_BD[:, None] * share_BT1, {}
+    """What is kept is the shape, or each position's share of the mean."""
+    if not layer.masked:
+        return np.broadcast_to(dy_BD[:, None] / cache[1], cache), {}
+    return dy_BD[:, None] * cache, {}
 
 
 def first_forward(layer: First, x_BTD: Array, params: Params) -> tuple[Array, Any]:

@@ -247,7 +247,8 @@ class Trial(Setup):
                 more = {"epochs": done / len(s.train_y), "seconds": seconds}
                 records.write(f"{part}_perplexity", step, perplexity(loss), "1", **more)
         self.by_class = [] if s.text else test.by_class
-        self.confusion = [] if test.confusion is None else test.confusion.tolist()
+        if s.labelled and test.confusion is not None:
+            self.confusion = test.confusion.tolist()
         for number, accuracy in enumerate(self.by_class):
             if accuracy is not None:
                 records.write("class_accuracy", step, accuracy, "1", **{"class": number})

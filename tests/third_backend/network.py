@@ -7,11 +7,14 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from scipy.special import erf
 
 from dualml.model import layers as spec
 from third_backend.values import Array, Value, lift, stack
 
 Own = Mapping[str, Value]
+#: Which positions hold a token, for layers that pass over padding.
+HERE = "here"
 
 
 @singledispatch
@@ -73,6 +76,13 @@ def _(layer: spec.Tanh, x: Value, own: Own) -> Value:
 
 
 @apply.register
+def _(layer: spec.GELU, x: Value, own: Own) -> Value:
+    below = (1 + erf(x.data / np.sqrt(2))) / 2
+    slope = np.float32(below + x.data * np.exp(-(x.data**2) / 2) / np.sqrt(2 * np.pi))
+    return Value(np.float32(x.data * below), [(x, lambda g: g * slope)])
+
+
+@apply.register
 def _(layer: spec.Flatten, x: Value, own: Own) -> Value:
     return x.reshape(x.shape[0], -1)
 
@@ -113,6 +123,8 @@ def _(layer: spec.Attention, x: Value, own: Own) -> Value:
     scores = q @ k.transpose(0, 1, 3, 2) * (1 / np.sqrt(q.shape[-1]))
     if layer.causal:
         scores = scores + np.triu(np.full((length, length), -1e30, np.float32), 1)
+    if layer.masked:
+        scores = scores + np.where(own[HERE].data[:, None, None], 0, np.float32(-1e30))
     shares = softmax(scores)
     return (shares @ v).transpose(0, 2, 1, 3).reshape(b, length, width // 3)
 
@@ -134,7 +146,15 @@ def _(layer: spec.Rows, x: Value, own: Own) -> Value:
 
 @apply.register
 def _(layer: spec.MeanPool, x: Value, own: Own) -> Value:
-    return x.mean(1)[:, 0]
+    if not layer.masked:
+        return x.mean(1)[:, 0]
+    here = own[HERE].data
+    return (x * np.float32(here / here.sum(1, keepdims=True))[..., None]).sum(1)[:, 0]
+
+
+@apply.register
+def _(layer: spec.First, x: Value, own: Own) -> Value:
+    return x[:, 0]
 
 
 def forward(
@@ -149,7 +169,7 @@ def forward(
         masks: of the Dropout layers, in order; without them Dropout is the identity.
     """
     *kept, x = values
-    outputs, waiting = {}, iter(masks)
+    outputs, waiting, tokens = {}, iter(masks), x
     for name, layer in layers:
         if isinstance(layer, spec.Branch):
             kept.append(x)
@@ -158,7 +178,10 @@ def forward(
         elif isinstance(layer, spec.Dropout):
             x = x * next(waiting) if masks else x
         else:
-            x = apply(layer, x, {leaf: own[f"{name}.{leaf}"] for leaf in layer.parameters()})
+            given = {leaf: own[f"{name}.{leaf}"] for leaf in layer.parameters()}
+            if layer.padded:
+                given[HERE] = Value(np.float32(tokens != spec.PADDING))
+            x = apply(layer, x, given)
         outputs[name] = x
     return [*kept, x], outputs
 
