@@ -51,18 +51,19 @@ def load(name: str, *, explicit: bool, words: int, length: int, labels: bool = F
     if not info.generated and path is None:
         if explicit:
             raise UserError(f"{lacking(info)['en']}; remedy: {info.remedy}")
-        made = TEXTS[LABELLED if labels else GENERATED]
-        info, notice = made, stands_in(info, made)
+        wanted, info = info, TEXTS[LABELLED if labels else GENERATED]
+        notice = stands_in(wanted, info)
     source: Source = "generated" if path is None else "env"
     sizes: Any = {"words": words, "length": length, "notice": notice}
     if labels:
         rows = feelings() if path is None else entries(info, path)
         return labelled.dataset(info.name, source, rows, info.classes, **sizes)
-    return text.dataset(info.name, source, made_here(info) if path is None else
-                        [line for line, _ in entries(info, path)], **sizes)  # fmt: skip
+    lines = generated(info) if path is None else [line for line, _ in entries(info, path)]
+    return text.dataset(info.name, source, lines, **sizes)
 
 
-def made_here(info: TextInfo) -> list[text.Line]:
+def generated(info: TextInfo) -> list[text.Line]:
+    """The lines of a text that dualml makes."""
     return sentences() if info.name == GENERATED else [line for line, _ in feelings()]
 
 
@@ -133,7 +134,7 @@ def check(info: TextInfo, path: Path | None) -> str | None:
         except UserError as error:
             return str(error)
         return None
-    have = sha256_of(made_here(info))
+    have = sha256_of(generated(info))
     return None if have == info.sha256 else f"{info.name}: expected {info.sha256}, found {have}"
 
 

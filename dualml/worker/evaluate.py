@@ -65,17 +65,17 @@ def evaluate(
         part = pieces[i]
         loss, predicted = training.evaluate(x[part], y[part])
         if classes:
-            found = np.bincount(y[part] * classes + predicted, minlength=classes**2)
+            counts = np.bincount(y[part] * classes + predicted, minlength=classes**2)
         else:
-            found = np.array([(predicted == y[part]).sum()])
-        rows[i] = [loss * len(part), *found]
+            counts = np.array([(predicted == y[part]).sum()])
+        rows[i] = [loss * len(part), *counts]
     if comm is not None:
         rows = together(comm, rows, ends)
     total = rows.sum(axis=0)
-    loss, found = float(total[0]) / len(index), total[1:].astype(np.int64)
+    loss, counts = float(total[0]) / len(index), total[1:].astype(np.int64)
     if not classes:
-        return Score(loss, found, np.array([y[index].size]))
-    confusion = found.reshape(classes, classes)
+        return Score(loss, counts, np.array([y[index].size]))
+    confusion = counts.reshape(classes, classes)
     return Score(loss, confusion.diagonal().copy(), confusion.sum(axis=1), confusion)
 
 

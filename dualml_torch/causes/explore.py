@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
-from dualml_torch.causes.altered import NUMBERS, Altered
+from dualml_torch.causes.altered import Altered
+from dualml_torch.causes.altering import NUMBERS
 from dualml_torch.causes.lines import RULES, Lines, calls_of, file_of
 from dualml_torch.causes.replay import Recording, Replay, Value
 from dualml_torch.causes.sharing import again, sharing

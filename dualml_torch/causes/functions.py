@@ -9,8 +9,6 @@ import torch
 from torch.nn import functional
 
 from dualml.parity.causes.tables import SAME
-from dualml.parity.models.chance import Chance
-from dualml_torch.chance import Drawn
 from dualml_torch.operations import Bound, tensors
 
 Value = torch.Tensor
@@ -126,13 +124,6 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
 def alone(x: Value, y: Value) -> Value:
     """A softmax ``y`` of ``x`` with another gradient: ``y (1 - y)`` of each element by itself."""
     return y.detach() + (x - x.detach()) * (y * (1 - y)).detach()
-
-
-def dropout(chance: Chance, rate: float, x: Value) -> Value:
-    """Some numbers dropped, and the others made larger."""
-    result = Drawn(chance).dropout(x, rate)
-    assert result is not None
-    return result
 
 
 def function(

@@ -19,7 +19,7 @@ from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.lines import GRADIENT, PARAMETER
 from dualml.parity.models.operations import Operation, Tape, snippet
 from dualml_torch.causes import rules
-from dualml_torch.causes.altered import altered
+from dualml_torch.causes.altering import altered
 from dualml_torch.causes.functions import transform
 from dualml_torch.operations import SKIP, Watch, name_of, tensors
 

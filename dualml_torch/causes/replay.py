@@ -7,10 +7,13 @@ apart from its kernel is found out once, when it is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils._pytree import tree_flatten
 
 from dualml.parity.causes.alteration import Alteration
@@ -18,9 +21,10 @@ from dualml.parity.causes.spans import source, through
 from dualml.parity.causes.trades import traded
 from dualml.parity.models.chance import Chance
 from dualml.parity.models.operations import Tape, unknown
-from dualml_torch.causes.altered import Altered, altered, everywhere, replaced
+from dualml_torch.causes.altered import Altered
+from dualml_torch.causes.altering import Changed, altered, everywhere, replaced
 from dualml_torch.causes.calls import Call
-from dualml_torch.causes.functions import dropout, transform
+from dualml_torch.causes.functions import transform
 from dualml_torch.causes.layers import sized
 from dualml_torch.causes.operands import earlier, name_in, operand, viewed
 from dualml_torch.causes.packed import checked
@@ -32,12 +36,16 @@ Value = torch.Tensor
 class Replay:
     """The calls of one step again, from any of them on.
 
+    Args:
+        seed: of what is drawn.
+        changes: under which the step was made.
+
     Attributes:
         values: name → tensor as it was when the call ended.
     """
 
-    def __init__(self, tape: Tape, seed: int = 0) -> None:
-        self.tape, self.seed = tape, seed
+    def __init__(self, tape: Tape, seed: int = 0, changes: Sequence[Alteration] = ()) -> None:
+        self.tape, self.seed, self.changes = tape, seed, changes
         self.values: dict[str, Value] = {}
         self.calls: list[Call] = []
 
@@ -101,8 +109,8 @@ class Replay:
             elif change.action == "everywhere":
                 args, kwargs = everywhere(change, args, kwargs)
             elif change.action == "dropout":
-                x = call.func(*args, **kwargs)
-                result = dropout(self.chance(number, x.numel()), change.value, x)
+                func = Changed(change, call.func, call.name, partial(self.draw, number))
+                result = func(*args, **kwargs)
             elif change.action not in ("rename", "trade"):
                 result = altered(change, call.func, call.name, args, kwargs)
         if result is None:
@@ -112,13 +120,20 @@ class Replay:
             return [args[0]] if call.name in ASSIGNS else [result]
         return tensors(args[0] if call.name in ASSIGNS else result)
 
-    def chance(self, number: int, size: int) -> Chance:
-        """As it is when a call begins: what the step has drawn before."""
-        chance = Chance(self.seed)
+    def draw(self, number: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """The numbers that a call draws, behind those that the step has drawn before; the same
+        however often it is made again."""
+        chance, size = Chance(self.seed), prod(shape)
         for one in self.tape.calls[:number]:
             if one.name == "dropout" and one.attributes.get("p") != 0:
                 chance.drawn[size] += prod(one.outputs[0]) == size
-        return chance
+        chance.drawn[size] += sum(
+            site < number and prod(self.tape.calls[site].outputs[0]) == size
+            for change in self.changes
+            if change.action == "dropout"
+            for site in change.sites
+        )
+        return chance.uniform(shape)
 
     def of_spans(
         self, change: Alteration, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
@@ -148,13 +163,14 @@ class Recording(Altered):
         chance: Chance | None = None,
     ) -> None:
         super().__init__(tape, changes, parameters, fused, chance)
-        self.replay = Replay(tape, self.chance.seed)
+        self.replay = Replay(tape, self.chance.seed, changes)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         number, func = len(self.tape.calls), checked(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number
-            self.replay.keep(self.changed(number, func, name), name, args, kwargs)
+            draw = partial(self.replay.draw, number)
+            self.replay.keep(self.changed(number, func, name, draw), name, args, kwargs)
         result = super().call(func, name, args, kwargs)
         if name:
             for i, one in enumerate(tensors(args[0] if name in ASSIGNS else result)):

@@ -44,6 +44,15 @@ def lab(tmp_path: Path) -> Path:
     return path
 
 
+def resumed(out: Path) -> subprocess.CompletedProcess[str]:
+    """The first trial of a run folder once more, as if it had been interrupted."""
+    path = out / "run.json"
+    manifest = json.loads(path.read_text())
+    manifest["trials"][0]["status"] = "interrupted"
+    path.write_text(json.dumps(manifest))
+    return dualml("run", "--resume", out, "--no-report", "--json")
+
+
 def dualml(
     *words: object,
     cwd: Path | None = None,

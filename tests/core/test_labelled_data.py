@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dualml.data import TEXTS, corpora, labelled, load
-from dualml.data.feelings import CLASSES, feelings
+from dualml.data.feelings import WORDS, feelings
 from dualml.errors import UserError
 from dualml.experiment.freeze import model_for
 from dualml.experiment.schema import Experiment
@@ -47,13 +47,18 @@ def test_the_sentences_made_here_are_the_same_everywhere() -> None:
     made = feelings()
     assert len(made) == TEXTS["feelings"].lines
     assert corpora.check(TEXTS["feelings"], None) is None
-    assert min(Counter(label for _, label in made).values()) > len(made) / len(CLASSES) / 1.2
+    assert min(Counter(label for _, label in made).values()) > len(made) / len(WORDS) / 1.2
+    assert len(WORDS) == len(TEXTS["feelings"].classes)
 
 
 @pytest.mark.usefixtures("home")
 def test_they_stand_in_for_those_that_are_not_there() -> None:
     data = load("emotion", explicit=False, labels=True, length=20)
-    assert (data.name, data.source, data.classes) == ("feelings", "generated", CLASSES)
+    assert (data.name, data.source, data.classes) == (
+        "feelings",
+        "generated",
+        tuple(TEXTS["feelings"].classes),
+    )
     assert data.notice is not None
     assert "feelings" in data.notice["en"]
     assert data.train_x.shape == (2700, 20)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import dualml, run
+from command import dualml, resumed, run
 
 from dualml.backend import Training
 from dualml.confusion import macro
@@ -71,14 +71,22 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
         assert (out / lang / "figures" / "confusion.svg").exists()
 
 
+def test_a_table_that_does_not_fit_the_classes_is_left_out(lab: Path, tmp_path: Path) -> None:
+    run(lab, tmp_path / "out", "--arm", "one")
+    path = tmp_path / "out" / "run.json"
+    manifest = json.loads(path.read_text())
+    for table in ([[1, 2], [3, 4]], [[1]] * 6, [[0] * 6] * 5):
+        manifest["trials"][0]["confusion"] = table
+        path.write_text(json.dumps(manifest))
+        render([tmp_path / "out"], tmp_path / "page", "en")
+        page = (tmp_path / "page" / "report.html").read_text("utf-8")
+        assert 'id="table-each-class"' not in page
+
+
 def test_a_resumed_run_comes_to_the_same_confusion(lab: Path, tmp_path: Path) -> None:
     _, told = run(lab, tmp_path / "out", "--arm", "one")
     (trial,) = told["trials"]
-    path = tmp_path / "out" / "run.json"
-    run_json = json.loads(path.read_text())
-    run_json["trials"][0]["status"] = "interrupted"
-    path.write_text(json.dumps(run_json))
-    done = dualml("run", "--resume", tmp_path / "out", "--no-report", "--json")
+    done = resumed(tmp_path / "out")
     assert done.returncode == 0, done.stderr
     again = json.loads(done.stdout)["trials"][0]
     assert again["confusion"] == trial["confusion"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import dualml, run, strict
+from command import dualml, resumed, run, strict
 from test_text_plan import TOML
 
 from dualml.backend import Training
@@ -73,17 +73,12 @@ def test_resume_reads_the_same_text_again(lab: Path, tmp_path: Path) -> None:
     text.write_text("a b c d e\n" * 200 + "a c b\n" * 200)
     _, told = run(lab, tmp_path / "out", "--arm", "sgd", "--data", text)
     (trial,) = told["trials"]
-    path = tmp_path / "out" / "run.json"
-    run_json = json.loads(path.read_text())
-    run_json["trials"][0]["status"] = "interrupted"
-    path.write_text(json.dumps(run_json))
-    done = dualml("run", "--resume", tmp_path / "out", "--no-report", "--json")
+    done = resumed(tmp_path / "out")
     assert done.returncode == 0, done.stderr
     (again,) = json.loads(done.stdout)["trials"]
     assert again["test_perplexity"] == trial["test_perplexity"]
-    path.write_text(json.dumps(run_json))
     text.write_text("a b c d f\n" * 400)
-    done = dualml("run", "--resume", tmp_path / "out", "--no-report", "--json")
+    done = resumed(tmp_path / "out")
     assert done.returncode == 2
     assert "my.txt is not the one of the plan" in done.stderr
 

@@ -34,6 +34,48 @@ class Dropping(Plain):
     rate = 0.25
 
 
+class DroppingTwice(Dropping):
+    """Something else behind it, in two places."""
+
+    def forward(self, x: Any) -> Any:
+        for one in self.linears:
+            x = x + self.drop(one(self.inner(x)))
+        return self.head(x[:, 0].relu())
+
+
+class Unknown(Plain):
+    """Another activation, and in the end what nothing explains."""
+
+    depth = 14
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(nn.Linear(6, 6) for _ in range(self.depth))
+
+    def forward(self, x: Any) -> Any:
+        for one in self.linears:
+            x = self.active(one(x)) + x
+        return self.last(self.head(x[:, 0]))
+
+    def active(self, x: Any) -> Any:
+        return F.silu(x)
+
+    def last(self, x: Any) -> Any:
+        return x
+
+
+class OtherUnknown(Unknown):
+    def active(self, x: Any) -> Any:
+        return F.relu(x)
+
+    def last(self, x: Any) -> Any:
+        return x * torch.linspace(0.1, 0.9, x.numel()).view_as(x).sin() + (x**3).cos()
+
+
+class UnknownAlone(OtherUnknown):
+    active = Unknown.active
+
+
 class Deep(Net):
     """Layers whose inputs are small, so that an epsilon counts."""
 
@@ -107,6 +149,25 @@ def test_a_dropout_that_only_the_port_has() -> None:
     change = found.causes[0].alterations[0]
     assert (change.kind, change.action, change.value) == ("extra", "dropout", 0.25)
     assert len(change.sites) == 2
+
+
+def test_what_is_wrong_behind_a_dropout_that_only_the_port_has() -> None:
+    found = searched(DroppingTwice, base=Plain)
+    assert found.equal
+    assert {one.alterations[0].action for one in found.causes} >= {"dropout"}
+    assert len(found.causes) == 2
+
+
+def test_what_most_of_the_lost_values_confirm_is_named_though_something_is_left() -> None:
+    found = searched(OtherUnknown, base=Unknown)
+    assert not found.enough
+    changes = found.causes[0].alterations
+    assert changes[0].value == ("relu",)
+    assert len(changes[0].sites) == Unknown.depth
+
+
+def test_what_nothing_explains_has_no_name() -> None:
+    assert not searched(UnknownAlone, base=Unknown).causes
 
 
 def test_a_dropout_that_the_port_lacks() -> None:

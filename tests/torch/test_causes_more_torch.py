@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from dualml.parity.causes.alteration import Alteration, Around
 from dualml.parity.causes.alterations import alterations
 from dualml.parity.models.operations import Operation
-from dualml_torch.causes.altered import altered
+from dualml_torch.causes.altering import altered
 from dualml_torch.causes.explore import Explored, Explorer
 from dualml_torch.causes.packed import checked
 from dualml_torch.models import losses, step

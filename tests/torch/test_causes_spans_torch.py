@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.alteration import Alteration
-from dualml_torch.causes.altered import altered
+from dualml_torch.causes.altering import altered
 from dualml_torch.causes.update import Update, settings_of
 from dualml_torch.optim import SGD
 from dualml_torch.parts.attention import attention

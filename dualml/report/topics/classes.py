@@ -29,10 +29,15 @@ class Classified(Result):
     """An arm on a backend, its confusion added up over the seeds."""
 
     @cached_property
+    def confusions(self) -> list[NDArray[np.int64]]:
+        """Of each seed; a table that does not fit the classes is none."""
+        n = len(names(self.run))
+        fitting = [t.confusion for t in self.trials if [len(row) for row in t.confusion] == n * [n]]
+        return [np.array(table, np.int64) for table in fitting]
+
+    @cached_property
     def confusion(self) -> NDArray[np.int64]:
-        known = [t.confusion for t in self.trials if t.confusion]
-        total: NDArray[np.int64] = np.asarray(known, np.int64).sum(axis=0)
-        return total
+        return np.array(sum(self.confusions))
 
     @cached_property
     def of_classes(self) -> Measures:
@@ -40,7 +45,7 @@ class Classified(Result):
 
     def macro(self, which: int) -> float | None:
         """Of precision, recall, F1: the macro mean, mean over the seeds."""
-        return numbers.mean([macro(t.confusion)[which] for t in self.trials if t.confusion])
+        return numbers.mean([macro(table)[which] for table in self.confusions])
 
 
 def names(run: Run) -> list[str]:
@@ -49,7 +54,7 @@ def names(run: Run) -> list[str]:
 
 def results(run: Run) -> list[Classified]:
     known = (Classified(run, *place) for place in ranks.ran(run, run.arms))
-    return [one for one in known if any(t.confusion for t in one.trials)]
+    return [one for one in known if one.confusions]
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
