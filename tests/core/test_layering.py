@@ -42,6 +42,7 @@ ONLY_TORCH = {
             for name in (
                 "__init__",
                 "altered",
+                "altering",
                 "calls",
                 "clipping",
                 "explore",
