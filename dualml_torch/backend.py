@@ -11,6 +11,7 @@ import torch
 from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.errors import Unsupported
+from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
 from dualml_torch.environment import environment, resolve_device
@@ -18,7 +19,7 @@ from dualml_torch.parallel import TorchParallel
 from dualml_torch.split import TorchStage
 
 
-class TorchBackend(Backend, Grouping, Staging, RemoteCalls):
+class TorchBackend(Backend, Grouping, Staging, RemoteCalls, Driving):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -57,6 +58,11 @@ class TorchBackend(Backend, Grouping, Staging, RemoteCalls):
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> TorchStage:
         return TorchStage(segments, recipe, self.device, first=first)
+
+    def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
+        from dualml_torch.methods import method
+
+        return method(name, recipe, self.device, comm)
 
     def rpc(self, plan: SplitPlan, comm: Communicator, recipe: Recipe) -> SplitModel:
         import torch.distributed.rpc

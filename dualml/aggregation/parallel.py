@@ -135,15 +135,7 @@ class DataParallel(Training, Observable):
     # --- looking ------------------------------------------------------------------------------
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Mean losses of the global batches: every rank's, weighted, in the order of ranks."""
-        losses = np.zeros(len(lazy))
-        there = [i for i, (loss, _) in enumerate(lazy) if loss is not None]
-        if there:
-            losses[there] = self.backend.read([lazy[i][0] for i in there])
-        shares = np.array([share for _, share in lazy])
-        parts = self.comm.all_gather(self.comm.tensor(losses * shares))
-        total: Array = np.sum([self.comm.numpy(part) for part in parts], axis=0)
-        return total
+        return over_ranks(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         """Activations of this rank's model, and the gradient as the ranks combine it."""
@@ -198,3 +190,19 @@ class DataParallel(Training, Observable):
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         self.training.move(by)
+
+
+def over_ranks(backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]) -> Array:
+    """Mean losses of the global batches: every rank's, weighted, in the order of ranks.
+
+    Args:
+        lazy: this rank's loss (None without samples) and its share of the batch, per update.
+    """
+    losses = np.zeros(len(lazy))
+    there = [i for i, (loss, _) in enumerate(lazy) if loss is not None]
+    if there:
+        losses[there] = backend.read([lazy[i][0] for i in there])
+    shares = np.array([share for _, share in lazy])
+    parts = comm.all_gather(comm.tensor(losses * shares))
+    total: Array = np.sum([comm.numpy(part) for part in parts], axis=0)
+    return total

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Literal
 
@@ -41,6 +41,23 @@ class Adopted:
 
 
 @dataclass(frozen=True)
+class Launcher:
+    """A program that starts ranks.
+
+    Attributes:
+        command: number of ranks, module, words → what is run; the module is that of every rank.
+        environ: what else it needs.
+        package: that it comes with, where it is not the framework's.
+        rendezvous: how its ranks find one another.
+    """
+
+    command: Callable[[int, str, Sequence[str]], list[str]]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    package: str = ""
+    rendezvous: str = "env://"
+
+
+@dataclass(frozen=True)
 class BackendInfo:
     """What the parent process may know about a backend without importing its framework.
 
@@ -58,6 +75,7 @@ class BackendInfo:
             forked from a process that has them. Empty where the framework does not survive a fork.
         adopted: what the framework's own launcher says of this process; None where another program
             started it.
+        launchers: that can start its ranks: see `dualml.launch.launchers`.
         crowded: it has more threads than it computes with: see `dualml.cores`.
     """
 
@@ -69,6 +87,7 @@ class BackendInfo:
     ranks: Literal["processes", "threads", "none"] = "none"
     preload: Sequence[str] = ()
     adopted: Callable[[], Adopted | None] = lambda: None
+    launchers: Mapping[str, Launcher] = field(default_factory=dict)
     crowded: bool = False
 
     def installed(self) -> bool:

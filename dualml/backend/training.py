@@ -56,6 +56,10 @@ class Training(Able, ABC):
             (the framework's lazy scalar, or one for each chunk with its weight).
         """
 
+    def steps(self, batches: Sequence[Any], first: int) -> list[Any]:
+        """One update for each batch, the first of them number ``first``; their lazy losses."""
+        return [self.step(batch, step) for step, batch in enumerate(batches, start=first)]
+
     @abstractmethod
     def trace(self, batch: Array, probe: Array) -> Trace:
         """Loss and gradients of ``batch`` and activations of the samples ``probe``; the masks of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
@@ -10,9 +11,11 @@ from pydantic import Field, field_validator, model_validator
 
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.aggregation.settings import Aggregation
+from dualml.backend import backends
 from dualml.data.text import LENGTH, SPECIAL, WORDS
 from dualml.errors import UserError, nearest
 from dualml.experiment.split import Split
+from dualml.methods.known import check_name
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
@@ -26,7 +29,7 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 #: Keys of an arm that few need.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
-    "dealt_to", "cores", "seeds", "model", "split",
+    "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends",
 )  # fmt: skip
 
 
@@ -74,6 +77,10 @@ class Arm(Strict):
 
     ``model`` is another model than the experiment's. With ``split`` the ranks share the model, not
     the batch.
+
+    ``method``: an engine's own loop makes the updates (see `dualml.methods`), in place of
+    ``aggregation``. ``launcher`` starts the ranks in place of dualml. ``backends``: only these run
+    the arm; none named, all do.
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -97,11 +104,37 @@ class Arm(Strict):
     group: str = "main"
     model: str = ""
     split: Split | None = None
+    method: str = ""
+    launcher: str = ""
+    backends: list[str] = []
 
     @field_validator("model")
     @classmethod
     def _model_is_known(cls, value: str) -> str:
         return zoo_model(value).name if value else ""
+
+    @field_validator("method")
+    @classmethod
+    def _method_is_known(cls, value: str) -> str:
+        if value:
+            check_name(value)
+        return value
+
+    @field_validator("launcher")
+    @classmethod
+    def _launcher_is_known(cls, value: str) -> str:
+        known = [name for info in backends().values() for name in info.launchers]
+        if value and value not in known:
+            raise UserError(f"unknown launcher {value!r}{nearest(value, known)}")
+        return value
+
+    @field_validator("backends")
+    @classmethod
+    def _backends_are_known(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if name not in backends():
+                raise UserError(f"unknown backend {name!r}{nearest(name, backends())}")
+        return value
 
     @field_validator("optimizer")
     @classmethod
@@ -160,6 +193,24 @@ class Arm(Strict):
                             "slow, or use engine = messages")  # fmt: skip
         if not self.batch_size:
             raise UserError("split needs a batch_size: the batch goes through in micro-batches")
+        return self
+
+    @model_validator(mode="after")
+    def _method_fits(self) -> Arm:
+        if self.launcher and self.world_size == 1:
+            raise UserError(f"launcher = {self.launcher} starts several ranks; world_size is 1")
+        if not self.method:
+            return self
+        if self.kind != "train" or self.split is not None or self.aggregation != Aggregation():
+            raise UserError("a method makes the updates itself; leave out kind, split and "
+                            "aggregation")  # fmt: skip
+        if self.slow is not None:
+            raise UserError("a method sends its messages itself; leave out slow")
+        if not self.plan_schedule.constant:
+            raise UserError("a method takes a constant step size; leave out schedule")
+        if not self.batch_size or self.batch_size > self.chunk:
+            raise UserError(f"a method takes a batch at once, of 1 to chunk = {self.chunk} samples; "
+                            f"received batch_size = {self.batch_size}")  # fmt: skip
         return self
 
     @model_validator(mode="after")
@@ -296,6 +347,11 @@ class Experiment(Strict):
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds that an arm runs with."""
         return self.seeds[: self.arms[arm].seeds or None]
+
+    def backends_of(self, arm: str, backends: Sequence[str]) -> list[str]:
+        """Those of ``backends`` that run the arm."""
+        own = self.arms[arm].backends
+        return [name for name in backends if not own or name in own]
 
     def groups(self) -> list[str]:
         return list(dict.fromkeys(arm.group for arm in self.arms.values()))

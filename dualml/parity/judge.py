@@ -56,6 +56,8 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
             kept[arm, seed] = read
             by_chance = set_up.aggregation.arrival == "free"  # and with it the trajectory
             for a, b in pairs:
+                if {a, b} - set(experiment.backends_of(arm, backends)):
+                    continue
                 judged = one(ran, read, a, b, experiment.parity.margin, free=by_chance)
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     settle_by_seeds(comparisons, trials)

@@ -76,7 +76,7 @@ class RunFolder:
             TrialRecord.fresh((name, backend, seed), plan.hash, arm.world_size)
             for name, arm in experiment.arms.items()
             for seed in experiment.seeds_of(name)
-            for backend in backends
+            for backend in experiment.backends_of(name, backends)
         ]
         run = RunRecord(
             dualml=dualml.__version__,

@@ -23,7 +23,7 @@ from dualml.parity.envelope import shuffled
 from dualml.store.times import TIMES
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.ranks import Several
-from dualml.worker.seen import Seen, combined
+from dualml.worker.seen import Seen, all_chains, combined
 
 
 class Group(Several):
@@ -64,9 +64,7 @@ class Group(Several):
         return [(self.feed.parts(step), self.every) for step in typical]
 
     def samples_sha256(self, seen: Seen) -> str:
-        own = np.frombuffer(bytes.fromhex(seen.chains[self.rank]), np.int64)
-        chains = self.comm.all_gather(self.comm.tensor(own))
-        return combined({r: self.comm.numpy(x).tobytes().hex() for r, x in enumerate(chains)})
+        return combined(all_chains(self.comm, seen))
 
     def apart(self) -> list[float]:
         if isinstance(self.parallel, LocalSGD | Asynchronous):

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.communicator import Communicator
+
 START = "0" * 64
 
 
@@ -34,3 +36,10 @@ class Seen:
 def combined(chains: Mapping[int, str]) -> str:
     """One SHA-256 for all ranks."""
     return hashlib.sha256("".join(chains[rank] for rank in sorted(chains)).encode()).hexdigest()
+
+
+def all_chains(comm: Communicator, seen: Seen) -> dict[int, str]:
+    """Every rank's chain of samples, from its own."""
+    own = np.frombuffer(bytes.fromhex(seen.chains[comm.rank]), np.int64)
+    chains = comm.all_gather(comm.tensor(own))
+    return {r: comm.numpy(x).tobytes().hex() for r, x in enumerate(chains)}

@@ -15,8 +15,10 @@ from dualml.communicator import Communicator
 from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
+from dualml.methods.driven import Driving
 from dualml.worker.capture import PROBE
 from dualml.worker.group import Group
+from dualml.worker.methods import MethodAlone, MethodRanks
 from dualml.worker.models import ModelCache
 from dualml.worker.ranks import Alone
 from dualml.worker.split import SplitRanks, split_training
@@ -65,6 +67,12 @@ class Setup:
         if plan is not None and comm is not None:
             split = split_training(backend, plan, arm, comm, self.recipe(), models, key)
             return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
+        if arm.method:
+            driving = backend.ability(Driving)
+            made = models.keep(key, lambda: driving.method(arm.method, self.recipe(), comm))
+            if comm is None:
+                return MethodAlone(backend, made, folder, self.feed)
+            return MethodRanks(backend, made, folder, self.feed, comm)
         own = models.keep(key, self.make)
         if comm is None:
             return Alone(backend, own, folder, self.feed)
@@ -85,6 +93,7 @@ class Setup:
         model = (self.spec.name, self.seed if keeps_seed else 0)
         # What is chosen for a batch and for so many updates belongs to the trial.
         alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
+        own += arm.method
         return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone))
 
     def recipe(self) -> Recipe:

@@ -67,7 +67,9 @@ class Trial(Setup):
                 WEIGHTS.write(self.folder, weights)
                 TRACE.write(self.folder, self.trace)
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
-        if self.backend.dtype != "float64" and not self.ranks.free:
+        # A method is held against the same arm without one, which has draws.
+        own = not self.arm.method
+        if self.backend.dtype != "float64" and not self.ranks.free and own:
             with self.spending("draws"):
                 draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
@@ -206,11 +208,8 @@ class Trial(Setup):
         """Updates ``first`` … ``last`` without a synchronisation in between."""
         self.backend.synchronize()
         begin = time.perf_counter()
-        lazy, batches = [], []
-        for step in range(first, last + 1):
-            batches.append(self.ranks.batch(step))
-            lazy.append(self.training.step(batches[-1], step))
-        losses = self.ranks.read(lazy)
+        batches = [self.ranks.batch(step) for step in range(first, last + 1)]
+        losses = self.ranks.read(self.training.steps(batches, first))
         self.backend.synchronize()
         spent = time.perf_counter() - begin
         for step, batch in enumerate(batches, start=first):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -48,12 +51,16 @@ class Part(nn.Module):
         return values
 
     def walk(
-        self, values: Values, masks: Sequence[Tensor] = (), here: Tensor | None = None
+        self,
+        values: Values,
+        masks: Sequence[Tensor] = (),
+        here: Tensor | None = None,
+        some: slice = slice(None),
     ) -> Iterator[tuple[str, Values]]:
-        """The name of every layer and the stack after it."""
+        """The name of every layer, or of ``some``, and the stack after it."""
         *kept, x = values
         waiting = iter(masks)
-        for name, layer in self.layers:
+        for name, layer in self.layers[some]:
             if isinstance(layer, Branch):
                 kept.append(x)
             elif isinstance(layer, Merge):
@@ -97,6 +104,25 @@ class Network(Part):
     def activations(self, x: Tensor) -> dict[str, Tensor]:
         """Layer name → output for ``x``."""
         return {name: after[-1] for name, after in self.walk((x,), (), self.here(x))}
+
+    def blocks(self, x: Tensor, *masks: Tensor) -> list[Callable[[Tensor], Tensor]]:
+        """The model in parts, cut behind every residual connection; each takes what the one before
+        it gives, the first ``x``."""
+        here, waiting = self.here(x), list(masks)
+        ends = [i for i, (_, layer) in enumerate(self.layers, 1) if isinstance(layer, Merge)]
+        depth = list(self.spec.depth().values())
+        cuts = [0, *(end for end in ends if not depth[end - 1]), len(self.layers)]
+        parts = []
+        for start, stop in itertools.pairwise(cuts):
+            some = slice(start, stop)
+            count = sum(isinstance(layer, Dropout) for _, layer in self.layers[some])
+            own, waiting = waiting[:count], waiting[count:]
+            parts.append(partial(self._block, masks=own, here=here, some=some))
+        return parts
+
+    def _block(self, x: Tensor, **given: Any) -> Tensor:
+        *_, (_, after) = self.walk((x,), **given)
+        return after[-1]
 
     def here(self, x: Tensor) -> Tensor | None:
         """Which positions of tokens (B, T) hold one; None where no layer asks."""

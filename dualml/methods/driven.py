@@ -1,0 +1,120 @@
+"""A training whose updates somebody else's loop makes: what a trial asks of a method, and what the
+ranks of one do together."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualml.aggregation.parallel import over_ranks
+from dualml.backend import Array, Arrays, Backend, Observable, Recipe, Trace, Training
+from dualml.backend.ability import Ability
+from dualml.communicator import Communicator
+from dualml.errors import TrialError
+
+
+class MethodTraining(Training, Observable):
+    """A method at work in one process.
+
+    Attributes:
+        sharded: weights or state are spread over the ranks: `gather` collects the weights, the
+            state is not seen.
+        keeps: weights and optimizer state are all that an update leaves: a trial can be resumed.
+        processes: that the engine says there are.
+    """
+
+    sharded: ClassVar[bool] = False
+    keeps: ClassVar[bool] = True
+    processes: int = 1
+
+    @abstractmethod
+    def step(self, batch: Array, step: int, weight: float = 1.0) -> Any:
+        """One update.
+
+        Args:
+            weight: of this rank's mean loss among those of all ranks, of which the mean is taken: 1
+                where all have equally many samples.
+        """
+
+    def gather(self) -> None:
+        """Make what `weights` and `evaluate` see that of now; all ranks call it."""
+
+    def trace(self, batch: Array, probe: Array) -> Trace:
+        """An engine shows no gradients; loss and weights are judged at every update."""
+        return Trace(*self.look(batch, probe), loss=0.0, gradients={})
+
+
+class Driving(Ability):
+    """Of a backend: trains by methods."""
+
+    does = "train by the methods of engines"
+
+    @abstractmethod
+    def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
+        """The method of this name, ready.
+
+        Raises:
+            Unsupported: there is none; it does not run here; its engine is missing.
+        """
+
+
+class Driven(Training, Observable):
+    """A method on one of several ranks, each with its part of the batch.
+
+    Raises:
+        TrialError: the engine is in another group than the ranks of the trial.
+    """
+
+    def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
+        self.backend, self.training, self.comm = backend, training, comm
+        self.now = 0
+        if training.processes != comm.size:
+            raise TrialError(
+                f"the engine trains in {training.processes} processes; the arm asks for {comm.size}"
+            )
+
+    def step(self, batch: Sequence[Array], step: int) -> tuple[Any, float]:
+        """This rank's lazy loss and its share of the global batch."""
+        part = batch[self.comm.rank]
+        share = len(part) / sum(map(len, batch))
+        if not len(part):
+            raise TrialError(
+                f"update {step} has {sum(map(len, batch))} samples for {self.comm.size} ranks: one "
+                "has none, and an engine needs some of every rank; use another batch_size"
+            )
+        self.now = step
+        return self.training.step(part, step, share * self.comm.size), share
+
+    def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+        """Mean losses of the global batches."""
+        return over_ranks(self.backend, self.comm, lazy)
+
+    def trace(self, batch: Sequence[Array], probe: Array) -> Trace:
+        return Trace(*self.look(batch, probe), loss=0.0, gradients={})
+
+    def look(self, batch: Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+        self.training.gather()
+        return self.training.look(np.concatenate(batch), probe)
+
+    def given(self, batch: Sequence[Array]) -> tuple[Array, Array]:
+        return self.training.given(batch[self.comm.rank])
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        return self.training.evaluate(x, y)
+
+    def weights(self) -> Arrays:
+        self.training.gather()
+        return self.training.weights()
+
+    def state(self) -> dict[str, Arrays]:
+        return self.training.state()
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        self.training.load(weights, state, step)
+        self.now = step
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.training.move(by)

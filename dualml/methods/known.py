@@ -1,0 +1,102 @@
+"""What is known of every method without importing its engine."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+
+from dualml.errors import Unsupported, UserError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodInfo:
+    """One method on one backend.
+
+    Attributes:
+        name: of its file.
+        title: as its makers call it.
+        what: language → what it is, in a few words.
+        ranks: ``one`` process, ``several``, or ``any`` number.
+        precision: of most of its arithmetic: ``fp32``, ``bf16``, ``fp16``.
+        package: of the engine, where it is not part of the framework; ``series`` is the part of its
+            version that was tried, ``install`` the command.
+        file: that it shares with others, from which ``options`` tell it apart.
+        unsupported: why it does not run on a machine like this at all, and ``page`` says so.
+    """
+
+    name: str
+    title: str
+    what: Mapping[str, str]
+    ranks: str = "any"
+    precision: str = "fp32"
+    package: str = ""
+    series: str = ""
+    install: str = ""
+    file: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    unsupported: str = ""
+    page: str = ""
+
+    def check(self) -> None:
+        """
+        Raises:
+            Unsupported: it does not run here; the engine is not installed, or is another version.
+        """
+        if self.unsupported:
+            raise Unsupported(f"{self.title}: {self.unsupported}; see {self.page}")
+        if not self.package:
+            return
+        try:
+            found = version(self.package)
+        except PackageNotFoundError:
+            raise Unsupported(
+                f"{self.title} is not installed; install it with: {self.install}"
+            ) from None
+        if f"{found}.".split(f"{self.series}.")[0]:
+            raise Unsupported(
+                f"{self.title} {found} is installed; this was tried with {self.series} only: "
+                f"install it with: {self.install}"
+            )
+
+
+@functools.cache
+def _known() -> Mapping[str, Mapping[str, MethodInfo]]:
+    table = tomllib.loads(files("dualml.methods").joinpath("methods.toml").read_text("utf-8"))
+    return {
+        backend: {name: MethodInfo(name=name, **facts) for name, facts in methods.items()}
+        for backend, methods in table.items()
+    }
+
+
+#: Backend → method → what is known of it.
+METHODS = _known()
+
+
+def names() -> list[str]:
+    """Every method that some backend has."""
+    return list(dict.fromkeys(name for methods in METHODS.values() for name in methods))
+
+
+def check_name(name: str) -> None:
+    """Raises `UserError` for a method that no backend has."""
+    if name not in names():
+        raise UserError(f"unknown method {name!r}{nearest(name, names())}")
+
+
+def method(backend: str, name: str) -> MethodInfo:
+    """
+    Raises:
+        Unsupported: the backend has no method of this name.
+    """
+    here = METHODS.get(backend, {})
+    if name not in here:
+        others = [other for other, methods in METHODS.items() if name in methods]
+        raise Unsupported(
+            f"backend {backend} has no method {name!r}; {' and '.join(others) or 'nobody'} has"
+        )
+    return here[name]

@@ -1,0 +1,84 @@
+"""What a trial does differently when an engine's own loop makes the updates."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.backend import Backend
+from dualml.communicator import Communicator
+from dualml.experiment.deals import Feed
+from dualml.methods.driven import Driven, MethodTraining
+from dualml.worker.evaluate import Score, evaluate
+from dualml.worker.ranks import Alone, Several
+from dualml.worker.seen import Seen, all_chains, combined
+
+
+class MethodAlone(Alone):
+    """A method in one process."""
+
+    training: MethodTraining
+
+    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        return self.training.keeps and super().checkpoint_due(looked, seconds, every)
+
+
+class MethodRanks(Several):
+    """A method on several ranks, each with its part of the batch."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        training: MethodTraining,
+        folder: Path,
+        feed: Feed,
+        comm: Communicator,
+    ) -> None:
+        super().__init__(backend, Driven(backend, training, comm), folder, feed, comm)
+        self.method = training
+
+    def batch(self, step: int) -> Any:
+        return self.feed.parts(step)
+
+    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        return [(self.rank, batch[self.rank])]
+
+    def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
+        typical = self.feed.typical(together=False, updates=updates)
+        return [(self.feed.parts(step), 1) for step in typical]
+
+    def samples_sha256(self, seen: Seen) -> str:
+        return combined(all_chains(self.comm, seen))
+
+    def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
+        driven: Any = self.training
+        losses: NDArray[np.float64] = driven.read(lazy)
+        return losses
+
+    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        return self.method.keeps and super().checkpoint_due(looked, seconds, every)
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        self.method.gather()
+        yield
+        self.comm.barrier()
+
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        return evaluate(self.training, x, y, index, classes, self.comm)
+
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        return [super(MethodRanks, self).shuffle(part, seed, draw, step) for part in batch]
+
+    def begin_training(self) -> None:
+        self.comm.barrier()
+
+    def summary(self) -> dict[str, Any]:
+        return {"world_size": self.size}

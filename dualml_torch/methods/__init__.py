@@ -1,0 +1,26 @@
+"""Ways to train in PyTorch, one file each, beside the file ``single`` that they change.
+
+A file's ``Method`` is the whole of it: what is made once, and one update. `dualml_torch.methods.
+training` feeds it a trial's batches and looks at its weights.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import torch
+
+from dualml.backend import Recipe
+from dualml.communicator import Communicator
+from dualml.methods import method as known
+from dualml_torch.methods.training import TorchMethod
+
+
+def method(
+    name: str, recipe: Recipe, device: torch.device, comm: Communicator | None
+) -> TorchMethod:
+    """See `dualml.methods.driven.Driving`."""
+    info = known("torch", name)
+    info.check()
+    file = importlib.import_module(f"{__name__}.{info.file or name}")
+    return TorchMethod(file.Method, info, recipe, device, comm)

@@ -1,0 +1,24 @@
+"""One process; matrix products in bfloat16, which has float32's range: no loss is scaled.
+
+Source: Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training".
+"""
+
+import torch
+
+from dualml_torch.methods.base import Base, Given
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        self.model = given.model
+        self.optimizer = given.optimizer(self.model.parameters())
+        self.criterion = given.criterion
+        self.autocast = torch.autocast(given.device.type, torch.bfloat16)
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        with self.autocast:
+            loss = self.criterion(self.model(*x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()

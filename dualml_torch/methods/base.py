@@ -1,0 +1,71 @@
+"""What every file of this folder is given, and what it has to say."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from dualml_torch.model import Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a trial brings to a method.
+
+    Attributes:
+        model: with the plan's weights, on the device.
+        optimizer: parameters → the arm's optimizer.
+        criterion: logits, labels → mean loss.
+        batch: samples of an update of this process, and ``processes`` there are.
+        options: of the method, as `dualml.methods` has them.
+    """
+
+    model: Network
+    optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer]
+    criterion: Callable[[Tensor, Tensor], Tensor]
+    device: torch.device
+    batch: int
+    processes: int
+    options: Mapping[str, Any]
+
+
+class Base(ABC):
+    """One method.
+
+    Attributes:
+        weight: of this process's mean loss among those of all: 1 but in an uneven last batch.
+        sharded, keeps: see `dualml.methods.driven.MethodTraining`.
+        spawns: its engine makes the group of processes itself.
+    """
+
+    weight: float = 1.0
+    sharded: ClassVar[bool] = False
+    keeps: ClassVar[bool] = True
+    optimizer: Any
+
+    @abstractmethod
+    def __init__(self, given: Given) -> None: ...
+
+    @abstractmethod
+    def step(self, x: tuple[Tensor, ...], y: Tensor) -> Tensor:
+        """One update with the samples of this process; their mean loss before it.
+
+        Args:
+            x: what the model takes: samples, and masks where it has Dropout.
+        """
+
+    @property
+    def processes(self) -> int:
+        """As many as the engine says there are."""
+        there = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return torch.distributed.get_world_size() if there else 1
+
+    def whole(self, model: nn.Module) -> dict[str, Tensor]:
+        """Name → whole parameter of the model that was given, where each rank holds a part; all
+        ranks call it."""
+        return {name: p.detach() for name, p in model.named_parameters()}

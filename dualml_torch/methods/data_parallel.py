@@ -1,0 +1,22 @@
+"""One process; every batch is split over its GPUs, and the model copied to them each time."""
+
+import torch
+
+from dualml.errors import Unsupported
+from dualml_torch.methods.base import Base, Given
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        if (count := torch.cuda.device_count()) < 2:  # with one, or on a CPU, it does nothing
+            raise Unsupported(f"torch.nn.DataParallel needs two GPUs; there are {count}")
+        self.model = torch.nn.DataParallel(given.model)
+        self.optimizer = given.optimizer(self.model.parameters())
+        self.criterion = given.criterion
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.model(*x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()

@@ -1,0 +1,22 @@
+"""One process for each part of the batch; gradients are averaged during the backward pass.
+
+Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
+"""
+
+from torch.nn.parallel import DistributedDataParallel
+
+from dualml_torch.methods.base import Base, Given
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        self.model = DistributedDataParallel(given.model)
+        self.optimizer = given.optimizer(self.model.parameters())
+        self.criterion = given.criterion
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.model(*x), y)
+        (loss * self.weight).backward()
+        self.optimizer.step()
+        return loss.detach()

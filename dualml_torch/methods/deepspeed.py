@@ -1,0 +1,37 @@
+"""DeepSpeed: its engine keeps the optimizer's state (ZeRO 1), and gradients (ZeRO 2), in shards.
+
+Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+Models".
+"""
+
+import deepspeed
+
+from dualml_torch.methods.base import Base, Given
+
+
+class Method(Base):
+    sharded = True
+    keeps = False
+
+    def __init__(self, given: Given) -> None:
+        self.model, self.optimizer, *_ = deepspeed.initialize(
+            model=given.model,
+            optimizer=given.optimizer(given.model.parameters()),
+            config={
+                "train_micro_batch_size_per_gpu": given.batch,
+                "zero_optimization": {"stage": given.options["stage"]},
+                "zero_allow_untested_optimizer": True,
+                "zero_force_ds_cpu_optimizer": False,
+            },
+        )
+        self.criterion = given.criterion
+
+    def step(self, x, y):
+        loss = self.criterion(self.model(*x), y)
+        self.model.backward(loss * self.weight)
+        self.model.step()
+        return loss.detach()
+
+    @property
+    def processes(self):
+        return self.model.world_size

@@ -1,0 +1,131 @@
+"""A trial's data and looks around a method, which makes the updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from dualml.backend import Array, Arrays, Recipe, batch_digest
+from dualml.communicator import Communicator
+from dualml.methods import MethodInfo
+from dualml.methods.driven import MethodTraining
+from dualml.model.dropout import masks
+from dualml_torch.methods.base import Base, Given
+from dualml_torch.model import LOSSES, Network
+from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.training import numpy
+
+
+class TorchMethod(MethodTraining):
+    """See `dualml.methods.driven.MethodTraining`.
+
+    Every trial makes its method anew: engines keep more than weights and state.
+    """
+
+    def __init__(
+        self,
+        make: type[Base],
+        info: MethodInfo,
+        recipe: Recipe,
+        device: torch.device,
+        comm: Communicator | None,
+    ) -> None:
+        self.make, self.info, self.recipe, self.device = make, info, recipe, device
+        self.ranks, self.now = 1 if comm is None else comm.size, 0
+        self.x = torch.from_numpy(recipe.x).to(device)
+        self.y = torch.from_numpy(recipe.y).to(device)
+        self.loss = LOSSES[recipe.loss]
+        self.begin(recipe.weights)
+
+    @property
+    def sharded(self) -> bool:  # type: ignore[override]
+        return self.make.sharded
+
+    @property
+    def keeps(self) -> bool:  # type: ignore[override]
+        return self.make.keeps
+
+    def begin(self, weights: Mapping[str, Array]) -> None:
+        """The method before its first update, with these weights."""
+        self.model = self.network(weights).train()
+        self.seen = self.network(weights) if self.sharded else self.model
+        given = Given(
+            model=self.model,
+            optimizer=lambda parameters: optimizer(self.recipe.rule, parameters),
+            criterion=self.loss,
+            device=self.device,
+            batch=self.recipe.batch or 1,
+            processes=self.ranks,
+            options=self.info.options,
+        )
+        self.method = self.make(given)
+        self.processes = self.method.processes
+
+    def network(self, weights: Mapping[str, Array]) -> Network:
+        network = Network(self.recipe.spec).to(self.device)
+        network.load(weights)
+        return network
+
+    def step(
+        self, batch: Array, step: int, weight: float = 1.0
+    ) -> list[tuple[torch.Tensor, float]]:
+        self.method.weight = weight
+        loss = self.method.step(*self.tensors(batch))
+        self.now = step
+        return [(loss, 1.0)]
+
+    def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """What the model takes for these samples in the next update, and their labels."""
+        index = torch.from_numpy(part).to(self.device)
+        drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part).values()
+        given = (torch.from_numpy(mask).to(self.device) for mask in drawn)
+        return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
+
+    def gather(self) -> None:
+        if self.sharded:
+            whole = self.method.whole(self.model)
+            self.seen.load({name: numpy(tensor) for name, tensor in whole.items()})
+
+    @torch.no_grad()
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        index = torch.from_numpy(probe).to(self.device)
+        activations = self.seen.activations(self.x.index_select(0, index))
+        return batch_digest(*self.given(batch)), {n: numpy(a) for n, a in activations.items()}
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        (x, *_), y = self.tensors(batch)
+        return numpy(x), numpy(y)
+
+    @torch.no_grad()
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        self.seen.eval()
+        logits = self.seen(torch.from_numpy(x).to(self.device))
+        loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
+        self.seen.train()
+        return loss, logits.argmax(dim=-1).cpu().numpy()
+
+    def weights(self) -> Arrays:
+        return {name: numpy(p) for name, p in self.seen.canonical().items()}
+
+    def state(self) -> dict[str, Arrays]:
+        if self.sharded or not self.keeps:
+            return {}
+        return state(self.own(), list(self.model.canonical()))
+
+    def own(self) -> Any:
+        """The arm's optimizer, inside of whatever an engine puts around it."""
+        inner = self.method.optimizer
+        while hasattr(inner, "optimizer"):
+            inner = inner.optimizer
+        return inner
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        self.begin(weights)
+        if step and not self.sharded and self.keeps:
+            load_state(self.own(), state, step, list(self.model.canonical()))
+        self.now = step
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.model.load(by(self.weights()))
