@@ -18,6 +18,8 @@ def info() -> BackendInfo:
 
         return adopted()
 
+    from dualml_ms.launchers import LAUNCHERS
+
     return BackendInfo(
         name="mindspore",
         framework="mindspore",
@@ -27,5 +29,6 @@ def info() -> BackendInfo:
         ranks="processes",
         preload=("dualml_ms.backend", "mindspore.ops._grad_experimental"),
         adopted=adopted,
+        launchers=LAUNCHERS,
         crowded=True,
     )

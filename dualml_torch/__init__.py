@@ -18,6 +18,8 @@ def info() -> BackendInfo:
 
         return adopted()
 
+    from dualml_torch.launchers import LAUNCHERS
+
     return BackendInfo(
         name="torch",
         framework="torch",
@@ -27,4 +29,5 @@ def info() -> BackendInfo:
         ranks="processes",
         preload=("dualml_torch.backend", "torch._dynamo"),  # every optimizer imports the latter
         adopted=adopted,
+        launchers=LAUNCHERS,
     )

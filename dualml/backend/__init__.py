@@ -17,6 +17,7 @@ from dualml.backend.ability import Replicable as Replicable
 from dualml.backend.ability import Staging as Staging
 from dualml.backend.info import Adopted as Adopted
 from dualml.backend.info import BackendInfo as BackendInfo
+from dualml.backend.info import Launcher as Launcher
 from dualml.backend.info import backends as backends
 from dualml.backend.info import choose as choose
 from dualml.backend.recipe import Array as Array

@@ -47,14 +47,21 @@ class Launcher:
     Attributes:
         command: number of ranks, module, words → what is run; the module is that of every rank.
         environ: what else it needs.
-        package: that it comes with, where it is not the framework's.
+        package: that it comes with, where it is not the framework's; ``install`` is the command.
         rendezvous: how its ranks find one another.
     """
 
     command: Callable[[int, str, Sequence[str]], list[str]]
     environ: Mapping[str, str] = field(default_factory=dict)
     package: str = ""
+    install: str = ""
     rendezvous: str = "env://"
+
+    def missing(self) -> str | None:
+        """Why it cannot start anything; None where it can."""
+        if not self.package or importlib.util.find_spec(self.package) is not None:
+            return None
+        return f"{self.package} is not installed; install it with: {self.install}"
 
 
 @dataclass(frozen=True)

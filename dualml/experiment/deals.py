@@ -102,6 +102,15 @@ class Feed:
         course = self._course(0)  # every epoch deals as many
         return epochs * course.done(self.per_epoch) + course.done(rest)
 
+    def of_ranks(self, step: int) -> list[int]:
+        """How many of them are each rank's; every epoch deals as many."""
+        epochs, rest = divmod(step, self.per_epoch)
+        sizes = np.zeros((self.per_epoch, self.ranks), np.int64)
+        for position in range(self.per_epoch if epochs else rest):
+            sizes[position] = [len(part) for part in self._course(0).parts(position)]
+        counts: list[int] = (epochs * sizes.sum(axis=0) + sizes[:rest].sum(axis=0)).tolist()
+        return counts
+
     def typical(self, together: bool, updates: int) -> list[int]:
         """A few updates that show each rank (or ``together``: one for all) every size of its part
         that comes in so many updates."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.schema import Arm
+from dualml.methods import METHODS
 
 #: What changes nothing in the arithmetic of an update but its rounding.
-HOW = ("world_size", "aggregation", "split", "slow", "cores", "chunk")
+HOW = (
+    "world_size", "aggregation", "split", "slow", "cores", "chunk", "method", "launcher", "backends",
+)  # fmt: skip
 
 
 def inexact(arm: Arm, samples: int) -> str | None:
@@ -19,8 +22,10 @@ def inexact(arm: Arm, samples: int) -> str | None:
 
     Returns:
         A key: ``asynchronous``, ``neighbours``, ``compressed``, ``local_updates``,
-        ``local_state``, ``sum``, ``uneven``.
+        ``local_state``, ``sum``, ``uneven``, ``precision``.
     """
+    if any(m[arm.method].precision != "fp32" for m in METHODS.values() if arm.method in m):
+        return "precision"
     s = arm.aggregation
     if arm.split is not None:
         return "asynchronous" if arm.split.arrival == "asynchronous" else None
@@ -50,7 +55,11 @@ def inexact(arm: Arm, samples: int) -> str | None:
 
 
 def single_of(name: str, contrast: Contrast) -> str | None:
-    """The arm with one rank that does the same as this one with several; None without one."""
-    return contrast.partner(
-        name, vary=HOW, where=lambda other: contrast.decisions[other]["world_size"] == 1
-    )
+    """The arm with one rank, and without a method, that does the same as this one; None without
+    one."""
+
+    def plain(other: str) -> bool:
+        decided = contrast.decisions[other]
+        return decided["world_size"] == 1 and not decided["method"]
+
+    return contrast.partner(name, vary=HOW, where=plain)

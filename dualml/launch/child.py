@@ -95,10 +95,15 @@ def reason_of(error: BaseException) -> tuple[str, str]:
     return "failed", f"{type(error).__name__}: {first}"
 
 
-def serve(work: Callable[[Emitter], dict[str, Any]]) -> None:
-    """Do the work, send its result or the reason of its failure to the owner, and end."""
-    emit = Emitter(open_channel())
-    end_with_parent()
+def serve(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> None:
+    """Do the work, send its result or the reason of its failure to the owner, and end.
+
+    Args:
+        channel: to the owner, where it is not the standard output; who has one sees to its own end.
+    """
+    emit = Emitter(channel or open_channel())
+    if channel is None:
+        end_with_parent()
     code = 0
     try:
         result = {"status": "ok", "reason": None, **work(emit)}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dualml.launch.hosted import Guest
 from dualml.launch.process import Launch, Process
 
 GRACE_S = 2.0
@@ -49,7 +50,7 @@ class Ended:
 class Rank:
     """What is known of one process while it runs."""
 
-    process: Process
+    process: Process | Guest
     last: float
     pulse: tuple[int, str] = (0, "")
     code: int | None = None
@@ -57,7 +58,7 @@ class Rank:
 
 
 def supervise(
-    launches: Sequence[Launch],
+    launches: Sequence[Launch | Guest],
     on_event: Callable[[int, dict[str, Any]], None],
     *,
     limit: float,
@@ -182,7 +183,7 @@ def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: i
 
 
 @contextlib.contextmanager
-def started(launches: Sequence[Launch]) -> Iterator[tuple[list[Rank], queue.Queue[Any]]]:
+def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], queue.Queue[Any]]]:
     """Each process in a session of its own; all their groups are gone when the block is left."""
     events: queue.Queue[Any] = queue.Queue()
     ranks: list[Rank] = []
@@ -219,7 +220,7 @@ def listen(number: int, pipe: Any, events: queue.Queue[Any]) -> None:
     events.put((number, None))
 
 
-def end(processes: Sequence[Process]) -> None:
+def end(processes: Sequence[Process | Guest]) -> None:
     """End all process groups together: politely, then for good."""
     for sign in (signal.SIGTERM, signal.SIGKILL):  # the second also for orphans of a dead leader
         for process in processes:

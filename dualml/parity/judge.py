@@ -61,7 +61,9 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
                 judged = one(ran, read, a, b, experiment.parity.margin, free=by_chance)
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     settle_by_seeds(comparisons, trials)
-    several = any(a.world_size > 1 and a.kind == "train" for a in experiment.arms.values())
+    several = any(
+        a.kind == "train" and (a.world_size > 1 or a.method) for a in experiment.arms.values()
+    )
     return {
         "format": PARITY.version,
         "settings": {
@@ -96,7 +98,7 @@ def serial(
     for (name, seed), own in read.items():
         arm = experiment.arms[name]
         alone = single_of(name, contrast)
-        if arm.world_size == 1 or alone is None:
+        if (arm.world_size == 1 and not arm.method) or alone is None:
             continue
         samples = min(arm.samples or run.data.train, run.data.train)
         why = inexact(arm, samples)

@@ -19,6 +19,7 @@ from dualml.cores import of_each_rank, of_one_rank
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.launch.adopted import at_fault, fallen
+from dualml.launch.hosted import Guest, Host
 from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python
@@ -78,7 +79,9 @@ def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
     for number, trial in enumerate(sorted(trials, key=lambda t: gradients(plan, t.arm, t.seed))):
         arm = arms[trial.arm]
         alone = arm.world_size == 1
-        group = ("alone", number) if alone else (trial.backend, arm.world_size, arm.cores)
+        group: Any = ("alone", number)
+        if not alone:  # engines keep something in the process that is theirs: each has its own
+            group = (trial.backend, arm.world_size, arm.cores, arm.launcher, arm.method)
         together.setdefault(group, []).append(trial.key)
     return sorted(together.values(), key=lambda keys: arms[keys[0][0]].world_size)
 
@@ -140,18 +143,26 @@ class Session:
         processes = size if info.ranks == "processes" and self.adopted is None else 1
         if self.adopted is not None and size > 1:
             announce(self.folder.path, self.number, places)
-        words = python("-m", "dualml.worker.main")
-        launches = [
-            Launch(
-                [*words, str(rank), *map(str, places)],
-                environ,
-                log_path(places[0], rank),
-                info.preload,
-                arm.cores,
-            )
-            for rank in range(processes)
-        ]
         limits = self.plan.experiment.limits
+        host = None
+        launches: Sequence[Launch | Guest]
+        if arm.launcher:
+            launcher = info.launchers[arm.launcher]
+            log = log_path(places[0], 0)
+            host = Host(launcher, size, [info.name, *map(str, places)], environ, log)
+            launches = host.guests()
+        else:
+            words = python("-m", "dualml.worker.main")
+            launches = [
+                Launch(
+                    [*words, str(rank), *map(str, places)],
+                    environ,
+                    log_path(places[0], rank),
+                    info.preload,
+                    arm.cores,
+                )
+                for rank in range(processes)
+            ]
         self.start(0)
         try:
             ended = supervise(
@@ -164,6 +175,8 @@ class Session:
             elif self.at < len(keys):
                 self.fail(ended)
         finally:
+            if host is not None:
+                host.close()
             self.clock()
             self.folder.write()
             for place in places:
@@ -177,9 +190,17 @@ class Session:
 
     def impossible(self, info: BackendInfo) -> str | None:
         """Why these ranks cannot be started; None where they can."""
-        there = self.adopted
+        there, launcher = self.adopted, self.plan.experiment.arms[self.keys[0][0]].launcher
         if self.size > 1 and info.ranks == "none":
             return f"backend {info.name} has no process groups; use world_size = 1"
+        if launcher and launcher not in info.launchers:
+            return f"{launcher} starts no ranks of backend {info.name}"
+        if launcher and there is not None:
+            return (
+                f"{launcher} starts the ranks of this arm itself; run it without {there.launcher}"
+            )
+        if launcher and (missing := info.launchers[launcher].missing()):
+            return missing
         if there is None or self.size == 1:
             return None
         if self.size != there.size:
@@ -201,13 +222,19 @@ class Session:
             device=options.device,
             threads=threads,
             cores=cores,
-            rendezvous="env://" if self.adopted else options.rendezvous,
+            rendezvous=self.rendezvous(arm, backend),
             key=str(self.number),
             check=options.check,
             plan_hash=self.plan.hash,
             checkpoint_every=checkpoint_every(),
         )
         JOB.write(place, job)
+
+    def rendezvous(self, arm: str, backend: str) -> str:
+        """How the ranks find one another."""
+        if launcher := self.plan.experiment.arms[arm].launcher:
+            return self.infos[backend].launchers[launcher].rendezvous
+        return "env://" if self.adopted else self.folder.run.options.rendezvous
 
     def start(self, at: int) -> None:
         """Trial ``at`` is at work now."""
@@ -242,7 +269,7 @@ class Session:
             values["threads"] = environment.get("threads")
         if arm.world_size > 1:
             values |= ranks_of(self.folder.trial_folder(key), self.plan, name)
-            values["world_size"] = arm.world_size
+            values["world_size"] = result.get("world_size", 1)
         if spent := values.get("spent"):
             taken = self.before + time.monotonic() - self.begin
             values["spent"] = {"start": max(0.0, taken - sum(spent.values())), **spent}

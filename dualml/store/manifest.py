@@ -34,6 +34,13 @@ class Staleness(Record):
 RankTimes = dict[str, Number]
 
 
+class RankSamples(Record):
+    """How many samples a rank trained on, and the SHA-256 of their indices in order."""
+
+    n: Count
+    sha256: str
+
+
 class RankMemory(Record):
     """Most micro-batches between forward and backward pass, and bytes."""
 
@@ -94,6 +101,9 @@ class TrialRecord(Record):
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
     samples_sha256: str = ""
+    samples: list[RankSamples] = []
+    step_s: list[Number] = []
+    sent_bytes: Number | None = None
     staleness: Staleness | None = None
     measurements: Count | None = None
     memory: list[RankMemory] = []

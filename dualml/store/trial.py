@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
-from dualml.store.manifest import Environment, Key, RankMemory, Staleness
+from dualml.store.manifest import Environment, Key, RankMemory, RankSamples, Staleness
 
 StepKey = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
@@ -53,6 +53,9 @@ class Result(Record):
     updates: Count | None = None
     sample_gradients: Count | None = None
     samples_sha256: str = ""
+    samples: list[RankSamples] = []
+    step_s: list[Number] = []
+    sent_bytes: Number | None = None
     final_loss: Number | None = None
     train_accuracy: Number | None = None
     test_loss: Number | None = None

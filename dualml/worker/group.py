@@ -23,7 +23,7 @@ from dualml.parity.envelope import shuffled
 from dualml.store.times import TIMES
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.ranks import Several
-from dualml.worker.seen import Seen, all_chains, combined
+from dualml.worker.seen import Seen, all_chains
 
 
 class Group(Several):
@@ -63,8 +63,8 @@ class Group(Several):
         typical = self.feed.typical(together=False, updates=updates)
         return [(self.feed.parts(step), self.every) for step in typical]
 
-    def samples_sha256(self, seen: Seen) -> str:
-        return combined(all_chains(self.comm, seen))
+    def all_chains(self, seen: Seen) -> dict[int, str]:
+        return all_chains(self.comm, seen)
 
     def apart(self) -> list[float]:
         if isinstance(self.parallel, LocalSGD | Asynchronous):

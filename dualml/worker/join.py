@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualml.errors import CommunicationError
+from dualml.errors import CommunicationError, TrialError
 from dualml.launch.child import Emitter
 from dualml.machine import pin
 
@@ -17,23 +17,39 @@ if TYPE_CHECKING:
 Work = Callable[[Any, Any], Any]
 
 
-def as_rank(rank: int, plan: Any, job: WorkerJob, folder: Path, emit: Emitter, work: Work) -> Any:
+def as_rank(
+    rank: int,
+    plan: Any,
+    job: WorkerJob,
+    folder: Path,
+    emit: Emitter,
+    work: Work,
+    started: int | None = None,
+) -> Any:
     """Do the work of one rank of an arm; of all of them where they are threads. What rank 0 of
     them returns.
 
     Args:
         folder: where the ranks find one another.
+        started: ranks that a launcher has started; one process that nobody else joined does all of
+            the work, as a script of its users would.
+
+    Raises:
+        TrialError: it has started another number of ranks, and not one.
     """
     from dualml.backend import backends
 
     info, limit = backends()[job.backend], plan.experiment.limits.collective
-    size = plan.experiment.arms[job.arm].world_size
+    arm = plan.experiment.arms[job.arm]
+    size = arm.world_size
+    if started not in (None, 1, size):
+        raise TrialError(f"{arm.launcher} started {started} ranks; the arm asks for {size}")
 
     def create(rank: int) -> Any:
         pin(rank, job.cores)  # before the framework counts the cores it has
         return info.create(job.device, job.threads)
 
-    if size == 1:
+    if size == 1 or started == 1:
         return work(create(rank), None)
     if info.ranks == "threads":
         from dualml.reference.communicator import run_threads

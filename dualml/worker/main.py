@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from dualml.store.trial import Job
 
 
-def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
-    """Run the trials of these folders; the summary of the last one, with the environment."""
+def perform(
+    folders: list[Path], rank: int, emit: Emitter, size: int | None = None
+) -> dict[str, Any]:
+    """Run the trials of these folders; the summary of the last one, with the environment.
+
+    Args:
+        size: ranks that a launcher has started, in place of those that the arm asks for.
+    """
     from dualml.store.plan import plan_folder, restore
     from dualml.store.trial import JOB, run_folder
 
@@ -29,18 +35,20 @@ def perform(folders: list[Path], rank: int, emit: Emitter) -> dict[str, Any]:
     runner = Runner(plan, emit)
 
     def work(backend: Any, comm: Any) -> dict[str, Any]:
-        if comm is None:
+        if comm is None and size is None:
             return runner.trial(folders[0], backend, None)
-        send = emit.send if comm.rank == rank else lambda event: None  # one thread of several
+        # One thread of several.
+        send = emit.send if comm is None or comm.rank == rank else lambda event: None
         summary: dict[str, Any] = {}
         for number, folder in enumerate(folders):
             send({"event": "trial", "number": number})
             summary = runner.trial(folder, backend, comm)
-            comm.barrier()
+            if comm is not None:
+                comm.barrier()
             send({"event": "settled", "number": number, **summary})
         return summary
 
-    result: dict[str, Any] = as_rank(rank, plan, job, folders[0], emit, work)
+    result: dict[str, Any] = as_rank(rank, plan, job, folders[0], emit, work, size)
     return result
 
 

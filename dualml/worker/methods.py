@@ -16,7 +16,7 @@ from dualml.experiment.deals import Feed
 from dualml.methods.driven import Driven, MethodTraining
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.ranks import Alone, Several
-from dualml.worker.seen import Seen, all_chains, combined
+from dualml.worker.seen import Seen, all_chains
 
 
 class MethodAlone(Alone):
@@ -52,8 +52,8 @@ class MethodRanks(Several):
         typical = self.feed.typical(together=False, updates=updates)
         return [(self.feed.parts(step), 1) for step in typical]
 
-    def samples_sha256(self, seen: Seen) -> str:
-        return combined(all_chains(self.comm, seen))
+    def all_chains(self, seen: Seen) -> dict[int, str]:
+        return all_chains(self.comm, seen)
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         driven: Any = self.training

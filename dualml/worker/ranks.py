@@ -58,9 +58,20 @@ class Alone:
             batches.append((batch[:short], 1))
         return batches
 
-    def samples_sha256(self, seen: Seen) -> str:
-        """Fingerprint of all that the ranks trained on."""
-        return combined(seen.chains)
+    def samples_seen(self, seen: Seen, updates: int) -> tuple[list[dict[str, Any]], str]:
+        """How many samples each rank trained on, with their fingerprint; that of all."""
+        chains = self.all_chains(seen)
+        counts = self.feed.of_ranks(updates) if len(chains) > 1 else [self.feed.samples(updates)]
+        own = [{"n": n, "sha256": chains[r]} for r, n in enumerate(counts) if r in chains]
+        return own, combined(chains)
+
+    def all_chains(self, seen: Seen) -> dict[int, str]:
+        """Every rank's chain of samples."""
+        return dict(seen.chains)
+
+    def most(self, value: float) -> float:
+        """The largest of the ranks' values."""
+        return value
 
     def apart(self) -> list[float]:
         """How far each rank's weights are from rank 0's, as a share of their size, where all should
@@ -136,6 +147,10 @@ class Several(Alone):
 
     def next_stretch(self, stretch: int, done: int, seconds: float) -> int:
         return TOGETHER
+
+    def most(self, value: float) -> float:
+        values = self.comm.all_gather(self.comm.tensor(np.array([value])))
+        return max(float(self.comm.numpy(each)[0]) for each in values)
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         if not looked:  # evaluations come at the same updates on all ranks

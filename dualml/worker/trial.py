@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.sockets import sent_bytes
 from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
@@ -19,6 +20,7 @@ from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
 from dualml.worker.evaluate import perplexity
 from dualml.worker.guards import check_final, check_finite, check_loaded, check_losses, check_moved
+from dualml.worker.pace import Pace
 from dualml.worker.seen import Seen
 from dualml.worker.setup import Setup
 
@@ -42,6 +44,7 @@ class Trial(Setup):
         self.confusion: list[list[int]] = []
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
+        self.pace = Pace()
         #: Seconds by what they were spent on.
         self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
 
@@ -58,7 +61,8 @@ class Trial(Setup):
             self.warm_up()
         seconds = self.train()
         self.ranks.finish()
-        sha256 = self.ranks.samples_sha256(self.seen)
+        samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
+        pace = self.pace.summary(self.ranks)
         weights = self.training.weights()
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
@@ -84,6 +88,8 @@ class Trial(Setup):
             "updates": updates,
             "sample_gradients": self.feed.samples(updates),
             "samples_sha256": sha256,
+            "samples": samples,
+            **pace,
             "final_loss": self.looks["train_loss"],
             "train_accuracy": self.looks["train_accuracy"],
             "test_loss": self.looks["test_loss"],
@@ -207,11 +213,12 @@ class Trial(Setup):
     def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Updates ``first`` … ``last`` without a synchronisation in between."""
         self.backend.synchronize()
-        begin = time.perf_counter()
+        sent, begin = sent_bytes(), time.perf_counter()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
         losses = self.ranks.read(self.training.steps(batches, first))
         self.backend.synchronize()
         spent = time.perf_counter() - begin
+        self.pace.add(len(batches), spent, sent, sent_bytes())
         for step, batch in enumerate(batches, start=first):
             for rank, samples in self.ranks.trained_on(batch, step):
                 self.seen.add(rank, samples)

@@ -1,0 +1,158 @@
+"""Ranks that a framework's launcher starts for one arm of a run: ``torchrun`` inside of dualml.
+
+The launcher is the one process that dualml starts; its ranks tell of themselves over a Unix socket
+in a folder that nobody else can enter, one connection each, which is also their lifeline: when it
+closes, they end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.backend import Launcher
+
+#: The ranks of a launcher come within so many seconds, or never.
+COME_S = 120.0
+POLL_S = 0.05
+#: After the last rank a launcher ends within seconds.
+LEAVE_S = 10.0
+MODULE = "dualml.launch.hosted_rank"
+
+
+class Host:
+    """A launcher at work.
+
+    Args:
+        size: ranks that are asked for.
+        words: of the command of `MODULE`, after the socket.
+        environ: what is added to the environment.
+        log: the file that everything it prints is appended to.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        size: int,
+        words: Sequence[str],
+        environ: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        self.launcher, self.size, self.words, self.log = launcher, size, words, log
+        self.environ = {**os.environ, **environ, **launcher.environ}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.connections = dict[int, Any]()
+        self.changed = threading.Condition()
+        self.begin = time.monotonic()
+
+    def guests(self) -> list[Guest]:
+        """What is known of each of its ranks; `dualml.launch.supervise` takes them for processes
+        to start."""
+        return [Guest(self, rank) for rank in range(self.size)]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The launcher, started once, in a session of its own."""
+        if self.process is not None:
+            return self.process
+        self.folder = Path(tempfile.mkdtemp(prefix="dualml-"))
+        self.door = socket.socket(socket.AF_UNIX)
+        self.door.bind(str(self.folder / "ranks"))
+        self.door.listen()
+        threading.Thread(target=self.answer, daemon=True).start()
+        command = self.launcher.command(
+            self.size, MODULE, [str(self.folder / "ranks"), str(self.size), *self.words]
+        )
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return self.process
+
+    def answer(self) -> None:
+        """Let in whoever knocks: the first line says which rank it is, of how many."""
+        while True:
+            try:
+                connection, _ = self.door.accept()
+                lines = connection.makefile("rb")
+                hello = json.loads(lines.readline())
+            except (OSError, ValueError):
+                if self.door.fileno() < 0:
+                    return
+                continue
+            with self.changed:
+                self.connections[int(hello["rank"])] = (connection, lines)
+                self.size = int(hello["size"])
+                self.changed.notify_all()
+
+    def lines(self, rank: int) -> Iterator[bytes]:
+        """What a rank says until it ends; nothing where it never comes."""
+        assert self.process is not None
+        with self.changed:
+            while rank not in self.connections:
+                late = time.monotonic() - self.begin > COME_S
+                if rank >= self.size or late or self.process.poll() is not None:
+                    return
+                self.changed.wait(POLL_S)
+            _, lines = self.connections[rank]
+        with contextlib.suppress(OSError):
+            yield from lines
+
+    def close(self) -> None:
+        """After its processes have been ended: close the door."""
+        for connection, _ in self.connections.values():
+            with contextlib.suppress(OSError):
+                connection.close()
+        if self.process is not None:
+            with contextlib.suppress(OSError):
+                self.door.shutdown(socket.SHUT_RDWR)
+            self.door.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Guest:
+    """One rank of a `Host`, as `dualml.launch.process` has processes."""
+
+    stdin = None
+
+    def __init__(self, host: Host, rank: int) -> None:
+        self.host, self.rank, self.code = host, rank, 0
+        self.pid = 0
+
+    def start(self) -> Guest:
+        self.pid = self.host.start().pid
+        return self
+
+    @property
+    def stdout(self) -> Any:
+        return self.said()
+
+    def said(self) -> Iterator[bytes]:
+        came = ended = False
+        for line in self.host.lines(self.rank):
+            came = True
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if event.get("event") == "result":
+                    ended, self.code = True, 0 if event.get("status") == "ok" else 1
+            yield line
+        if not ended and (came or self.rank < self.host.size):
+            self.code = 1
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, as far as what it said tells; of the first one after the launcher's."""
+        return self.code

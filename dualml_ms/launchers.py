@@ -1,0 +1,30 @@
+"""Programs that start ranks of MindSpore, as their users call them. Nothing here imports it."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dualml.backend import Launcher
+from dualml.machine import python
+
+
+def msrun(size: int, module: str, words: Sequence[str]) -> list[str]:
+    program = str(Path(sys.executable).with_name("msrun"))
+    count = (f"--worker_num={size}", f"--local_worker_num={size}")
+    logs = f"--log_dir={Path(words[0]).parent}"
+    port = f"--master_port={free_port()}"
+    return [program, *count, port, logs, "--join=True", *python("-m", module, *words)]
+
+
+def free_port() -> int:
+    """One that nobody listens on now; msrun takes no other word than a number."""
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port: int = door.getsockname()[1]
+    return port
+
+
+LAUNCHERS = {"msrun": Launcher(msrun)}
