@@ -9,8 +9,9 @@ from dualml.methods import METHODS
 
 #: What changes nothing in the arithmetic of an update but its rounding.
 HOW = (
-    "world_size", "aggregation", "split", "slow", "cores", "chunk", "method", "launcher", "backends",
-)  # fmt: skip
+    *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
+    *("method", "launcher", "backends"),
+)
 
 
 def inexact(arm: Arm, samples: int) -> str | None:

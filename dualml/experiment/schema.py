@@ -209,8 +209,8 @@ class Arm(Strict):
         if not self.plan_schedule.constant:
             raise UserError("a method takes a constant step size; leave out schedule")
         if not self.batch_size or self.batch_size > self.chunk:
-            raise UserError(f"a method takes a batch at once, of 1 to chunk = {self.chunk} samples; "
-                            f"received batch_size = {self.batch_size}")  # fmt: skip
+            raise UserError("a method takes a batch at once, of 1 to chunk samples; received "
+                            f"batch_size = {self.batch_size}, chunk = {self.chunk}")  # fmt: skip
         return self
 
     @model_validator(mode="after")

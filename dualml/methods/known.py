@@ -25,6 +25,7 @@ class MethodInfo:
         precision: of most of its arithmetic: ``fp32``, ``bf16``, ``fp16``.
         package: of the engine, where it is not part of the framework; ``series`` is the part of its
             version that was tried, ``install`` the command.
+        moved: what a rank sends in an update, as a multiple of (n - 1)/n of the model's bytes.
         file: that it shares with others, from which ``options`` tell it apart.
         unsupported: why it does not run on a machine like this at all, and ``page`` says so.
     """
@@ -37,6 +38,7 @@ class MethodInfo:
     package: str = ""
     series: str = ""
     install: str = ""
+    moved: float = 0.0
     file: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     unsupported: str = ""

@@ -168,3 +168,22 @@ def highlight(text: str) -> str:
         f'<span class="line" style="--hang: {len(plain) - len(plain.lstrip()) + 4}ch">{line}</span>'
         for plain, line in pairs
     )
+
+
+def method_source(file: str) -> str:
+    """The imports and classes of ``package/path.py``, without its docstring and without what every
+    method imports; empty where it is not here."""
+    source = _source(file)
+    tree = ast.parse(source)
+    nodes = [node for node in tree.body if not _idle(node)]
+    lines = source.splitlines()
+    parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in nodes]
+    return "\n".join(parts)
+
+
+def _idle(node: ast.stmt) -> bool:
+    """A docstring, or an import of what all methods have in common."""
+    common = isinstance(node, ast.ImportFrom) and (node.module or "").endswith(
+        ("methods.base", "__future__", "dualml.errors")
+    )
+    return common or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))

@@ -24,6 +24,9 @@ class Trial:
 
     ``backend`` is the name shown, unique over all folders; ``framework`` is the bare one.
     Seconds, fractions and mebibytes as in ``run.json``; None where a trial did not get that far.
+    ``processes`` that trained, where ``world_size`` were asked for; ``samples``: how many each rank
+    trained on, with the fingerprint of their order; ``step_s``: quartiles of the seconds of an
+    update; ``sent_bytes``: in an update, by the rank that sends most.
     ``threads`` of each rank, where they were recorded for the trial itself.
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
@@ -56,6 +59,10 @@ class Trial:
     full_batch: bool
     curves: Mapping[str, Curve] = field(repr=False)
     world_size: int = 1
+    processes: int = 1
+    samples: tuple[tuple[int, str], ...] = ()
+    step_s: tuple[float, ...] = ()
+    sent_bytes: float | None = None
     threads: int | None = None
     ranks: tuple[Mapping[str, float], ...] = ()
     communication_share: float | None = None

@@ -1,0 +1,215 @@
+"""The arms of a run as ways to train: what each is, what it was held against, what it costs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+
+from dualml.confusion import macro
+from dualml.experiment.exact import HOW
+from dualml.experiment.schema import Arm
+from dualml.methods import METHODS, MethodInfo
+from dualml.model.spec import ModelSpec
+from dualml.report import ranks
+from dualml.report.blocks import Code
+from dualml.report.code import method_source
+from dualml.report.results import Result
+from dualml.store.run import Run, Serial, Trial
+from dualml.words import Words, numbers
+
+#: What may differ between two arms that are both ways to train the same model.
+VARY = (*HOW, "batch_size", "partition", "dealt_to")
+#: Of the accuracy that the reference ends with: the first evaluation that reaches it counts.
+TARGET = 0.95
+PACKAGES = {"torch": "dualml_torch", "mindspore": "dualml_ms"}
+
+
+def about(run: Run) -> bool:
+    """Whether a run compares methods."""
+    return any(arm.method for arm in run.settings.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Way(Result):
+    """An arm on a backend."""
+
+    @property
+    def arm_settings(self) -> Arm:
+        return self.run.settings[self.arm]
+
+    @property
+    def info(self) -> MethodInfo | None:
+        """What is known of its method; None of dualml's own training."""
+        return METHODS.get(self.run.framework(self.backend), {}).get(self.arm_settings.method)
+
+    def title(self, words: Words) -> str:
+        arm = self.arm_settings
+        if arm.method:
+            return self.info.title if self.info else arm.method
+        return words("methods.ours" if arm.world_size == 1 else "methods.ours_ranks")
+
+    def launcher(self, words: Words) -> str:
+        alone = self.arm_settings.world_size == 1
+        return numbers.NONE if alone else self.arm_settings.launcher or words("methods.launcher")
+
+    @property
+    def precision(self) -> str:
+        return self.info.precision if self.info else "fp32"
+
+    @property
+    def processes(self) -> int:
+        """That trained."""
+        return max((t.processes for t in self.trials), default=self.arm_settings.world_size)
+
+    @cached_property
+    def reference(self) -> Way | None:
+        """The plain arm with one process on the same backend."""
+        partner = self.run.contrast.partner(
+            self.arm, vary=VARY, where=lambda other: plain(self.run.settings[other])
+        )
+        own = plain(self.arm_settings)
+        return Way(self.run, partner, self.backend) if partner and not own else None
+
+    @cached_property
+    def judged(self) -> list[Serial]:
+        return [s for s in self.run.serial if (s.arm, s.backend) == (self.arm, self.backend)]
+
+    @cached_property
+    def verdict(self) -> str:
+        """The worst over the seeds; of a method with another precision that of the seeds together;
+        empty without one."""
+        order = ("equal", "statistically equal", "not comparable", "different")
+        given = [s.verdict for s in self.judged if s.verdict]
+        if given:
+            return max(given, key=order.index)
+        for s in self.judged:
+            if (e := s.evidence.get("equivalence")) and s.reason == "precision":
+                return "statistically equal" if e["equivalent"] else "different"
+        return ""
+
+    def wrong(self, words: Words) -> str:
+        """Why it did something else than its reference; empty where it did not."""
+        one = self.reference
+        if one is None:
+            return ""
+        asked, arm = one.arm_settings, self.arm_settings
+        if self.processes != arm.world_size:
+            return words("methods.processes", n=self.processes, asked=arm.world_size)
+        if arm.batch_size != asked.batch_size:
+            return words("methods.batch", n=arm.batch_size, asked=asked.batch_size)
+        if arm.partition != asked.partition:
+            return words("methods.samples", name=str(arm.partition.get("name", numbers.NONE)))
+        return words("methods.different") if self.verdict == "different" else ""
+
+    # --- what it costs ----------------------------------------------------------------------------
+
+    def _median(self, values: Sequence[float | None]) -> float | None:
+        there = [v for v in values if v is not None]
+        return median(there) if there else None
+
+    @cached_property
+    def steps_s(self) -> tuple[float, float, float] | None:
+        """Quartiles of the seconds of an update: medians over the seeds."""
+        known = [t.step_s for t in self.trials if len(t.step_s) == 3]
+        low, middle, high = np.median(known, axis=0).tolist() if known else (0.0, 0.0, 0.0)
+        return (low, middle, high) if known else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Of an update's seconds to the reference's."""
+        one = self.reference
+        if one is None or self.steps_s is None or one.steps_s is None:
+            return None
+        return self.steps_s[1] / one.steps_s[1]
+
+    @property
+    def target(self) -> float | None:
+        """The accuracy that counts as reached."""
+        one = self.reference or self
+        return TARGET * one.accuracy.mean if one.accuracy else None
+
+    @property
+    def reached_s(self) -> float | None:
+        """Seconds of training to the target, median over the seeds; None if one does not."""
+        seconds = [_reached(t, self.target) for t in self.trials]
+        return None if None in seconds else self._median(seconds)
+
+    @property
+    def f1(self) -> float | None:
+        """Macro F1, mean over the seeds."""
+        tables = [np.array(t.confusion) for t in self.trials if t.confusion]
+        return numbers.mean([macro(table)[2] for table in tables])
+
+    @property
+    def sent(self) -> float | None:
+        return self._median([t.sent_bytes for t in self.trials])
+
+    @property
+    def closed(self) -> float | None:
+        """Bytes that a rank sends in an update by the closed form: so many times (n - 1)/n of the
+        model's, two for an all-reduce by a ring; None where none is known."""
+        moved = self.info.moved if self.info else 2 * (self.arm_settings.world_size > 1)
+        name = self.arm_settings.model or str(self.run.experiment.get("model"))
+        if name not in self.run.models or not moved:
+            return None
+        size, n = ModelSpec.restore(dict(self.run.models[name])).nbytes(), self.processes
+        return moved * (n - 1) / n * size
+
+    @property
+    def epoch_updates(self) -> float | None:
+        """Updates of one pass over the data."""
+        t = self.trials[0] if self.trials else None
+        size = self.run.train_size
+        if t is None or not t.updates or not t.sample_gradients or not size:
+            return None
+        return float(round(t.updates * size / t.sample_gradients))
+
+    # --- its code ---------------------------------------------------------------------------------
+
+    @cached_property
+    def code(self) -> Code | None:
+        """Its file as a change of ``single``, with the lines around each change."""
+        if self.info is None or self.info.unsupported:
+            return None
+        package = PACKAGES.get(self.run.framework(self.backend), "")
+        own = f"{package}/methods/{self.info.file or self.info.name}.py"
+        before, after = method_source(f"{package}/methods/single.py"), method_source(own)
+        if not before or not after or before == after:
+            return Code(after, own, self.info.title) if after else None
+        lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+        return Code("\n".join(line for line in lines if line[:1] != "?"), own, self.info.title)
+
+    @property
+    def changed(self) -> int | None:
+        """Lines of code that are new or other than in ``single``."""
+        if self.code is None:
+            return None
+        lines = self.code.text.splitlines()
+        if not any(line.startswith("- ") for line in lines):
+            return 0
+        return sum(line.startswith("+ ") and bool(line[2:].strip()) for line in lines)
+
+
+def plain(arm: Arm) -> bool:
+    """dualml's own training in one process."""
+    return arm.kind == "train" and arm.world_size == 1 and not arm.method
+
+
+def ways(run: Run, *, ok: bool = True) -> list[Way]:
+    """Every training arm on every backend, where it ran or, unless ``ok``, was to."""
+    places = [(t.arm, t.backend) for arm in ranks.training(run)
+              for b in run.backends for t in run.select(arm, b, ok=ok)]  # fmt: skip
+    return [Way(run, *place) for place in dict.fromkeys(places)]
+
+
+def _reached(t: Trial, target: float | None) -> float | None:
+    curve = t.curves.get("test_accuracy")
+    if target is None or curve is None:
+        return None
+    at = np.flatnonzero(curve.value >= target)
+    return float(curve.seconds[at[0]]) if len(at) else None

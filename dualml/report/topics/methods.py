@@ -1,0 +1,191 @@
+"""The table of methods: what each trained, what it costs, and its code beside the loop it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dualml.report.blocks import Block, Cell, Fold, Item
+from dualml.report.columns import SIGNS, VERDICT_TONES, table
+from dualml.report.figure import Axis, Bar, Figure, Key, Owner, Panel
+from dualml.report.measures import loss_unit
+from dualml.report.methods import Way, about, ways
+from dualml.report.notes import Notes
+from dualml.report.shown import figure
+from dualml.report.topics import Topic
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+SHORT = 8  # of a fingerprint
+PRECISIONS = ("fp32", "bf16", "fp16")
+WHICH = ("method", "`arm`", "backend")
+COLORS = {"fp32": "forward", "bf16": "plum", "fp16": "backward"}
+
+
+def _order(way: Way) -> tuple[int, int]:
+    known = way.precision in PRECISIONS
+    return PRECISIONS.index(way.precision) if known else len(PRECISIONS), 0
+
+
+def right(run: Run, words: Words) -> list[Way]:
+    """Those that did what their reference did, by precision."""
+    return sorted((w for w in ways(run) if not w.wrong(words)), key=_order)
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    good = right(run, words)
+    if not good:
+        return
+    yield _figure(good, words)
+    cheapest = _cheapest(good)
+    head = (*WHICH, "precision_kind", "processes:", "step_q:milliseconds", "to_single:relative",
+            "code_lines:", "verdict")  # fmt: skip
+    rows = [
+        [*_which(w, words), w.precision, str(w.processes), _step(w, cheapest), w.ratio, _lines(w),
+         _verdict(w, words)]
+        for w in good
+    ]  # fmt: skip
+    yield from table(words, "methods", head, rows)
+    head = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
+            "sent:bytes_update")  # fmt: skip
+    rows = [
+        [*_which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, w.reached_s,
+         _memory(w), _sent(w, words)]
+        for w in good
+    ]  # fmt: skip
+    yield from table(words, "resources", head, rows)
+    yield from table(
+        words, "trained",
+        (*WHICH, "processes:", "batch:samples", "epoch_updates:count",
+         "rank_samples", f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "f1:percent"),
+        [_trained(w, words) for w in sorted(ways(run), key=_order)],
+    )  # fmt: skip
+    others = [
+        [*_which(w, words), Cell(w.wrong(words), "bad"),
+         w.accuracy and w.accuracy.plus_minus(100.0, 2), _ms(w)]
+        for w in ways(run) if w.wrong(words)
+    ]  # fmt: skip
+    head = (*WHICH, "other", "test_accuracy:percent", "step_q:milliseconds")
+    yield from table(words, "others", head, others)
+    absent = [
+        [*_which(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
+        for w in ways(run, ok=False)
+        if not w.trials
+    ]
+    yield from table(words, "absent", (*WHICH, "reason"), absent)
+
+
+def _which(w: Way, words: Words) -> list[Cell | str]:
+    several = w.arm_settings.world_size > 1
+    return [Cell(w.title(words), note=w.launcher(words) if several else ""), w.arm, w.backend]
+
+
+def _ms(w: Way) -> str | None:
+    return numbers.ms(w.steps_s[1]) if w.steps_s else None
+
+
+def _step(w: Way, cheapest: Sequence[Way]) -> Cell | None:
+    """Median, with the quartiles beneath."""
+    if w.steps_s is None:
+        return None
+    low, middle, high = map(numbers.ms, w.steps_s)
+    return Cell(middle, "good" if w in cheapest else "", f"{low} – {high}")
+
+
+def _cheapest(good: Sequence[Way]) -> list[Way]:
+    """Of each framework, precision and number of processes the fastest."""
+    groups: dict[tuple[str, str, int], list[Way]] = {}
+    for w in good:
+        if w.steps_s:
+            groups.setdefault((w.backend, w.precision, w.processes), []).append(w)
+    return [min(g, key=lambda w: w.steps_s or (0, 0, 0)) for g in groups.values() if len(g) > 1]
+
+
+def _memory(w: Way) -> float | None:
+    return numbers.mean([t.peak_memory_mb for t in w.trials])
+
+
+def _sent(w: Way, words: Words) -> Cell | None:
+    """Measured, beneath it the closed form."""
+    if w.sent is None:
+        return None
+    note = words("methods.closed", bytes=w.closed) if w.closed else ""
+    return Cell(numbers.nbytes(w.sent), note=note)
+
+
+def _lines(w: Way) -> str | None:
+    return None if w.changed is None else f"{w.changed}"
+
+
+def _verdict(w: Way, words: Words) -> Cell | None:
+    if not w.verdict:
+        return None
+    tone = VERDICT_TONES.get(w.verdict, "muted")
+    text = words(f"verdict.{w.verdict.replace(' ', '_')}")
+    worst = max((s.worst for s in w.judged if s.worst is not None), default=None)
+    note = "" if worst is None else words("methods.worst", ratio=numbers.factor(worst))
+    return Cell(f"{SIGNS[tone]} {text}", tone, note)
+
+
+def _trained(w: Way, words: Words) -> list[object]:
+    t = w.trials[0]
+    parts = [f"{n:,} · {sha[:SHORT]}" for n, sha in t.samples]
+    return [
+        *(*_which(w, words), str(w.processes), str(w.arm_settings.batch_size)),
+        *(w.epoch_updates, words.semicolons(parts), w.loss and w.loss.plus_minus()),
+        *(w.accuracy and w.accuracy.plus_minus(100.0, 2), w.f1),
+    ]
+
+
+def _figure(good: Sequence[Way], words: Words) -> Figure:
+    """A bar for each method: seconds of an update, on each framework."""
+    backends = list(dict.fromkeys(w.backend for w in good))
+    panels = []
+    for backend in backends:
+        own = [w for w in good if w.backend == backend and w.steps_s]
+        bars = [
+            Bar(y, 1e3 * w.steps_s[1], Owner(series=w.precision), text=numbers.ms(w.steps_s[1]))
+            for y, w in enumerate(own)
+            if w.steps_s
+        ]
+        across = Axis(words("axis.step_ms"), low=0)
+        down = Axis(names=[w.arm for w in own])
+        panels.append(Panel(bars, across, down, backend, height=22.0 * max(2, len(own))))
+    used = [p for p in PRECISIONS if any(w.precision == p for w in good)]
+    keys = [Key("series", p, color=COLORS[p]) for p in used]
+    said = "; ".join(f"{w.arm} {w.backend} {numbers.ms(w.steps_s[1])}" for w in good if w.steps_s)
+    return figure(words, "methods", panels, keys, {"values": said}, columns=len(panels))
+
+
+def findings(run: Run, words: Words) -> Sequence[Item]:
+    notes, good = Notes(words, "methods", "table-methods"), right(run, words)
+    held = [w for w in good if w.verdict]
+    equal = [w for w in held if w.verdict == "equal"]
+    if held:
+        notes.say("equal", k=len(equal), n=len(held))
+    for w in _cheapest(good):
+        if w.ratio is not None and w.processes > 1:
+            notes.say("fastest", arm=w.arm, backend=w.backend, n=w.processes,
+                      precision=w.precision, times=w.ratio)  # fmt: skip
+    notes.about("table-others")
+    for w in ways(run):
+        if why := w.wrong(words):
+            notes.warn("other", arm=w.arm, backend=w.backend, why=why)
+    return notes
+
+
+def code(run: Run, words: Words) -> Iterator[Block]:
+    """The loop in one process of each framework, then every method as its change."""
+    seen = dict[str, Way]()
+    for w in ways(run, ok=False):
+        if w.code is not None and w.code.text:
+            seen.setdefault(w.code.caption, w)
+    for w in seen.values():
+        if w.code is not None:
+            lines = words("methods.lines", n=w.changed)
+            yield Fold(f"{w.title(words)} · {w.backend} · {lines}", [w.code])
+
+
+TOPICS = [
+    Topic("methods", 20, evidence, findings, leads=lambda run: 90, when=about),
+    Topic("method-code", 300, code, part="code", when=about),
+]
