@@ -1,4 +1,4 @@
-"""The table of methods: what each trained, what it costs, and its code beside the loop it changes."""
+"""The table of methods: what each trained, what it costs, and the loop that its code changes."""
 
 from __future__ import annotations
 
