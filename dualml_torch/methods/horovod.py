@@ -1,6 +1,7 @@
 """Horovod: an optimizer that sums the gradients of all processes before it steps.
 
-Source: Sergeev and Del Balso 2018, "Horovod: fast and easy distributed deep learning in TensorFlow".
+Source: Sergeev and Del Balso 2018, "Horovod: fast and easy distributed deep
+learning in TensorFlow".
 """
 
 import horovod.torch as hvd

@@ -32,7 +32,7 @@ def found(request: pytest.FixtureRequest) -> tuple[str, int, dict[str, Any]]:
 
 
 def test_each_makes_the_referees_updates(found: tuple[str, int, dict[str, Any]]) -> None:
-    backend, n, ran = found
+    backend, _, ran = found
     assert ran
     for name, told in ran.items():
         if "unsupported" in told:
