@@ -45,7 +45,7 @@ LAUNCHERS = {
     "horovodrun": Launcher(
         horovodrun,
         package="horovod",
-        install="bash FILE, with the lines of docs/methods.md#horovod in it",
+        install="bash benchmarks/horovod.sh DIR, see docs/methods.md",
         rendezvous="auto",
     ),
 }
