@@ -28,7 +28,7 @@ COME_S = 120.0
 POLL_S = 0.05
 #: A process that was killed is gone within so many seconds.
 LEAVE_S = 10.0
-MODULE = "dualml.launch.hosted_rank"
+MODULE = "dualml.worker.hosted"
 
 
 class Host:

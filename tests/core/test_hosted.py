@@ -41,7 +41,7 @@ for thread in threads: thread.join()
 
 def run(folder: Path, script: str, *words: str, size: int = 2, **limits: float) -> Any:
     def command(size: int, module: str, given: Sequence[str]) -> list[str]:
-        assert module == "dualml.launch.hosted_rank"
+        assert module == "dualml.worker.hosted"
         return [sys.executable, "-c", script, *given]
 
     heard: list[tuple[int, Any]] = []
