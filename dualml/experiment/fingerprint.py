@@ -36,7 +36,7 @@ def parts_of(
         protocol["splits"] = {name: list(split.cut) for name, split in splits.items()}
     protocol["data"] = {k: v for k, v in protocol["data"].items() if k != "name"}
     content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
-    content |= {k: data[k] for k in ("words", "length") if k in data}  # of a text
+    content |= {k: data[k] for k in ("words", "length", "validation") if k in data}  # of a text
     return {
         "experiment": sha256(canonical(protocol)),
         "data": sha256(canonical(content)),

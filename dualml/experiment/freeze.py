@@ -41,6 +41,14 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
         "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
     }
+    if data.validation_y is not None:
+        n = len(data.validation_y)
+        order["validation"] = subset(n, experiment.data.validation, 0, "validation")
+    elif experiment.data.validation:
+        raise UserError(
+            f"data.validation = {experiment.data.validation} is for labelled sentences "
+            f"(data.labels = true); {data.name} has no validation part: leave it out"
+        )
     n = len(order["train"])
     order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
@@ -73,6 +81,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "sha256": data.sha256,
         "notice": data.notice,
         "train": n,
+        **({"validation": len(order["validation"])} if "validation" in order else {}),
         "test": len(order["test"]),
         "mean": data.mean,
         "std": data.std,

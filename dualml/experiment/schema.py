@@ -31,7 +31,8 @@ RARE = (
 
 
 class Data(Strict):
-    """``train``, ``test``: use at most so many samples, drawn once for every seed; 0 is all.
+    """``train``, ``test`` and, of labelled sentences, ``validation``: use at most so many samples,
+    drawn once for every seed; 0 is all.
 
     Of a text, ``words`` is the size of the vocabulary at most, ``length`` the tokens of a sample;
     ``labels``: its sentences are classified, in place of one stream of words that goes on.
@@ -39,6 +40,7 @@ class Data(Strict):
 
     name: str
     train: Annotated[int, Field(ge=0)] = 0
+    validation: Annotated[int, Field(ge=0)] = 0
     test: Annotated[int, Field(ge=0)] = 0
     words: Annotated[int, Field(gt=len(SPECIAL))] = WORDS
     length: Annotated[int, Field(ge=1)] = LENGTH
@@ -315,7 +317,7 @@ class Experiment(Strict):
             del table["limits"]["collective"]
         if self.epochs_times == 1:
             del table["epochs_times"]
-        for key in ("words", "length", "labels"):
+        for key in ("validation", "words", "length", "labels"):
             if getattr(self.data, key) == Data.model_fields[key].default:
                 del table["data"][key]
         return table

@@ -127,6 +127,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         times=moments(reader, TIMES, place, n) if arm.get("slow") else (),
         class_accuracy=tuple(record.class_accuracy),
         confusion=tuple(map(tuple, record.confusion)),
+        best=known.get("best"),
         test_perplexity=record.test_perplexity,
         samples_sha256=record.samples_sha256,
         apart=reader(distances, place, n) or () if averages else (),

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dualml.errors import UserError
 from dualml.experiment.schema import Experiment
 from dualml.files import finite
+from dualml.store.best import Best
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.protocol import Protocol, experiment_of
 
@@ -93,6 +94,7 @@ class TrialRecord(Record):
     test_perplexity: Number | None = None
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
+    best: Best | None = None
     samples_sha256: str = ""
     staleness: Staleness | None = None
     measurements: Count | None = None
@@ -145,6 +147,7 @@ class DataRecord(Record):
     sha256: str = ""
     notice: dict[str, str] | str | None = None
     train: Count
+    validation: Count = 0
     test: Count
     mean: Number = 0.0
     std: Number = 1.0
