@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import dualml, resumed, run
+from command import dualml, resumed, run, start
+from test_resume import wait_for_checkpoint
 
 from dualml.backend import Training
 from dualml.confusion import macro
@@ -18,6 +20,7 @@ from dualml.experiment.samples import samples_of
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
 from dualml.report import render
+from dualml.store.best import read_best, write_best
 from dualml.store.plan import restore
 from dualml.store.records import read_records
 from dualml.worker.evaluate import evaluate
@@ -131,6 +134,48 @@ def test_a_resumed_run_comes_to_the_same_confusion(lab: Path, tmp_path: Path) ->
     again = json.loads(done.stdout)["trials"][0]
     assert again["confusion"] == trial["confusion"]
     assert again["best"] == trial["best"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_kept_weights_survive_an_interruption(
+    lab: Path, tmp_path: Path, damaged: bool
+) -> None:
+    """Also where the file is not the checkpoint's: then the trial begins again."""
+    words = ["--arm", "one", "--set", "arms.one.epochs=12", "--set", "evaluation.per_epoch=2"]
+    _, whole = run(lab, tmp_path / "whole", *words)
+    process = start("run", lab, "--backend", "numpy", "--out", tmp_path / "cut", "--no-report",
+                    *words, env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
+    place = Path("trials") / "one" / "numpy" / "seed0"
+    wait_for_checkpoint(tmp_path / "cut" / place, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    kept = tmp_path / "cut" / place / "best.safetensors"
+    facts = read_best(kept.parent)
+    assert facts is not None, "written with the checkpoint"
+    if damaged:
+        write_best(kept.parent, facts.model_copy(update={"step": 999}), read_tensors(kept))
+    done = dualml("run", "--resume", tmp_path / "cut", "--no-report", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"][0]["best"] == whole["trials"][0]["best"]
+    assert kept.read_bytes() == (tmp_path / "whole" / place / "best.safetensors").read_bytes()
+    log = (kept.parent / "rank0.log").read_text()
+    assert ("best.safetensors is not that of the checkpoint; starting again" in log) == damaged
+
+
+@pytest.mark.parametrize("name", ["digits", "sentences"])
+def test_other_data_have_no_validation_part(lab: Path, tmp_path: Path, name: str) -> None:
+    model = {"digits": "softmax", "sentences": "rnn_lm"}[name]
+    lab.write_text(f'''
+name = "x"
+model = "{model}"
+title = {{ en = "x" }}
+data = {{ name = "{name}", validation = 7 }}
+arms.a.optimizer = {{ name = "adam", lr = 0.003 }}
+''')
+    done = dualml("run", lab, "--backend", "numpy", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert f"data.validation = 7 is for labelled sentences (data.labels = true); {name}" in done.stderr
 
 
 def test_a_model_that_passes_over_padding_is_not_split(lab: Path, tmp_path: Path) -> None:
