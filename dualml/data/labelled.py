@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dualml.data.dataset import Dataset, Source, fingerprint
 from dualml.data.text import ONE_IN, UNKNOWN, Line, vocabulary
+from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
 
 #: Tokens 0 and 1; the first is `dualml.model.layers.PADDING`.
@@ -50,12 +51,14 @@ def dataset(
     words: int,
     length: int,
     notice: dict[str, str] | None = None,
+    pieces: WordPiece | None = None,
 ) -> Dataset:
     """The samples of labelled sentences: the last tenth is for testing, the one before validates.
 
     Args:
         words: size of the vocabulary with `SPECIAL`, at most.
         length: tokens of a sample; what is longer is cut.
+        pieces: makes the tokens in place of a vocabulary of the training part's words.
 
     Raises:
         UserError: a label that is no class, with the line; fewer than three sentences.
@@ -69,8 +72,11 @@ def dataset(
     lines = [line for line, _ in entries]
     labels = np.array([label for _, label in entries], np.int64)
     train, validation, test = parts(name, len(lines))
-    known = vocabulary(lines[train], words, SPECIAL)
-    rows = tokens(lines, known, length)
+    if pieces is None:
+        known, cut = vocabulary(lines[train], words, SPECIAL), 0
+        rows = tokens(lines, known, length)
+    else:
+        known, (rows, cut) = pieces.words, pieces.tokens(name, lines, length)
     arrays = [array[part] for part in (train, validation, test) for array in (rows, labels)]
     return Dataset(
         name,
@@ -86,4 +92,6 @@ def dataset(
         classes=tuple(classes),
         kind="labelled",
         vocabulary=known,
+        pieces=pieces,
+        cut=cut,
     )

@@ -12,6 +12,7 @@ from dualml.data import Dataset
 from dualml.errors import UserError
 from dualml.experiment.deals import freeze_deals
 from dualml.experiment.fingerprint import parts_of
+from dualml.experiment import pretrained
 from dualml.experiment.plan import Index, Plan
 from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
 from dualml.experiment.split import reference_times
@@ -52,10 +53,11 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     n = len(order["train"])
     order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
+    given = pretrained.weights(experiment, data)
     labels = None if text else data.train_y[order["train"]]
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
-            weights[f"seed{seed}/{name}"] = w
+            weights[f"seed{seed}/{name}"] = given.get(name, w)
         for other, own in models.items():
             for name, w in initial_weights(own, seed).items():
                 weights[f"seed{seed}/{other}/{name}"] = w
@@ -79,7 +81,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "name": data.name,
         "source": data.source,
         "sha256": data.sha256,
-        "notice": data.notice,
+        "notice": pretrained.notice(experiment, data),
         "train": n,
         **({"validation": len(order["validation"])} if "validation" in order else {}),
         "test": len(order["test"]),
@@ -145,6 +147,8 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
             )
         length = data.train_x.shape[1]
         if classifies:
+            if experiment.pretrained and spec.name == experiment.model:
+                return pretrained.opened(experiment).spec(length, len(data.classes))
             sizes_of = {"words": len(data.vocabulary), "classes": len(data.classes)}
             return model(spec.name, length=length, **sizes_of)
         return model(spec.name, words=len(data.classes), length=length)
@@ -177,6 +181,9 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     }
     if data.kind == "labelled":
         facts |= {"labels": True, "classes": list(data.classes)}
+    if data.pieces is not None:
+        facts |= {"pretrained": experiment.pretrained, "cut": data.cut}
+        facts |= {"vocabulary_sha256": data.pieces.sha256}
     return facts | ({"path": data.path} if data.path else {})
 
 

@@ -155,6 +155,9 @@ class DataRecord(Record):
     words: Count = 0
     length: Count = 0
     vocabulary: Count = 0
+    vocabulary_sha256: str = ""
+    pretrained: str = ""
+    cut: Count = 0
     labels: bool = False
     classes: list[str] = []
     path: str = ""
