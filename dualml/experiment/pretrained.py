@@ -31,9 +31,9 @@ def opened(experiment: Experiment) -> Pretrained:
     model = Pretrained.open(folder)
     pieces = WordPiece.open(folder)
     pieces.check_size(model.config.vocab_size)
-    model.check()
     check_length(data.length)
     model.spec(data.length, 1)
+    model.check()
     return model
 
 

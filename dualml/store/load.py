@@ -76,7 +76,8 @@ def read(folder: Path, force: bool = False) -> Run:
     parity = reader(PARITY.read_if_there, folder)
     costs = reader(COST.read_if_there, folder)
     planned = None
-    if any(arm.get("split") or arm.get("partition") for arm in arms.values()):
+    in_plan = any(arm.get("split") or arm.get("partition") for arm in arms.values())
+    if in_plan or run.experiment.get("pretrained"):
         planned = reader(PLAN.read_if_there, plan_folder(folder))
     findings = reader(read_findings, folder) or []
     return Run(
