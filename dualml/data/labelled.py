@@ -77,16 +77,17 @@ def dataset(
         rows = tokens(lines, known, length)
     else:
         known, (rows, cut) = pieces.words, pieces.tokens(name, lines, length)
-    arrays = [array[part] for part in (train, validation, test) for array in (rows, labels)]
+    every = (train, validation, test)
+    sha256 = fingerprint(*(array[part] for part in every for array in (rows, labels)))
     return Dataset(
         name,
         source,
         notice,
-        *arrays[:2],
-        *arrays[4:],
-        validation_x=arrays[2],
-        validation_y=arrays[3],
-        sha256=fingerprint(*arrays),
+        rows[train],
+        labels[train],
+        rows[test],
+        labels[test],
+        sha256=sha256,
         mean=0.0,
         std=1.0,
         classes=tuple(classes),
@@ -94,4 +95,6 @@ def dataset(
         vocabulary=known,
         pieces=pieces,
         cut=cut,
+        validation_x=rows[validation],
+        validation_y=labels[validation],
     )

@@ -1,4 +1,4 @@
-"""An experiment that starts from a BERT of others: its folder checked, its weights, what is told."""
+"""An experiment that starts from a BERT of others: its folder, its weights, what is told."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def opened(experiment: Experiment) -> Pretrained:
         raise UserError(f"{folder}: its path is not Unicode text; rename what is not")
     if data.words != Data.model_fields["words"].default:
         raise UserError(
-            f"data.words = {data.words} is for a vocabulary made of the text; pretrained brings its "
-            "own: leave it out"
+            f"data.words = {data.words} is for a vocabulary made of the text; pretrained brings "
+            "its own: leave it out"
         )
     model = Pretrained.open(folder)
     pieces = WordPiece.open(folder)

@@ -49,9 +49,7 @@ class Sizes:
 TINY = Sizes()
 
 
-def bert(
-    words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = TINY
-) -> ModelSpec:
+def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = TINY) -> ModelSpec:
     """BERT: tokens, positions and the first kind of sentence are added up; blocks whose norms
     follow their residual connections; the first position, ``[CLS]``, says the class.
 

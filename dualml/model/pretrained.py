@@ -137,7 +137,7 @@ class Pretrained:
     def expected(self) -> dict[str, tuple[int, ...]]:
         """Tensor → its shape by ``config.json``, without a head."""
         config, modules = self.config, modules_of(self.config.num_hidden_layers)
-        shapes = {KIND: (config.type_vocab_size, config.hidden_size)}
+        shapes: dict[str, tuple[int, ...]] = {KIND: (config.type_vocab_size, config.hidden_size)}
         for name, shape in self.spec(config.max_position_embeddings, 1).parameters().items():
             layer, _, leaf = name.partition(".")
             for module in (parts := modules.get(layer, [])):

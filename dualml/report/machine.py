@@ -35,7 +35,7 @@ def vector_bytes(run: Run) -> int | None:
 
     name, data = str(run.experiment.get("model")), run.meta.get("data") or {}
     if run.experiment.get("pretrained"):
-        return ModelSpec.restore(run.models[name]).nbytes() if name in run.models else None
+        return ModelSpec.restore(dict(run.models[name])).nbytes() if name in run.models else None
     sizes = {}
     if data.get("vocabulary"):  # of a text
         sizes = {"words": data["vocabulary"], "length": data.get("length")}

@@ -251,7 +251,10 @@ class Trial(Setup):
         looked = dict(zip(LOOKS, values, strict=True))
         self.looks |= looked
         if validation is not None:
-            looked |= {"validation_loss": validation.loss, "validation_accuracy": validation.accuracy}
+            looked |= {
+                "validation_loss": validation.loss,
+                "validation_accuracy": validation.accuracy,
+            }
         for metric, value in looked.items():
             unit = self.unit if metric.endswith("loss") else "1"
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)

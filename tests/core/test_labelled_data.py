@@ -48,7 +48,13 @@ def test_a_label_that_is_no_class_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("total", "sizes"),
-    [(3, (1, 1, 1)), (19, (17, 1, 1)), (20, (16, 2, 2)), (100, (80, 10, 10)), (4_019, (3217, 401, 401))],
+    [
+        (3, (1, 1, 1)),
+        (19, (17, 1, 1)),
+        (20, (16, 2, 2)),
+        (100, (80, 10, 10)),
+        (4_019, (3217, 401, 401)),
+    ],
 )
 def test_eight_parts_train_one_validates_one_tests(total: int, sizes: tuple[int, ...]) -> None:
     every = list(range(total))
@@ -64,7 +70,9 @@ def test_too_few_sentences_for_three_parts() -> None:
 
 def test_the_fingerprint_is_of_the_validation_part_too() -> None:
     same, other = (
-        labelled.dataset("x", "file", [*ENTRIES[:2], third, ENTRIES[3]], ("p", "q"), words=9, length=3)
+        labelled.dataset(
+            "x", "file", [*ENTRIES[:2], third, ENTRIES[3]], ("p", "q"), words=9, length=3
+        )
         for third in (ENTRIES[2], (["b"], 0))
     )
     assert same.train_x.tolist() == other.train_x.tolist()

@@ -12,9 +12,9 @@ import pytest
 from command import dualml, resumed, run, start
 from test_resume import wait_for_checkpoint
 
+from dualml.arrays import read_tensors
 from dualml.backend import Training
 from dualml.confusion import macro
-from dualml.arrays import read_tensors
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import samples_of
 from dualml.reference.losses import LOSSES
@@ -31,8 +31,18 @@ TOML = """
 name = "tiny-labels"
 model = "text_classifier"
 title = { en = "Tiny", zh = "小" }
-data = { name = "feelings", labels = true, train = 200, validation = 70, test = 90, length = 12, words = 60 }
-evaluation = { train_samples = 30, per_epoch = 1, early = [] }
+[data]
+name = "feelings"
+labels = true
+train = 200
+validation = 70
+test = 90
+length = 12
+words = 60
+[evaluation]
+train_samples = 30
+per_epoch = 1
+early = []
 [arms.one]
 optimizer = { name = "adam", lr = 0.003 }
 batch_size = 20
@@ -104,7 +114,10 @@ def check_best(trial: dict, out: Path, plan: Plan) -> None:
     weights, samples = read_tensors(place / "best.safetensors"), samples_of(plan)
     assert samples.validation is not None
     referee = Model(plan.spec, weights)
-    for part, (x, y) in (("validation", samples.validation), ("test", (samples.test_x, samples.test_y))):
+    for part, (x, y) in (
+        ("validation", samples.validation),
+        ("test", (samples.test_x, samples.test_y)),
+    ):
         logits, _ = referee.forward(x)
         loss, _ = LOSSES["cross_entropy"](logits, y)
         assert best[f"{part}_loss"] == pytest.approx(loss)
@@ -137,9 +150,7 @@ def test_a_resumed_run_comes_to_the_same_confusion(lab: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_the_kept_weights_survive_an_interruption(
-    lab: Path, tmp_path: Path, damaged: bool
-) -> None:
+def test_the_kept_weights_survive_an_interruption(lab: Path, tmp_path: Path, damaged: bool) -> None:
     """Also where the file is not the checkpoint's: then the trial begins again."""
     words = ["--arm", "one", "--set", "arms.one.epochs=12", "--set", "evaluation.per_epoch=2"]
     _, whole = run(lab, tmp_path / "whole", *words)
@@ -175,7 +186,9 @@ arms.a.optimizer = {{ name = "adam", lr = 0.003 }}
 ''')
     done = dualml("run", lab, "--backend", "numpy", "--out", tmp_path / "out")
     assert done.returncode == 2
-    assert f"data.validation = 7 is for labelled sentences (data.labels = true); {name}" in done.stderr
+    assert (
+        f"data.validation = 7 is for labelled sentences (data.labels = true); {name}" in done.stderr
+    )
 
 
 def test_a_model_that_passes_over_padding_is_not_split(lab: Path, tmp_path: Path) -> None:

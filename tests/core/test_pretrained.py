@@ -56,9 +56,16 @@ def test_a_run_from_a_folder_and_the_same_from_another_place(lab: Path, tmp_path
     assert "bert has no classifier of 6 classes: the last layer is drawn" in data["notice"]["en"]
     assert told["trials"][0]["best"]["validation_loss"] > 0
 
-    planned, given = load_file(tmp_path / "out/plan/weights.safetensors"), load_file(folder / "model.safetensors")
-    assert (planned["seed0/kind.bias"] == given["bert.embeddings.token_type_embeddings.weight"][0]).all()
-    assert (planned["seed0/embedding.weight"] == given["bert.embeddings.word_embeddings.weight"]).all()
+    planned, given = (
+        load_file(tmp_path / "out/plan/weights.safetensors"),
+        load_file(folder / "model.safetensors"),
+    )
+    assert (
+        planned["seed0/kind.bias"] == given["bert.embeddings.token_type_embeddings.weight"][0]
+    ).all()
+    assert (
+        planned["seed0/embedding.weight"] == given["bert.embeddings.word_embeddings.weight"]
+    ).all()
     drawn = initial_weights(opened(load(str(lab))).spec(16, 6), 0)
     assert (planned["seed0/head.weight"] == drawn["head.weight"]).all()
     assert not (planned["seed0/pooler.weight"] == drawn["pooler.weight"]).any()
@@ -118,11 +125,10 @@ def test_old_names_and_half_precision_are_read(tmp_path: Path) -> None:
     folder = write(tmp_path / "bert")
     before = Pretrained.open(folder).weights(8, 6)
     there = load_file(folder / "model.safetensors")
-    old = {
-        name.removeprefix("bert.").replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"):
-        array.astype(np.float16)
-        for name, array in there.items()
-    }  # fmt: skip
+    old = {}
+    for name, array in there.items():
+        name = name.removeprefix("bert.").replace("Norm.weight", "Norm.gamma")
+        old[name.replace("Norm.bias", "Norm.beta")] = array.astype(np.float16)
     save_file(old, folder / "model.safetensors")
     after = Pretrained.open(folder).weights(8, 6)
     assert after.keys() == before.keys()
@@ -195,7 +201,10 @@ WRONG = [
         r"expected \(25, 16\), found \(24, 16\); encoder.layer.0.intermediate.dense.bias: expected "
         r"\(25,\), found \(24,\); .*remedy",
     ),
-    ("num_hidden_layers=4", r"layer.2\S+: expected \(16, 16\), found nothing; .*; and 22 more; remedy"),
+    (
+        "num_hidden_layers=4",
+        r"layer.2\S+: expected \(16, 16\), found nothing; .*; and 22 more; remedy",
+    ),
 ]
 
 
@@ -220,7 +229,9 @@ def test_settings_that_do_not_fit(lab: Path, setting: str, said: str) -> None:
 
 
 def test_a_folder_for_another_model(lab: Path) -> None:
-    with pytest.raises(UserError, match="is for model = 'bert'; received model = 'text_classifier'"):
+    with pytest.raises(
+        UserError, match="is for model = 'bert'; received model = 'text_classifier'"
+    ):
         load(str(lab), overrides=["model=text_classifier"])
 
 
@@ -235,7 +246,9 @@ def words(**places: int) -> tuple[str, ...]:
 
 def test_padding_that_is_another_token(tmp_path: Path) -> None:
     folder = write(tmp_path / "bert", words(PAD=1))
-    with pytest.raises(UserError, match=r"\[PAD\] is token 1 \(line 2\), .* change places with '\[UNK\]'"):
+    with pytest.raises(
+        UserError, match=r"\[PAD\] is token 1 \(line 2\), .* change places with '\[UNK\]'"
+    ):
         WordPiece.open(folder)
 
 

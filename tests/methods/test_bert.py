@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-transformers = pytest.importorskip("transformers")
-torch = pytest.importorskip("torch")
-
+from dualml.backend import Recipe, backends
 from dualml.data.wordpiece import WordPiece
 from dualml.errors import Unsupported
-from dualml.model.pretrained import KIND, modules_of
+from dualml.model.pretrained import KIND, Pretrained, modules_of
 from dualml.optim import AdamW
-from dualml_torch.data import import_torchvision
 
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
 LENGTH, CLASSES, BLOCKS = 14, 6, 2
 WORDS = (
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我他很喜欢这里看电影难过开心一点也不，。！？",
@@ -43,10 +43,10 @@ ROUNDING = {"numpy": 1e-11, "torch": 2e-6, "mindspore": 2e-6}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small BERT of random weights, saved by transformers."""
-    try:
-        import_torchvision()  # transformers does, and may stumble where it is of another build
-    except Unsupported:
-        pass
+    from dualml_torch.data import import_torchvision
+
+    with contextlib.suppress(Unsupported):  # transformers imports it; it may be of another build
+        import_torchvision()
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -104,9 +104,7 @@ def exact(folder: Path, batch: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch", "mindspore"])
-def test_logits_and_all_gradients(
-    folder: Path, exact: dict[str, np.ndarray], backend: str
-) -> None:
+def test_logits_and_all_gradients(folder: Path, exact: dict[str, np.ndarray], backend: str) -> None:
     if backend == "mindspore":
         pytest.importorskip("mindspore")
     script = Path(__file__).with_name("bert_gradients.py")
@@ -123,9 +121,6 @@ def test_logits_and_all_gradients(
 
 def test_updates_are_those_of_a_loop_by_hand(folder: Path, batch: Any) -> None:
     """transformers' model and torch's AdamW, ten updates, in float32."""
-    from dualml.backend import Recipe, backends
-    from dualml.model.pretrained import Pretrained
-
     model = transformers.BertForSequenceClassification.from_pretrained(folder).train()
     x, y = (torch.from_numpy(part).long() for part in batch)
     rule = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)

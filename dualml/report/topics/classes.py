@@ -75,9 +75,9 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         return
     best = any(t.best for one in every for t in one.trials)
     weights = words("value.weights_kept" if best else "value.weights_last")
-    head = ("`arm`", "backend", *(("kept_at:updates", "validation_accuracy:percent") if best else ()),
-            "test_accuracy:percent", "precision:percent", "recall:percent",
-            "f1:percent")  # fmt: skip
+    chosen = ("kept_at:updates", "validation_accuracy:percent") if best else ()
+    head = ("`arm`", "backend", *chosen, "test_accuracy:percent", "precision:percent",
+            "recall:percent", "f1:percent")  # fmt: skip
     rows = [
         [
             one.arm,
