@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,16 @@ def test_a_sentence_without_a_token_is_named(tmp_path: Path) -> None:
     entries: list[Any] = [(["我"], 0), (["\u200b", "\x07"], 1), (["他"], 0)]
     with pytest.raises(UserError, match=r"x, sentence 2 \(.*\) has no token: .* leave it out"):
         labelled.dataset("x", "file", entries, ("p", "q"), words=9, length=8, pieces=pieces)
+
+
+def test_without_the_library_its_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(
+        UserError, match=r"needs the package tokenizers; pip install 'dualml\[bert\]'"
+    ):
+        tokens(write(tmp_path / "bert"), "我")
 
 
 def test_the_command_says_it_in_one_line(lab: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dualml.backend import Recipe, backends
 from dualml.data.wordpiece import WordPiece
-from dualml.errors import Unsupported
+from dualml.errors import Unsupported, UserError
 from dualml.model.pretrained import KIND, Pretrained, modules_of
 from dualml.optim import AdamW
 
@@ -117,6 +117,24 @@ def test_logits_and_all_gradients(folder: Path, exact: dict[str, np.ndarray], ba
             size = np.linalg.norm(wanted)
             assert size > 1e-6, name
             assert np.linalg.norm(found[name] - wanted) / size < ROUNDING[backend], name
+
+
+def test_other_models_of_the_library(folder: Path, tmp_path: Path) -> None:
+    """Names without ``bert.``, another type of numbers, and a model without a pooler."""
+    whole = transformers.BertModel.from_pretrained(folder)
+    whole.save_pretrained(tmp_path / "plain")
+    plain, own = (Pretrained.open(at) for at in (tmp_path / "plain", folder))
+    assert not plain.has_head(CLASSES)
+    assert own.has_head(CLASSES)
+    expected = own.weights(LENGTH, CLASSES)
+    for name, array in plain.weights(LENGTH, CLASSES).items():
+        assert (array == expected[name]).all(), name
+    whole.to(torch.bfloat16).save_pretrained(tmp_path / "short")
+    with pytest.raises(UserError, match=r"expected F32, found BF16; .* and 29 more; remedy: save "):
+        Pretrained.open(tmp_path / "short").check()
+    transformers.BertForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path / "masked")
+    with pytest.raises(UserError, match=r"pooler.dense.weight: expected \(24, 24\), found nothing"):
+        Pretrained.open(tmp_path / "masked").check()
 
 
 def test_updates_are_those_of_a_loop_by_hand(folder: Path, batch: Any) -> None:
