@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dualml.errors import UserError
-from dualml.files import read_json
+from dualml.files import MOST_TEXT, read_bytes
 from dualml.model.layers import PADDING
 from dualml.strict import explain
 
@@ -62,12 +62,12 @@ class WordPiece:
         """
         path = folder / VOCABULARY
         try:
-            content = path.read_bytes()
+            content = read_bytes(path, MOST_TEXT)
             lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
         except FileNotFoundError:
             raise UserError(
                 f"pretrained: {folder} has no {VOCABULARY}; put the one there that the model was "
-                "trained with"
+                "trained with, a token a line"
             ) from None
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -163,7 +163,8 @@ def settings_of(folder: Path) -> Settings:
     """Those of the folder; BERT's own where it has none."""
     path = folder / SETTINGS
     try:
-        return Settings.model_validate(read_json(path))
+        # Not `read_json`: the largest length of a model is often a number beyond 64 bits.
+        return Settings.model_validate_json(read_bytes(path, MOST_TEXT))
     except FileNotFoundError:
         return Settings()
     except OSError as error:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import safe_open
 
 from dualml.errors import UserError
-from dualml.files import read_json, readable
+from dualml.files import MOST_TEXT, read_bytes, readable
 from dualml.model.bert import Sizes, bert
 from dualml.model.spec import ModelSpec
 from dualml.strict import explain
@@ -35,7 +35,7 @@ Weights = dict[str, NDArray[np.float32]]
 class Config(BaseModel):
     """What decides the numbers of a BERT in its ``config.json``; the defaults are its library's."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
     model_type: Literal["bert"]
     hidden_act: Literal["gelu"] = "gelu"
@@ -72,7 +72,7 @@ class Pretrained:
             file_of(folder, name)
         path = folder / CONFIG
         try:
-            config = Config.model_validate(read_json(path))
+            config = Config.model_validate_json(read_bytes(path, MOST_TEXT))
         except ValidationError as error:
             raise UserError(f"{path}: {explain(error, Config)}; a BERT is expected") from None
         except OSError as error:
@@ -224,5 +224,5 @@ def file_of(folder: Path, name: str) -> Path:
             "vocab.txt"
         )
     if not path.is_file():
-        raise UserError(f"pretrained: {folder} has no {name}; {REMEDY}, and its tokenizer")
+        raise UserError(f"pretrained: {folder} has no {name}; {REMEDY}")
     return path

@@ -168,7 +168,8 @@ def test_tokens_begin_and_end_and_are_padded_or_cut(tmp_path: Path) -> None:
 def test_the_settings_of_the_tokenizer(tmp_path: Path) -> None:
     folder = write(tmp_path / "bert")
     before = WordPiece.open(folder)
-    settings = {"do_lower_case": False, "tokenize_chinese_chars": False, "other": [1]}
+    settings: dict[str, Any] = {"do_lower_case": False, "tokenize_chinese_chars": False}
+    settings |= {"model_max_length": 10**30, "other": [1]}  # as transformers writes it
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     assert tokens(folder, "Play", "我他", length=4) == [[2, 1, 3, 0]] * 2
     assert WordPiece.open(folder).sha256 != before.sha256
@@ -191,6 +192,7 @@ WRONG = [
     ('hidden_act="relu"', r"config.json: hidden_act: .*'gelu'.*'relu'"),
     ('position_embedding_type="relative_key"', r"position_embedding_type: .*'absolute'"),
     ("is_decoder=true", r"is_decoder: "),
+    ('hidden_size="16"', r"hidden_size: .*valid integer.*'16'"),
     ("num_hidden_layers=0", r"num_hidden_layers: .*greater than or equal to 1"),
     ("hidden_dropout_prob=1.0", r"hidden_dropout_prob: .*less than 1"),
     ("num_attention_heads=3", r"hidden_size = 16 is no multiple of num_attention_heads = 3"),
