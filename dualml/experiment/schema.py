@@ -16,6 +16,7 @@ from dualml.data.text import LENGTH, SPECIAL, WORDS
 from dualml.errors import UserError, nearest
 from dualml.experiment.split import Split
 from dualml.methods.known import check_name
+from dualml.model.bert import bert
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
@@ -34,7 +35,8 @@ RARE = (
 
 
 class Data(Strict):
-    """``train``, ``test``: use at most so many samples, drawn once for every seed; 0 is all.
+    """``train``, ``test`` and, of labelled sentences, ``validation``: use at most so many samples,
+    drawn once for every seed; 0 is all.
 
     Of a text, ``words`` is the size of the vocabulary at most, ``length`` the tokens of a sample;
     ``labels``: its sentences are classified, in place of one stream of words that goes on.
@@ -42,6 +44,7 @@ class Data(Strict):
 
     name: str
     train: Annotated[int, Field(ge=0)] = 0
+    validation: Annotated[int, Field(ge=0)] = 0
     test: Annotated[int, Field(ge=0)] = 0
     words: Annotated[int, Field(gt=len(SPECIAL))] = WORDS
     length: Annotated[int, Field(ge=1)] = LENGTH
@@ -284,13 +287,15 @@ class Limits(Strict):
 
 class Experiment(Strict):
     """A protocol with its arms; where there was little data, ``epochs`` of an arm are
-    ``epochs_times`` those of the file."""
+    ``epochs_times`` those of the file. ``pretrained``: a folder that the model ``bert`` starts
+    from, see `dualml.experiment.pretrained`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
     title: dict[str, str]
     question: dict[str, str] = {}
     data: Data
     model: str
+    pretrained: str = ""
     loss: str = "cross_entropy"
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
@@ -344,6 +349,15 @@ class Experiment(Strict):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _pretrained_is_a_bert(self) -> Experiment:
+        if self.pretrained and self.model != bert.__name__:
+            raise UserError(
+                f"pretrained = {self.pretrained!r} is for model = {bert.__name__!r}; received "
+                f"model = {self.model!r}"
+            )
+        return self
+
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds that an arm runs with."""
         return self.seeds[: self.arms[arm].seeds or None]
@@ -369,9 +383,11 @@ class Experiment(Strict):
                 table["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
+        if not self.pretrained:
+            del table["pretrained"]
         if self.epochs_times == 1:
             del table["epochs_times"]
-        for key in ("words", "length", "labels"):
+        for key in ("validation", "words", "length", "labels"):
             if getattr(self.data, key) == Data.model_fields[key].default:
                 del table["data"][key]
         return table

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dualml.errors import UserError
 from dualml.experiment.schema import Experiment
 from dualml.files import finite
+from dualml.store.best import Best
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.protocol import Protocol, experiment_of
 
@@ -100,6 +101,7 @@ class TrialRecord(Record):
     test_perplexity: Number | None = None
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
+    best: Best | None = None
     samples_sha256: str = ""
     samples: list[RankSamples] = []
     step_s: list[Number] = []
@@ -155,6 +157,7 @@ class DataRecord(Record):
     sha256: str = ""
     notice: dict[str, str] | str | None = None
     train: Count
+    validation: Count = 0
     test: Count
     mean: Number = 0.0
     std: Number = 1.0
@@ -162,6 +165,9 @@ class DataRecord(Record):
     words: Count = 0
     length: Count = 0
     vocabulary: Count = 0
+    vocabulary_sha256: str = ""
+    pretrained: str = ""
+    cut: Count = 0
     labels: bool = False
     classes: list[str] = []
     path: str = ""

@@ -32,7 +32,8 @@ class Trial:
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
     ``spent``: seconds by what they were spent on.
     ``class_accuracy`` on the test set at the end, by class; ``confusion``: its samples of each
-    class (rows) by the class that was predicted; ``test_perplexity`` at the end, of a text;
+    class (rows) by the class that was predicted; ``best``: the same with the weights of the
+    smallest validation loss, as in ``run.json``; ``test_perplexity`` at the end, of a text;
     ``apart``: for each rank an array of
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
     Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
@@ -72,6 +73,7 @@ class Trial:
     times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     class_accuracy: tuple[float | None, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
+    best: Mapping[str, Any] | None = field(default=None, repr=False)
     test_perplexity: float | None = None
     samples_sha256: str = ""
     apart: tuple[Array, ...] = field(default=(), repr=False)

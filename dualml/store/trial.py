@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dualml.store.best import Best
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.manifest import Environment, Key, RankMemory, RankSamples, Staleness
 
@@ -62,6 +63,7 @@ class Result(Record):
     test_accuracy: Number | None = None
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
+    best: Best | None = None
     test_perplexity: Number | None = None
     data: dict[StepKey, str] = {}
     apart: dict[StepKey, list[Number | None]] = {}

@@ -16,9 +16,10 @@ from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
 from dualml.store.tensors import TRACE, WEIGHTS
+from dualml.worker.best import Keeper
 from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
-from dualml.worker.evaluate import perplexity
+from dualml.worker.evaluate import Score, perplexity
 from dualml.worker.guards import check_final, check_finite, check_loaded, check_losses, check_moved
 from dualml.worker.pace import Pace
 from dualml.worker.seen import Seen
@@ -42,6 +43,7 @@ class Trial(Setup):
         self.looks: dict[str, float] = {}
         self.by_class: list[float | None] = [None] * self.samples.classes
         self.confusion: list[list[int]] = []
+        self.best = Keeper(self.folder)
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
         self.pace = Pace()
@@ -96,6 +98,7 @@ class Trial(Setup):
             "test_accuracy": self.looks["test_accuracy"],
             "class_accuracy": self.by_class,
             **({"confusion": self.confusion} if self.confusion else {}),
+            **({"best": self.best.facts} if self.best.facts else {}),
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
@@ -168,10 +171,12 @@ class Trial(Setup):
         """Put everything needed to go on after ``step`` on disk."""
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
         with self.spending("write"):
+            self.best.write()
+            known = (self.digests, seen, self.confusion, self.best.facts)
             save_checkpoint(
                 self.folder,
                 self.ranks.rank,
-                Progress(step, seconds, records.flush(), self.digests, seen, self.confusion),
+                Progress(step, seconds, records.flush(), *known),
                 self.training.weights(),
                 self.training.state(),
                 self.trace,
@@ -194,6 +199,8 @@ class Trial(Setup):
             return progress
         self.losses[:] = 0
         self.looks, self.digests, self.seen = {}, {}, Seen()
+        if self.ranks.rank == 0:
+            self.best.forget()
         self.restart(dict(self.initial))
         ENVELOPE.remove(self.folder)
         return Progress()
@@ -201,6 +208,7 @@ class Trial(Setup):
     def recall(self, progress: Progress) -> None:
         """Losses and looks made before the checkpoint, from the records it covers."""
         rank, step = self.ranks.rank, progress.step
+        self.best.recall(progress.best)
         records = read_records(self.folder, rank, progress.records)
         self.losses[:step] = losses_of(self.folder, rank, records, step)
         last = {metric: float(curve.value[-1]) for metric, curve in records.items()}
@@ -234,20 +242,28 @@ class Trial(Setup):
                     records.write(metric, step, value, "1")
 
     def look(self, records: Records, step: int, seconds: float) -> None:
-        """Evaluate: training loss and accuracy on the monitor, then everything on the test set."""
+        """Evaluate: training loss and accuracy on the monitor, then everything on the test set, and
+        on the validation set where there is one."""
         s = self.samples
         with self.spending("evaluate"), self.ranks.evaluating():
             everything = np.arange(len(s.test_y))
             train = self.ranks.score(s.train_x, s.train_y, s.monitor, s.classes)
             test = self.ranks.score(s.test_x, s.test_y, everything, s.classes)
+            validation = self.validate(step, test)
         if train is None or test is None or self.ranks.rank:
             return
         values = (train.loss, train.accuracy, test.loss, test.accuracy)
         done = self.feed.samples(step)
-        for metric, value in zip(LOOKS, values, strict=True):
+        looked = dict(zip(LOOKS, values, strict=True))
+        self.looks |= looked
+        if validation is not None:
+            looked |= {
+                "validation_loss": validation.loss,
+                "validation_accuracy": validation.accuracy,
+            }
+        for metric, value in looked.items():
             unit = self.unit if metric.endswith("loss") else "1"
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
-            self.looks[metric] = value
         if s.text:
             for part, loss in (("train", train.loss), ("test", test.loss)):
                 more = {"epochs": done / len(s.train_y), "seconds": seconds}
@@ -259,3 +275,14 @@ class Trial(Setup):
             if accuracy is not None:
                 records.write("class_accuracy", step, accuracy, "1", **{"class": number})
         records.flush()
+
+    def validate(self, step: int, test: Score | None) -> Score | None:
+        """The score on the validation set, where there is one; rank 0 keeps the weights of the
+        smallest loss, as they are evaluated."""
+        if (samples := self.samples.validation) is None:
+            return None
+        index = np.arange(len(samples[1]))
+        score = self.ranks.score(*samples, index, self.samples.classes)
+        if score is not None and test is not None and self.ranks.rank == 0:
+            self.best.offer(step, score, test, self.training.weights)
+        return score
