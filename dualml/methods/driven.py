@@ -70,7 +70,7 @@ class Driven(Training, Observable):
 
     def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
         self.backend, self.training, self.comm = backend, training, comm
-        self.now = 0
+        self.now, self.gathered = 0, -1
         if training.processes != comm.size:
             raise TrialError(
                 f"the engine trains in {training.processes} processes; the arm asks for {comm.size}"
@@ -95,8 +95,14 @@ class Driven(Training, Observable):
     def trace(self, batch: Sequence[Array], probe: Array) -> Trace:
         return Trace(*self.look(batch, probe), loss=0.0, gradients={})
 
+    def gather(self) -> None:
+        """Of this update's weights, once: then one rank alone may ask for them."""
+        if self.gathered != self.now:
+            self.training.gather()
+            self.gathered = self.now
+
     def look(self, batch: Sequence[Array], probe: Array) -> tuple[str, Arrays]:
-        self.training.gather()
+        self.gather()
         return self.training.look(np.concatenate(batch), probe)
 
     def given(self, batch: Sequence[Array]) -> tuple[Array, Array]:
@@ -106,7 +112,7 @@ class Driven(Training, Observable):
         return self.training.evaluate(x, y)
 
     def weights(self) -> Arrays:
-        self.training.gather()
+        self.gather()
         return self.training.weights()
 
     def state(self) -> dict[str, Arrays]:
@@ -114,7 +120,7 @@ class Driven(Training, Observable):
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.training.load(weights, state, step)
-        self.now = step
+        self.now, self.gathered = step, -1
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         self.training.move(by)
