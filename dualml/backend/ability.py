@@ -69,6 +69,12 @@ class Observable(Ability):
         """The samples and labels of these indices as the model is given them."""
 
 
+class Mixed(Ability):
+    """Computes as `Recipe.precision` says, by the rule of `dualml.precision`."""
+
+    does = "compute in a lower precision than float32"
+
+
 class Divisible(Ability):
     """Makes an update in parts, so that ranks can share its batch."""
 
@@ -161,7 +167,8 @@ class Pieces(Protocol):
     """One update of a `Training` in parts; the weights change only in `update` and `assign`."""
 
     def gradient(self, batch: NDArray[Any], factor: float) -> tuple[Any, list[Tensor]]:
-        """Lazy mean loss of ``batch`` and ``factor`` times its mean gradient, one tensor a bucket.
+        """Lazy mean loss of ``batch`` and ``factor`` times its mean gradient, one tensor a bucket;
+        times `Training.scale`, which `update` takes off again.
 
         An empty batch has the loss None and the gradient zero. The tensors may be overwritten by
         whoever receives them, and are overwritten by the next call.

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
+from dualml.backend import (
+    Array,
+    Arrays,
+    Mixed,
+    Observable,
+    Recipe,
+    Trace,
+    Training,
+    batch_digest,
+    chunks,
+)
 from dualml.model.dropout import masks
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
@@ -14,23 +24,24 @@ from dualml.reference.model import Model
 from dualml.reference.types import copies
 
 
-class NumpyTraining(Training, Observable):
+class NumpyTraining(Training, Observable, Mixed):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
-        self.model = Model(recipe.spec, recipe.weights)
+        self.model = Model(recipe.spec, recipe.weights, recipe.precision)
+        self.scaler = recipe.precision.scaler()
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
 
     def gradient(self, batch: Array) -> tuple[float, Params]:
-        """Mean loss and mean gradient of the batch, in chunks."""
+        """Mean loss and mean gradient of the batch, in chunks; the gradient of the scaled loss."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean = 0.0
         for part, share in chunks(batch, self.recipe.chunk):
             drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
             x, y = self.given(part)
-            loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn)
+            loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn, self.scale)
             mean += share * loss
             for name, g in grads.items():
                 total[name] += share * g
@@ -42,18 +53,22 @@ class NumpyTraining(Training, Observable):
         return loss
 
     def update(self, gradients: Params, step: int) -> None:
-        self.model.weights, self._state = self.recipe.rule.update(
-            self.model.weights, gradients, self._state, step, self.recipe.rate(step)
-        )
+        finite = self.scaler is None or all(np.isfinite(g).all() for g in gradients.values())
+        gradients = self.unscaled(gradients)
+        if self.accepts(finite):
+            made = self.made(step)
+            self.model.weights, self._state = self.recipe.rule.update(
+                self.model.weights, gradients, self._state, made, self.recipe.rate(step)
+            )
         self.now = step
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, grads = self.gradient(batch)
-        return Trace(*self.look(batch, probe), loss=loss, gradients=grads)
+        return Trace(*self.look(batch, probe), loss=loss, gradients=self.unscaled(grads))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, tape = self.model.forward(self.x[probe])
-        return batch_digest(*self.given(batch)), {name: value for name, _, value, _ in tape}
+        return batch_digest(*self.given(batch)), {entry.name: entry.output for entry in tape}
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         return self.x[batch], self.y[batch]
@@ -66,9 +81,10 @@ class NumpyTraining(Training, Observable):
         return copies(self.model.weights)
 
     def state(self) -> dict[str, Arrays]:
-        return {slot: copies(named) for slot, named in self._state.items()}
+        return {slot: copies(named) for slot, named in self._state.items()} | self.scaling()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.model.weights = copies(weights)
-        self._state = {slot: copies(named) for slot, named in state.items()}
+        own = self.rescale(state)
+        self._state = {slot: copies(named) for slot, named in own.items()}
         self.now = step
