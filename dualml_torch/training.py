@@ -18,6 +18,7 @@ from dualml.backend import (
     batch_digest,
     chunks,
 )
+from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml_torch.choice import Choice, choose
 from dualml_torch.model import LOSSES, Network
@@ -48,6 +49,10 @@ class TorchTraining(Training, Observable, Mixed):
         self.parameters = self.network.canonical()
         together = self.choice is not None and self.choice.compiled
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), compiled=together)
+
+    @property
+    def held(self) -> How:
+        return How("native", str(self.network.lower))
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         self.clear()

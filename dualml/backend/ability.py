@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dualml.backend.recipe import Array, Recipe
 from dualml.backend.stage import Segment, Stage
-from dualml.communicator import Communicator, Place
+from dualml.communicator import Communicator, How, Place
 from dualml.errors import Unsupported
 
 Layout = Sequence[Sequence[str]]
@@ -73,6 +73,11 @@ class Mixed(Ability):
     """Computes as `Recipe.precision` says, by the rule of `dualml.precision`."""
 
     does = "compute in a lower precision than float32"
+
+    @property
+    @abstractmethod
+    def held(self) -> How:
+        """How numbers of the lower type are held and multiplied, for the records."""
 
 
 class Divisible(Ability):

@@ -17,6 +17,7 @@ from dualml.backend import (
     batch_digest,
     chunks,
 )
+from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
@@ -33,6 +34,10 @@ class NumpyTraining(Training, Observable, Mixed):
         self.scaler = recipe.precision.scaler()
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
+
+    @property
+    def held(self) -> How:
+        return How("composed", f"float64, rounded to {self.recipe.precision.type}")
 
     def gradient(self, batch: Array) -> tuple[float, Params]:
         """Mean loss and mean gradient of the batch, in chunks; the gradient of the scaled loss."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
-from dualml.store.manifest import Environment, Key, RankMemory, Staleness
+from dualml.store.manifest import Environment, Key, LossScale, RankMemory, Staleness
 
 StepKey = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
@@ -66,6 +66,7 @@ class Result(Record):
     environment: Environment = {}
     peak_memory_mb: Number | None = None
     spent: dict[str, Number] = {}
+    loss_scale: LossScale | None = None
 
 
 JOB = JsonFile("job.json", Job)

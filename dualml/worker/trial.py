@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.precision import SLOT
 from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
@@ -59,7 +60,7 @@ class Trial(Setup):
         seconds = self.train()
         self.ranks.finish()
         sha256 = self.ranks.samples_sha256(self.seen)
-        weights = self.training.weights()
+        weights, scaling = self.training.weights(), self.scaling()
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
             check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
@@ -74,8 +75,10 @@ class Trial(Setup):
         if self.ranks.rank:
             return self.ranks.summary()
         updates, text = self.schedule.updates, self.samples.text
+        summary = self.ranks.summary()
+        how = summary.get("how", {})
         return {
-            **self.ranks.summary(),
+            **summary,
             "train_s": seconds,
             "compile_s": self.spent["compile"],
             "spent": self.spent,
@@ -89,10 +92,17 @@ class Trial(Setup):
             "class_accuracy": self.by_class,
             **({"confusion": self.confusion} if self.confusion else {}),
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
+            **({"loss_scale": scaling} if scaling else {}),
+            **({"how": {**how, "precision": str(self.held)}} if self.held else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
             "trace_steps": self.schedule.trace,
         }
+
+    def scaling(self) -> dict[str, float]:
+        """Where the scale of the loss stands, and how many updates it has cost; empty without."""
+        own = self.training.state().get(SLOT, {})
+        return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
     def warm_up(self) -> None:
         """Compile every batch shape before the clock runs."""
@@ -117,6 +127,7 @@ class Trial(Setup):
             }
         )
         step, seconds, stretch, saved = progress.step, progress.seconds, 1, progress.seconds
+        moved = step > self.scaling().get("skipped", 0)
         try:
             if step == 0:
                 self.look(records, 0, 0.0)
@@ -134,8 +145,10 @@ class Trial(Setup):
                 self.losses[step:stop] = losses
                 self.write_losses(records, step + 1, stop)
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
-                if step == 0:
-                    check_moved(self.arm_name, self.rule, self.initial, self.training.weights())
+                if not moved and stop > self.scaling().get("skipped", 0):
+                    now = self.training.weights()
+                    check_moved(self.arm_name, self.rule, self.initial, now, stop)
+                    moved = True
                 if stop in self.schedule.trace:
                     with self.spending("trace"):
                         self.trace.update(after(self.training, stop))
