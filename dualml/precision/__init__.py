@@ -16,6 +16,8 @@ PyTorch's choice for autocast, but for norms, which autocast on a CPU leaves as 
 """
 
 from dualml.precision.rule import Held as Held
+from dualml.precision.rule import cast_parameters as cast_parameters
+from dualml.precision.rule import held_lower as held_lower
 from dualml.precision.rule import holding as holding
 from dualml.precision.scaling import SLOT as SLOT
 from dualml.precision.scaling import Scaler as Scaler

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dualml.model.base import Layer, Way
 from dualml.model.layers import Branch, Merge
+from dualml.model.spec import parameters
 
 
 class Held(NamedTuple):
@@ -50,3 +51,14 @@ def after(layer: Layer, low: bool) -> bool:
     if layer.way is Way.PRODUCT:
         return True
     return low and layer.way is Way.SAME
+
+
+def cast_parameters(layers: Sequence[tuple[str, Layer]]) -> list[str]:
+    """Canonical names of the weights that are cast to the lower type."""
+    return list(parameters([item for item in layers if item[1].way is Way.PRODUCT]))
+
+
+def held_lower(layers: Sequence[tuple[str, Layer]]) -> list[str]:
+    """Names of the layers that give the lower type out."""
+    around = zip(layers, holding(layers), strict=True)
+    return [name for (name, _), held in around if held.after]
