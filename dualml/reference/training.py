@@ -39,17 +39,21 @@ class NumpyTraining(Training, Observable, Mixed):
     def held(self) -> How:
         return How("composed", f"float64, rounded to {self.recipe.precision.type}")
 
-    def gradient(self, batch: Array) -> tuple[float, Params]:
-        """Mean loss and mean gradient of the batch, in chunks; the gradient of the scaled loss."""
+    def gradient(self, batch: Array, factor: float = 1.0) -> tuple[float, Params]:
+        """Mean loss and mean gradient of the batch, in chunks. Of a scaled loss the shares of the
+        chunks, and ``factor``, are parts of the scale, which decides what overflows."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean = 0.0
         for part, share in chunks(batch, self.recipe.chunk):
             drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
             x, y = self.given(part)
-            loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn, self.scale)
+            scaled = self.scaler is not None
+            scale, after = (self.scale * share * factor, 1.0) if scaled else (1.0, share)
+            loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn, scale)
             mean += share * loss
-            for name, g in grads.items():
-                total[name] += share * g
+            with self.model.overflowing():
+                for name, g in grads.items():
+                    total[name] += after * g
         return mean, total
 
     def step(self, batch: Array, step: int) -> float:
