@@ -18,7 +18,7 @@ from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
 from dualml.parse import LARGEST
 from dualml.partition import Partition, partition_from
-from dualml.precision import Precision
+from dualml.precision import LossScale, Precision
 from dualml.strict import LONGEST_NAME, Strict, shortened
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
@@ -240,8 +240,8 @@ class Arm(Strict):
 
     @property
     def plan_precision(self) -> Precision:
-        dynamic = "dynamic" if self.precision == "fp16" else None
-        return Precision(self.precision, self.loss_scale or dynamic)
+        scale: LossScale = "dynamic" if self.precision == "fp16" else None
+        return Precision(self.precision, self.loss_scale or scale)
 
 
 class Evaluation(Strict):

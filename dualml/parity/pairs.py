@@ -156,7 +156,9 @@ def measure(
                     if lower and phase == "forward" and tensor in lower.layers:
                         yield from of_another_type(step, tensor, key, lower.precision, a, b)
                     far = distance(a.tensors[key], b.tensors[key])
-                    yield Point(step, phase, tensor, far, width_at(phase, tensor, step), floor=floor)
+                    yield Point(
+                        step, phase, tensor, far, width_at(phase, tensor, step), floor=floor
+                    )
 
 
 def of_another_type(

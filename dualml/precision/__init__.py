@@ -23,6 +23,7 @@ from dualml.precision.scaling import SLOT as SLOT
 from dualml.precision.scaling import Scaler as Scaler
 from dualml.precision.settings import FULL as FULL
 from dualml.precision.settings import PRECISIONS as PRECISIONS
+from dualml.precision.settings import LossScale as LossScale
 from dualml.precision.settings import Precision as Precision
 from dualml.precision.types import ROUNDOFF as ROUNDOFF
 from dualml.precision.types import fits as fits

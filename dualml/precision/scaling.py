@@ -48,8 +48,8 @@ class Scaler:
     """
 
     def __init__(self, fixed: float | None = None) -> None:
-        self.fixed = fixed
-        self.load({})
+        self.fixed, self.scale = fixed, START if fixed is None else fixed
+        self.good, self.lost, self.skipped = 0, 0, 0
 
     def accepts(self, finite: bool) -> bool:
         """Whether the update is made; from then on the scale is that of the next.
@@ -68,7 +68,7 @@ class Scaler:
             lower = "set loss_scale lower" if not dynamic else "lower the learning rate"
             raise TrialError(
                 f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the "
-                f"last with the loss times {self.scale:g}; {lower}, or use precision = \"bf16\""
+                f'last with the loss times {self.scale:g}; {lower}, or use precision = "bf16"'
             )
         if dynamic:
             self.scale *= BACKOFF
@@ -77,7 +77,7 @@ class Scaler:
     def load(self, state: Mapping[str, Arrays]) -> None:
         """What `state` returned, beside whatever else; without it, from the start."""
         own = {key: float(value) for key, value in state.get(SLOT, {}).items()}
-        self.scale = own.get("scale", START if self.fixed is None else self.fixed)
+        self.scale = own.get("scale", Scaler(self.fixed).scale)
         self.good, self.lost = int(own.get("good", 0)), int(own.get("lost", 0))
         self.skipped = int(own.get("skipped", 0))
 

@@ -37,9 +37,9 @@ def rounded(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
 
 def units(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
     """The distance of each number to the next larger one of the type: a unit in the last place."""
-    _, exponent = np.frexp(np.abs(np.asarray(x, np.float64)))  # |x| = m·2ᵉ with m in [1/2, 1)
-    exponent = np.maximum(exponent - 1, LEAST_NORMAL[precision])
-    unit: NDArray[np.float64] = np.ldexp(2 * ROUNDOFF[precision], exponent)
+    size, least = np.abs(np.asarray(x, np.float64)), LEAST_NORMAL[precision]
+    _, exponent = np.frexp(np.maximum(size, 2.0**least))  # |x| = m·2ᵉ with m in [1/2, 1)
+    unit: NDArray[np.float64] = np.ldexp(2 * ROUNDOFF[precision], exponent - 1)
     return unit
 
 

@@ -153,9 +153,7 @@ def test_an_overflowing_update_changes_the_scale_alone(backend: Backend) -> None
 
 
 @pytest.mark.parametrize("chunk", [256, 10])
-def test_the_schedule_goes_on_and_the_count_of_updates_does_not(
-    rival: Backend, chunk: int
-) -> None:
+def test_the_schedule_goes_on_and_the_count_of_updates_does_not(rival: Backend, chunk: int) -> None:
     """Adam corrects its bias by updates made; the rates are those of the steps."""
     pair = [overflowing(b, schedule=COSINE, chunk=chunk) for b in (rival, REFEREE)]
     for step in range(1, 16):
