@@ -76,8 +76,9 @@ class AllFinite(nn.Cell):
 class Unscaling(nn.Cell):
     """An optimizer on gradients times ``inverse``.
 
-    Whether it is called is decided outside of the graph: in a branch inside one, on a CPU, the
-    kernels that update a parameter and its state in one pass leave the state as it was.
+    Whether it is called is decided outside of the graph: measured on a CPU, in a branch inside of
+    one the kernels that update a parameter and its state in one pass left a state as it was that
+    ``set_data`` had replaced before.
     """
 
     def __init__(self, optimizer: nn.Optimizer) -> None:

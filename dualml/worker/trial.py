@@ -68,7 +68,8 @@ class Trial(Setup):
                 WEIGHTS.write(self.folder, weights)
                 TRACE.write(self.folder, self.trace)
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
-        if self.backend.dtype != "float64" and not self.ranks.free:
+        rounds = self.backend.dtype != "float64" or self.arm.plan_precision.lower
+        if rounds and not self.ranks.free:
             with self.spending("draws"):
                 draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
