@@ -7,13 +7,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.exact import inexact, single_of
 from dualml.experiment.schema import Arm, Experiment
 from dualml.model.spec import ModelSpec
 from dualml.parity.pairs import FLOOR, Lower, compare
 from dualml.parity.statistics import ENOUGH, equivalent
-from dualml.precision import held_lower
+from dualml.precision import SLOT, held_lower
 from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.store.plan import PLAN, plan_folder, restore
 from dualml.store.trajectory import Trajectory, read_trajectory
@@ -100,6 +102,13 @@ def lower_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> Lower | None:
     return Lower(arm.precision, held_lower(spec.layers))
 
 
+def other_skips(a: Trajectory, b: Trajectory) -> bool:
+    """Whether two trials with a scaled loss skipped different updates: of a whole batch a gradient
+    may overflow in the lower type that does not where each rank has a part, which float32 adds."""
+    scales = [key for key in a.tensors.keys() & b.tensors.keys() if f"/{SLOT}/" in key]
+    return any(not np.array_equal(a.tensors[key], b.tensors[key]) for key in scales)
+
+
 def serial(
     run: RunRecord,
     experiment: Experiment,
@@ -129,6 +138,8 @@ def serial(
                 continue
             elif arm.partition and other_samples(here, there):
                 judged = refused(here, there)
+            elif other_skips(trajectory, others[backend]):
+                judged = {"verdict": "not comparable", "reason": "other_skips", "evidence": {}}
             else:
                 envelopes = [t.envelope for t in (*own.values(), *others.values()) if t.envelope]
                 margin, lower = experiment.parity.margin, lower_of(arm, specs)
