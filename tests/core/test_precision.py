@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import dualml
 
 from dualml.errors import TrialError
 from dualml.experiment.contrast import decisions
@@ -198,6 +199,18 @@ def test_it_is_described_only_where_it_was_said(tmp_path: Path) -> None:
     assert not {"precision", "loss_scale"} & set(arms["a"])
     assert arms["b"]["precision"] == "fp16"
     assert "loss_scale" not in arms["b"]
+
+
+def test_show_says_what_an_arm_computes_in(tmp_path: Path) -> None:
+    text = ('name = "p"\nmodel = "softmax"\ntitle = { en = "P" }\n[data]\nname = "digits"\n'
+            '[arms.a]\noptimizer = { name = "sgd", lr = 0.1 }\n[arms.b]\nprecision = "fp16"\n'
+            'optimizer = { name = "sgd", lr = 0.1 }\n')  # fmt: skip
+    (tmp_path / "p.toml").write_text(text)
+    shown = dualml("show", tmp_path / "p.toml").stdout
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["arm", "precision", "loss_scale"] in rows
+    assert ["a", "fp32"] in rows
+    assert ["b", "fp16", "dynamic"] in rows
 
 
 # --- parity ---------------------------------------------------------------------------------------
