@@ -145,7 +145,8 @@ class DataParallel(Training, Observable):
         gradients = self.combine(gradients, share)
         if self.top is not None and kept is not None:
             self.top.kept = kept  # a look changes nothing
-        return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))
+        named = self.training.unscaled(self.pieces.named(gradients))
+        return Trace(*self.look(batch, probe), 0.0, named)
 
     def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
@@ -159,7 +160,7 @@ class DataParallel(Training, Observable):
         """This rank's gradient as it enters the sum; empty where it is not seen by itself."""
         part, _, factor = self.deal(batch)
         _, gradients = self.pieces.gradient(part, factor)
-        return dict(self.pieces.named(gradients))
+        return self.training.unscaled(self.pieces.named(gradients))
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dualml.backend.recipe import Array, Recipe
 from dualml.backend.stage import Segment, Stage
-from dualml.communicator import Communicator, Place
+from dualml.communicator import Communicator, How, Place
 from dualml.errors import Unsupported
 
 Layout = Sequence[Sequence[str]]
@@ -67,6 +67,17 @@ class Observable(Ability):
     @abstractmethod
     def given(self, batch: Array) -> tuple[Array, Array]:
         """The samples and labels of these indices as the model is given them."""
+
+
+class Mixed(Ability):
+    """Computes as `Recipe.precision` says, by the rule of `dualml.precision`."""
+
+    does = "compute in a lower precision than float32"
+
+    @property
+    @abstractmethod
+    def held(self) -> How:
+        """How numbers of the lower type are held and multiplied, for the records."""
 
 
 class Divisible(Ability):
@@ -161,7 +172,8 @@ class Pieces(Protocol):
     """One update of a `Training` in parts; the weights change only in `update` and `assign`."""
 
     def gradient(self, batch: NDArray[Any], factor: float) -> tuple[Any, list[Tensor]]:
-        """Lazy mean loss of ``batch`` and ``factor`` times its mean gradient, one tensor a bucket.
+        """Lazy mean loss of ``batch`` and ``factor`` times its mean gradient, one tensor a bucket;
+        times `Training.scale`, which `update` takes off again.
 
         An empty batch has the loss None and the gradient zero. The tensors may be overwritten by
         whoever receives them, and are overwritten by the next call.

@@ -121,6 +121,7 @@ class Plan:
             chunk=arm.chunk,
             batch=(arm.batch_size or len(self.pool(arm, seed))) if arm.world_size == 1 else 0,
             seed=seed,
+            precision=arm.plan_precision,
         )
 
     def schedule(self, arm: Arm, seed: int) -> Schedule:

@@ -22,6 +22,7 @@ from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
 from dualml.parse import LARGEST
 from dualml.partition import Partition, partition_from
+from dualml.precision import LossScale, Precision
 from dualml.strict import LONGEST_NAME, Strict, shortened
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
@@ -30,7 +31,8 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 #: Keys of an arm that few need.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
-    "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends",
+    "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
+    "loss_scale",
 )  # fmt: skip
 
 
@@ -84,6 +86,10 @@ class Arm(Strict):
     ``method``: an engine's own loop makes the updates (see `dualml.methods`), in place of
     ``aggregation``. ``launcher`` starts the ranks in place of dualml. ``backends``: only these run
     the arm; none named, all do.
+
+    ``precision`` is the type of the products of matrices (see `dualml.precision`), ``loss_scale``
+    what the loss is multiplied with before the backward pass: a number, or ``dynamic``; left out,
+    ``dynamic`` with ``fp16``, else nothing.
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -110,6 +116,8 @@ class Arm(Strict):
     method: str = ""
     launcher: str = ""
     backends: list[str] = []
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    loss_scale: Literal["dynamic"] | Annotated[float, Field(gt=0, strict=False)] | None = None
 
     @field_validator("model")
     @classmethod
@@ -230,6 +238,35 @@ class Arm(Strict):
             raise UserError("partition is for training; leave it out of kind = collectives")
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _said_or_left_out_it_is_one_arm(cls, values: Any) -> Any:
+        table = values if isinstance(values, dict) else {}
+        if (table.get("precision"), table.get("loss_scale")) == ("fp16", "dynamic"):
+            return {key: value for key, value in table.items() if key != "loss_scale"}
+        return values
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Arm:
+        asked = self.plan_precision
+        if not asked.lower:
+            return self
+        if self.kind != "train" or self.split is not None:
+            raise UserError(f"precision = {self.precision} is for training with the whole model on "
+                            "every rank; leave out split, or precision")  # fmt: skip
+        if asked.loss_scale is None:
+            return self
+        settings = self.aggregation
+        if settings.strategy == ASYNCHRONOUS or settings.of == "parameters":
+            raise UserError("loss_scale: here ranks update with gradients of their own, and would "
+                            "each skip other updates; use precision = bf16 without loss_scale, or "
+                            "an aggregation of gradients")  # fmt: skip
+        if settings.compress != "none":
+            raise UserError(f"loss_scale and compress = {settings.compress}: what overflows would "
+                            "be kept back or cut off before it is seen; leave one of them out"
+                            )  # fmt: skip
+        return self
+
     @field_validator("schedule")
     @classmethod
     def _schedule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
@@ -255,6 +292,11 @@ class Arm(Strict):
     @property
     def plan_schedule(self) -> Schedule:
         return Schedule(**self.schedule)
+
+    @property
+    def plan_precision(self) -> Precision:
+        scale: LossScale = "dynamic" if self.precision == "fp16" else None
+        return Precision(self.precision, self.loss_scale or scale)
 
 
 class Evaluation(Strict):

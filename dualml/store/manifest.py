@@ -30,6 +30,14 @@ class Staleness(Record):
     ranks: list[Number]
 
 
+class LossScale(Record):
+    """Of a training in a lower precision: the scale after the last update, and updates skipped
+    because a gradient was not finite."""
+
+    last: Number
+    skipped: Count
+
+
 #: Mean seconds of an update: ``compute_s``, of it ``update_s`` after the aggregation, ``wait_s``,
 #: ``transfer_s`` and ``step_s``, the whole. A table, because who measures it decides the order.
 RankTimes = dict[str, Number]
@@ -114,6 +122,7 @@ class TrialRecord(Record):
     communication_share: Number | None = None
     split: SplitTimes = SplitTimes()
     spent: dict[str, Number] = {}
+    loss_scale: LossScale | None = None
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:

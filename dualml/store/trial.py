@@ -9,7 +9,14 @@ from pydantic import Field
 
 from dualml.store.best import Best
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
-from dualml.store.manifest import Environment, Key, RankMemory, RankSamples, Staleness
+from dualml.store.manifest import (
+    Environment,
+    Key,
+    LossScale,
+    RankMemory,
+    RankSamples,
+    Staleness,
+)
 
 StepKey = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
@@ -71,6 +78,7 @@ class Result(Record):
     environment: Environment = {}
     peak_memory_mb: Number | None = None
     spent: dict[str, Number] = {}
+    loss_scale: LossScale | None = None
 
 
 JOB = JsonFile("job.json", Job)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.precision import SLOT
 from dualml.sockets import sent_bytes
 from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
@@ -65,7 +66,7 @@ class Trial(Setup):
         self.ranks.finish()
         samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
         pace = self.pace.summary(self.ranks)
-        weights = self.training.weights()
+        weights, scaling = self.training.weights(), self.scaling()
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
             check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
@@ -73,17 +74,19 @@ class Trial(Setup):
                 WEIGHTS.write(self.folder, weights)
                 TRACE.write(self.folder, self.trace)
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
+        rounds = self.backend.dtype != "float64" or self.arm.plan_precision.lower
         # A method is held against the same arm without one, which has draws.
-        own = not self.arm.method
-        if self.backend.dtype != "float64" and not self.ranks.free and own:
+        if rounds and not self.ranks.free and not self.arm.method:
             with self.spending("draws"):
                 draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
         if self.ranks.rank:
             return self.ranks.summary()
         updates, text = self.schedule.updates, self.samples.text
+        summary = self.ranks.summary()
+        how = summary.get("how", {})
         return {
-            **self.ranks.summary(),
+            **summary,
             "train_s": seconds,
             "compile_s": self.spent["compile"],
             "spent": self.spent,
@@ -100,10 +103,17 @@ class Trial(Setup):
             **({"confusion": self.confusion} if self.confusion else {}),
             **({"best": self.best.facts} if self.best.facts else {}),
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
+            **({"loss_scale": scaling} if scaling else {}),
+            **({"how": {**how, "precision": str(self.held)}} if self.held else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
             "trace_steps": self.schedule.trace,
         }
+
+    def scaling(self) -> dict[str, float]:
+        """Where the scale of the loss stands, and how many updates it has cost; empty without."""
+        own = self.training.state().get(SLOT, {})
+        return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
     def warm_up(self) -> None:
         """Compile every batch shape before the clock runs."""
@@ -128,6 +138,7 @@ class Trial(Setup):
             }
         )
         step, seconds, stretch, saved = progress.step, progress.seconds, 1, progress.seconds
+        moved = step > self.scaling().get("skipped", 0)
         try:
             if step == 0:
                 self.look(records, 0, 0.0)
@@ -145,8 +156,10 @@ class Trial(Setup):
                 self.losses[step:stop] = losses
                 self.write_losses(records, step + 1, stop)
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
-                if step == 0:
-                    check_moved(self.arm_name, self.rule, self.initial, self.training.weights())
+                if not moved and stop > self.scaling().get("skipped", 0):
+                    now = self.training.weights()
+                    check_moved(self.arm_name, self.rule, self.initial, now, stop)
+                    moved = True
                 if stop in self.schedule.trace:
                     with self.spending("trace"):
                         self.trace.update(after(self.training, stop))

@@ -87,6 +87,7 @@ ONLY_MS = {
     "graphs.py": "MindSpore compiles the same graphs again in every process",
     "fingerprint.py": "and finds a kept graph by its number instead of its content",
     "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
+    "scaled.py": "the gradient of a scaled loss is a graph of its own; autograd is given the scale",
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
 #: What the first answer of the command line must not wait for.
