@@ -59,7 +59,7 @@ class Training(Able, ABC):
             (the framework's lazy scalar, or one for each chunk with its weight).
         """
 
-    def steps(self, batches: Sequence[Any], first: int) -> list[Any]:
+    def stretch(self, batches: Sequence[Any], first: int) -> list[Any]:
         """One update for each batch, the first of them number ``first``; their lazy losses."""
         return [self.step(batch, step) for step, batch in enumerate(batches, start=first)]
 

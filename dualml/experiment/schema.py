@@ -217,6 +217,8 @@ class Arm(Strict):
                             "aggregation")  # fmt: skip
         if self.slow is not None:
             raise UserError("a method sends its messages itself; leave out slow")
+        if self.plan_precision.lower:
+            raise UserError("a method has a precision of its own; leave out precision")
         if not self.plan_schedule.constant:
             raise UserError("a method takes a constant step size; leave out schedule")
         if not self.batch_size or self.batch_size > self.chunk:

@@ -76,9 +76,9 @@ class Driven(Training, Observable):
                 f"the engine trains in {training.processes} processes; the arm asks for {comm.size}"
             )
 
-    def step(self, batch: Sequence[Array], step: int) -> tuple[Any, float]:
+    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
         """This rank's lazy loss and its share of the global batch."""
-        part = batch[self.comm.rank]
+        part: Array = batch[self.comm.rank]
         share = len(part) / sum(map(len, batch))
         if not len(part):
             raise TrialError(
@@ -92,7 +92,7 @@ class Driven(Training, Observable):
         """Mean losses of the global batches."""
         return over_ranks(self.backend, self.comm, lazy)
 
-    def trace(self, batch: Sequence[Array], probe: Array) -> Trace:
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         return Trace(*self.look(batch, probe), loss=0.0, gradients={})
 
     def gather(self) -> None:
@@ -101,11 +101,12 @@ class Driven(Training, Observable):
             self.training.gather()
             self.gathered = self.now
 
-    def look(self, batch: Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+    def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
         self.gather()
-        return self.training.look(np.concatenate(batch), probe)
+        whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
+        return self.training.look(whole, probe)
 
-    def given(self, batch: Sequence[Array]) -> tuple[Array, Array]:
+    def given(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
         return self.training.given(batch[self.comm.rank])
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:

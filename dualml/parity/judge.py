@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import inexact, single_of
+from dualml.experiment.exact import against, inexact
 from dualml.experiment.schema import Arm, Experiment
 from dualml.model.spec import ModelSpec
 from dualml.parity.pairs import FLOOR, Lower, compare
@@ -68,7 +68,8 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     settle_by_seeds(comparisons, trials)
     several = any(
-        a.kind == "train" and (a.world_size > 1 or a.method) for a in experiment.arms.values()
+        a.kind == "train" and (a.world_size > 1 or a.method or a.plan_precision.lower)
+        for a in experiment.arms.values()
     )
     return {
         "format": PARITY.version,
@@ -119,14 +120,14 @@ def serial(
     read: dict[tuple[str, int], dict[str, Trajectory]],
     specs: Mapping[str, ModelSpec],
 ) -> list[dict[str, Any]]:
-    """n workers against one: the same backend, the same global batches."""
+    """n workers against one, and methods and lower precisions against the plain arm: the same
+    backend, the same global batches."""
     judgements = []
     trials = run.by_key()
     contrast = Contrast(experiment.arms)
     for (name, seed), own in read.items():
         arm = experiment.arms[name]
-        alone = single_of(name, contrast)
-        if (arm.world_size == 1 and not arm.method) or alone is None:
+        if (alone := against(name, contrast)) is None:
             continue
         samples = min(arm.samples or run.data.train, run.data.train)
         why = inexact(arm, samples)

@@ -236,7 +236,7 @@ class Trial(Setup):
         self.backend.synchronize()
         sent, begin = sent_bytes(), time.perf_counter()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
-        losses = self.ranks.read(self.training.steps(batches, first))
+        losses = self.ranks.read(self.training.stretch(batches, first))
         self.backend.synchronize()
         spent = time.perf_counter() - begin
         self.pace.add(len(batches), spent, sent, sent_bytes())

@@ -69,7 +69,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         runs = []
         for _ in range(2):  # a second trial in the same process begins anew
             driven.load(WEIGHTS, recipe().state(), 0)
-            lazy = driven.steps(BATCHES if comm is None else parts, 1)
+            lazy = driven.stretch(BATCHES if comm is None else parts, 1)
             losses = backend.read(lazy) if comm is None else driven.read(lazy)
             weights = driven.weights()
             runs.append(
