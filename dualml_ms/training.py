@@ -11,16 +11,19 @@ from mindspore import nn, ops
 from dualml.backend import (
     Array,
     Arrays,
+    Memory,
     Observable,
     Recipe,
     Trace,
     Training,
+    Weighable,
     at_once,
     batch_digest,
     chunks,
 )
 from dualml.model.dropout import masks
 from dualml_ms.compiled import Compiled
+from dualml_ms.memory import nbytes, state_bytes
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Look
 from dualml_ms.optim import load_state, optimizer, state
@@ -97,7 +100,7 @@ class Apply(nn.Cell):
         return done
 
 
-class MindSporeTraining(Training, Observable):
+class MindSporeTraining(Training, Observable, Weighable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -153,6 +156,13 @@ class MindSporeTraining(Training, Observable):
             losses.append((loss, share))
         self.apply()
         return losses
+
+    def memory(self, batch: Array | None = None) -> Memory:
+        """A gradient is like its parameter, whether a graph holds it or `Accumulate`'s sums;
+        activations are inside the graph."""
+        weights = nbytes(self.parameters.values())
+        gradients = weights if self.accumulate is None else nbytes(self.accumulate.cell.sums)
+        return Memory(weights, gradients, state_bytes(self.optimizer))
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, gradients = 0.0, {}

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
-from dualml.store.manifest import Environment, Key, RankMemory, Staleness
+from dualml.store.manifest import DeviceMemory, Environment, Key, RankMemory, Staleness
 
 StepKey = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
@@ -66,6 +66,7 @@ class Result(Record):
     environment: Environment = {}
     peak_memory_mb: Number | None = None
     spent: dict[str, Number] = {}
+    device_memory: list[DeviceMemory] = []
 
 
 JOB = JsonFile("job.json", Job)

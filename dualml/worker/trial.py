@@ -19,6 +19,7 @@ from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
 from dualml.worker.evaluate import perplexity
 from dualml.worker.guards import check_final, check_finite, check_loaded, check_losses, check_moved
+from dualml.worker.memory import weigh
 from dualml.worker.seen import Seen
 from dualml.worker.setup import Setup
 
@@ -42,6 +43,7 @@ class Trial(Setup):
         self.confusion: list[list[int]] = []
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
+        self.memory: list[dict[str, int | None]] = []
         #: Seconds by what they were spent on.
         self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
 
@@ -91,16 +93,19 @@ class Trial(Setup):
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
+            **({"device_memory": self.memory} if self.memory else {}),
             "trace_steps": self.schedule.trace,
         }
 
     def warm_up(self) -> None:
         """Compile every batch shape before the clock runs."""
-        for batch, step in self.ranks.warm_up(self.arm.chunk, self.schedule.updates):
+        updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
+        for batch, step in updates:
             self.training.step(batch, step)
             self.backend.synchronize()
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
+        self.memory = weigh(self, *updates[0])
 
     def train(self) -> float:
         """The updates; the seconds they took."""
