@@ -45,8 +45,13 @@ class RankMemory(Record):
 
 class DeviceMemory(Record):
     """Of one rank, in bytes: `dualml.backend.Memory`, and the most that the device's allocator had
-    given out during one update, the training set included. What nothing shows is missing."""
+    given out during one update, the training set included. What nothing shows is null.
 
+    Attributes:
+        parameters: how many the plan says that the rank has.
+    """
+
+    parameters: Count | None = None
     weights: Count
     gradients: Count
     state: Count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -29,4 +30,13 @@ def weigh(trial: Trial, batch: Any, step: int) -> list[dict[str, int | None]]:
         peak = trial.backend.peak(lambda: trial.training.step(batch, step))
     if peak is not None:  # an update was made
         trial.restart(dict(trial.initial))
-    return trial.ranks.of_each({**asdict(own), "device_peak": peak})
+    numbers = {"parameters": parameters(trial), **asdict(own), "device_peak": peak}
+    return trial.ranks.of_each(numbers)
+
+
+def parameters(trial: Trial) -> int:
+    """How many this rank has by the plan, whatever the framework holds."""
+    plan, shapes = trial.plan.splits.get(trial.arm_name), [*trial.spec.parameters().values()]
+    if plan is not None:
+        shapes = [piece.local for piece in plan.views(trial.ranks.rank)[1].values()]
+    return sum(map(math.prod, shapes))
