@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 def weigh(trial: Trial, batch: Any, step: int) -> list[dict[str, int | None]]:
     """Rank → bytes (`dualml.store.manifest.DeviceMemory`); empty where the training cannot count.
 
-    All ranks call it together, after the warm-up; the training is then where it starts.
+    All ranks call it together, after an update and before the training starts again: optimizers
+    make their state when they first need it.
 
     Args:
-        batch, step: of an update as large as they come.
+        batch, step: of an update as large as they come; made where an allocator tells its peak.
     """
     try:
         own = trial.training.ability(Weighable).memory(batch)
@@ -27,9 +28,8 @@ def weigh(trial: Trial, batch: Any, step: int) -> list[dict[str, int | None]]:
         return []
     peak = None
     if isinstance(trial.backend, Metered):
+        trial.restart(dict(trial.initial))  # a list of rates ends with the trial
         peak = trial.backend.peak(lambda: trial.training.step(batch, step))
-    if peak is not None:  # an update was made
-        trial.restart(dict(trial.initial))
     numbers = {"parameters": parameters(trial), **asdict(own), "device_peak": peak}
     return trial.ranks.of_each(numbers)
 

@@ -103,8 +103,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     rows = held(run)
     if shown := [h for h in rows if h.arm in run.main_arms()[:BARS]]:
         yield _figure(run, words, shown)
-    counted = (number(words, part, words(f"device_memory.{part}"), "memory")
-               for part in (*COLUMNS, "host_peak"))  # fmt: skip
+    counted = [number(words, part, words(f"device_memory.{part}"), "memory")
+               for part in (*COLUMNS, "host_peak")]  # fmt: skip
     head = ("`arm`", "backend", "psi:count", "closed_form:memory", *counted)
     psi = [numbers.whole(h.ranks[0].parameters) for h in rows]
     cells = [
@@ -116,7 +116,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
     """A bar for each arm, a panel for each backend: of the rank that holds most of it."""
-    known = {(h.arm, h.backend): {p: (h.most(p) or 0) / MIB for p in PARTS} for h in shown}
+    known = {(h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.most(p))} for h in shown}
     arms = list(dict.fromkeys(arm for arm, _ in known))
 
     def whole(arm: str, backend: str) -> str:
@@ -133,7 +133,7 @@ def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
         panels.append(Panel(marks, Axis(words("axis.memory"), low=0), Axis(names=arms, grid=False),
                             backend, height=24 * len(arms)))  # fmt: skip
     values = {"values": listed(arms, backends, whole)}
-    used = {p: color for p, color in PARTS.items() if any(parts[p] for parts in known.values())}
+    used = {p: color for p, color in PARTS.items() if any(p in parts for parts in known.values())}
     return figure(words, "device_memory", panels, keys.series(words, "device_memory", used), values,
                   columns=len(panels), share_y="row")  # fmt: skip
 
