@@ -105,13 +105,13 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         yield _figure(run, words, shown)
     counted = [number(words, part, words(f"device_memory.{part}"), "memory")
                for part in (*COLUMNS, "host_peak")]  # fmt: skip
-    head = ("`arm`", "backend", "psi:count", "closed_form:memory", *counted)
+    head = ["`arm`", "backend", "psi:count", "closed_form:memory"]
     psi = [numbers.whole(h.ranks[0].parameters) for h in rows]
     cells = [
         [h.arm, h.backend, n, h.closed, *map(h.cell, COLUMNS), h.host]
         for h, n in zip(rows, psi, strict=True)
     ]
-    yield from table(words, "device_memory", head, cells)
+    yield from table(words, "device_memory", [*head, *counted], cells)
 
 
 def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
