@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualml.backend import Metered, Weighable
 from dualml.errors import Unsupported
-
-if TYPE_CHECKING:
-    from dualml.worker.trial import Trial
+from dualml.worker.setup import Setup
 
 
-def weigh(trial: Trial, batch: Any, step: int) -> list[dict[str, int | None]]:
+def weigh(trial: Setup, batch: Any, step: int) -> list[dict[str, int | None]]:
     """Rank → bytes (`dualml.store.manifest.DeviceMemory`); empty where the training cannot count.
 
     All ranks call it together, after an update and before the training starts again: optimizers
@@ -34,7 +32,7 @@ def weigh(trial: Trial, batch: Any, step: int) -> list[dict[str, int | None]]:
     return trial.ranks.of_each(numbers)
 
 
-def parameters(trial: Trial) -> int:
+def parameters(trial: Setup) -> int:
     """How many this rank has by the plan, whatever the framework holds."""
     plan, shapes = trial.plan.splits.get(trial.arm_name), [*trial.spec.parameters().values()]
     if plan is not None:
