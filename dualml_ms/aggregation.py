@@ -156,6 +156,10 @@ class MindSporePieces:
     def assign(self, parameters: Sequence[ms.Tensor]) -> None:
         self._assign(*parameters)
 
+    def held(self) -> int:
+        """Of what `FlatGradient` hands out."""
+        return sum(self.training.parameters[n].nbytes for names in self.layout for n in names)
+
     def named(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:
         own, arrays = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
+from dualml.backend import Array, Backend, Grouping, Metered, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.split.remote import RemoteCalls
 from dualml_ms.environment import environment, resolve_device
+from dualml_ms.memory import peak
 from dualml_ms.parallel import MindSporeParallel
 from dualml_ms.split import MindSporeStage
 
 
-class MindSporeBackend(Backend, Grouping, Staging):
+class MindSporeBackend(Backend, Grouping, Staging, Metered):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -61,6 +62,9 @@ class MindSporeBackend(Backend, Grouping, Staging):
         from dualml_ms.communicator import connect
 
         return connect(place)
+
+    def peak(self, work: Callable[[], object]) -> int | None:
+        return peak(self.device, work)
 
     def synchronize(self) -> None:
         if self.device != "CPU":  # on the CPU a call returns when its graph has run

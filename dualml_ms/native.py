@@ -13,6 +13,7 @@ from dualml.backend import chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
 from dualml_ms.aggregation import Array, MindSporePieces
+from dualml_ms.memory import nbytes
 from dualml_ms.scaled import AllFinite, Scaled, UpdateFrom
 from dualml_ms.training import LossCell, MindSporeTraining
 
@@ -109,6 +110,9 @@ class MindSporeNative(MindSporePieces):
             total = [ops.add(a, b) for a, b in zip(total, flat, strict=True)] if total else flat
         losses.append((self._sum(last, share * factor, total), share))
         return losses, list(self.sums)
+
+    def held(self) -> int:
+        return nbytes(self.sums)
 
     def settle(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
         """They are the sum when the step returns."""

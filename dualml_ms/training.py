@@ -12,11 +12,13 @@ from mindspore import nn, ops
 from dualml.backend import (
     Array,
     Arrays,
+    Memory,
     Mixed,
     Observable,
     Recipe,
     Trace,
     Training,
+    Weighable,
     at_once,
     batch_digest,
     chunks,
@@ -24,6 +26,7 @@ from dualml.backend import (
 from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml_ms.compiled import Compiled
+from dualml_ms.memory import nbytes, state_bytes
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Look
 from dualml_ms.optim import load_state, optimizer, state
@@ -101,7 +104,7 @@ class Apply(nn.Cell):
         return done
 
 
-class MindSporeTraining(Training, Observable, Mixed):
+class MindSporeTraining(Training, Observable, Mixed, Weighable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -200,6 +203,13 @@ class MindSporeTraining(Training, Observable, Mixed):
             losses.append((loss, share))
         self.apply()
         return losses
+
+    def memory(self, batch: Array | None = None) -> Memory:
+        """A gradient is like its parameter, whether a graph holds it or `Accumulate`'s sums;
+        activations are inside the graph."""
+        weights = nbytes(self.parameters.values())
+        gradients = weights if self.accumulate is None else nbytes(self.accumulate.cell.sums)
+        return Memory(weights, gradients, state_bytes(self.optimizer))
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, gradients = 0.0, {}

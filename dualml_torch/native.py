@@ -68,6 +68,10 @@ class TorchNative(TorchPieces):
         (loss * factor).backward()
         return loss.detach()
 
+    def held(self) -> int:
+        """Gradients are views of its buckets."""
+        return 0
+
     def settle(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """They are the sum when the backward pass returns."""
         return list(gradients)

@@ -10,23 +10,26 @@ import torch
 from dualml.backend import (
     Array,
     Arrays,
+    Memory,
     Mixed,
     Observable,
     Recipe,
     Trace,
     Training,
+    Weighable,
     batch_digest,
     chunks,
 )
 from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml_torch.choice import Choice, choose
+from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import load_state, optimizer, state
 from dualml_torch.recorded import Recorded
 
 
-class TorchTraining(Training, Observable, Mixed):
+class TorchTraining(Training, Observable, Mixed, Weighable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
@@ -101,6 +104,22 @@ class TorchTraining(Training, Observable, Mixed):
         drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part).values()
         given = (torch.from_numpy(mask).to(self.device) for mask in drawn)
         return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
+
+    def memory(self, batch: Array | None = None) -> Memory:
+        own = list(self.parameters.values())
+        weights, state = nbytes(own), state_bytes(self.optimizer)
+        if batch is None or not len(batch):
+            return Memory(weights, weights, state, None if batch is None else 0)
+        inputs, labels = self.tensors(batch[: self.recipe.chunk])
+        sizes: dict[int, int] = {}
+        # Masks are drawn anew for every update, so that they are part of what it keeps.
+        with keeping(sizes, {memory_of(t) for t in (*own, inputs[0], labels)}):
+            loss = self.loss(self.network(*inputs), labels)
+        # Not backward: it would write into ``grad``, and call hooks that send messages.
+        gradients = torch.autograd.grad(loss, own, allow_unused=True)
+        # A model on several GPUs is computed by threads, which no hook of this one sees.
+        seen = sum(sizes.values()) if isinstance(self.network, Network) else None
+        return Memory(weights, nbytes(gradients), state, seen)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         self.clear()

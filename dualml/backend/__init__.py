@@ -9,6 +9,7 @@ from dualml.backend.ability import Able as Able
 from dualml.backend.ability import Divisible as Divisible
 from dualml.backend.ability import Grouping as Grouping
 from dualml.backend.ability import Layout as Layout
+from dualml.backend.ability import Metered as Metered
 from dualml.backend.ability import Mixed as Mixed
 from dualml.backend.ability import NativeParallel as NativeParallel
 from dualml.backend.ability import Observable as Observable
@@ -16,11 +17,13 @@ from dualml.backend.ability import Overlapping as Overlapping
 from dualml.backend.ability import Pieces as Pieces
 from dualml.backend.ability import Replicable as Replicable
 from dualml.backend.ability import Staging as Staging
+from dualml.backend.ability import Weighable as Weighable
 from dualml.backend.info import Adopted as Adopted
 from dualml.backend.info import BackendInfo as BackendInfo
 from dualml.backend.info import Launcher as Launcher
 from dualml.backend.info import backends as backends
 from dualml.backend.info import choose as choose
+from dualml.backend.memory import Memory as Memory
 from dualml.backend.recipe import Array as Array
 from dualml.backend.recipe import Recipe as Recipe
 from dualml.backend.stage import Segment as Segment

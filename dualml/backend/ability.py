@@ -8,11 +8,12 @@ methods it happens to have. `dualml.split.remote` has one more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from dualml.backend.memory import Memory
 from dualml.backend.recipe import Array, Recipe
 from dualml.backend.stage import Segment, Stage
 from dualml.communicator import Communicator, How, Place
@@ -128,6 +129,21 @@ class Replicable(Ability):
         """
 
 
+class Weighable(Ability):
+    """Counts the bytes it holds; a `Training` or a `Stage`."""
+
+    does = "count the bytes it holds"
+
+    @abstractmethod
+    def memory(self, batch: Any = None) -> Memory:
+        """As it is after an update. Nothing is changed by counting, no
+        message is sent, and no random number drawn.
+
+        Args:
+            batch: as `Training.step` gets it, for the activations; None leaves them out.
+        """
+
+
 # --- of a backend ---------------------------------------------------------------------------------
 
 
@@ -165,6 +181,17 @@ class Staging(Ability):
         """
 
 
+class Metered(Ability):
+    """Tells how much of the device's memory is given out."""
+
+    does = "tell how much of the device's memory is given out"
+
+    @abstractmethod
+    def peak(self, work: Callable[[], object]) -> int | None:
+        """Most bytes at once on the device while ``work`` runs, of whatever age; None, and nothing
+        runs, where no allocator tells."""
+
+
 Tensor = Any
 
 
@@ -190,6 +217,10 @@ class Pieces(Protocol):
 
     def named(self, tensors: Sequence[Tensor]) -> Mapping[str, NDArray[Any]]:
         """Copies of the parts of bucket tensors under their canonical names."""
+
+    def held(self) -> int:
+        """Bytes of the buckets, where they are not the gradients' own; only asked where the
+        training is `Weighable`."""
 
 
 class Summing(Pieces, Protocol):

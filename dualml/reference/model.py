@@ -158,13 +158,17 @@ class Model:
         quiet: Literal["ignore", "warn"] = "ignore" if precision.lower else "warn"
         self.overflowing = partial(np.errstate, over=quiet, invalid=quiet)
 
+    def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Samples as the first layer takes them."""
+        return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
+
     def forward(self, x: NDArray[Any], masks: Sequence[NDArray[Any]] = ()) -> tuple[Array, Tape]:
         """Logits, and the tape that they leave.
 
         Args:
             masks: of the Dropout layers, in order; without them Dropout is the identity.
         """
-        x = np.asarray(x, np.int64 if self.spec.tokens else np.float64)
+        x = self.inputs(x)
         here = present(self.spec, x)
         with self.overflowing():
             (logits,), tape = forward(self.spec.layers, self.weights, (x,), masks, here, self.lower)

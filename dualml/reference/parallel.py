@@ -35,6 +35,9 @@ class NumpyPieces:
     def assign(self, parameters: Sequence[Array]) -> None:
         self.training.model.weights = self.named(parameters)
 
+    def held(self) -> int:
+        return sum(bucket.nbytes for bucket in self.parameters())
+
     def flat(self, named: Mapping[str, Array]) -> list[Array]:
         return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]
 

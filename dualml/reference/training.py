@@ -9,11 +9,13 @@ import numpy as np
 from dualml.backend import (
     Array,
     Arrays,
+    Memory,
     Mixed,
     Observable,
     Recipe,
     Trace,
     Training,
+    Weighable,
     batch_digest,
     chunks,
 )
@@ -22,10 +24,11 @@ from dualml.model.dropout import masks
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
+from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
 
-class NumpyTraining(Training, Observable, Mixed):
+class NumpyTraining(Training, Observable, Mixed, Weighable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -70,6 +73,18 @@ class NumpyTraining(Training, Observable, Mixed):
                 self.model.weights, gradients, self._state, made, self.recipe.rate(step)
             )
         self.now = step
+
+    def memory(self, batch: Array | None = None) -> Memory:
+        """A gradient is made whole, in the type of the weights."""
+        weights = nbytes(self.model.weights)
+        activations = None
+        if batch is not None:
+            part = batch[: self.recipe.chunk]
+            drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
+            x = self.model.inputs(self.given(part)[0])
+            _, tape = self.model.forward(x, drawn)
+            activations = taped(tape, but=[x, *self.model.weights.values()])
+        return Memory(weights, weights, nbytes(self._state), activations)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, grads = self.gradient(batch)

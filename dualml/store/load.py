@@ -137,6 +137,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         samples_sha256=record.samples_sha256,
         apart=reader(distances, place, n) or () if averages else (),
         split=known.get("split", {}),
+        device_memory=tuple(record.device_memory),
         memory=tuple(known.get("memory", ())),
         timelines=timelines(reader, place, n) if arm.get("split") else (),
         damage=tuple(reader.damage),

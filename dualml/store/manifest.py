@@ -59,6 +59,31 @@ class RankMemory(Record):
     peak_memory_mb: Number
 
 
+class DeviceMemory(Record):
+    """Of one rank, in bytes: `dualml.backend.Memory`, and the most that the device's allocator had
+    given out during one update, the training set included. What nothing shows is null.
+
+    Attributes:
+        parameters: how many the plan says that the rank has.
+    """
+
+    parameters: Count | None = None
+    weights: Count
+    gradients: Count
+    state: Count
+    activations: Count | None = None
+    buckets: Count = 0
+    device_peak: Count | None = None
+
+    @property
+    def held(self) -> int | None:
+        """The peak, or, where no allocator tells it, all that was counted; None where not all of
+        it is seen."""
+        if self.device_peak is not None or self.activations is None:
+            return self.device_peak
+        return self.weights + self.gradients + self.state + self.activations + self.buckets
+
+
 class LinkTraffic(Record):
     """Means per update."""
 
@@ -123,6 +148,7 @@ class TrialRecord(Record):
     split: SplitTimes = SplitTimes()
     spent: dict[str, Number] = {}
     loss_scale: LossScale | None = None
+    device_memory: list[DeviceMemory] = []
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:

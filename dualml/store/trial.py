@@ -10,6 +10,7 @@ from pydantic import Field
 from dualml.store.best import Best
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.manifest import (
+    DeviceMemory,
     Environment,
     Key,
     LossScale,
@@ -79,6 +80,7 @@ class Result(Record):
     peak_memory_mb: Number | None = None
     spent: dict[str, Number] = {}
     loss_scale: LossScale | None = None
+    device_memory: list[DeviceMemory] = []
 
 
 JOB = JsonFile("job.json", Job)

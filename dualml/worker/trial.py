@@ -22,6 +22,7 @@ from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
 from dualml.worker.evaluate import Score, perplexity
 from dualml.worker.guards import check_final, check_finite, check_loaded, check_losses, check_moved
+from dualml.worker.memory import weigh
 from dualml.worker.pace import Pace
 from dualml.worker.seen import Seen
 from dualml.worker.setup import Setup
@@ -48,6 +49,7 @@ class Trial(Setup):
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
         self.pace = Pace()
+        self.memory: list[dict[str, int | None]] = []
         #: Seconds by what they were spent on.
         self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
 
@@ -107,6 +109,7 @@ class Trial(Setup):
             **({"how": {**how, "precision": str(self.held)}} if self.held else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
+            **({"device_memory": self.memory} if self.memory else {}),
             "trace_steps": self.schedule.trace,
         }
 
@@ -116,10 +119,13 @@ class Trial(Setup):
         return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
     def warm_up(self) -> None:
-        """Compile every batch shape before the clock runs."""
-        for batch, step in self.ranks.warm_up(self.arm.chunk, self.schedule.updates):
+        """Compile every batch shape before the clock runs, and count what an update holds."""
+        updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
+        for number, (batch, step) in enumerate(updates, start=1):
             self.training.step(batch, step)
             self.backend.synchronize()
+            if number == len(updates):
+                self.memory = weigh(self, *updates[0])
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
 
