@@ -46,10 +46,10 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     ]  # fmt: skip
     yield from table(words, "methods", head, rows)
     needs = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
-            "sent:bytes_update")  # fmt: skip
+            "device_memory:bytes", "sent:bytes_update")  # fmt: skip
     rows = [
         [*_which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, w.reached_s,
-         _memory(w), _sent(w, words)]
+         _memory(w), w.held, _sent(w, words)]
         for w in good
     ]  # fmt: skip
     yield from table(words, "resources", needs, rows)
