@@ -97,7 +97,11 @@ def _cheapest(good: Sequence[Way]) -> list[Way]:
     for w in good:
         if w.steps_s:
             groups.setdefault((w.backend, w.precision, w.processes), []).append(w)
-    return [min(g, key=lambda w: w.steps_s or (0, 0, 0)) for g in groups.values() if len(g) > 1]
+    return [
+        min(g, key=lambda w: w.steps_s[1] if w.steps_s else 0.0)
+        for g in groups.values()
+        if len(g) > 1
+    ]
 
 
 def _memory(w: Way) -> float | None:
