@@ -162,4 +162,6 @@ def stands_in(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, str]:
         "remedy": wanted.remedy, "file": wanted.file, "size": wanted.size,
         "sha256": wanted.sha256[:12],
     }  # fmt: skip
-    return {lang: table(lang)[f"notice.{notice}"].format(why=why[lang], **values) for lang in LANGUAGES}
+    return {
+        lang: table(lang)[f"notice.{notice}"].format(why=why[lang], **values) for lang in LANGUAGES
+    }
