@@ -10,13 +10,14 @@ import numpy as np
 
 from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
+from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.remote import RemoteCalls
 from dualml_ms.environment import environment, resolve_device
 from dualml_ms.parallel import MindSporeParallel
 from dualml_ms.split import MindSporeStage
 
 
-class MindSporeBackend(Backend, Grouping, Staging):
+class MindSporeBackend(Backend, Grouping, Staging, Driving):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -51,6 +52,11 @@ class MindSporeBackend(Backend, Grouping, Staging):
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> MindSporeStage:
         return MindSporeStage(segments, recipe, first=first, last=last)
+
+    def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
+        from dualml_ms.methods import method
+
+        return method(name, recipe, comm)
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(
