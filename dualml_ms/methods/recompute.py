@@ -7,13 +7,14 @@ Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 import mindspore as ms
 
 from dualml_ms.methods.base import Base, Given
+from dualml_ms.model.network import blocks
 
 
 class Method(Base):
     def __init__(self, given: Given) -> None:
         super().__init__()
         self.model = given.model
-        self.blocks = self.model.blocks()
+        self.blocks = blocks(self.model)
         for block in self.blocks:
             block.recompute()
         self.optimizer = given.optimizer(self.model.trainable_params())

@@ -8,7 +8,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import amp, communication
+from mindspore import amp, communication, ops
 
 from dualml.backend import Array, Arrays, Recipe, at_once, batch_digest
 from dualml.communicator import Communicator
@@ -70,7 +70,7 @@ class MindSporeMethod(MethodTraining):
         return network
 
     def step(self, batch: Array, step: int, weight: float = 1.0) -> list[tuple[ms.Tensor, float]]:
-        self.method.weight.set_data(ms.Tensor(weight, ms.float32))
+        ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
         return self.steps([batch], step)[0]
 
     def steps(self, batches: Sequence[Array], first: int) -> list[list[tuple[ms.Tensor, float]]]:
@@ -137,13 +137,13 @@ class MindSporeMethod(MethodTraining):
         self.move(lambda _: weights)
         load_state(self.method.optimizer, state, step, self.names())
         for parameter, value in self.scale:
-            parameter.set_data(ms.Tensor(value))
+            ops.assign(parameter, ms.Tensor(value))
         self.now = step
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         moved = by(self.weights())
         for name, parameter in self.parameters.items():
-            parameter.set_data(ms.Tensor(moved[name], parameter.dtype))
+            ops.assign(parameter, ms.Tensor(moved[name], parameter.dtype))
 
     def _scale(self) -> list[tuple[ms.Parameter, Array]]:
         """What a loss scaler changes, and what it starts from."""

@@ -104,11 +104,6 @@ class Network(Part):
         """Logits; ``masks`` of the Dropout layers, in order, while training."""
         return self.walk((x,), masks, self.here(x))[-1][-1]
 
-    def blocks(self) -> list[Block]:
-        """The model in parts, cut behind every residual connection; each takes what the one before
-        it gives, the first ``x``, and then what the model takes."""
-        return [Block(self, some) for some in self.spec.blocks()]
-
     def here(self, x):
         """Which positions of tokens (B, T) hold one; None where no layer asks."""
         return x != PADDING if self.spec.padded else None
@@ -132,6 +127,12 @@ class Block(Part):
         here = x != PADDING if self.asks else None
         own = masks[self.before : self.before + self.dropouts]
         return self.walk((value,), own, here)[-1][-1]
+
+
+def blocks(network: Network) -> list[Block]:
+    """The model in parts, cut behind every residual connection; each takes what the one before it
+    gives, the first the samples, and then what the model takes."""
+    return [Block(network, some) for some in network.spec.blocks()]
 
 
 class Look(nn.Cell):
