@@ -78,6 +78,21 @@ ONLY_TORCH = {
         ),
         "MindSpore has no wheel that drives a GPU",
     ),
+    **dict.fromkeys(
+        (
+            f"methods/{name}.py"
+            for name in (
+                "accelerate",
+                "amp_bf16",
+                "amp_fp16",
+                "ddp",
+                "deepspeed",
+                "fsdp",
+                "zero_optimizer",
+            )
+        ),
+        "engines of PyTorch, or MindSpore's for Ascend alone: dualml/methods/methods.toml",
+    ),
 }
 ONLY_MS = {
     "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",
@@ -87,6 +102,10 @@ ONLY_MS = {
     "graphs.py": "MindSpore compiles the same graphs again in every process",
     "fingerprint.py": "and finds a kept graph by its number instead of its content",
     "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
+    **dict.fromkeys(
+        (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
+        "MindSpore's ways to train: dualml/methods/methods.toml",
+    ),
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
 #: What the first answer of the command line must not wait for.
