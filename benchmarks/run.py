@@ -28,6 +28,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("variants_mindspore.py", [], "mindspore"),
     ],
     "models": [("models_torch.py", [], "torch")],
+    "methods": [("methods.py", [], "torch")],
     "operators": [("operators_mindspore.py", [], "mindspore")],
     "optimizer": [
         ("optim_step.py", ["--backend", "torch", "--json"], "torch"),
@@ -55,7 +56,8 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 }
 #: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
 OF_RANKS = (
-    "models_torch.py", "communication.py", "parallel.py", "efficiency.py", "launching.py",
+    "models_torch.py", "methods.py", "communication.py", "parallel.py", "efficiency.py",
+    "launching.py",
     "partition.py", "split.py", "busy.py",
 )  # fmt: skip
 RANKS = 2

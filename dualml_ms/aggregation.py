@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.backend import chunks
 from dualml_ms.compiled import Compiled
+from dualml_ms.scaled import AllFinite, ScaledGradient, Unscaling
 from dualml_ms.training import LossCell, MindSporeTraining
 
 Array = NDArray[Any]
@@ -20,37 +21,52 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class FlatGradient(nn.Cell):
-    """Loss, and the gradient times a factor as one tensor for each group of parameters."""
+    """Loss, and the gradient times a factor as one tensor for each group of parameters.
 
-    def __init__(self, loss: LossCell, parameters: ms.ParameterTuple, groups: Groups) -> None:
+    Args:
+        scaled: whether the loss is multiplied with the factor, not its gradients.
+    """
+
+    def __init__(
+        self, loss: LossCell, parameters: ms.ParameterTuple, groups: Groups, scaled: bool
+    ) -> None:
         super().__init__(auto_prefix=False)
-        self.loss, self.groups = loss, groups
-        self.gradient = ops.value_and_grad(loss, None, parameters)
+        self.loss, self.groups, self.scaled = loss, groups, scaled
+        if scaled:
+            self.gradient = ScaledGradient(loss, parameters)
+        else:
+            self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, factor, x, y, *masks):
-        loss, gradients = self.gradient(x, y, *masks)
+        if self.scaled:
+            loss, gradients = self.gradient(factor, x, y, *masks)
+        else:
+            loss, gradients = self.gradient(x, y, *masks)
         flat = ()
         for group in self.groups:
             parts = ()
             for i in group:
                 parts += (gradients[i].reshape(-1),)
-            flat += (ops.cat(parts) * factor,)
+            flat += (ops.cat(parts) if self.scaled else ops.cat(parts) * factor,)
         return loss, flat
 
 
 class FlatUpdate(nn.Cell):
-    """The optimizer on flat gradients."""
+    """The optimizer on flat gradients; of a scaled loss what takes the scale off comes first."""
 
-    def __init__(self, optimizer: nn.Optimizer, spans: tuple[tuple[int, int, int], ...]) -> None:
+    def __init__(
+        self, optimizer: nn.Optimizer, spans: tuple[tuple[int, int, int], ...], scaled: bool
+    ) -> None:
         super().__init__(auto_prefix=False)
-        self.optimizer, self.spans = optimizer, spans
+        self.spans, self.first = spans, int(scaled)
+        self.optimizer = Unscaling(optimizer) if scaled else optimizer
         self.shapes = tuple(tuple(p.shape) for p in optimizer.parameters)
 
-    def construct(self, *flat):
-        gradients = ()
+    def construct(self, *tensors):
+        gradients, flat = (), tensors[self.first :]
         for i, (bucket, start, stop) in enumerate(self.spans):
             gradients += (flat[bucket][start:stop].reshape(self.shapes[i]),)
-        return self.optimizer(gradients)
+        return self.optimizer(*tensors[: self.first], gradients)
 
 
 class FlatParameters(nn.Cell):
@@ -104,17 +120,17 @@ class MindSporePieces:
                 start, stop = stop, stop + self.sizes[name]
                 spans.append((bucket, start, stop))
         parameters = ms.ParameterTuple(own.values())
-        self._gradient = Compiled(FlatGradient(training.mean, parameters, groups))
-        self._update = Compiled(FlatUpdate(training.optimizer, tuple(spans)))
+        scaled = training.scaler is not None
+        self._gradient = Compiled(FlatGradient(training.mean, parameters, groups, scaled))
+        self._update = Compiled(FlatUpdate(training.optimizer, tuple(spans), scaled))
+        self._finite = Compiled(AllFinite())
         self._parameters = Compiled(FlatParameters(parameters, groups))
         self._assign = Compiled(FlatAssign(parameters, tuple(spans)))
-        self.factors: dict[float, ms.Tensor] = {}
 
     def factor(self, value: float) -> ms.Tensor:
-        """As a tensor: a Python number would be compiled into the graph."""
-        if value not in self.factors:
-            self.factors[value] = ms.Tensor(value, ms.float32)
-        return self.factors[value]
+        """What a rank's gradient is multiplied with, of a scaled loss."""
+        factor: ms.Tensor = self.training.number(value * self.training.scale)
+        return factor
 
     def gradient(
         self, batch: Array, factor: float
@@ -131,7 +147,7 @@ class MindSporePieces:
         return losses, list(total)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
-        self._update(*gradients)
+        self.training.update(step, self._finite, self._update, *gradients)
         self.training.now = step
 
     def parameters(self) -> list[ms.Tensor]:
@@ -139,6 +155,10 @@ class MindSporePieces:
 
     def assign(self, parameters: Sequence[ms.Tensor]) -> None:
         self._assign(*parameters)
+
+    def held(self) -> int:
+        """Of what `FlatGradient` hands out."""
+        return sum(self.training.parameters[n].nbytes for names in self.layout for n in names)
 
     def named(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:
         own, arrays = self.training.parameters, {}

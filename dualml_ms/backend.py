@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
+from dualml.backend import Array, Backend, Grouping, Metered, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.remote import RemoteCalls
 from dualml_ms.environment import environment, resolve_device
+from dualml_ms.memory import peak
 from dualml_ms.parallel import MindSporeParallel
 from dualml_ms.split import MindSporeStage
 
 
-class MindSporeBackend(Backend, Grouping, Staging, Driving):
+class MindSporeBackend(Backend, Grouping, Staging, Metered, Driving):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -67,6 +68,9 @@ class MindSporeBackend(Backend, Grouping, Staging, Driving):
         from dualml_ms.communicator import connect
 
         return connect(place)
+
+    def peak(self, work: Callable[[], object]) -> int | None:
+        return peak(self.device, work)
 
     def synchronize(self) -> None:
         if self.device != "CPU":  # on the CPU a call returns when its graph has run

@@ -13,19 +13,9 @@ from dualml.backend import chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
 from dualml_ms.aggregation import Array, MindSporePieces
+from dualml_ms.memory import nbytes
+from dualml_ms.scaled import AllFinite, Scaled, UpdateFrom
 from dualml_ms.training import LossCell, MindSporeTraining
-
-
-class Scaled(nn.Cell):
-    """A loss times a factor, which is what is differentiated, and the loss."""
-
-    def __init__(self, loss: LossCell) -> None:
-        super().__init__(auto_prefix=False)
-        self.loss = loss
-
-    def construct(self, factor, *given):
-        loss = self.loss(*given)
-        return loss * factor, loss
 
 
 class ReducedGradient(nn.Cell):
@@ -100,7 +90,9 @@ class MindSporeNative(MindSporePieces):
         self.sums = parameters.clone(prefix="sums", init="zeros")
         with data_parallel(comm):
             self._reduced = ReducedGradient(training.mean, parameters, self.sums, comm)
-        self._update = Update(training.optimizer, self.sums)
+        scaled = training.scaler is not None
+        self._finite = AllFinite(*self.sums)
+        self._update = (UpdateFrom if scaled else Update)(training.optimizer, self.sums)
         self.compiled: set[tuple[int, bool]] = set()
 
     def gradient(
@@ -119,6 +111,9 @@ class MindSporeNative(MindSporePieces):
         losses.append((self._sum(last, share * factor, total), share))
         return losses, list(self.sums)
 
+    def held(self) -> int:
+        return nbytes(self.sums)
+
     def settle(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
         """They are the sum when the step returns."""
         return list(gradients)
@@ -127,7 +122,7 @@ class MindSporeNative(MindSporePieces):
         for own, gradient in zip(self.sums, gradients, strict=True):
             if gradient is not own:
                 ops.assign(own, gradient.reshape(own.shape))
-        self._update()
+        self.training.update(step, self._finite, self._update)
         self.training.now = step
 
     def _sum(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:

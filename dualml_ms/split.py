@@ -14,9 +14,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Arrays, Recipe, Segment, at_once
+from dualml.backend import Array, Arrays, Memory, Recipe, Segment, Weighable, at_once
 from dualml.model.layers import Dropout
 from dualml_ms.compiled import Compiled
+from dualml_ms.memory import nbytes, state_bytes
 from dualml_ms.model import LOSSES
 from dualml_ms.model.network import Part
 from dualml_ms.optim import load_state, optimizer, state
@@ -37,7 +38,7 @@ from dualml_ms.split_tape import Tape
 Values = tuple[ms.Tensor, ...]
 
 
-class MindSporeStage:
+class MindSporeStage(Weighable):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -153,6 +154,10 @@ class MindSporeStage:
     def held(self) -> int:
         kept = {id(t): t.nbytes for held in self.kept.values() for t in held}
         return sum(kept.values())
+
+    def memory(self, batch: Any = None) -> Memory:
+        own, sums = self.parameters.values(), self.sums.values()
+        return Memory(nbytes(own), nbytes(sums), state_bytes(self.optimizer))
 
     # --- evaluation -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -11,19 +12,25 @@ from mindspore import nn, ops
 from dualml.backend import (
     Array,
     Arrays,
+    Memory,
+    Mixed,
     Observable,
     Recipe,
     Trace,
     Training,
+    Weighable,
     at_once,
     batch_digest,
     chunks,
 )
+from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml_ms.compiled import Compiled
+from dualml_ms.memory import nbytes, state_bytes
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Look
 from dualml_ms.optim import load_state, optimizer, state
+from dualml_ms.scaled import Clocked, Numbers, ScaledGradient, ScaledUpdate
 
 
 class LossCell(nn.Cell):
@@ -97,22 +104,30 @@ class Apply(nn.Cell):
         return done
 
 
-class MindSporeTraining(Training, Observable):
+class MindSporeTraining(Training, Observable, Mixed, Weighable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
-        self.network = Network(recipe.spec)
+        self.scaler, self.number = recipe.precision.scaler(), Numbers()
+        self.network = Network(recipe.spec, recipe.precision.type)
         self.network.load(recipe.weights)
         self.network.set_train()
         self.parameters = self.network.canonical()
         tuple_ = ms.ParameterTuple(self.parameters.values())
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
+        self.clock: Clocked | None = None
+        if self.scaler is not None and not recipe.schedule.constant:
+            rates = self.clock = Clocked(rates)
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         criterion = LOSSES[recipe.loss]()
         mean = self.mean = LossCell(self.network, criterion)
-        self.whole = Compiled(WholeStep(mean, self.optimizer))
-        self.gradient = Compiled(Gradient(mean, tuple_))
+        if self.scaler is None:
+            self.whole = Compiled(WholeStep(mean, self.optimizer))
+            self.gradient = Compiled(Gradient(mean, tuple_))
+        else:
+            self.scaled = ScaledUpdate(mean, tuple_, self.optimizer)
+            self.gradient = Compiled(ScaledGradient(mean, tuple_))
         self.layers = Compiled(Look(self.network, criterion))
         self._accumulators = lambda: self._make_accumulators(mean, tuple_)
         self.accumulate: Compiled | None = None
@@ -136,13 +151,48 @@ class MindSporeTraining(Training, Observable):
         drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, batch).values()
         return [ms.Tensor.from_numpy(a) for a in (self.x[batch], self.y[batch], *drawn)]
 
+    @property
+    def held(self) -> How:
+        lower = self.network.lower
+        if lower.held == lower.type:
+            return How("native", str(lower.type))
+        return How("composed", f"{lower.held}, rounded to {lower.type}: no kernels of it on a CPU")
+
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
-        if len(batch) <= self.recipe.chunk:
+        if self.scaler is not None:
+            losses = self._scaled(batch, step)
+        elif len(batch) <= self.recipe.chunk:
             losses = [(self.whole(*self.tensors(batch)), 1.0)]
         else:
             losses = self._in_chunks(batch)
         self.now = step
         return losses
+
+    def _scaled(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
+        losses = []
+        for part, share in chunks(batch, self.recipe.chunk):
+            put = self.scaled.more if losses else self.scaled.first
+            losses.append((put(self.number(share * self.scale), *self.tensors(part)), share))
+        self.update(step, self.scaled.finite, self.scaled.apply)
+        return losses
+
+    def update(
+        self,
+        step: int,
+        finite: Callable[..., ms.Tensor],
+        apply: Callable[..., Any],
+        *tensors: ms.Tensor,
+    ) -> None:
+        """Update ``step`` by the cell ``apply``; of a scaled loss if ``finite`` says so of the
+        gradients, and with what takes the scale off before all else."""
+        if self.scaler is None:
+            apply(*tensors)
+            return
+        inverse = self.number(1 / self.scale)
+        if self.accepts(bool(finite(*tensors).asnumpy())):
+            if self.clock is not None:
+                self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
+            apply(inverse, *tensors)
 
     def _in_chunks(self, batch: Array) -> list[tuple[ms.Tensor, float]]:
         if self.accumulate is None:
@@ -154,14 +204,22 @@ class MindSporeTraining(Training, Observable):
         self.apply()
         return losses
 
+    def memory(self, batch: Array | None = None) -> Memory:
+        """A gradient is like its parameter, whether a graph holds it or `Accumulate`'s sums;
+        activations are inside the graph."""
+        weights = nbytes(self.parameters.values())
+        gradients = weights if self.accumulate is None else nbytes(self.accumulate.cell.sums)
+        return Memory(weights, gradients, state_bytes(self.optimizer))
+
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, gradients = 0.0, {}
         for part, share in chunks(batch, self.recipe.chunk):
-            value, chunk_gradients = self.gradient(*self.tensors(part))
+            factor = [] if self.scaler is None else [self.number(self.scale)]
+            value, chunk_gradients = self.gradient(*factor, *self.tensors(part))
             loss += share * float(value.asnumpy())
             for name, g in zip(self.parameters, chunk_gradients, strict=True):
                 gradients[name] = gradients.get(name, 0) + g.asnumpy() * np.float32(share)
-        return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
+        return Trace(*self.look(batch, probe), loss=loss, gradients=self.unscaled(gradients))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, _, *outputs = self.looked(self.x[probe], self.y[probe])
@@ -190,11 +248,12 @@ class MindSporeTraining(Training, Observable):
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
-        return state(self.optimizer, list(self.parameters))
+        return state(self.optimizer, list(self.parameters)) | self.scaling()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
-        load_state(self.optimizer, state, step, list(self.parameters))
+        state = self.rescale(state)
+        load_state(self.optimizer, state, self.made(step), list(self.parameters))
         self.now = step
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from dualml.backend import chunks
+from dualml_torch.memory import nbytes
 from dualml_torch.training import TorchTraining
 
 Array = NDArray[Any]
@@ -79,6 +80,9 @@ class TorchPieces:
     def assign(self, parameters: Sequence[torch.Tensor]) -> None:
         for name, view in self._split(parameters).items():
             self.training.parameters[name].copy_(view)
+
+    def held(self) -> int:
+        return nbytes(self.buckets)
 
     def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, Array]:
         split = self._split(tensors)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from dualml.backend import Array, Backend, Grouping, Recipe, Segment, Staging
+from dualml.backend import Array, Backend, Grouping, Metered, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.errors import Unsupported
 from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
 from dualml_torch.environment import environment, resolve_device
+from dualml_torch.memory import peak
 from dualml_torch.parallel import TorchParallel
 from dualml_torch.split import TorchStage
 
 
-class TorchBackend(Backend, Grouping, Staging, RemoteCalls, Driving):
+class TorchBackend(Backend, Grouping, Staging, RemoteCalls, Driving, Metered):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -88,6 +89,9 @@ class TorchBackend(Backend, Grouping, Staging, RemoteCalls, Driving):
         comm = connect(place, self.device)
         self.device = torch.device(comm.device)  # with several ranks each has a GPU of its own
         return comm
+
+    def peak(self, work: Callable[[], object]) -> int | None:
+        return peak(self.device, work)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

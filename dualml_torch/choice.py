@@ -86,6 +86,8 @@ def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) 
             for and fails.
     """
     wanted, compiling = setting(MEMORY_FORMAT, FORMATS), setting(COMPILE, ("never", "always"))
+    if recipe.precision.lower:
+        compiling = "never"  # the compiler keeps float32 where the rule rounds
     images = any(p.dim() == 4 for p in network.parameters())
     formats = FORMATS if images else FORMATS[:1]
     if wanted and images:
@@ -203,6 +205,7 @@ def kept_at(recipe: Recipe, batch: Batch) -> Path | None:
     versions = torch.__version__, torch.backends.cpu.get_cpu_capability(), machine.cpu_model()
     compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
     parts = [*versions, threads, compiler, repr(spec), recipe.loss, len(batch[1])]
+    parts += [recipe.precision.type] if recipe.precision.lower else []
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     try:
         return machine.cache_dir() / f"torch-kernels-{key}.json"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from dualml.backend import Launcher
 from dualml.machine import python
@@ -29,10 +31,21 @@ def accelerate_cpu(size: int, module: str, words: Sequence[str]) -> list[str]:
     return python("-m", "accelerate.commands.launch", "--cpu", count, "-m", module, *words)
 
 
+def horovodrun(size: int, module: str, words: Sequence[str]) -> list[str]:
+    program = str(Path(sys.executable).with_name("horovodrun"))
+    return [program, "-np", str(size), "--gloo", *python("-m", module, *words)]
+
+
 ACCELERATE = {"package": "accelerate", "install": "pip install 'dualml[accelerate]'"}
 LAUNCHERS = {
     "torchrun": Launcher(torchrun),
     "spawn": Launcher(spawn, rendezvous="auto"),
     "accelerate": Launcher(accelerate, {"ACCELERATE_USE_CPU": "true"}, **ACCELERATE),
     "accelerate-cpu": Launcher(accelerate_cpu, **ACCELERATE),
+    "horovodrun": Launcher(
+        horovodrun,
+        package="horovod",
+        install="bash benchmarks/horovod.sh DIR, see docs/methods.md",
+        rendezvous="auto",
+    ),
 }

@@ -64,8 +64,13 @@ class TorchNative(TorchPieces):
         """Add this part's share of the sum; the part's own mean loss."""
         inputs, labels = self.training.tensors(part)
         loss = self.training.loss(self.parallel(*inputs), labels)
-        (loss * (factor * self.size)).backward()  # of which the ranks' mean is taken
+        factor = factor * self.training.scale * self.size  # of which the ranks' mean is taken
+        (loss * factor).backward()
         return loss.detach()
+
+    def held(self) -> int:
+        """Gradients are views of its buckets."""
+        return 0
 
     def settle(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """They are the sum when the backward pass returns."""

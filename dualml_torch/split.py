@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Array, Arrays, Recipe, Segment
+from dualml.backend import Array, Arrays, Memory, Recipe, Segment, Weighable
+from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES
 from dualml_torch.model.network import Part
 from dualml_torch.optim import load_state, optimizer, state
@@ -15,7 +16,7 @@ from dualml_torch.optim import load_state, optimizer, state
 Values = tuple[torch.Tensor, ...]
 
 
-class TorchStage:
+class TorchStage(Weighable):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -97,7 +98,8 @@ class TorchStage:
         if not self.measuring:
             outputs = self.parts[segment](values, own)
         else:
-            with torch.autograd.graph.saved_tensors_hooks(self._count(segment, micro), _same):
+            sizes = self.bytes.setdefault((segment, micro), {})
+            with keeping(sizes, {memory_of(p) for p in self.parameters.values()}):
                 outputs = self.parts[segment](values, own)
         if labels is not None:
             outputs = (self.criterion(outputs[-1], labels),)
@@ -123,24 +125,15 @@ class TorchStage:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def _count(self, segment: int, micro: int) -> Any:
-        """A hook that notes the memory of every tensor that autograd keeps, but parameters'."""
-        own = {p.untyped_storage().data_ptr() for p in self.parameters.values()}
-        sizes = self.bytes.setdefault((segment, micro), {})
-
-        def note(tensor: torch.Tensor) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in own:
-                sizes[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        return note
-
     def held(self) -> int:
         together: dict[int, int] = {}
         for sizes in self.bytes.values():
             together |= sizes
         return sum(together.values())
+
+    def memory(self, batch: Any = None) -> Memory:
+        own = list(self.parameters.values())
+        return Memory(nbytes(own), nbytes(p.grad for p in own), state_bytes(self.optimizer))
 
     # --- evaluation -------------------------------------------------------------------------------
 
@@ -200,10 +193,6 @@ class TorchStage:
             parameter.copy_(torch.from_numpy(weights[name]))
         if self.optimizer is not None:
             load_state(self.optimizer, state, step, list(self.parameters))
-
-
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor:

@@ -7,20 +7,35 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
+from dualml.backend import (
+    Array,
+    Arrays,
+    Memory,
+    Mixed,
+    Observable,
+    Recipe,
+    Trace,
+    Training,
+    Weighable,
+    batch_digest,
+    chunks,
+)
+from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml_torch.choice import Choice, choose
+from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import load_state, optimizer, state
 from dualml_torch.recorded import Recorded
 
 
-class TorchTraining(Training, Observable):
+class TorchTraining(Training, Observable, Mixed, Weighable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
         self.recipe, self.device, self.now = recipe, device, 0
-        self.network = Network(recipe.spec).to(device)
+        self.scaler = recipe.precision.scaler()
+        self.network = Network(recipe.spec, recipe.precision.type).to(device)
         self.network.load(recipe.weights)
         self.network.train()
         self.loss = LOSSES[recipe.loss]
@@ -38,6 +53,10 @@ class TorchTraining(Training, Observable):
         together = self.choice is not None and self.choice.compiled
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), compiled=together)
 
+    @property
+    def held(self) -> How:
+        return How("native", str(self.network.lower))
+
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         self.clear()
         losses = []
@@ -52,16 +71,27 @@ class TorchTraining(Training, Observable):
             parameter.grad = None
 
     def update(self, step: int) -> None:
-        """Update ``step`` with the gradients that are there."""
+        """Update ``step`` with the gradients that are there, if it is made."""
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(step)
-        self.optimizer.advance()
+        if self.scaler is None or self.accepts(self.unscale()):
+            self.optimizer.advance()
         self.now = step
 
+    @torch.no_grad()
+    def unscale(self) -> bool:
+        """Divide the gradients by the scale; whether all are finite."""
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        finite = torch.stack([g.isfinite().all() for g in gradients]).all()
+        torch._foreach_mul_(gradients, 1 / self.scale)
+        return bool(finite)
+
     def backward(self, part: Array, share: float) -> torch.Tensor:
-        """Add this part's share of the mean gradient; the part's own mean loss."""
+        """Add this part's share of the mean gradient of the scaled loss; the part's own mean
+        loss."""
         inputs, labels = self.tensors(part)
+        share = share * self.scale
         if self.recorded is not None:
             return self.recorded(inputs, labels, share)
         loss = self.loss(self.network(*inputs), labels)
@@ -75,6 +105,22 @@ class TorchTraining(Training, Observable):
         given = (torch.from_numpy(mask).to(self.device) for mask in drawn)
         return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
 
+    def memory(self, batch: Array | None = None) -> Memory:
+        own = list(self.parameters.values())
+        weights, state = nbytes(own), state_bytes(self.optimizer)
+        if batch is None or not len(batch):
+            return Memory(weights, weights, state, None if batch is None else 0)
+        inputs, labels = self.tensors(batch[: self.recipe.chunk])
+        sizes: dict[int, int] = {}
+        # Masks are drawn anew for every update, so that they are part of what it keeps.
+        with keeping(sizes, {memory_of(t) for t in (*own, inputs[0], labels)}):
+            loss = self.loss(self.network(*inputs), labels)
+        # Not backward: it would write into ``grad``, and call hooks that send messages.
+        gradients = torch.autograd.grad(loss, own, allow_unused=True)
+        # A model on several GPUs is computed by threads, which no hook of this one sees.
+        seen = sum(sizes.values()) if isinstance(self.network, Network) else None
+        return Memory(weights, nbytes(gradients), state, seen)
+
     def trace(self, batch: Array, probe: Array) -> Trace:
         self.clear()
         losses = [
@@ -87,7 +133,7 @@ class TorchTraining(Training, Observable):
         }
         self.clear()
         loss = sum(float(loss) * share for loss, share in losses)
-        return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
+        return Trace(*self.look(batch, probe), loss=loss, gradients=self.unscaled(gradients))
 
     @torch.no_grad()
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
@@ -112,11 +158,12 @@ class TorchTraining(Training, Observable):
         return {name: numpy(p) for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
-        return state(self.optimizer, list(self.parameters))
+        return state(self.optimizer, list(self.parameters)) | self.scaling()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
-        load_state(self.optimizer, state, step, list(self.parameters))
+        state = self.rescale(state)
+        load_state(self.optimizer, state, self.made(step), list(self.parameters))
         self.now = step
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:

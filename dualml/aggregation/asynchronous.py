@@ -149,6 +149,10 @@ class Asynchronous(DataParallel):
             else:
                 time.sleep(POLL_S)
 
+    def buffers(self) -> int:
+        """With the parameters that rank 0 keeps until it is served."""
+        return super().buffers() + sum(map(self.comm.nbytes, self.stale))
+
     # --- looking ------------------------------------------------------------------------------
 
     def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from dualml.aggregation.compress import TopK, sum_half
 from dualml.aggregation.settings import Aggregation
 from dualml.aggregation.slow import Slow, pause
 from dualml.aggregation.times import Times
-from dualml.backend import Array, Arrays, Backend, Observable, Trace, Training
+from dualml.backend import Array, Arrays, Backend, Memory, Observable, Trace, Training, Weighable
 from dualml.backend.ability import Pieces, Tensor
 from dualml.communicator import Communicator
 
 
-class DataParallel(Training, Observable):
+class DataParallel(Training, Observable, Weighable):
     """See `dualml.backend.Training`; the same on every rank, each with its part of the batch.
 
     Args:
@@ -132,6 +133,18 @@ class DataParallel(Training, Observable):
             return sum_half(self.strategy, comm, x)
         return self.strategy.sum(comm, x)
 
+    # --- memory -----------------------------------------------------------------------------------
+
+    def memory(self, batch: Array | Sequence[Array] | None = None) -> Memory:
+        """Of this rank, with what it combines gradients in."""
+        part = None if batch is None else self.deal(batch)[0]
+        return replace(self.training.ability(Weighable).memory(part), buckets=self.buffers())
+
+    def buffers(self) -> int:
+        """Bytes of buckets, and of what was kept back of them."""
+        kept = {} if self.top is None else self.top.kept
+        return self.pieces.held() + sum(e.nbytes for e in kept.values())
+
     # --- looking ------------------------------------------------------------------------------
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
@@ -145,7 +158,8 @@ class DataParallel(Training, Observable):
         gradients = self.combine(gradients, share)
         if self.top is not None and kept is not None:
             self.top.kept = kept  # a look changes nothing
-        return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))
+        named = self.training.unscaled(self.pieces.named(gradients))
+        return Trace(*self.look(batch, probe), 0.0, named)
 
     def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
@@ -159,7 +173,7 @@ class DataParallel(Training, Observable):
         """This rank's gradient as it enters the sum; empty where it is not seen by itself."""
         part, _, factor = self.deal(batch)
         _, gradients = self.pieces.gradient(part, factor)
-        return dict(self.pieces.named(gradients))
+        return self.training.unscaled(self.pieces.named(gradients))
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)

@@ -8,14 +8,15 @@ methods it happens to have. `dualml.split.remote` has one more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from dualml.backend.memory import Memory
 from dualml.backend.recipe import Array, Recipe
 from dualml.backend.stage import Segment, Stage
-from dualml.communicator import Communicator, Place
+from dualml.communicator import Communicator, How, Place
 from dualml.errors import Unsupported
 
 Layout = Sequence[Sequence[str]]
@@ -69,6 +70,17 @@ class Observable(Ability):
         """The samples and labels of these indices as the model is given them."""
 
 
+class Mixed(Ability):
+    """Computes as `Recipe.precision` says, by the rule of `dualml.precision`."""
+
+    does = "compute in a lower precision than float32"
+
+    @property
+    @abstractmethod
+    def held(self) -> How:
+        """How numbers of the lower type are held and multiplied, for the records."""
+
+
 class Divisible(Ability):
     """Makes an update in parts, so that ranks can share its batch."""
 
@@ -117,6 +129,21 @@ class Replicable(Ability):
         """
 
 
+class Weighable(Ability):
+    """Counts the bytes it holds; a `Training` or a `Stage`."""
+
+    does = "count the bytes it holds"
+
+    @abstractmethod
+    def memory(self, batch: Any = None) -> Memory:
+        """As it is after an update. Nothing is changed by counting, no
+        message is sent, and no random number drawn.
+
+        Args:
+            batch: as `Training.step` gets it, for the activations; None leaves them out.
+        """
+
+
 # --- of a backend ---------------------------------------------------------------------------------
 
 
@@ -154,6 +181,17 @@ class Staging(Ability):
         """
 
 
+class Metered(Ability):
+    """Tells how much of the device's memory is given out."""
+
+    does = "tell how much of the device's memory is given out"
+
+    @abstractmethod
+    def peak(self, work: Callable[[], object]) -> int | None:
+        """Most bytes at once on the device while ``work`` runs, of whatever age; None, and nothing
+        runs, where no allocator tells."""
+
+
 Tensor = Any
 
 
@@ -161,7 +199,8 @@ class Pieces(Protocol):
     """One update of a `Training` in parts; the weights change only in `update` and `assign`."""
 
     def gradient(self, batch: NDArray[Any], factor: float) -> tuple[Any, list[Tensor]]:
-        """Lazy mean loss of ``batch`` and ``factor`` times its mean gradient, one tensor a bucket.
+        """Lazy mean loss of ``batch`` and ``factor`` times its mean gradient, one tensor a bucket;
+        times `Training.scale`, which `update` takes off again.
 
         An empty batch has the loss None and the gradient zero. The tensors may be overwritten by
         whoever receives them, and are overwritten by the next call.
@@ -178,6 +217,10 @@ class Pieces(Protocol):
 
     def named(self, tensors: Sequence[Tensor]) -> Mapping[str, NDArray[Any]]:
         """Copies of the parts of bucket tensors under their canonical names."""
+
+    def held(self) -> int:
+        """Bytes of the buckets, where they are not the gradients' own; only asked where the
+        training is `Weighable`."""
 
 
 class Summing(Pieces, Protocol):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dualml.model.spec import ModelSpec
 from dualml.optim.base import Rule, State
 from dualml.optim.schedule import Schedule
+from dualml.precision import FULL, Precision
 
 Array = NDArray[Any]
 CONSTANT = Schedule()
@@ -31,6 +32,7 @@ class Recipe:
         batch: samples of an update in a trial with one rank; 0: unknown, or shared by ranks. The
             way of computing is chosen for it where the numbers are the same but for rounding.
         seed: of the trial; the masks of Dropout are drawn from it (`dualml.model.dropout`).
+        precision: of the products, and how the loss is scaled (`dualml.precision`).
     """
 
     spec: ModelSpec
@@ -44,6 +46,7 @@ class Recipe:
     chunk: int = 256
     batch: int = 0
     seed: int = 0
+    precision: Precision = FULL
 
     def rate(self, step: int) -> float:
         """The step size of update ``step`` (from 1)."""

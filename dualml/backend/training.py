@@ -12,6 +12,7 @@ import numpy as np
 
 from dualml.backend.ability import Able
 from dualml.backend.recipe import Array, Recipe
+from dualml.precision import SLOT, Scaler
 
 Arrays = dict[str, Array]
 
@@ -37,10 +38,12 @@ class Training(Able, ABC):
     """A model, its optimizer and the training data on one device: what a trial works with.
 
     Attributes:
-        now: updates made so far; the masks of Dropout are those of the next one.
+        now: updates so far; the masks of Dropout are those of the next one.
+        scaler: of the loss, where it is scaled (`dualml.precision`).
     """
 
     now: int
+    scaler: Scaler | None = None
 
     @abstractmethod
     def step(self, batch: Array, step: int) -> Any:
@@ -56,7 +59,7 @@ class Training(Able, ABC):
             (the framework's lazy scalar, or one for each chunk with its weight).
         """
 
-    def steps(self, batches: Sequence[Any], first: int) -> list[Any]:
+    def stretch(self, batches: Sequence[Any], first: int) -> list[Any]:
         """One update for each batch, the first of them number ``first``; their lazy losses."""
         return [self.step(batch, step) for step, batch in enumerate(batches, start=first)]
 
@@ -76,7 +79,7 @@ class Training(Able, ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Arrays]:
-        """Optimizer state: slot (``exp_avg``) → canonical name → copy."""
+        """Optimizer state: slot (``exp_avg``) → canonical name → copy; with `scaling`."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
@@ -90,6 +93,35 @@ class Training(Able, ABC):
                 the same part pass it under the same name.
         """
         self.load(by(self.weights()), self.state(), self.now)
+
+    # --- of a scaled loss -------------------------------------------------------------------------
+
+    @property
+    def scale(self) -> float:
+        """What the loss of the next update is multiplied with."""
+        return 1.0 if self.scaler is None else self.scaler.scale
+
+    def unscaled(self, gradients: Mapping[str, Array]) -> Arrays:
+        """What the next update makes of gradients of the scaled loss."""
+        return dict(gradients) if self.scaler is None else self.scaler.used(gradients)
+
+    def accepts(self, finite: bool) -> bool:
+        """Whether an update is made, by whether all its gradients are finite."""
+        return self.scaler is None or self.scaler.accepts(finite)
+
+    def made(self, step: int) -> int:
+        """Of the updates up to ``step`` those that were made."""
+        return step - (0 if self.scaler is None else self.scaler.skipped)
+
+    def scaling(self) -> dict[str, Arrays]:
+        """Its part of the state."""
+        return {} if self.scaler is None else {**self.scaler.state()}
+
+    def rescale(self, state: Mapping[str, Arrays]) -> dict[str, Arrays]:
+        """Take that part from what is to be loaded; the rest of it."""
+        if self.scaler is not None:
+            self.scaler.load(state)
+        return {slot: named for slot, named in state.items() if slot != SLOT}
 
 
 #: Samples of an evaluation at once: enough to keep a core busy, few enough to need little memory.

@@ -91,6 +91,10 @@ def settings(arm: Arm) -> dict[str, str]:
         "partition": "" if arm.plan_partition is None else chosen(arm.plan_partition),
     }
     values |= {key: str(getattr(arm, key) or "") for key in ("dealt_to", "cores", "model")}
+    asked = arm.plan_precision
+    if asked.lower:
+        values["precision"] = asked.type
+        values["loss_scale"] = "" if asked.loss_scale is None else plain(asked.loss_scale)
     combined = arm.aggregation.model_dump(exclude_defaults=True, exclude={"strategy"})
     strategy = arm.aggregation.strategy
     if arm.split is None and (arm.world_size > 1 or strategy != Aggregation().strategy):
@@ -102,7 +106,9 @@ def settings(arm: Arm) -> dict[str, str]:
 
 
 def usual(arm: Arm, key: str) -> str:
-    """What a split has by itself, where another one of the group has something else."""
+    """What a split has by itself, where another one of the group has something else; or fp32."""
+    if key == "precision" and arm.kind == "train":
+        return arm.precision
     table, _, name = key.partition(".")
     return plain(getattr(arm.split, name)) if arm.split and table == "split" else ""
 

@@ -14,6 +14,7 @@ from dualml.data.feelings import feelings
 from dualml.data.places import env_dir
 from dualml.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
 from dualml.data.sentences import sentences
+from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
 from dualml.parse import is_unicode
 from dualml.words import LANGUAGES, both, table
@@ -29,11 +30,20 @@ def is_text(name: str) -> bool:
     return bool(separated) or name.lower().endswith(SUFFIXES) or Path(name).is_file()
 
 
-def load(name: str, *, explicit: bool, words: int, length: int, labels: bool = False) -> Dataset:
+def load(
+    name: str,
+    *,
+    explicit: bool,
+    words: int,
+    length: int,
+    labels: bool = False,
+    pretrained: str = "",
+) -> Dataset:
     """The text ``name``, or the one made here in place of a known one that is not there.
 
     Args:
         labels: sentences with a class each, for a classifier, in place of one stream of words.
+        pretrained: folder of a model whose vocabulary makes the tokens of labelled sentences.
 
     Raises:
         UserError: a file that is missing, damaged or too short; and, with ``explicit``, a known
@@ -57,7 +67,8 @@ def load(name: str, *, explicit: bool, words: int, length: int, labels: bool = F
     sizes: Any = {"words": words, "length": length, "notice": notice}
     if labels:
         rows = feelings() if path is None else entries(info, path)
-        return labelled.dataset(info.name, source, rows, info.classes, **sizes)
+        pieces = WordPiece.open(Path(pretrained)) if pretrained else None
+        return labelled.dataset(info.name, source, rows, info.classes, pieces=pieces, **sizes)
     lines = generated(info) if path is None else [line for line, _ in entries(info, path)]
     return text.dataset(info.name, source, lines, **sizes)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
 
 Array = NDArray[Any]
@@ -19,7 +20,7 @@ Source = Literal["env", "cache", "download", "embedded", "generated", "file"]
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Images and labels, a text in windows, or sentences and labels, split into training and test
-    samples.
+    samples, sentences also into validation samples.
 
     Attributes:
         name: of the dataset these arrays are; with ``notice``, not the one that was asked for.
@@ -29,11 +30,15 @@ class Dataset:
             sentences those that are shorter than T with zeros behind.
         train_y, test_y: int64 (N,), 0 ≤ label < ``len(classes)``; of a text int64 (N, T), the token
             that follows each.
-        sha256: `fingerprint` of the four arrays.
+        sha256: `fingerprint` of the four arrays; of labelled sentences of all six, the validation
+            samples in the middle.
         mean, std: constants for `normalised`; 0 and 1 of a text, which is not normalised.
         classes: name of label 0, 1, …; of a text the vocabulary, by token.
         kind: ``images``, ``text`` or ``labelled`` (sentences).
         vocabulary: of labelled sentences, by token.
+        validation_x, validation_y: of labelled sentences, those that choose the weights to keep.
+        pieces: what made the tokens of labelled sentences for a pretrained model; else None.
+        cut: sentences that were too long and lost their end, where ``pieces`` made the tokens.
         path: of a text that was read from a file the user named; else None.
     """
 
@@ -51,9 +56,19 @@ class Dataset:
     kind: Literal["images", "text", "labelled"] = "images"
     path: str | None = None
     vocabulary: tuple[str, ...] = ()
+    pieces: WordPiece | None = None
+    cut: int = 0
+    validation_x: Array | None = None
+    validation_y: Array | None = None
 
     def check_same(self, planned: Mapping[str, Any]) -> None:
         """Raises `UserError` unless these are the arrays that a plan's data describe."""
+        own = self.pieces.sha256 if self.pieces else ""
+        if self.pieces and own != (wanted := planned.get("vocabulary_sha256", "")):
+            raise UserError(
+                f"the vocabulary in {self.pieces.folder} is not the one of the plan: SHA-256 "
+                f"{own[:12]} instead of {wanted[:12]}; put the old one back, or begin a new run"
+            )
         if self.sha256 != planned["sha256"]:
             raise UserError(
                 f"dataset {self.name} is not the one of the plan: SHA-256 {self.sha256[:12]} "

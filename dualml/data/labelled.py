@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.data.dataset import Dataset, Source, fingerprint
-from dualml.data.text import UNKNOWN, Line, split, vocabulary
+from dualml.data.text import ONE_IN, UNKNOWN, Line, vocabulary
+from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
 
 #: Tokens 0 and 1; the first is `dualml.model.layers.PADDING`.
@@ -26,6 +27,21 @@ def tokens(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[
     return rows
 
 
+def parts(name: str, total: int) -> tuple[slice, slice, slice]:
+    """Training, validation and test part of so many sentences, in their order: of ten 8, 1 and 1.
+
+    Raises:
+        UserError: too few for a sentence of each.
+    """
+    tenth = max(1, total // ONE_IN)
+    if total < 3:
+        raise UserError(
+            f"{name} has {total} sentences; training, validation and test need one each"
+        )
+    ends = total - 2 * tenth, total - tenth
+    return slice(0, ends[0]), slice(*ends), slice(ends[1], total)
+
+
 def dataset(
     name: str,
     source: Source,
@@ -35,15 +51,17 @@ def dataset(
     words: int,
     length: int,
     notice: dict[str, str] | None = None,
+    pieces: WordPiece | None = None,
 ) -> Dataset:
-    """The samples of labelled sentences; the last tenth of them is for testing.
+    """The samples of labelled sentences: the last tenth is for testing, the one before validates.
 
     Args:
         words: size of the vocabulary with `SPECIAL`, at most.
         length: tokens of a sample; what is longer is cut.
+        pieces: makes the tokens in place of a vocabulary of the training part's words.
 
     Raises:
-        UserError: a label that is no class, with the line.
+        UserError: a label that is no class, with the line; fewer than three sentences.
     """
     for at, (line, label) in enumerate(entries, start=1):
         if not 0 <= label < len(classes):
@@ -53,21 +71,30 @@ def dataset(
             )
     lines = [line for line, _ in entries]
     labels = np.array([label for _, label in entries], np.int64)
-    train, test = split(lines)
-    known = vocabulary(train, words, SPECIAL)
-    arrays = (
-        *(tokens(train, known, length), labels[: len(train)]),
-        *(tokens(test, known, length), labels[len(train) :]),
-    )
+    train, validation, test = parts(name, len(lines))
+    if pieces is None:
+        known, cut = vocabulary(lines[train], words, SPECIAL), 0
+        rows = tokens(lines, known, length)
+    else:
+        known, (rows, cut) = pieces.words, pieces.tokens(name, lines, length)
+    every = (train, validation, test)
+    sha256 = fingerprint(*(array[part] for part in every for array in (rows, labels)))
     return Dataset(
         name,
         source,
         notice,
-        *arrays,
-        sha256=fingerprint(*arrays),
+        rows[train],
+        labels[train],
+        rows[test],
+        labels[test],
+        sha256=sha256,
         mean=0.0,
         std=1.0,
         classes=tuple(classes),
         kind="labelled",
         vocabulary=known,
+        pieces=pieces,
+        cut=cut,
+        validation_x=rows[validation],
+        validation_y=labels[validation],
     )

@@ -22,7 +22,13 @@ from dualml.words import LANGUAGES, both, table
 
 
 def load(
-    name: str, *, explicit: bool, words: int = WORDS, length: int = LENGTH, labels: bool = False
+    name: str,
+    *,
+    explicit: bool,
+    words: int = WORDS,
+    length: int = LENGTH,
+    labels: bool = False,
+    pretrained: str = "",
 ) -> Dataset:
     """The dataset ``name``, or the embedded one in its place.
 
@@ -32,6 +38,7 @@ def load(
         explicit: the user named the dataset; then another one never stands in for it.
         words, length: of a text: the size of its vocabulary at most, and the tokens of a window.
         labels: of a text: its sentences with their classes, each a sample of ``length`` tokens.
+        pretrained: of labelled sentences: the folder whose ``vocab.txt`` makes their tokens.
 
     Raises:
         UserError: unknown name; ``DUALML_DATA`` is no folder; files that are found but incomplete,
@@ -39,7 +46,8 @@ def load(
             and, with ``explicit``, a dataset that cannot be downloaded.
     """
     if corpora.is_text(name):
-        return corpora.load(name, explicit=explicit, words=words, length=length, labels=labels)
+        sizes = {"words": words, "length": length}
+        return corpora.load(name, explicit=explicit, labels=labels, pretrained=pretrained, **sizes)
     info = find(name)
     if info.embedded:
         return embedded(info, None)
@@ -61,8 +69,9 @@ def load_again(planned: Mapping[str, Any]) -> Dataset:
     Raises:
         UserError: it cannot be had any more, or is not the one of the plan.
     """
-    sizes = {key: planned[key] for key in ("words", "length", "labels") if key in planned}
-    data = load(planned.get("path") or planned["name"], explicit=True, **sizes)
+    keys = ("words", "length", "labels", "pretrained")
+    made = {key: planned[key] for key in keys if key in planned}
+    data = load(planned.get("path") or planned["name"], explicit=True, **made)
     data.check_same(planned)
     return data
 

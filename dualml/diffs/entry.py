@@ -15,6 +15,7 @@ TOPICS = (
     "losses",
     "optimizers",
     "schedules",
+    "precision",
     "collectives",
     "tensors",
 )

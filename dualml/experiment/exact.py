@@ -15,8 +15,8 @@ HOW = (
 
 
 def inexact(arm: Arm, samples: int) -> str | None:
-    """Why an arm with several ranks follows another rule than the same arm with one; None where it
-    does not: then only rounding may tell them apart.
+    """Why an arm follows another rule than the one it is held `against`; None where it does not:
+    then only rounding may tell them apart.
 
     Args:
         samples: in the arm's training set, to know the sizes of its batches.
@@ -26,6 +26,8 @@ def inexact(arm: Arm, samples: int) -> str | None:
         ``local_state``, ``sum``, ``uneven``, ``precision``.
     """
     if any(m[arm.method].precision != "fp32" for m in METHODS.values() if arm.method in m):
+        return "precision"
+    if arm.world_size == 1 and arm.plan_precision.lower:
         return "precision"
     s = arm.aggregation
     if arm.split is not None:
@@ -64,3 +66,19 @@ def single_of(name: str, contrast: Contrast) -> str | None:
         return decided["world_size"] == 1 and not decided["method"]
 
     return contrast.partner(name, vary=HOW, where=plain)
+
+
+def against(name: str, contrast: Contrast) -> str | None:
+    """The arm that an arm is held against on its own backend: one with several ranks or a method
+    against one with neither, one of those in a lower precision against the same in float32; None
+    without one."""
+    own = contrast.decisions[name]
+    if own["world_size"] != 1 or own["method"]:
+        return single_of(name, contrast)
+    if own["precision"] == "fp32":
+        return None
+    return contrast.partner(
+        name,
+        vary=("precision", "loss_scale"),
+        where=lambda other: contrast.decisions[other]["precision"] == "fp32",
+    )

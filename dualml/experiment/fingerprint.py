@@ -14,8 +14,11 @@ from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
 
-#: Keys of an experiment that do not change what is computed, only how it is run, judged or shown.
-EXECUTION = ("title", "question", "limits", "quick", "epochs_times", "parity")
+#: Keys of an experiment that do not change what is computed, only how it is run, judged or shown;
+#: and the folder of a pretrained model: what is in it shows in the other parts.
+EXECUTION = ("title", "question", "limits", "quick", "epochs_times", "parity", "pretrained")
+#: What data of texts alone have.
+OF_TEXT = ("words", "length", "validation", "vocabulary_sha256")
 
 
 def parts_of(
@@ -36,7 +39,7 @@ def parts_of(
         protocol["splits"] = {name: list(split.cut) for name, split in splits.items()}
     protocol["data"] = {k: v for k, v in protocol["data"].items() if k != "name"}
     content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
-    content |= {k: data[k] for k in ("words", "length") if k in data}  # of a text
+    content |= {k: data[k] for k in OF_TEXT if k in data}
     return {
         "experiment": sha256(canonical(protocol)),
         "data": sha256(canonical(content)),

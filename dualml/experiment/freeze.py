@@ -10,6 +10,7 @@ import numpy as np
 
 from dualml.data import Dataset
 from dualml.errors import UserError
+from dualml.experiment import pretrained
 from dualml.experiment.deals import freeze_deals
 from dualml.experiment.fingerprint import parts_of
 from dualml.experiment.plan import Index, Plan
@@ -41,13 +42,22 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
         "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
     }
+    if data.validation_y is not None:
+        n = len(data.validation_y)
+        order["validation"] = subset(n, experiment.data.validation, 0, "validation")
+    elif experiment.data.validation:
+        raise UserError(
+            f"data.validation = {experiment.data.validation} is for labelled sentences "
+            f"(data.labels = true); {data.name} has no validation part: leave it out"
+        )
     n = len(order["train"])
     order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
+    given = pretrained.weights(experiment, data)
     labels = None if text else data.train_y[order["train"]]
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
-            weights[f"seed{seed}/{name}"] = w
+            weights[f"seed{seed}/{name}"] = given.get(name, w)
         for other, own in models.items():
             for name, w in initial_weights(own, seed).items():
                 weights[f"seed{seed}/{other}/{name}"] = w
@@ -71,8 +81,9 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "name": data.name,
         "source": data.source,
         "sha256": data.sha256,
-        "notice": data.notice,
+        "notice": pretrained.notice(experiment, data),
         "train": n,
+        **({"validation": len(order["validation"])} if "validation" in order else {}),
         "test": len(order["test"]),
         "mean": data.mean,
         "std": data.std,
@@ -136,6 +147,8 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
             )
         length = data.train_x.shape[1]
         if classifies:
+            if experiment.pretrained and spec.name == experiment.model:
+                return pretrained.opened(experiment).spec(length, len(data.classes))
             sizes_of = {"words": len(data.vocabulary), "classes": len(data.classes)}
             return model(spec.name, length=length, **sizes_of)
         return model(spec.name, words=len(data.classes), length=length)
@@ -168,6 +181,9 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     }
     if data.kind == "labelled":
         facts |= {"labels": True, "classes": list(data.classes)}
+    if data.pieces is not None:
+        facts |= {"pretrained": experiment.pretrained, "cut": data.cut}
+        facts |= {"vocabulary_sha256": data.pieces.sha256}
     return facts | ({"path": data.path} if data.path else {})
 
 

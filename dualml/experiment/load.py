@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -72,8 +73,10 @@ def load(
         arms = arms or chosen
     if small:
         repeat(table)
+    place(table, path.parent)
     for text in overrides:
         override(table, text)
+    place(table, Path.cwd())
     if seeds:
         table["seeds"] = list(seeds)
     if data is not None:
@@ -98,6 +101,13 @@ def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
     if not isinstance(more, dict):
         raise UserError(f"{path}: [{key}] must be a table; received {shortened(repr(more))}")
     return more
+
+
+def place(table: dict[str, Any], base: Path) -> None:
+    """Make the folder of a pretrained model absolute: in a file it is relative to the file, on the
+    command line to the working directory."""
+    if isinstance(given := table.get("pretrained"), str) and given:
+        table["pretrained"] = os.path.abspath(base / Path(given).expanduser())
 
 
 def shorten(table: dict[str, Any], most: Any) -> None:

@@ -43,7 +43,8 @@ class Plan:
         spec: the model.
         data: name, source, sizes and fingerprint of the dataset.
         weights: ``seedN/<parameter>`` → float32.
-        order: ``train``, ``test``, ``monitor`` → dataset indices; ``seedN/poolS`` → the samples of
+        order: ``train``, ``test``, ``monitor`` → dataset indices, of labelled sentences also
+            ``validation``; ``seedN/poolS`` → the samples of
             arms with ``samples = S``; ``seedN/poolS/epochE`` → their order;
             ``seedN/deal-…/epochE/rankR`` → the samples of a rank, in order, where an arm has a
             partition. Pools, epochs and ranks index into ``train``.
@@ -120,6 +121,7 @@ class Plan:
             chunk=arm.chunk,
             batch=(arm.batch_size or len(self.pool(arm, seed))) if arm.world_size == 1 else 0,
             seed=seed,
+            precision=arm.plan_precision,
         )
 
     def schedule(self, arm: Arm, seed: int) -> Schedule:

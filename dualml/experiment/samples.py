@@ -19,6 +19,7 @@ class Samples:
 
     ``monitor`` are the indices of the training samples on which training accuracy is measured;
     labels go from 0 to ``classes`` - 1. Of a text ``classes`` is 0: its words are not told apart.
+    ``validation``: x and y of the samples that choose the weights to keep, of labelled sentences.
     """
 
     train_x: NDArray[Any]
@@ -29,6 +30,7 @@ class Samples:
     classes: int
     #: Whether it is sentences that are classified.
     labelled: bool = False
+    validation: tuple[NDArray[Any], NDArray[np.int64]] | None = None
 
     @property
     def text(self) -> bool:
@@ -45,7 +47,12 @@ def samples_of(plan: Plan) -> Samples:
     if data.kind == "labelled":
         x, y = data.train_x[train], data.train_y[train]
         tested = data.test_x[test], data.test_y[test]
-        return Samples(x, y, monitor.astype("int64"), *tested, len(data.classes), True)
+        assert data.validation_x is not None
+        assert data.validation_y is not None
+        chosen = plan.order["validation"]
+        validation = data.validation_x[chosen], data.validation_y[chosen]
+        classes = len(data.classes)
+        return Samples(x, y, monitor.astype("int64"), *tested, classes, True, validation)
     # All samples in their own order need no copy: the largest array of a trial stays the only one.
     images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
     x, y = normalised(images, data.mean, data.std), data.train_y[train]

@@ -16,11 +16,13 @@ from dualml.data.text import LENGTH, SPECIAL, WORDS
 from dualml.errors import UserError, nearest
 from dualml.experiment.split import Split
 from dualml.methods.known import check_name
+from dualml.model.bert import bert
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
 from dualml.parse import LARGEST
 from dualml.partition import Partition, partition_from
+from dualml.precision import LossScale, Precision
 from dualml.strict import LONGEST_NAME, Strict, shortened
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
@@ -29,12 +31,14 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 #: Keys of an arm that few need.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
-    "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends",
+    "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
+    "loss_scale",
 )  # fmt: skip
 
 
 class Data(Strict):
-    """``train``, ``test``: use at most so many samples, drawn once for every seed; 0 is all.
+    """``train``, ``test`` and, of labelled sentences, ``validation``: use at most so many samples,
+    drawn once for every seed; 0 is all.
 
     Of a text, ``words`` is the size of the vocabulary at most, ``length`` the tokens of a sample;
     ``labels``: its sentences are classified, in place of one stream of words that goes on.
@@ -42,6 +46,7 @@ class Data(Strict):
 
     name: str
     train: Annotated[int, Field(ge=0)] = 0
+    validation: Annotated[int, Field(ge=0)] = 0
     test: Annotated[int, Field(ge=0)] = 0
     words: Annotated[int, Field(gt=len(SPECIAL))] = WORDS
     length: Annotated[int, Field(ge=1)] = LENGTH
@@ -81,6 +86,10 @@ class Arm(Strict):
     ``method``: an engine's own loop makes the updates (see `dualml.methods`), in place of
     ``aggregation``. ``launcher`` starts the ranks in place of dualml. ``backends``: only these run
     the arm; none named, all do.
+
+    ``precision`` is the type of the products of matrices (see `dualml.precision`), ``loss_scale``
+    what the loss is multiplied with before the backward pass: a number, or ``dynamic``; left out,
+    ``dynamic`` with ``fp16``, else nothing.
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -107,6 +116,8 @@ class Arm(Strict):
     method: str = ""
     launcher: str = ""
     backends: list[str] = []
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    loss_scale: Literal["dynamic"] | Annotated[float, Field(gt=0, strict=False)] | None = None
 
     @field_validator("model")
     @classmethod
@@ -206,6 +217,8 @@ class Arm(Strict):
                             "aggregation")  # fmt: skip
         if self.slow is not None:
             raise UserError("a method sends its messages itself; leave out slow")
+        if self.plan_precision.lower:
+            raise UserError("a method has a precision of its own; leave out precision")
         if not self.plan_schedule.constant:
             raise UserError("a method takes a constant step size; leave out schedule")
         if not self.batch_size or self.batch_size > self.chunk:
@@ -225,6 +238,35 @@ class Arm(Strict):
                             f" use {self.dealt_ranks} or more")  # fmt: skip
         if self.partition and self.kind != "train":
             raise UserError("partition is for training; leave it out of kind = collectives")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _said_or_left_out_it_is_one_arm(cls, values: Any) -> Any:
+        table = values if isinstance(values, dict) else {}
+        if (table.get("precision"), table.get("loss_scale")) == ("fp16", "dynamic"):
+            return {key: value for key, value in table.items() if key != "loss_scale"}
+        return values
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Arm:
+        asked = self.plan_precision
+        if not asked.lower:
+            return self
+        if self.kind != "train" or self.split is not None:
+            raise UserError(f"precision = {self.precision} is for training with the whole model on "
+                            "every rank; leave out split, or precision")  # fmt: skip
+        if asked.loss_scale is None:
+            return self
+        settings = self.aggregation
+        if settings.strategy == ASYNCHRONOUS or settings.of == "parameters":
+            raise UserError("loss_scale: here ranks update with gradients of their own, and would "
+                            "each skip other updates; use precision = bf16 without loss_scale, or "
+                            "an aggregation of gradients")  # fmt: skip
+        if settings.compress != "none":
+            raise UserError(f"loss_scale and compress = {settings.compress}: what overflows would "
+                            "be kept back or cut off before it is seen; leave one of them out"
+                            )  # fmt: skip
         return self
 
     @field_validator("schedule")
@@ -252,6 +294,11 @@ class Arm(Strict):
     @property
     def plan_schedule(self) -> Schedule:
         return Schedule(**self.schedule)
+
+    @property
+    def plan_precision(self) -> Precision:
+        scale: LossScale = "dynamic" if self.precision == "fp16" else None
+        return Precision(self.precision, self.loss_scale or scale)
 
 
 class Evaluation(Strict):
@@ -284,13 +331,15 @@ class Limits(Strict):
 
 class Experiment(Strict):
     """A protocol with its arms; where there was little data, ``epochs`` of an arm are
-    ``epochs_times`` those of the file."""
+    ``epochs_times`` those of the file. ``pretrained``: a folder that the model ``bert`` starts
+    from, see `dualml.experiment.pretrained`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
     title: dict[str, str]
     question: dict[str, str] = {}
     data: Data
     model: str
+    pretrained: str = ""
     loss: str = "cross_entropy"
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
@@ -344,6 +393,15 @@ class Experiment(Strict):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _pretrained_is_a_bert(self) -> Experiment:
+        if self.pretrained and self.model != bert.__name__:
+            raise UserError(
+                f"pretrained = {self.pretrained!r} is for model = {bert.__name__!r}; received "
+                f"model = {self.model!r}"
+            )
+        return self
+
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds that an arm runs with."""
         return self.seeds[: self.arms[arm].seeds or None]
@@ -369,9 +427,11 @@ class Experiment(Strict):
                 table["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
+        if not self.pretrained:
+            del table["pretrained"]
         if self.epochs_times == 1:
             del table["epochs_times"]
-        for key in ("words", "length", "labels"):
+        for key in ("validation", "words", "length", "labels"):
             if getattr(self.data, key) == Data.model_fields[key].default:
                 del table["data"][key]
         return table

@@ -89,6 +89,11 @@ def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError, TrialError: the replay could not be made.
     """
+    precision = session.plan.experiment.arms[comparison["arm"]].precision
+    if precision != "fp32":
+        raise UserError(f"causes are looked for in float32; arm {comparison['arm']} computes in "
+                        f"{precision}: see whether the same arm with precision = fp32 differs, too"
+                        )  # fmt: skip
     sides = [name for name in (comparison["a"], comparison["b"]) if name != REFEREE]
     with tempfile.TemporaryDirectory(prefix="dualml-find-") as folder:
         scene = replayed(session, sides, comparison, Path(folder))

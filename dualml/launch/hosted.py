@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import Launcher
+from dualml.errors import CommunicationError
 
 #: The ranks of a launcher come within so many seconds, or never.
 COME_S = 120.0
 POLL_S = 0.05
-#: After the last rank a launcher ends within seconds.
+#: A process that was killed is gone within so many seconds.
 LEAVE_S = 10.0
-MODULE = "dualml.launch.hosted_rank"
+MODULE = "dualml.worker.hosted"
 
 
 class Host:
@@ -51,6 +52,7 @@ class Host:
         self.launcher, self.size, self.words, self.log = launcher, size, words, log
         self.environ = {**os.environ, **environ, **launcher.environ}
         self.process: subprocess.Popen[bytes] | None = None
+        self.asked, self.left = size, set[int]()
         self.connections = dict[int, Any]()
         self.changed = threading.Condition()
         self.begin = time.monotonic()
@@ -100,12 +102,21 @@ class Host:
                 self.changed.notify_all()
 
     def lines(self, rank: int) -> Iterator[bytes]:
-        """What a rank says until it ends; nothing where it never comes."""
+        """What a rank says until it ends; of one that never comes, why; nothing of one that the
+        launcher did not start."""
         assert self.process is not None
         with self.changed:
             while rank not in self.connections:
-                late = time.monotonic() - self.begin > COME_S
-                if rank >= self.size or late or self.process.poll() is not None:
+                code = self.process.poll()
+                if rank >= self.size:
+                    return
+                if code is not None or time.monotonic() - self.begin > COME_S:
+                    late = f"this rank did not come within {COME_S:g} s"
+                    gone = f"the launcher ended with exit code {code} before this rank came"
+                    reason = late if code is None else gone
+                    result = {"event": "result", "status": "failed", "reason": reason}
+                    # At fault only if no other rank has a reason of its own.
+                    yield json.dumps({**result, "kind": CommunicationError.__name__}).encode()
                     return
                 self.changed.wait(POLL_S)
             _, lines = self.connections[rank]
@@ -121,6 +132,7 @@ class Host:
             with contextlib.suppress(OSError):
                 self.door.shutdown(socket.SHUT_RDWR)
             self.door.close()
+            self.process.wait(LEAVE_S)  # it has been ended
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -152,7 +164,20 @@ class Guest:
             yield line
         if not ended and (came or self.rank < self.host.size):
             self.code = 1
+        self.host.left.add(self.rank)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, as far as what it said tells; of the first one after the launcher's."""
+        """Its exit code, as far as what it said tells. Of the last one that leaves the launcher
+        has time to end, too.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not left, nor has the launcher ended.
+        """
+        gone, process = self.rank in self.host.left, self.host.process
+        if process is not None and (not gone or len(self.host.left) == self.host.asked):
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                if not gone:
+                    raise
         return self.code

@@ -70,15 +70,15 @@ class Driven(Training, Observable):
 
     def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
         self.backend, self.training, self.comm = backend, training, comm
-        self.now = 0
+        self.now, self.gathered = 0, -1
         if training.processes != comm.size:
             raise TrialError(
                 f"the engine trains in {training.processes} processes; the arm asks for {comm.size}"
             )
 
-    def step(self, batch: Sequence[Array], step: int) -> tuple[Any, float]:
+    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
         """This rank's lazy loss and its share of the global batch."""
-        part = batch[self.comm.rank]
+        part: Array = batch[self.comm.rank]
         share = len(part) / sum(map(len, batch))
         if not len(part):
             raise TrialError(
@@ -92,21 +92,28 @@ class Driven(Training, Observable):
         """Mean losses of the global batches."""
         return over_ranks(self.backend, self.comm, lazy)
 
-    def trace(self, batch: Sequence[Array], probe: Array) -> Trace:
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         return Trace(*self.look(batch, probe), loss=0.0, gradients={})
 
-    def look(self, batch: Sequence[Array], probe: Array) -> tuple[str, Arrays]:
-        self.training.gather()
-        return self.training.look(np.concatenate(batch), probe)
+    def gather(self) -> None:
+        """Of this update's weights, once: then one rank alone may ask for them."""
+        if self.gathered != self.now:
+            self.training.gather()
+            self.gathered = self.now
 
-    def given(self, batch: Sequence[Array]) -> tuple[Array, Array]:
+    def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+        self.gather()
+        whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
+        return self.training.look(whole, probe)
+
+    def given(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
         return self.training.given(batch[self.comm.rank])
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)
 
     def weights(self) -> Arrays:
-        self.training.gather()
+        self.gather()
         return self.training.weights()
 
     def state(self) -> dict[str, Arrays]:
@@ -114,7 +121,7 @@ class Driven(Training, Observable):
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.training.load(weights, state, step)
-        self.now = step
+        self.now, self.gathered = step, -1
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         self.training.move(by)

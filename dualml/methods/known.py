@@ -59,7 +59,7 @@ class MethodInfo:
             raise Unsupported(
                 f"{self.title} is not installed; install it with: {self.install}"
             ) from None
-        if f"{found}.".split(f"{self.series}.")[0]:
+        if not f"{found}.".startswith(f"{self.series}."):
             raise Unsupported(
                 f"{self.title} {found} is installed; this was tried with {self.series} only: "
                 f"install it with: {self.install}"

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from enum import Enum
+from typing import Any, ClassVar
 
 from dualml.errors import UserError
 
 Shape = tuple[int, ...]
 
 
+class Way(Enum):
+    """What a layer does where a model is trained in a lower type; see `dualml.precision`."""
+
+    PRODUCT = "casts its input and weights to the type, and gives the type out"
+    SINGLE = "float32 in and out"
+    PROMOTE = "the wider type of the values that meet"
+    SAME = "the type that it gets"
+
+
 @dataclass(frozen=True)
 class Layer:
     """A layer without parameters that keeps the shape; the others say what they do instead."""
+
+    way: ClassVar[Way] = Way.SAME
 
     def parameters(self) -> dict[str, Shape]:
         """Last part of a parameter's name → its shape."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dualml.errors import UserError
-from dualml.model.base import Layer, Shape, check
+from dualml.model.base import Layer, Shape, Way, check
 
 #: The token of a position that holds nothing, behind the end of a shorter sentence.
 PADDING = 0
@@ -23,6 +24,8 @@ class Linear(Layer):
 
     ``weight`` (outputs, inputs), ``bias`` (outputs,).
     """
+
+    way: ClassVar[Way] = Way.PRODUCT
 
     inputs: int
     outputs: int
@@ -42,6 +45,8 @@ class Conv2d(Layer):
 
     ``weight`` (outputs, inputs, kernel, kernel), ``bias`` (outputs,).
     """
+
+    way: ClassVar[Way] = Way.PRODUCT
 
     inputs: int
     outputs: int
@@ -65,6 +70,8 @@ class Conv2d(Layer):
 @dataclass(frozen=True)
 class Bias(Layer):
     """x + b, ``bias`` (size,): one number per channel of an image, else along the last axis."""
+
+    way: ClassVar[Way] = Way.PROMOTE
 
     size: int
 
@@ -122,6 +129,8 @@ class Embedding(Layer):
     ``weight`` (words, features), perhaps of a part of a vocabulary: a token without a row is zeros.
     """
 
+    way: ClassVar[Way] = Way.SINGLE
+
     words: int
     features: int
     first: int = 0
@@ -145,6 +154,8 @@ class LSTM(Layer):
     the forget gate of Gers, Schmidhuber and Cummins 2000, "Learning to Forget".
     """
 
+    way: ClassVar[Way] = Way.PRODUCT
+
     inputs: int
     hidden: int
 
@@ -165,6 +176,8 @@ class LayerNorm(Layer):
 
     ``weight`` and ``bias`` (features,). Source: Ba, Kiros and Hinton 2016, "Layer Normalization".
     """
+
+    way: ClassVar[Way] = Way.SINGLE
 
     features: int
     eps: float = 1e-5
@@ -202,6 +215,8 @@ class Attention(Layer):
     Source: Vaswani et al. 2017, "Attention Is All You Need", eq. 1 and sec. 3.2.2.
     """
 
+    way: ClassVar[Way] = Way.PRODUCT
+
     heads: int
     causal: bool = False
     masked: bool = False
@@ -215,6 +230,8 @@ class Attention(Layer):
 @dataclass(frozen=True)
 class Position(Layer):
     """x + w, a learned vector for each position: ``weight`` (length, features)."""
+
+    way: ClassVar[Way] = Way.PROMOTE
 
     length: int
     features: int
@@ -241,6 +258,8 @@ class Rows(Layer):
 class MeanPool(Layer):
     """Mean over the positions of a sequence: (T, D) → (D,); ``masked``: of those that hold a token
     other than `PADDING`."""
+
+    way: ClassVar[Way] = Way.SINGLE
 
     masked: bool = False
 
@@ -269,6 +288,8 @@ class Branch(Layer):
 @dataclass(frozen=True)
 class Merge(Layer):
     """Its end: the value kept last is added (He et al. 2016, "Deep Residual Learning", eq. 1)."""
+
+    way: ClassVar[Way] = Way.PROMOTE
 
 
 LAYERS: dict[str, type[Layer]] = {cls.__name__: cls for cls in Layer.__subclasses__()}

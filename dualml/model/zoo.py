@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from dualml.errors import UserError, nearest
 from dualml.model.base import Layer
+from dualml.model.bert import bert
 from dualml.model.layers import (
     GELU,
     LSTM,
@@ -188,7 +189,9 @@ TEXT_ZOO: dict[str, Callable[..., ModelSpec]] = {
     make.__name__: make for make in (rnn_lm, rnn_lm_dropout)
 }
 #: Models that classify sentences, from the same and the number of classes.
-CLASSIFIERS: dict[str, Callable[..., ModelSpec]] = {text_classifier.__name__: text_classifier}
+CLASSIFIERS: dict[str, Callable[..., ModelSpec]] = {
+    make.__name__: make for make in (text_classifier, bert)
+}
 
 
 def model(

@@ -16,11 +16,16 @@ kink, which one backend may sit on alone, leaves the loss and everything behind 
 One nudge at the start would not be enough: real arithmetic rounds at every step, and networks with
 ReLU or max pooling have kinks, where two values that agree to the last digit decide differently and
 one update changes by far more than a rounding. Draws meet such kinks as often as backends do.
+
+In a lower precision (`dualml.precision`) backends round the same values at the same places, but
+some of them once more inside a layer. So the weights of products are moved by half a unit of the
+lower type, which is what one such rounding moves at most, and only for as long as the gradient is
+computed: what is updated stays float32, and is moved by units of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.distance import distance, distances
+from dualml.precision import units
 from dualml.seeds import bits, generator
 from dualml.store.envelope import Envelope
 
@@ -49,6 +55,34 @@ def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArr
         move = np.float32(2**draw) * np.spacing(np.abs(w32))
         out[name] = w32 + move * (2 * up.astype(np.float32) - 1)
     return out
+
+
+class Roundings:
+    """What a draw does to the weights before each update, and takes back after it.
+
+    Args:
+        lower: names of the weights that are cast to the type ``precision``.
+    """
+
+    def __init__(self, seed: int, draw: int, precision: str, lower: Collection[str]) -> None:
+        self.seed, self.draw, self.precision, self.lower = seed, draw, precision, frozenset(lower)
+        self.lent: dict[str, NDArray[np.float32]] = {}
+
+    def before(self, weights: Arrays, step: int) -> dict[str, NDArray[np.float32]]:
+        """Moved weights, for `Training.move`."""
+        moved = perturb(weights, self.seed, self.draw, step)
+        for name in self.lower:
+            single = moved[name]
+            up = bits(single.size, self.seed, self.precision, self.draw, step, name)
+            sign = 2.0 * up.reshape(single.shape) - 1
+            moved[name] = (single + sign * units(single, self.precision) / 2).astype(np.float32)
+            self.lent[name] = moved[name] - single
+        return moved
+
+    def after(self, weights: Arrays) -> dict[str, NDArray[Any]]:
+        """Weights without what the lower type moved them by."""
+        return {name: w - self.lent[name] if name in self.lent else w
+                for name, w in weights.items()}  # fmt: skip
 
 
 def shuffled(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArray[np.int64]:

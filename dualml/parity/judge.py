@@ -7,11 +7,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import inexact, single_of
-from dualml.experiment.schema import Experiment
-from dualml.parity.pairs import FLOOR, compare
+from dualml.experiment.exact import against, inexact
+from dualml.experiment.schema import Arm, Experiment
+from dualml.model.spec import ModelSpec
+from dualml.parity.pairs import FLOOR, Lower, compare
 from dualml.parity.statistics import ENOUGH, equivalent
+from dualml.precision import SLOT, held_lower
 from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.store.plan import PLAN, plan_folder, restore
 from dualml.store.trajectory import Trajectory, read_trajectory
@@ -38,7 +42,8 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
     if verify:
         restore(plan_folder(folder), run.plan_hash)
     experiment, trials = run.protocol(folder), run.by_key()
-    shapes = {name: spec.parameters() for name, spec in {"": plan.model, **plan.models}.items()}
+    specs = {"": plan.model, **plan.models}
+    shapes = {name: spec.parameters() for name, spec in specs.items()}
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
     backends = list(dict.fromkeys(trial.backend for trial in run.trials))
     # The frameworks before the referee, so that pairs read torch–mindspore, torch–numpy, …
@@ -54,15 +59,17 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
             read = {b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
                     for b, t in ran.items() if t.status == "ok"}  # fmt: skip
             kept[arm, seed] = read
+            lower = lower_of(set_up, specs)
             by_chance = set_up.aggregation.arrival == "free"  # and with it the trajectory
             for a, b in pairs:
                 if {a, b} - set(experiment.backends_of(arm, backends)):
                     continue
-                judged = one(ran, read, a, b, experiment.parity.margin, free=by_chance)
+                judged = one(ran, read, a, b, experiment.parity.margin, lower, free=by_chance)
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     settle_by_seeds(comparisons, trials)
     several = any(
-        a.kind == "train" and (a.world_size > 1 or a.method) for a in experiment.arms.values()
+        a.kind == "train" and (a.world_size > 1 or a.method or a.plan_precision.lower)
+        for a in experiment.arms.values()
     )
     return {
         "format": PARITY.version,
@@ -73,7 +80,7 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
             "floor": FLOOR,
         },
         "comparisons": comparisons,
-        **({"serial": serial(run, experiment, kept)} if several else {}),
+        **({"serial": serial(run, experiment, kept, specs)} if several else {}),
     }
 
 
@@ -88,17 +95,39 @@ def refused(a: TrialRecord, b: TrialRecord) -> dict[str, Any]:
     return {"verdict": "not comparable", "reason": "other_samples", "evidence": evidence}
 
 
+def lower_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> Lower | None:
+    """What an arm computes in a lower precision; None where that is nothing.
+
+    Args:
+        specs: of the models of arms, and of the experiment under an empty name.
+    """
+    if arm.kind != "train" or not arm.plan_precision.lower:
+        return None
+    spec = specs.get(arm.model, specs[""])
+    return Lower(arm.precision, held_lower(spec.layers))
+
+
+def other_skips(a: Trajectory, b: Trajectory) -> bool:
+    """Whether two trials with a scaled loss skipped different updates: of a whole batch a gradient
+    may overflow in the lower type that does not where each rank has a part, which float32 adds."""
+    scales = [key for key in a.tensors.keys() & b.tensors.keys() if f"/{SLOT}/" in key]
+    return any(not np.array_equal(a.tensors[key], b.tensors[key]) for key in scales)
+
+
 def serial(
-    run: RunRecord, experiment: Experiment, read: dict[tuple[str, int], dict[str, Trajectory]]
+    run: RunRecord,
+    experiment: Experiment,
+    read: dict[tuple[str, int], dict[str, Trajectory]],
+    specs: Mapping[str, ModelSpec],
 ) -> list[dict[str, Any]]:
-    """n workers against one: the same backend, the same global batches."""
+    """n workers against one, and methods and lower precisions against the plain arm: the same
+    backend, the same global batches."""
     judgements = []
     trials = run.by_key()
     contrast = Contrast(experiment.arms)
     for (name, seed), own in read.items():
         arm = experiment.arms[name]
-        alone = single_of(name, contrast)
-        if (arm.world_size == 1 and not arm.method) or alone is None:
+        if (alone := against(name, contrast)) is None:
             continue
         samples = min(arm.samples or run.data.train, run.data.train)
         why = inexact(arm, samples)
@@ -114,9 +143,12 @@ def serial(
                 continue
             elif arm.partition and other_samples(here, there):
                 judged = refused(here, there)
+            elif other_skips(trajectory, others[backend]):
+                judged = {"verdict": "not comparable", "reason": "other_skips", "evidence": {}}
             else:
                 envelopes = [t.envelope for t in (*own.values(), *others.values()) if t.envelope]
-                judged = compare(others[backend], trajectory, experiment.parity.margin, envelopes)
+                margin, lower = experiment.parity.margin, lower_of(arm, specs)
+                judged = compare(others[backend], trajectory, margin, envelopes, lower)
             pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
             judgements.append({**pair, **judged})
     return judgements
@@ -132,6 +164,7 @@ def one(
     a: str,
     b: str,
     margin: float,
+    lower: Lower | None = None,
     *,
     free: bool = False,
 ) -> dict[str, Any]:
@@ -145,7 +178,8 @@ def one(
         return refused(trials[a], trials[b])
     if free:
         return {"verdict": "not comparable", "reason": "free_order", "evidence": {}}
-    return compare(read[a], read[b], margin, [t.envelope for t in read.values() if t.envelope])
+    envelopes = [t.envelope for t in read.values() if t.envelope]
+    return compare(read[a], read[b], margin, envelopes, lower)
 
 
 #: Why two trajectories may differ though nobody is wrong.

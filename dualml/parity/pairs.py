@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from dualml.errors import UserError
 from dualml.parity.distance import distance, distances
 from dualml.parity.envelope import believed
+from dualml.precision import ROUNDOFF, rounded
 from dualml.store.envelope import Envelope
 from dualml.store.trajectory import PHASES, Trajectory
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
 FLOOR = 2.0**-23
+#: Phases whose tensors are of the lower precision, where there is one: a rounding is one of it.
+LOWER_PHASES = ("forward", "gradient")
 #: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
 #: being inside it no longer says anything.
 CHAOS = 0.1
@@ -34,14 +37,26 @@ class Point:
     tensor: str
     distance: float
     envelope: float
+    floor: float = field(default=FLOOR, kw_only=True)
 
     @property
     def ratio(self) -> float:
-        return self.distance / max(self.envelope, FLOOR)
+        return self.distance / max(self.envelope, self.floor)
+
+
+class Lower(NamedTuple):
+    """What an arm computes in a lower precision: its type, and the layers that give it out."""
+
+    precision: str
+    layers: Sequence[str]
 
 
 def compare(
-    a: Trajectory, b: Trajectory, margin: float, envelopes: list[Envelope] | None = None
+    a: Trajectory,
+    b: Trajectory,
+    margin: float,
+    envelopes: list[Envelope] | None = None,
+    lower: Lower | None = None,
 ) -> dict[str, Any]:
     """Judge one pair.
 
@@ -49,6 +64,7 @@ def compare(
         margin: a distance is outside when it exceeds ``margin`` × envelope.
         envelopes: of every float32 backend that ran this arm and seed; default: those of a and b.
             What rounding can do to a trajectory does not depend on the pair that is looked at.
+        lower: what is computed in a lower precision, if anything.
 
     Returns:
         The comparison as written to ``parity.json`` (without arm, seed and names).
@@ -56,7 +72,7 @@ def compare(
     check_shapes(a, b)
     drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
     drawn = believed(drawn, output_layer(a))
-    points = list(measure(a, b, drawn))
+    points = list(measure(a, b, drawn, lower))
     if not points:
         return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
     chaos = chaotic_from(a, b, drawn)
@@ -102,7 +118,9 @@ def check_shapes(a: Trajectory, b: Trajectory) -> None:
             raise UserError(f"trace: {key} has shape {one} on {a.backend}, {other} on {b.backend}")
 
 
-def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Point]:
+def measure(
+    a: Trajectory, b: Trajectory, drawn: list[Envelope], lower: Lower | None = None
+) -> Iterator[Point]:
     """Every distance in the order of execution: step, phase, and the flow through the layers.
 
     At step 1 every backend holds the same weights, and the envelope is that of step 1. Later it is
@@ -132,10 +150,26 @@ def measure(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> Iterator[Poi
             elif traced:
                 if phase == "update":
                     yield from ranks_apart(step, a, b)
+                floor = ROUNDOFF[lower.precision] if lower and phase in LOWER_PHASES else FLOOR
                 for tensor in ordered(phase, names[step, phase], flow):
                     key = f"{phase}/{step:08d}/{tensor}"
+                    if lower and phase == "forward" and tensor in lower.layers:
+                        yield from of_another_type(step, tensor, key, lower.precision, a, b)
                     far = distance(a.tensors[key], b.tensors[key])
-                    yield Point(step, phase, tensor, far, width_at(phase, tensor, step))
+                    yield Point(
+                        step, phase, tensor, far, width_at(phase, tensor, step), floor=floor
+                    )
+
+
+def of_another_type(
+    step: int, layer: str, key: str, precision: str, *sides: Trajectory
+) -> Iterator[Point]:
+    """Outputs that are no numbers of the lower type that they should have: no rounding makes any
+    others."""
+    for side in sides:
+        far = distance(side.tensors[key], rounded(side.tensors[key], precision))
+        if far > 0:
+            yield Point(step, "forward", f"{layer} of {side.backend}", far, 0.0)
 
 
 def ranks_apart(step: int, *sides: Trajectory) -> Iterator[Point]:

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.model.base import Layer
+from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec
+from dualml.precision import FULL, Held, Precision, holding
+from dualml.precision import rounded as rounded_to
 from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
 from dualml.reference.types import HERE, Array, Params, copies
 
 Values = tuple[Array, ...]
+Rounding = Callable[[NDArray[Any]], Array]
 
 
 class Entry(NamedTuple):
-    """What a layer left on the tape: its output is the top of the stack after it."""
+    """What a layer left on the tape: its output is the top of the stack after it.
+
+    Attributes:
+        lower: how a value is rounded to the lower type, where there is one.
+        held: which values around the layer are of that type.
+    """
 
     name: str
     layer: Layer
     output: Array
     cache: Any
+    lower: Rounding | None = None
+    held: Held = Held(False, False)
 
 
 Tape = list[Entry]
@@ -36,6 +47,7 @@ def forward(
     values: Sequence[NDArray[Any]],
     masks: Sequence[NDArray[Any]] = (),
     here: NDArray[Any] | None = None,
+    lower: Rounding | None = None,
 ) -> tuple[Values, Tape]:
     """The stack after any consecutive layers of a model, and the tape for `backward`.
 
@@ -44,26 +56,35 @@ def forward(
         values: the stack before them, the top last; each (B, …).
         masks: of the Dropout layers, in order; without them Dropout is the identity.
         here: which positions hold a token, (B, T), for layers that are `padded`.
+        lower: rounds to the type of `dualml.precision`; then the layers are those of a whole model.
     """
     *kept, x = values
     tape: Tape = []
     waiting = iter(masks)
-    for name, layer in layers:
+    around = holding(layers) if lower else [Held(False, False)] * len(layers)
+    for (name, layer), held in zip(layers, around, strict=True):
         cache: Any = None
+        product = lower if layer.way is Way.PRODUCT else None
         if isinstance(layer, Branch):
             kept.append(x)
         elif isinstance(layer, Merge):
             x = kept.pop() + x
         elif isinstance(layer, Dropout):
             cache = next(waiting) if masks else 1.0
+            cache = lower(cache) if lower and held.before else cache
             x = x * cache
         else:
             given = own(name, layer, params)
+            if product:
+                x, given = product(x), {leaf: product(w) for leaf, w in given.items()}
             if layer.padded:
                 assert here is not None, f"{name} has to know which positions hold a token"
                 given[HERE] = here
             x, cache = PAIRS[type(layer)][0](layer, x, given)
-        tape.append(Entry(name, layer, x, cache))
+        if lower and held.after:
+            whole, x = x, lower(x)
+            cache = x if cache is whole else cache  # of the output it keeps what it gives out
+        tape.append(Entry(name, layer, x, cache, lower, held))
     return (*kept, x), tape
 
 
@@ -72,16 +93,23 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
     with respect to the stack before them, and canonical name → gradient of every parameter."""
     *kept, flow = gradients
     gradients_of: Params = {}
-    for name, layer, _, cache in reversed(tape):
+    for name, layer, _, cache, lower, held in reversed(tape):
+        flow = lower(flow) if lower and held.after else flow
         if isinstance(layer, Branch):
             flow = flow + kept.pop()
         elif isinstance(layer, Merge):
-            kept.append(flow)
+            kept.append(lower(flow) if lower and held.branch else flow)
         elif isinstance(layer, Dropout):
             flow = flow * cache
         else:
-            flow, grads = PAIRS[type(layer)][1](layer, flow, cache, own(name, layer, params))
+            product, given = layer.way is Way.PRODUCT, own(name, layer, params)
+            if lower and product:
+                given = {leaf: lower(w) for leaf, w in given.items()}
+            flow, grads = PAIRS[type(layer)][1](layer, flow, cache, given)
+            if lower and product:  # what comes back through its casts has been of the type
+                flow, grads = lower(flow), {leaf: lower(g) for leaf, g in grads.items()}
             gradients_of |= {f"{name}.{leaf}": g for leaf, g in grads.items()}
+        flow = lower(flow) if lower and held.before else flow
     return (*kept, flow), gradients_of
 
 
@@ -91,9 +119,12 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     at = next((i for i, entry in enumerate(tape) if entry.layer.parameters()), len(tape))
     if at == len(tape) or type(tape[at].layer) not in GRADIENTS:
         return backward(tape[at:], params, gradients)[1]
-    name, layer, _, cache = tape[at]
+    name, layer, _, cache, lower, held = tape[at]
     (*_, flow), inner = backward(tape[at + 1 :], params, gradients)
+    flow = lower(flow) if lower and held.after else flow
     grads = GRADIENTS[type(layer)](layer, flow, cache)
+    if lower and layer.way is Way.PRODUCT:
+        grads = {leaf: lower(g) for leaf, g in grads.items()}
     return inner | {f"{name}.{leaf}": g for leaf, g in grads.items()}
 
 
@@ -113,11 +144,23 @@ class Model:
     Args:
         spec: layers in sequence.
         weights: canonical name → array of any float type; kept as float64.
+        precision: values are rounded to its type where `dualml.precision` says so.
     """
 
-    def __init__(self, spec: ModelSpec, weights: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(
+        self, spec: ModelSpec, weights: Mapping[str, NDArray[Any]], precision: Precision = FULL
+    ) -> None:
         self.spec = spec
         self.weights: Params = copies(weights)
+        lower = partial(rounded_to, precision=precision.type)
+        self.lower: Rounding | None = lower if precision.lower else None
+        # What overflows in a lower type is seen in the loss, or in the gradients by a `Scaler`.
+        quiet: Literal["ignore", "warn"] = "ignore" if precision.lower else "warn"
+        self.overflowing = partial(np.errstate, over=quiet, invalid=quiet)
+
+    def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Samples as the first layer takes them."""
+        return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
 
     def forward(self, x: NDArray[Any], masks: Sequence[NDArray[Any]] = ()) -> tuple[Array, Tape]:
         """Logits, and the tape that they leave.
@@ -125,17 +168,24 @@ class Model:
         Args:
             masks: of the Dropout layers, in order; without them Dropout is the identity.
         """
-        x = np.asarray(x, np.int64 if self.spec.tokens else np.float64)
+        x = self.inputs(x)
         here = present(self.spec, x)
-        (logits,), tape = forward(self.spec.layers, self.weights, (x,), masks, here)
+        with self.overflowing():
+            (logits,), tape = forward(self.spec.layers, self.weights, (x,), masks, here, self.lower)
         return logits, tape
 
     def loss_and_gradients(
-        self, x: NDArray[Any], y: NDArray[Any], loss: str, masks: Sequence[NDArray[Any]] = ()
+        self,
+        x: NDArray[Any],
+        y: NDArray[Any],
+        loss: str,
+        masks: Sequence[NDArray[Any]] = (),
+        scale: float = 1.0,
     ) -> tuple[float, Params]:
         """Mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and the
-        gradient of every parameter."""
+        gradient of every parameter, of ``scale`` times the loss."""
         logits, tape = self.forward(x, masks)
-        value, flow = LOSSES[loss](logits, y)
-        grads = gradients_alone(tape, self.weights, (flow,))
+        with self.overflowing():
+            value, flow = LOSSES[loss](logits, y)
+            grads = gradients_alone(tape, self.weights, (flow * scale,))
         return value, {name: grads[name] for name in self.weights}

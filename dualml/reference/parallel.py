@@ -22,8 +22,9 @@ class NumpyPieces:
     def gradient(self, batch: Array, factor: float) -> tuple[float | None, list[Array]]:
         if not len(batch):
             return None, self.flat({name: np.zeros(s) for name, s in self.shapes.items()})
-        loss, gradients = self.training.gradient(batch)
-        return loss, [factor * bucket for bucket in self.flat(gradients)]
+        loss, gradients = self.training.gradient(batch, factor)
+        after = factor if self.training.scaler is None else 1.0
+        return loss, [after * bucket for bucket in self.flat(gradients)]
 
     def update(self, gradients: Sequence[Array], step: int) -> None:
         self.training.update(self.named(gradients), step)
@@ -33,6 +34,9 @@ class NumpyPieces:
 
     def assign(self, parameters: Sequence[Array]) -> None:
         self.training.model.weights = self.named(parameters)
+
+    def held(self) -> int:
+        return sum(bucket.nbytes for bucket in self.parameters())
 
     def flat(self, named: Mapping[str, Array]) -> list[Array]:
         return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]

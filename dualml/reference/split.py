@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Recipe, Segment
+from dualml.backend import Array, Arrays, Memory, Recipe, Segment, Weighable
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import backward, forward, gradients_alone
+from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
 Values = tuple[Array, ...]
 
 
-class NumpyStage:
+class NumpyStage(Weighable):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -95,9 +96,10 @@ class NumpyStage:
         return sum(loss * share for loss, share in losses)
 
     def held(self) -> int:
-        kept = arrays(self.kept)  # of views the memory behind them, once
-        wholes = [a.base if isinstance(a.base, np.ndarray) else a for a in kept]
-        return sum({id(whole): whole.nbytes for whole in wholes}.values())
+        return taped(self.kept)
+
+    def memory(self, batch: Any = None) -> Memory:
+        return Memory(nbytes(self.own), nbytes(self.sums), nbytes(self._state))
 
     # --- evaluation -------------------------------------------------------------------------------
 
@@ -141,12 +143,3 @@ class NumpyStage:
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.own = copies(weights)
         self._state = {slot: copies(named) for slot, named in state.items()}
-
-
-def arrays(value: Any) -> list[Array]:
-    """All arrays inside nested containers."""
-    if isinstance(value, np.ndarray):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [a for item in value for a in arrays(item)] if isinstance(value, list | tuple) else []

@@ -6,34 +6,57 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Observable, Recipe, Trace, Training, batch_digest, chunks
+from dualml.backend import (
+    Array,
+    Arrays,
+    Memory,
+    Mixed,
+    Observable,
+    Recipe,
+    Trace,
+    Training,
+    Weighable,
+    batch_digest,
+    chunks,
+)
+from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
+from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
 
-class NumpyTraining(Training, Observable):
+class NumpyTraining(Training, Observable, Mixed, Weighable):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
-        self.model = Model(recipe.spec, recipe.weights)
+        self.model = Model(recipe.spec, recipe.weights, recipe.precision)
+        self.scaler = recipe.precision.scaler()
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
 
-    def gradient(self, batch: Array) -> tuple[float, Params]:
-        """Mean loss and mean gradient of the batch, in chunks."""
+    @property
+    def held(self) -> How:
+        return How("composed", f"float64, rounded to {self.recipe.precision.type}")
+
+    def gradient(self, batch: Array, factor: float = 1.0) -> tuple[float, Params]:
+        """Mean loss and mean gradient of the batch, in chunks. Of a scaled loss the shares of the
+        chunks, and ``factor``, are parts of the scale, which decides what overflows."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean = 0.0
         for part, share in chunks(batch, self.recipe.chunk):
             drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
             x, y = self.given(part)
-            loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn)
+            scaled = self.scaler is not None
+            scale, after = (self.scale * share * factor, 1.0) if scaled else (1.0, share)
+            loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn, scale)
             mean += share * loss
-            for name, g in grads.items():
-                total[name] += share * g
+            with self.model.overflowing():
+                for name, g in grads.items():
+                    total[name] += after * g
         return mean, total
 
     def step(self, batch: Array, step: int) -> float:
@@ -42,18 +65,34 @@ class NumpyTraining(Training, Observable):
         return loss
 
     def update(self, gradients: Params, step: int) -> None:
-        self.model.weights, self._state = self.recipe.rule.update(
-            self.model.weights, gradients, self._state, step, self.recipe.rate(step)
-        )
+        finite = self.scaler is None or all(np.isfinite(g).all() for g in gradients.values())
+        gradients = self.unscaled(gradients)
+        if self.accepts(finite):
+            made = self.made(step)
+            self.model.weights, self._state = self.recipe.rule.update(
+                self.model.weights, gradients, self._state, made, self.recipe.rate(step)
+            )
         self.now = step
+
+    def memory(self, batch: Array | None = None) -> Memory:
+        """A gradient is made whole, in the type of the weights."""
+        weights = nbytes(self.model.weights)
+        activations = None
+        if batch is not None:
+            part = batch[: self.recipe.chunk]
+            drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
+            x = self.model.inputs(self.given(part)[0])
+            _, tape = self.model.forward(x, drawn)
+            activations = taped(tape, but=[x, *self.model.weights.values()])
+        return Memory(weights, weights, nbytes(self._state), activations)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         loss, grads = self.gradient(batch)
-        return Trace(*self.look(batch, probe), loss=loss, gradients=grads)
+        return Trace(*self.look(batch, probe), loss=loss, gradients=self.unscaled(grads))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, tape = self.model.forward(self.x[probe])
-        return batch_digest(*self.given(batch)), {name: value for name, _, value, _ in tape}
+        return batch_digest(*self.given(batch)), {entry.name: entry.output for entry in tape}
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         return self.x[batch], self.y[batch]
@@ -66,9 +105,10 @@ class NumpyTraining(Training, Observable):
         return copies(self.model.weights)
 
     def state(self) -> dict[str, Arrays]:
-        return {slot: copies(named) for slot, named in self._state.items()}
+        return {slot: copies(named) for slot, named in self._state.items()} | self.scaling()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.model.weights = copies(weights)
-        self._state = {slot: copies(named) for slot, named in state.items()}
+        own = self.rescale(state)
+        self._state = {slot: copies(named) for slot, named in own.items()}
         self.now = step

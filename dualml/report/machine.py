@@ -30,16 +30,19 @@ def crowded(run: Run) -> list[tuple[str, int, int, int]]:
 def vector_bytes(run: Run) -> int | None:
     """S: bytes of the model's parameters in float32; None for a model that is not known here."""
     from dualml.errors import UserError
+    from dualml.model.spec import ModelSpec
     from dualml.model.zoo import model
 
-    data = run.meta.get("data") or {}
+    name, data = str(run.experiment.get("model")), run.meta.get("data") or {}
+    if run.experiment.get("pretrained"):
+        return ModelSpec.restore(dict(run.models[name])).nbytes() if name in run.models else None
     sizes = {}
     if data.get("vocabulary"):  # of a text
         sizes = {"words": data["vocabulary"], "length": data.get("length")}
     if data.get("classes"):
         sizes["classes"] = len(data["classes"])
     try:
-        return model(str(run.experiment.get("model")), **sizes).nbytes()
+        return model(name, **sizes).nbytes()
     except UserError:
         return None
 

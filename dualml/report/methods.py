@@ -23,7 +23,7 @@ from dualml.store.run import Run, Serial, Trial
 from dualml.words import Words, numbers
 
 #: What may differ between two arms that are both ways to train the same model.
-VARY = (*HOW, "batch_size", "partition", "dealt_to")
+VARY = (*HOW, "batch_size", "partition", "dealt_to", "precision", "loss_scale")
 #: Of the accuracy that the reference ends with: the first evaluation that reaches it counts.
 TARGET = 0.95
 PACKAGES = {"torch": "dualml_torch", "mindspore": "dualml_ms"}
@@ -59,7 +59,7 @@ class Way(Result):
 
     @property
     def precision(self) -> str:
-        return self.info.precision if self.info else "fp32"
+        return self.info.precision if self.info else self.arm_settings.precision
 
     @property
     def processes(self) -> int:
@@ -196,8 +196,9 @@ class Way(Result):
 
 
 def plain(arm: Arm) -> bool:
-    """dualml's own training in one process."""
-    return arm.kind == "train" and arm.world_size == 1 and not arm.method
+    """dualml's own training in one process, in float32."""
+    alone = arm.kind == "train" and arm.world_size == 1
+    return alone and not arm.method and arm.precision == "fp32"
 
 
 def ways(run: Run, *, ok: bool = True) -> list[Way]:

@@ -67,6 +67,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     from dualml.experiment.freeze import freeze
     from dualml.experiment.load import SMALL
     from dualml.experiment.load import load as load_experiment
+    from dualml.experiment.pretrained import opened
 
     if request.lab is None:
         raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
@@ -90,12 +91,14 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
                 raise UserError(
                     f"{option}: no arm of {experiment.name} that runs has several ranks"
                 )
+    if experiment.pretrained:
+        opened(experiment)
     device = "auto" if request.device is None else request.device
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
     check_free(out)
     sizes: dict[str, Any] = {"words": experiment.data.words, "length": experiment.data.length}
-    sizes["labels"] = experiment.data.labels
+    sizes |= {"labels": experiment.data.labels, "pretrained": experiment.pretrained}
     data = load_data(experiment.data.name, explicit=explicit, **sizes)
     if len(data.train_x) < SMALL:
         experiment = read(small=True)

@@ -55,6 +55,10 @@ class Asynchronous(Executor):
         self.stage.assign_flat(total)  # the batch's gradient, for those who look
         return [loss for loss in losses if loss is not None]
 
+    def buffers(self) -> int:
+        """Of every trainer's gradient, each an update."""
+        return sum(map(self.comm.nbytes, self.gradients))
+
     def update(self, step: int) -> None:
         """One after the other, in the order drawn."""
         with self.timeline.during("update"):

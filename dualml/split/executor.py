@@ -158,6 +158,10 @@ class Executor(Rank):
                 flat = self.summed(self.same, flat)
             self.stage.assign_flat(flat)
 
+    def buffers(self) -> int:
+        """Bytes of the copies of gradients that ranks with the same parameters add up in."""
+        return 0 if self.same is None else self.comm.nbytes(self.stage.flat())
+
     def update(self, step: int) -> None:
         """Update ``step`` of the parameters."""
         with self.timeline.during("update"):

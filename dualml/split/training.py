@@ -7,6 +7,7 @@ and come out whole, under their canonical names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,24 @@ from dualml.backend import (
     Array,
     Arrays,
     Backend,
+    Memory,
     Recipe,
     Segment,
     Stage,
     Staging,
     Trace,
+    Weighable,
     batch_digest,
 )
 from dualml.communicator import Communicator
+from dualml.errors import Unsupported
 from dualml.split.executor import Executor
 from dualml.split.pieces import joined, share, whole
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import SplitModel
 
 
-class SplitTraining(SplitModel):
+class SplitTraining(SplitModel, Weighable):
     """A model whose ranks send one another messages.
 
     Args:
@@ -84,6 +88,13 @@ class SplitTraining(SplitModel):
         self.stage.measuring = on
         if on:
             self.executor.live = self.executor.held = 0
+
+    def memory(self, batch: Array | None = None) -> Memory:
+        """Of this rank; its activations are those that were counted last (`count_kept`)."""
+        if not isinstance(self.stage, Weighable):
+            raise Unsupported("the stages of this backend cannot count the bytes they hold")
+        kept, buffers = self.executor.held, self.executor.buffers()
+        return replace(self.stage.memory(), activations=kept, buckets=buffers)
 
     # --- looking ------------------------------------------------------------------------------
 

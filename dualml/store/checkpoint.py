@@ -23,7 +23,7 @@ NAME = "checkpoint.safetensors"
 class Progress:
     """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
     batches and of all samples so far (see `dualml.worker.seen`), what the last evaluation took each
-    class for."""
+    class for, and what is known of the weights kept in ``best.safetensors``."""
 
     step: int = 0
     seconds: float = 0.0
@@ -31,6 +31,7 @@ class Progress:
     digests: dict[str, str] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
     confusion: list[list[int]] = field(default_factory=list)
+    best: dict[str, Any] = field(default_factory=dict)
 
 
 def checkpoint_path(trial: Path, rank: int) -> Path:

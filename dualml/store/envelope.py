@@ -87,7 +87,7 @@ def write_envelope(folder: Path, envelope: Envelope) -> None:
 
 
 def read_envelope(folder: Path) -> Envelope | None:
-    """None where the trial has none: the float64 referee, an order that is left to chance.
+    """None where the trial has none: the referee in float32, an order that is left to chance.
 
     Raises:
         UserError: the file is damaged.

@@ -76,7 +76,8 @@ def read(folder: Path, force: bool = False) -> Run:
     parity = reader(PARITY.read_if_there, folder)
     costs = reader(COST.read_if_there, folder)
     planned = None
-    if any(arm.get("split") or arm.get("partition") for arm in arms.values()):
+    in_plan = any(arm.get("split") or arm.get("partition") for arm in arms.values())
+    if in_plan or run.experiment.get("pretrained"):
         planned = reader(PLAN.read_if_there, plan_folder(folder))
     findings = reader(read_findings, folder) or []
     return Run(
@@ -131,10 +132,12 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         times=moments(reader, TIMES, place, n) if arm.get("slow") else (),
         class_accuracy=tuple(record.class_accuracy),
         confusion=tuple(map(tuple, record.confusion)),
+        best=known.get("best"),
         test_perplexity=record.test_perplexity,
         samples_sha256=record.samples_sha256,
         apart=reader(distances, place, n) or () if averages else (),
         split=known.get("split", {}),
+        device_memory=tuple(record.device_memory),
         memory=tuple(known.get("memory", ())),
         timelines=timelines(reader, place, n) if arm.get("split") else (),
         damage=tuple(reader.damage),

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dualml.errors import UserError
 from dualml.experiment.schema import Experiment
 from dualml.files import finite
+from dualml.store.best import Best
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.protocol import Protocol, experiment_of
 
@@ -27,6 +28,14 @@ class Staleness(Record):
     mean: Number
     max: Number
     ranks: list[Number]
+
+
+class LossScale(Record):
+    """Of a training in a lower precision: the scale after the last update, and updates skipped
+    because a gradient was not finite."""
+
+    last: Number
+    skipped: Count
 
 
 #: Mean seconds of an update: ``compute_s``, of it ``update_s`` after the aggregation, ``wait_s``,
@@ -48,6 +57,31 @@ class RankMemory(Record):
     held_bytes: Number
     parameter_bytes: Number
     peak_memory_mb: Number
+
+
+class DeviceMemory(Record):
+    """Of one rank, in bytes: `dualml.backend.Memory`, and the most that the device's allocator had
+    given out during one update, the training set included. What nothing shows is null.
+
+    Attributes:
+        parameters: how many the plan says that the rank has.
+    """
+
+    parameters: Count | None = None
+    weights: Count
+    gradients: Count
+    state: Count
+    activations: Count | None = None
+    buckets: Count = 0
+    device_peak: Count | None = None
+
+    @property
+    def held(self) -> int | None:
+        """The peak, or, where no allocator tells it, all that was counted; None where not all of
+        it is seen."""
+        if self.device_peak is not None or self.activations is None:
+            return self.device_peak
+        return self.weights + self.gradients + self.state + self.activations + self.buckets
 
 
 class LinkTraffic(Record):
@@ -100,6 +134,7 @@ class TrialRecord(Record):
     test_perplexity: Number | None = None
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
+    best: Best | None = None
     samples_sha256: str = ""
     samples: list[RankSamples] = []
     step_s: list[Number] = []
@@ -112,6 +147,8 @@ class TrialRecord(Record):
     communication_share: Number | None = None
     split: SplitTimes = SplitTimes()
     spent: dict[str, Number] = {}
+    loss_scale: LossScale | None = None
+    device_memory: list[DeviceMemory] = []
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:
@@ -155,6 +192,7 @@ class DataRecord(Record):
     sha256: str = ""
     notice: dict[str, str] | str | None = None
     train: Count
+    validation: Count = 0
     test: Count
     mean: Number = 0.0
     std: Number = 1.0
@@ -162,6 +200,9 @@ class DataRecord(Record):
     words: Count = 0
     length: Count = 0
     vocabulary: Count = 0
+    vocabulary_sha256: str = ""
+    pretrained: str = ""
+    cut: Count = 0
     labels: bool = False
     classes: list[str] = []
     path: str = ""

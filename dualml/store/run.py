@@ -14,6 +14,7 @@ from dualml.experiment.contrast import Contrast
 from dualml.experiment.deals import deal_key
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.schema import Arm
+from dualml.store.manifest import DeviceMemory
 from dualml.store.records import Array as Array
 from dualml.store.records import Curve as Curve
 
@@ -30,9 +31,10 @@ class Trial:
     ``threads`` of each rank, where they were recorded for the trial itself.
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
-    ``spent``: seconds by what they were spent on.
+    ``spent``: seconds by what they were spent on; ``device_memory``: bytes of each rank.
     ``class_accuracy`` on the test set at the end, by class; ``confusion``: its samples of each
-    class (rows) by the class that was predicted; ``test_perplexity`` at the end, of a text;
+    class (rows) by the class that was predicted; ``best``: the same with the weights of the
+    smallest validation loss, as in ``run.json``; ``test_perplexity`` at the end, of a text;
     ``apart``: for each rank an array of
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
     Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
@@ -72,17 +74,26 @@ class Trial:
     times: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     class_accuracy: tuple[float | None, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
+    best: Mapping[str, Any] | None = field(default=None, repr=False)
     test_perplexity: float | None = None
     samples_sha256: str = ""
     apart: tuple[Array, ...] = field(default=(), repr=False)
     split: Mapping[str, Any] = field(default_factory=dict, repr=False)
     memory: tuple[Mapping[str, float], ...] = ()
+    device_memory: tuple[DeviceMemory, ...] = ()
     timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     damage: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def device_bytes(self) -> int | None:
+        """What an update needs on the device of the rank that needs most: `DeviceMemory.held`."""
+        held = [rank.held for rank in self.device_memory]
+        known = [nbytes for nbytes in held if nbytes is not None]
+        return max(known) if known and len(known) == len(held) else None
 
     @property
     def throughput(self) -> float | None:

@@ -28,7 +28,7 @@ class Trajectory:
         losses: (updates,) training loss of every update.
         tensors: ``PHASE/STEP/TENSOR`` → array at the traced steps.
         data: traced step → SHA-256 of the batch as the framework held it.
-        envelope: rounding envelope of this backend, None for the float64 referee.
+        envelope: rounding envelope of this backend, None for the referee of float32.
         apart: traced step → how far each rank's weights are from rank 0's, where all should hold
             the same.
         outcome: ``final_loss``, ``test_accuracy`` and the final ``weights``, in layer order.

@@ -7,8 +7,17 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dualml.store.best import Best
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
-from dualml.store.manifest import Environment, Key, RankMemory, RankSamples, Staleness
+from dualml.store.manifest import (
+    DeviceMemory,
+    Environment,
+    Key,
+    LossScale,
+    RankMemory,
+    RankSamples,
+    Staleness,
+)
 
 StepKey = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
@@ -62,6 +71,7 @@ class Result(Record):
     test_accuracy: Number | None = None
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
+    best: Best | None = None
     test_perplexity: Number | None = None
     data: dict[StepKey, str] = {}
     apart: dict[StepKey, list[Number | None]] = {}
@@ -69,6 +79,8 @@ class Result(Record):
     environment: Environment = {}
     peak_memory_mb: Number | None = None
     spent: dict[str, Number] = {}
+    loss_scale: LossScale | None = None
+    device_memory: list[DeviceMemory] = []
 
 
 JOB = JsonFile("job.json", Job)

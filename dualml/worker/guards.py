@@ -59,16 +59,16 @@ def check_final(arm: str, rule: Rule, looks: Mapping[str, float], first: float) 
             )
 
 
-def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays) -> None:
-    """The no-op guard.
+def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays, step: int = 1) -> None:
+    """The no-op guard, after update ``step``: the first one, or the first that was not skipped.
 
     Raises:
-        TrialError: the first updates left every parameter as it was.
+        TrialError: it left every parameter as it was.
     """
     if all(np.array_equal(after[name], before[name]) for name in after):
         raise TrialError(
-            f"arm {arm}: optimizer {rule.name} moved no parameter in step 1; is lr = {rule.lr:g} "
-            "too small, or is the update lost?"
+            f"arm {arm}: optimizer {rule.name} moved no parameter in step {step}; is lr = "
+            f"{rule.lr:g} too small, or is the update lost?"
         )
 
 

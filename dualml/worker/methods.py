@@ -39,7 +39,8 @@ class MethodRanks(Several):
         feed: Feed,
         comm: Communicator,
     ) -> None:
-        super().__init__(backend, Driven(backend, training, comm), folder, feed, comm)
+        self.driven = Driven(backend, training, comm)
+        super().__init__(backend, self.driven, folder, feed, comm)
         self.method = training
 
     def batch(self, step: int) -> Any:
@@ -56,16 +57,14 @@ class MethodRanks(Several):
         return all_chains(self.comm, seen)
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
-        driven: Any = self.training
-        losses: NDArray[np.float64] = driven.read(lazy)
-        return losses
+        return self.driven.read(lazy)
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         return self.method.keeps and super().checkpoint_due(looked, seconds, every)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        self.method.gather()
+        self.driven.gather()
         yield
         self.comm.barrier()
 

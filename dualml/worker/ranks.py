@@ -125,6 +125,10 @@ class Alone:
         """The same samples in another order."""
         return shuffled(batch, seed, draw, step)
 
+    def of_each(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+        """Rank → its numbers."""
+        return [numbers]
+
     def begin_draws(self) -> None:
         """Before the rounding envelope is drawn."""
 
@@ -158,6 +162,12 @@ class Several(Alone):
         # Clocks differ between ranks: the first one's counts.
         due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
         return bool(self.comm.numpy(due)[0])
+
+    def of_each(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+        own = np.array([np.nan if x is None else x for x in numbers.values()], np.float64)
+        rows = [self.comm.numpy(row) for row in self.comm.all_gather(self.comm.tensor(own))]
+        known = [[None if np.isnan(x) else int(x) for x in row] for row in rows]
+        return [dict(zip(numbers, row, strict=True)) for row in known]
 
     def agree(self, step: int) -> bool:
         steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation import REPLICAS, SCHEMES
-from dualml.backend import Backend, Recipe, Replicable, Training
-from dualml.communicator import Communicator
+from dualml.backend import Backend, Mixed, Recipe, Replicable, Training
+from dualml.communicator import Communicator, How
 from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
@@ -56,6 +56,8 @@ class Setup:
         self.probe = self.feed.batch(1)[:PROBE]
         self.rule = self.arm.rule
         self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
+        #: How numbers of a lower precision are held, where there are any.
+        self.held: How | None = None
         self.ranks = self.assemble(comm, models or ModelCache())
         self.training = self.ranks.training
         self.restart(dict(self.initial))
@@ -74,6 +76,8 @@ class Setup:
                 return MethodAlone(backend, made, folder, self.feed)
             return MethodRanks(backend, made, folder, self.feed, comm)
         own = models.keep(key, self.make)
+        if arm.plan_precision.lower:
+            self.held = own.ability(Mixed).held
         if comm is None:
             return Alone(backend, own, folder, self.feed)
         pieces = models.pieces(key, self.spec.parameters(), arm.aggregation, comm)
@@ -94,7 +98,8 @@ class Setup:
         # What is chosen for a batch and for so many updates belongs to the trial.
         alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
         own += arm.method
-        return str((self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone))
+        key = (self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone)
+        return str((*key, arm.plan_precision))
 
     def recipe(self) -> Recipe:
         """Not kept: of a partition by features it holds a training set of its own."""

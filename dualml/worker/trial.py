@@ -11,15 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
+from dualml.precision import SLOT
 from dualml.sockets import sent_bytes
 from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
 from dualml.store.tensors import TRACE, WEIGHTS
+from dualml.worker.best import Keeper
 from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
-from dualml.worker.evaluate import perplexity
+from dualml.worker.evaluate import Score, perplexity
 from dualml.worker.guards import check_final, check_finite, check_loaded, check_losses, check_moved
+from dualml.worker.memory import weigh
 from dualml.worker.pace import Pace
 from dualml.worker.seen import Seen
 from dualml.worker.setup import Setup
@@ -42,9 +45,11 @@ class Trial(Setup):
         self.looks: dict[str, float] = {}
         self.by_class: list[float | None] = [None] * self.samples.classes
         self.confusion: list[list[int]] = []
+        self.best = Keeper(self.folder)
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
         self.pace = Pace()
+        self.memory: list[dict[str, int | None]] = []
         #: Seconds by what they were spent on.
         self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
 
@@ -63,7 +68,7 @@ class Trial(Setup):
         self.ranks.finish()
         samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
         pace = self.pace.summary(self.ranks)
-        weights = self.training.weights()
+        weights, scaling = self.training.weights(), self.scaling()
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
             check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
@@ -71,17 +76,19 @@ class Trial(Setup):
                 WEIGHTS.write(self.folder, weights)
                 TRACE.write(self.folder, self.trace)
         # float64's own rounding is far below what is judged; chance is no matter of rounding.
+        rounds = self.backend.dtype != "float64" or self.arm.plan_precision.lower
         # A method is held against the same arm without one, which has draws.
-        own = not self.arm.method
-        if self.backend.dtype != "float64" and not self.ranks.free and own:
+        if rounds and not self.ranks.free and not self.arm.method:
             with self.spending("draws"):
                 draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
         if self.ranks.rank:
             return self.ranks.summary()
         updates, text = self.schedule.updates, self.samples.text
+        summary = self.ranks.summary()
+        how = summary.get("how", {})
         return {
-            **self.ranks.summary(),
+            **summary,
             "train_s": seconds,
             "compile_s": self.spent["compile"],
             "spent": self.spent,
@@ -96,17 +103,29 @@ class Trial(Setup):
             "test_accuracy": self.looks["test_accuracy"],
             "class_accuracy": self.by_class,
             **({"confusion": self.confusion} if self.confusion else {}),
+            **({"best": self.best.facts} if self.best.facts else {}),
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
+            **({"loss_scale": scaling} if scaling else {}),
+            **({"how": {**how, "precision": str(self.held)}} if self.held else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
+            **({"device_memory": self.memory} if self.memory else {}),
             "trace_steps": self.schedule.trace,
         }
 
+    def scaling(self) -> dict[str, float]:
+        """Where the scale of the loss stands, and how many updates it has cost; empty without."""
+        own = self.training.state().get(SLOT, {})
+        return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
+
     def warm_up(self) -> None:
-        """Compile every batch shape before the clock runs."""
-        for batch, step in self.ranks.warm_up(self.arm.chunk, self.schedule.updates):
+        """Compile every batch shape before the clock runs, and count what an update holds."""
+        updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
+        for number, (batch, step) in enumerate(updates, start=1):
             self.training.step(batch, step)
             self.backend.synchronize()
+            if number == len(updates):
+                self.memory = weigh(self, *updates[0])
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
 
@@ -125,6 +144,7 @@ class Trial(Setup):
             }
         )
         step, seconds, stretch, saved = progress.step, progress.seconds, 1, progress.seconds
+        moved = step > self.scaling().get("skipped", 0)
         try:
             if step == 0:
                 self.look(records, 0, 0.0)
@@ -142,8 +162,10 @@ class Trial(Setup):
                 self.losses[step:stop] = losses
                 self.write_losses(records, step + 1, stop)
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
-                if step == 0:
-                    check_moved(self.arm_name, self.rule, self.initial, self.training.weights())
+                if not moved and stop > self.scaling().get("skipped", 0):
+                    now = self.training.weights()
+                    check_moved(self.arm_name, self.rule, self.initial, now, stop)
+                    moved = True
                 if stop in self.schedule.trace:
                     with self.spending("trace"):
                         self.trace.update(after(self.training, stop))
@@ -168,10 +190,12 @@ class Trial(Setup):
         """Put everything needed to go on after ``step`` on disk."""
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
         with self.spending("write"):
+            self.best.write()
+            known = (self.digests, seen, self.confusion, self.best.facts)
             save_checkpoint(
                 self.folder,
                 self.ranks.rank,
-                Progress(step, seconds, records.flush(), self.digests, seen, self.confusion),
+                Progress(step, seconds, records.flush(), *known),
                 self.training.weights(),
                 self.training.state(),
                 self.trace,
@@ -194,6 +218,8 @@ class Trial(Setup):
             return progress
         self.losses[:] = 0
         self.looks, self.digests, self.seen = {}, {}, Seen()
+        if self.ranks.rank == 0:
+            self.best.forget()
         self.restart(dict(self.initial))
         ENVELOPE.remove(self.folder)
         return Progress()
@@ -201,6 +227,7 @@ class Trial(Setup):
     def recall(self, progress: Progress) -> None:
         """Losses and looks made before the checkpoint, from the records it covers."""
         rank, step = self.ranks.rank, progress.step
+        self.best.recall(progress.best)
         records = read_records(self.folder, rank, progress.records)
         self.losses[:step] = losses_of(self.folder, rank, records, step)
         last = {metric: float(curve.value[-1]) for metric, curve in records.items()}
@@ -215,7 +242,7 @@ class Trial(Setup):
         self.backend.synchronize()
         sent, begin = sent_bytes(), time.perf_counter()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
-        losses = self.ranks.read(self.training.steps(batches, first))
+        losses = self.ranks.read(self.training.stretch(batches, first))
         self.backend.synchronize()
         spent = time.perf_counter() - begin
         self.pace.add(len(batches), spent, sent, sent_bytes())
@@ -234,20 +261,28 @@ class Trial(Setup):
                     records.write(metric, step, value, "1")
 
     def look(self, records: Records, step: int, seconds: float) -> None:
-        """Evaluate: training loss and accuracy on the monitor, then everything on the test set."""
+        """Evaluate: training loss and accuracy on the monitor, then everything on the test set, and
+        on the validation set where there is one."""
         s = self.samples
         with self.spending("evaluate"), self.ranks.evaluating():
             everything = np.arange(len(s.test_y))
             train = self.ranks.score(s.train_x, s.train_y, s.monitor, s.classes)
             test = self.ranks.score(s.test_x, s.test_y, everything, s.classes)
+            validation = self.validate(step, test)
         if train is None or test is None or self.ranks.rank:
             return
         values = (train.loss, train.accuracy, test.loss, test.accuracy)
         done = self.feed.samples(step)
-        for metric, value in zip(LOOKS, values, strict=True):
+        looked = dict(zip(LOOKS, values, strict=True))
+        self.looks |= looked
+        if validation is not None:
+            looked |= {
+                "validation_loss": validation.loss,
+                "validation_accuracy": validation.accuracy,
+            }
+        for metric, value in looked.items():
             unit = self.unit if metric.endswith("loss") else "1"
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
-            self.looks[metric] = value
         if s.text:
             for part, loss in (("train", train.loss), ("test", test.loss)):
                 more = {"epochs": done / len(s.train_y), "seconds": seconds}
@@ -259,3 +294,14 @@ class Trial(Setup):
             if accuracy is not None:
                 records.write("class_accuracy", step, accuracy, "1", **{"class": number})
         records.flush()
+
+    def validate(self, step: int, test: Score | None) -> Score | None:
+        """The score on the validation set, where there is one; rank 0 keeps the weights of the
+        smallest loss, as they are evaluated."""
+        if (samples := self.samples.validation) is None:
+            return None
+        index = np.arange(len(samples[1]))
+        score = self.ranks.score(*samples, index, self.samples.classes)
+        if score is not None and test is not None and self.ranks.rank == 0:
+            self.best.offer(step, score, test, self.training.weights)
+        return score

@@ -32,6 +32,6 @@ class Method(Base):
             part = [tensor[start : start + micro] for tensor in batch]
             (_, loss), gradients = self.gradient(len(part[1]) / size, *part)
             total = total + loss
-            sums = [a + b for a, b in zip(sums, gradients)] if sums else gradients
+            sums = tuple([a + b for a, b in zip(sums, gradients)]) if sums else gradients
         self.optimizer(self.reducer(sums))
         return total

@@ -55,7 +55,7 @@ class MindSporeMethod(MethodTraining):
             self.method = make(given)
         self.processes = 1 if comm is None else communication.get_group_size(comm.group)
         self.compiled = set[int]()
-        self.scale = self._scale()
+        self.scaled = self._scaled()
         self.layers = Compiled(Look(self.seen, LOSSES[recipe.loss]()))
         self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
 
@@ -71,9 +71,9 @@ class MindSporeMethod(MethodTraining):
 
     def step(self, batch: Array, step: int, weight: float = 1.0) -> list[tuple[ms.Tensor, float]]:
         ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
-        return self.steps([batch], step)[0]
+        return self.stretch([batch], step)[0]
 
-    def steps(self, batches: Sequence[Array], first: int) -> list[list[tuple[ms.Tensor, float]]]:
+    def stretch(self, batches: Sequence[Array], first: int) -> list[list[tuple[ms.Tensor, float]]]:
         """The method's own loop makes all of them."""
         given = [self.arrays(batch, step) for step, batch in enumerate(batches, start=first)]
         lengths = {len(batch) for batch in batches}
@@ -136,7 +136,7 @@ class MindSporeMethod(MethodTraining):
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.move(lambda _: weights)
         load_state(self.method.optimizer, state, step, self.names())
-        for parameter, value in self.scale:
+        for parameter, value in self.scaled:
             ops.assign(parameter, ms.Tensor(value))
         self.now = step
 
@@ -145,7 +145,7 @@ class MindSporeMethod(MethodTraining):
         for name, parameter in self.parameters.items():
             ops.assign(parameter, ms.Tensor(moved[name], parameter.dtype))
 
-    def _scale(self) -> list[tuple[ms.Parameter, Array]]:
+    def _scaled(self) -> list[tuple[ms.Parameter, Array]]:
         """What a loss scaler changes, and what it starts from."""
         scaler = getattr(self.method, "scaler", None)
         kept = vars(scaler).values() if isinstance(scaler, amp.LossScaler) else ()

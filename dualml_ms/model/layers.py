@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mindspore import nn
 
+from dualml.errors import Unsupported
 from dualml.model import layers as spec
 from dualml_ms.model import modules
 
@@ -54,3 +55,24 @@ def realise(layer: spec.Layer) -> nn.Cell:
         case spec.First():
             return modules.First()
     raise NotImplementedError(f"dualml_ms has no layer {type(layer).__name__}")
+
+
+def realise_lower(layer: spec.Layer, lower: modules.Lower) -> nn.Cell:
+    """The cell for a layer of products in a lower type; see `dualml.precision`.
+
+    Raises:
+        Unsupported: an LSTM of a type without kernels, whose weights are out of reach.
+    """
+    match layer:
+        case spec.Linear(inputs, outputs, bias):
+            return modules.LowerDense(inputs, outputs, bias, lower)
+        case spec.Conv2d(inputs, outputs, kernel, padding, bias):
+            return modules.LowerConv2d(inputs, outputs, kernel, padding, bias, lower)
+        case spec.LSTM():
+            if lower.held != lower.type:
+                raise Unsupported(
+                    f"MindSpore's LSTM does not compute in {lower.type} on a CPU: the operator "
+                    'StridedSlice has no such kernel; use precision = "fp16" or "fp32"'
+                )
+            return realise(layer).to_float(lower.type)
+    return realise(layer)

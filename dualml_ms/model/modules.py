@@ -16,6 +16,52 @@ def parameter(name: str, *shape: int) -> ms.Parameter:
     return ms.Parameter(ops.zeros(shape, ms.float32), name=name)
 
 
+class Lower(nn.Cell):
+    """To the nearest number of a lower type (`dualml.precision`), and its gradient, too.
+
+    On a CPU MindSpore has no kernel of bfloat16 but for casts and additions: no product, no
+    convolution, not even a reshape. So the numbers of that type are held in float32, and multiplied
+    and added up there, as PyTorch's kernels for it do inside.
+    """
+
+    def __init__(self, precision: str) -> None:
+        super().__init__()
+        composed = precision == "bf16" and ms.get_context("device_target") == "CPU"
+        self.type = {"bf16": ms.bfloat16, "fp16": ms.float16}[precision]
+        self.held = ms.float32 if composed else self.type
+
+    def construct(self, x):
+        return x.astype(self.type).astype(self.held)
+
+
+class LowerDense(nn.Dense):
+    """`nn.Dense` of a lower type; the weights are cast where they are used."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool, lower: Lower) -> None:
+        super().__init__(inputs, outputs, has_bias=bias)
+        self.lower = lower
+
+    def construct(self, x):
+        y = self.matmul(x.reshape(-1, x.shape[-1]), self.lower(self.weight))
+        y = self.bias_add(y, self.lower(self.bias)) if self.has_bias else y
+        return y.reshape(*x.shape[:-1], -1)
+
+
+class LowerConv2d(nn.Conv2d):
+    """`nn.Conv2d` of a lower type."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, padding: int, bias: bool, lower: Lower
+    ) -> None:
+        options = {"pad_mode": "pad", "padding": padding, "has_bias": bias}
+        super().__init__(inputs, outputs, kernel, stride=1, **options)
+        self.lower = lower
+
+    def construct(self, x):
+        y = self.conv2d(x, self.lower(self.weight))
+        return self.bias_add(y, self.lower(self.bias)) if self.has_bias else y
+
+
 class Bias(nn.Cell):
     """x + b: per channel of images (B, C, H, W), along the last axis of anything else."""
 
@@ -127,13 +173,14 @@ class Attention(nn.Cell):
         b, length, width = x.shape
         parts = x.reshape(b, length, 3, self.heads, -1).transpose(2, 0, 3, 1, 4)
         q, k, v = parts[0], parts[1], parts[2]  # B heads T d each
-        scores = ops.matmul(q, k.swapaxes(2, 3)) / math.sqrt(width // 3 // self.heads)
+        scores = ops.matmul(q, k.swapaxes(2, 3)).astype(ms.float32)
+        scores = scores / math.sqrt(width // 3 // self.heads)
         if self.causal:
             place = ops.arange(length)
             scores = ops.where(place.reshape(-1, 1) >= place, scores, -1e30)
         if here is not None:
             scores = ops.where(here.reshape(b, 1, 1, length), scores, -1e30)
-        y = ops.matmul(ops.softmax(scores, -1), v)
+        y = ops.matmul(ops.softmax(scores, -1).astype(v.dtype), v)
         return y.swapaxes(1, 2).reshape(b, length, -1)
 
 

@@ -8,10 +8,12 @@ import mindspore as ms
 from mindspore import nn, ops
 from numpy.typing import NDArray
 
-from dualml.model.base import Layer
+from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec, parameters
-from dualml_ms.model.layers import realise
+from dualml.precision import holding
+from dualml_ms.model.layers import realise, realise_lower
+from dualml_ms.model.modules import Lower
 
 #: What `Part` itself does; any other layer is a cell.
 CELL, BRANCH, MERGE, DROPOUT = range(4)
@@ -25,6 +27,8 @@ class Part(nn.Cell):
         depth: values on the stack before the layers.
         dropouts: masks that are given after the values, one for each Dropout layer, in order; 0:
             Dropout is the identity, as it is where they are left out.
+        precision: of the products (`dualml.precision`); in a lower one the layers are those of a
+            whole model, and parameters are float32 all the same.
 
     Example:
         >>> from dualml.model import model
@@ -35,14 +39,32 @@ class Part(nn.Cell):
     """
 
     def __init__(
-        self, layers: Sequence[tuple[str, Layer]], depth: int = 1, dropouts: int = 0
+        self,
+        layers: Sequence[tuple[str, Layer]],
+        depth: int = 1,
+        dropouts: int = 0,
+        precision: str = "fp32",
     ) -> None:
         super().__init__()
         self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
         self.kinds = tuple(KINDS.get(type(layer), CELL) for _, layer in layers)
         self.padded = tuple(layer.padded for _, layer in layers)
+        self.lower = Lower(precision) if precision != "fp32" else None
+        around = holding(layers) if self.lower else []
+        self.after = tuple(held.after for held in around)
+        self.casts = tuple(layer.way is Way.PRODUCT for _, layer in layers)
+        self.widens = tuple(
+            layer.way is Way.SINGLE and held.before
+            for (_, layer), held in zip(layers, around, strict=False)
+        )
         for (name, layer), kind in zip(layers, self.kinds, strict=True):
-            setattr(self, name, nn.Identity() if kind else realise(layer))
+            if kind:
+                cell = nn.Identity()
+            elif self.lower is not None:
+                cell = realise_lower(layer, self.lower)
+            else:
+                cell = realise(layer)
+            setattr(self, name, cell)
         # A CellList would rename the parameters; the attributes above keep the canonical names.
         self.order = [getattr(self, name) for name, _ in layers]
 
@@ -60,6 +82,10 @@ class Part(nn.Cell):
         kept, x, used = values[:-1], values[-1], 0
         stacks = (values,)
         for i in range(len(self.order)):
+            if self.lower is not None and self.casts[i]:
+                x = self.lower(x)
+            elif self.lower is not None and self.widens[i]:
+                x = x.astype(ms.float32)
             if self.kinds[i] == BRANCH:
                 kept += (x,)
             elif self.kinds[i] == MERGE:
@@ -67,12 +93,15 @@ class Part(nn.Cell):
                 kept = kept[:-1]
             elif self.kinds[i] == DROPOUT:
                 if len(masks) > 0:
-                    x = x * masks[used]
+                    mask = masks[used]
+                    x = x * (self.lower(mask) if self.after and self.after[i] else mask)
                     used += 1
             elif self.padded[i]:
                 x = self.order[i](x, here)
             else:
                 x = self.order[i](x)
+            if self.lower is not None and self.after[i]:
+                x = self.lower(x)
             stacks += ((*kept, x),)
         return stacks
 
@@ -96,13 +125,14 @@ class Network(Part):
         (2, 10)
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__(spec.layers)
+    def __init__(self, spec: ModelSpec, precision: str = "fp32") -> None:
+        super().__init__(spec.layers, precision=precision)
         self.spec = spec
 
     def construct(self, x, *masks):
-        """Logits; ``masks`` of the Dropout layers, in order, while training."""
-        return self.walk((x,), masks, self.here(x))[-1][-1]
+        """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
+        training."""
+        return self.walk((x,), masks, self.here(x))[-1][-1].astype(ms.float32)
 
     def here(self, x):
         """Which positions of tokens (B, T) hold one; None where no layer asks."""
@@ -118,6 +148,7 @@ class Block(Part):
         self.layers, self.depth = network.layers[some], 1
         self.kinds, self.padded = network.kinds[some], network.padded[some]
         self.order, self.asks = network.order[some], network.spec.padded
+        self.lower = None
         self.before = network.kinds[: some.start].count(DROPOUT)
         self.dropouts = self.kinds.count(DROPOUT)
         for (name, _), cell in zip(self.layers, self.order, strict=True):
@@ -144,8 +175,8 @@ class Look(nn.Cell):
 
     def construct(self, x, y):
         after = self.network.walk((x,), (), self.network.here(x))
-        logits = after[-1][-1]
+        logits = after[-1][-1].astype(ms.float32)
         outputs = (self.loss.each(logits, y), ops.argmax(logits, -1))
         for values in after[1:]:
-            outputs += (values[-1],)
+            outputs += (values[-1].astype(ms.float32) if self.network.lower else values[-1],)
         return outputs

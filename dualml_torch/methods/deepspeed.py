@@ -22,6 +22,7 @@ class Method(Base):
                 "zero_optimization": {"stage": given.options["stage"]},
                 "zero_allow_untested_optimizer": True,
                 "zero_force_ds_cpu_optimizer": False,
+                "gradient_clipping": 0.0,  # 1.0 unless it is told: another rule of update
             },
         )
         self.criterion = given.criterion

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,6 +35,10 @@ class TorchMethod(MethodTraining):
     ) -> None:
         self.make, self.info, self.recipe, self.device = make, info, recipe, device
         self.ranks, self.now = 1 if comm is None else comm.size, 0
+        if comm is not None:  # engines look for what torchrun says
+            for name, value in (("RANK", comm.rank), ("WORLD_SIZE", comm.size)):
+                os.environ.setdefault(name, str(value))
+                os.environ.setdefault(f"LOCAL_{name}", str(value))
         self.x = torch.from_numpy(recipe.x).to(device)
         self.y = torch.from_numpy(recipe.y).to(device)
         self.loss = LOSSES[recipe.loss]

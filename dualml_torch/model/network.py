@@ -9,17 +9,22 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from dualml.model.base import Layer
+from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec, parameters
 from dualml_torch.model.layers import realise
 
 Values = tuple[Tensor, ...]
+LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Part(nn.Module):
     """Any consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
+
+    Args:
+        lower: type of the products (`dualml.precision`); parameters are float32 with any.
 
     Example:
         >>> from dualml.model import model
@@ -29,9 +34,11 @@ class Part(nn.Module):
         [(2, 28, 64)]
     """
 
-    def __init__(self, layers: Sequence[tuple[str, Layer]]) -> None:
+    def __init__(
+        self, layers: Sequence[tuple[str, Layer]], lower: torch.dtype | None = None
+    ) -> None:
         super().__init__()
-        self.layers = tuple(layers)
+        self.layers, self.lower = tuple(layers), lower
         for name, layer in layers:
             if not isinstance(layer, Branch | Merge | Dropout):
                 self.add_module(name, realise(layer))
@@ -65,11 +72,22 @@ class Part(nn.Module):
             elif isinstance(layer, Merge):
                 x = kept.pop() + x
             elif isinstance(layer, Dropout):
-                x = x * next(waiting) if masks else x
+                x = x * next(waiting).to(x.dtype) if masks else x
             else:
                 given = (x, here) if layer.padded else (x,)
-                x = self._modules[name](*given)  # type: ignore[misc]
+                x = self.call(name, layer, *given)
             yield name, (*kept, x)
+
+    def call(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Tensor:
+        """One module. Where values meet, PyTorch itself takes the wider type."""
+        module: nn.Module = self._modules[name]  # type: ignore[assignment]
+        if self.lower is not None and layer.way is Way.PRODUCT:
+            own = {leaf: p.to(self.lower) for leaf, p in module.named_parameters()}
+            y: Tensor = functional_call(module, own, (x.to(self.lower), *more))
+            return y
+        if self.lower is not None and layer.way is Way.SINGLE and x.is_floating_point():
+            x = x.float()
+        return module(x, *more)  # type: ignore[no-any-return]
 
     def canonical(self) -> dict[str, nn.Parameter]:
         """Canonical name → parameter, in the order of the layers."""
@@ -92,17 +110,20 @@ class Network(Part):
         torch.Size([2, 10])
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__(spec.layers)
+    def __init__(self, spec: ModelSpec, precision: str = "fp32") -> None:
+        super().__init__(spec.layers, LOWER.get(precision))
         self.spec = spec
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
-        """Logits; ``masks`` of the Dropout layers, in order, while training."""
-        return super().forward((x,), masks, self.here(x))[-1]
+        """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
+        training."""
+        logits = super().forward((x,), masks, self.here(x))[-1]
+        return logits if self.lower is None else logits.float()
 
     def activations(self, x: Tensor) -> dict[str, Tensor]:
-        """Layer name → output for ``x``."""
-        return {name: after[-1] for name, after in self.walk((x,), (), self.here(x))}
+        """Layer name → output for ``x``; NumPy has no bfloat16, float32 has all its numbers."""
+        after = {name: stack[-1] for name, stack in self.walk((x,), (), self.here(x))}
+        return after if self.lower is None else {name: y.float() for name, y in after.items()}
 
     def blocks(self, x: Tensor, *masks: Tensor) -> list[Callable[[Tensor], Tensor]]:
         """The model in parts, cut behind every residual connection; each takes what the one before

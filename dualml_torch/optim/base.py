@@ -29,7 +29,8 @@ class RuleOptimizer(torch.optim.Optimizer):
     """A native optimizer whose hyperparameters, defaults and checks are those of its rule.
 
     Args:
-        params: parameters, or parameter groups; a group may override any hyperparameter.
+        params: parameters, or parameter groups; a group may override any hyperparameter. What the
+            first group has need not be said again: engines make an optimizer anew of its groups.
         compiled: run the update through TorchInductor: one pass over memory instead of one per
             operation. The first step takes seconds and, on a CPU, needs a C++ compiler; changing
             a hyperparameter other than ``lr`` during training compiles again. A rule that is one
@@ -46,6 +47,10 @@ class RuleOptimizer(torch.optim.Optimizer):
     def __init__(
         self, params: Iterable[Any], *, compiled: bool = False, **hyperparameters: Any
     ) -> None:
+        params = list(params)
+        if params and isinstance(params[0], dict):
+            names = [field.name for field in fields(self.rule_type) if field.name in params[0]]
+            hyperparameters = {name: params[0][name] for name in names} | hyperparameters
         rule = rule_from({"name": self.rule_type.name, **hyperparameters})
         self.compiled = compiled
         self._scratch: dict[torch.dtype, Tensor] = {}

@@ -166,7 +166,8 @@ def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) 
     x, y = X[:, 0], Y[:150]
     images = ((x - x.min()) * 40).astype(np.uint8)[:150]
     data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, 10)
-    arms = {"sgd": Arm(optimizer={"name": "sgd", "lr": 0.1}, schedule={"warmup": 1}, updates=1)}
+    momentum = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
+    arms = {"sgd": Arm(optimizer=momentum, schedule={"warmup": 1}, updates=1)}
     plan = freeze(
         Experiment(
             name="one", title={"en": "One"}, data=Data(name="noise"), model="softmax", arms=arms
@@ -179,6 +180,10 @@ def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) 
     trial.warm_up()
     for name, w in trial.training.weights().items():
         assert np.array_equal(w, before[name]), "warming up left a trace"
+    one = sum(w.size for w in before.values()) * np.dtype(backend.dtype).itemsize
+    for memory in trial.memory:  # of a rank; none where the backend cannot count
+        assert memory["parameters"] == 7850
+        assert memory["weights"] == memory["gradients"] == memory["state"] == one
     trial.stretch(1, 1)
     assert not np.array_equal(trial.training.weights()["fc.weight"], before["fc.weight"])
 

@@ -17,13 +17,14 @@ from dualml.backend import (
     Overlapping,
     Replicable,
     Staging,
+    Weighable,
 )
 from dualml.errors import Unsupported
 from dualml.reference.backend import NumpyBackend
 from dualml.split.remote import RemoteCalls
 
 
-@pytest.mark.parametrize("kind", [Observable, Divisible, Overlapping])
+@pytest.mark.parametrize("kind", [Observable, Divisible, Overlapping, Weighable])
 def test_the_referee_has(kind: type[Ability]) -> None:
     training = NumpyBackend().training(native.recipe())
     assert training.ability(kind) is training

@@ -31,9 +31,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> None:
     data = labelled.dataset("x", "file", ENTRIES, ("p", "q"), words=4, length=3)
     assert data.vocabulary == ("<pad>", "<unk>", "a", "b")
-    assert data.train_x.tolist() == [[2, 3, 2], [3, 1, 0], [2, 0, 0]]
+    assert data.train_x.tolist() == [[2, 3, 2], [3, 1, 0]]
+    assert data.validation_x is not None
+    assert data.validation_x.tolist() == [[2, 0, 0]]
     assert data.test_x.tolist() == [[1, 2, 3]]
-    assert (data.train_y.tolist(), data.test_y.tolist()) == ([0, 1, 0], [1])
+    labels = (data.train_y, data.validation_y, data.test_y)
+    assert [y is not None and y.tolist() for y in labels] == [[0, 1], [0], [1]]
     assert data.vocabulary.index("<pad>") == PADDING
     assert (data.kind, data.classes) == ("labelled", ("p", "q"))
 
@@ -41,6 +44,40 @@ def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> N
 def test_a_label_that_is_no_class_is_named() -> None:
     with pytest.raises(UserError, match=r"sentence 2 \(b c…\): label 1 is none of 1 classes"):
         labelled.dataset("x", "file", ENTRIES, ("p",), words=9, length=3)
+
+
+@pytest.mark.parametrize(
+    ("total", "sizes"),
+    [
+        (3, (1, 1, 1)),
+        (19, (17, 1, 1)),
+        (20, (16, 2, 2)),
+        (100, (80, 10, 10)),
+        (4_019, (3217, 401, 401)),
+    ],
+)
+def test_eight_parts_train_one_validates_one_tests(total: int, sizes: tuple[int, ...]) -> None:
+    every = list(range(total))
+    train, validation, test = (every[part] for part in labelled.parts("x", total))
+    assert (len(train), len(validation), len(test)) == sizes
+    assert train + validation + test == every
+
+
+def test_too_few_sentences_for_three_parts() -> None:
+    with pytest.raises(UserError, match="x has 2 sentences; training, validation and test need"):
+        labelled.dataset("x", "file", ENTRIES[:2], ("p", "q"), words=9, length=3)
+
+
+def test_the_fingerprint_is_of_the_validation_part_too() -> None:
+    same, other = (
+        labelled.dataset(
+            "x", "file", [*ENTRIES[:2], third, ENTRIES[3]], ("p", "q"), words=9, length=3
+        )
+        for third in (ENTRIES[2], (["b"], 0))
+    )
+    assert same.train_x.tolist() == other.train_x.tolist()
+    assert same.test_x.tolist() == other.test_x.tolist()
+    assert same.sha256 != other.sha256
 
 
 def test_the_sentences_made_here_are_the_same_everywhere() -> None:
@@ -61,7 +98,9 @@ def test_they_stand_in_for_those_that_are_not_there() -> None:
     )
     assert data.notice is not None
     assert "feelings" in data.notice["en"]
-    assert data.train_x.shape == (2700, 20)
+    assert data.train_x.shape == (2400, 20)
+    assert data.validation_x is not None
+    assert data.validation_x.shape == (300, 20)
     with pytest.raises(UserError, match=r"remedy: put train\.json"):
         load("emotion", explicit=True, labels=True)
 
@@ -81,9 +120,11 @@ def test_a_text_without_labels_says_so(name: str) -> None:
 @pytest.mark.skipif(not (REAL / "emotion").exists(), reason="needs the emotion set")
 def test_the_real_set() -> None:
     data = load("emotion", explicit=True, labels=True, words=4000, length=32)
-    assert data.train_x.shape == (36_120, 32)
-    assert (len(data.test_y), len(data.vocabulary)) == (4_013, 4_000)
-    assert np.bincount(np.concatenate([data.train_y, data.test_y])).tolist() == [
+    assert data.train_x.shape == (32_107, 32)
+    assert data.validation_y is not None
+    assert (len(data.validation_y), len(data.test_y)) == (4_013, 4_013)
+    assert len(data.vocabulary) == 4_000
+    assert np.bincount(np.concatenate([data.train_y, data.validation_y, data.test_y])).tolist() == [
         13_993, 6_697, 5_348, 5_978, 3_167, 4_950]  # fmt: skip
 
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import dualml, resumed, run
+from command import dualml, resumed, run, start
+from test_resume import wait_for_checkpoint
 
+from dualml.arrays import read_tensors
 from dualml.backend import Training
 from dualml.confusion import macro
+from dualml.experiment.plan import Plan
+from dualml.experiment.samples import samples_of
+from dualml.reference.losses import LOSSES
+from dualml.reference.model import Model
 from dualml.report import render
+from dualml.store.best import read_best, write_best
+from dualml.store.plan import restore
+from dualml.store.records import read_records
 from dualml.worker.evaluate import evaluate
 
 pytestmark = pytest.mark.whole
@@ -21,8 +31,18 @@ TOML = """
 name = "tiny-labels"
 model = "text_classifier"
 title = { en = "Tiny", zh = "小" }
-data = { name = "feelings", labels = true, train = 200, test = 90, length = 12, words = 60 }
-evaluation = { train_samples = 30, per_epoch = 1, early = [] }
+[data]
+name = "feelings"
+labels = true
+train = 200
+validation = 70
+test = 90
+length = 12
+words = 60
+[evaluation]
+train_samples = 30
+per_epoch = 1
+early = []
 [arms.one]
 optimizer = { name = "adam", lr = 0.003 }
 batch_size = 20
@@ -34,6 +54,13 @@ epochs = 2
 world_size = 2
 partition = { name = "dirichlet_labels", alpha = 0.5 }
 """
+
+
+#: Language, and what its page says.
+WORDS = (
+    ("en", "macro means", "the weights of the smallest validation loss"),
+    ("zh", "宏平均", "验证损失最小的权重"),
+)
 
 
 @pytest.fixture
@@ -49,6 +76,8 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
     assert code == 0, told
     data = told["data"]
     assert (data["kind"], data["labels"], len(data["classes"])) == ("labelled", True, 6)
+    assert (data["train"], data["validation"], data["test"]) == (200, 70, 90)
+    plan = restore(out / "plan", told["plan_hash"])
     for trial in told["trials"]:
         table = np.array(trial["confusion"])
         assert (table.shape, int(table.sum())) == ((6, 6), 90)
@@ -57,8 +86,10 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
         assert trial["class_accuracy"] == pytest.approx(shares.tolist())
         assert trial["test_accuracy"] > 0.4, "learns more than one class in six"
 
-    f1 = macro(told["trials"][0]["confusion"])[2]
-    for lang, head in (("en", "macro means"), ("zh", "宏平均")):
+        check_best(trial, out, plan)
+
+    f1 = macro(told["trials"][0]["best"]["confusion"])[2]
+    for lang, head, weights in WORDS:
         render([out], out / lang, lang)
         page = (out / lang / "report.html").read_text("utf-8")
         of_arms = re.search(r'<table id="table-macro"[^>]*>.*?</table>', page, re.S)
@@ -66,9 +97,34 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
         assert of_arms is not None
         assert of_classes is not None
         assert head in page
+        assert weights in page
         assert f"{100 * f1:.1f}" in of_arms[0]
         assert all(name in of_classes[0] for name in data["classes"])
         assert (out / lang / "figures" / "confusion.svg").exists()
+
+
+def check_best(trial: dict, out: Path, plan: Plan) -> None:
+    """The kept weights are those of the smallest loss, and score what is said of them."""
+    best, place = trial["best"], out / "trials" / trial["arm"] / "numpy" / "seed0"
+    looks = read_records(place)["validation_loss"]
+    at = int(looks.value.argmin())
+    assert (best["step"], best["validation_loss"]) == (looks.step[at], looks.value[at])
+    assert best["step"] > 0, "learns something"
+    assert looks.step.tolist() == read_records(place)["test_loss"].step.tolist()
+    weights, samples = read_tensors(place / "best.safetensors"), samples_of(plan)
+    assert samples.validation is not None
+    referee = Model(plan.spec, weights)
+    for part, (x, y) in (
+        ("validation", samples.validation),
+        ("test", (samples.test_x, samples.test_y)),
+    ):
+        logits, _ = referee.forward(x)
+        loss, _ = LOSSES["cross_entropy"](logits, y)
+        assert best[f"{part}_loss"] == pytest.approx(loss)
+        assert best[f"{part}_accuracy"] == pytest.approx((logits.argmax(1) == y).mean())
+    assert np.array(best["confusion"]).sum() == 90
+    assert np.array(best["confusion"]).trace() / 90 == pytest.approx(best["test_accuracy"])
+    assert not list(place.parent.rglob("rank*.best.safetensors"))
 
 
 def test_a_table_that_does_not_fit_the_classes_is_left_out(lab: Path, tmp_path: Path) -> None:
@@ -76,7 +132,7 @@ def test_a_table_that_does_not_fit_the_classes_is_left_out(lab: Path, tmp_path: 
     path = tmp_path / "out" / "run.json"
     manifest = json.loads(path.read_text())
     for table in ([[1, 2], [3, 4]], [[1]] * 6, [[0] * 6] * 5):
-        manifest["trials"][0]["confusion"] = table
+        manifest["trials"][0]["confusion"] = manifest["trials"][0]["best"]["confusion"] = table
         path.write_text(json.dumps(manifest))
         render([tmp_path / "out"], tmp_path / "page", "en")
         page = (tmp_path / "page" / "report.html").read_text("utf-8")
@@ -90,6 +146,49 @@ def test_a_resumed_run_comes_to_the_same_confusion(lab: Path, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     again = json.loads(done.stdout)["trials"][0]
     assert again["confusion"] == trial["confusion"]
+    assert again["best"] == trial["best"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_kept_weights_survive_an_interruption(lab: Path, tmp_path: Path, damaged: bool) -> None:
+    """Also where the file is not the checkpoint's: then the trial begins again."""
+    words = ["--arm", "one", "--set", "arms.one.epochs=12", "--set", "evaluation.per_epoch=2"]
+    _, whole = run(lab, tmp_path / "whole", *words)
+    process = start("run", lab, "--backend", "numpy", "--out", tmp_path / "cut", "--no-report",
+                    *words, env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
+    place = Path("trials") / "one" / "numpy" / "seed0"
+    wait_for_checkpoint(tmp_path / "cut" / place, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    kept = tmp_path / "cut" / place / "best.safetensors"
+    facts = read_best(kept.parent)
+    assert facts is not None, "written with the checkpoint"
+    if damaged:
+        write_best(kept.parent, facts.model_copy(update={"step": 999}), read_tensors(kept))
+    done = dualml("run", "--resume", tmp_path / "cut", "--no-report", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"][0]["best"] == whole["trials"][0]["best"]
+    assert kept.read_bytes() == (tmp_path / "whole" / place / "best.safetensors").read_bytes()
+    log = (kept.parent / "rank0.log").read_text()
+    assert ("best.safetensors is not that of the checkpoint; starting again" in log) == damaged
+
+
+@pytest.mark.parametrize("name", ["digits", "sentences"])
+def test_other_data_have_no_validation_part(lab: Path, tmp_path: Path, name: str) -> None:
+    model = {"digits": "softmax", "sentences": "rnn_lm"}[name]
+    lab.write_text(f'''
+name = "x"
+model = "{model}"
+title = {{ en = "x" }}
+data = {{ name = "{name}", validation = 7 }}
+arms.a.optimizer = {{ name = "adam", lr = 0.003 }}
+''')
+    done = dualml("run", lab, "--backend", "numpy", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert (
+        f"data.validation = 7 is for labelled sentences (data.labels = true); {name}" in done.stderr
+    )
 
 
 def test_a_model_that_passes_over_padding_is_not_split(lab: Path, tmp_path: Path) -> None:

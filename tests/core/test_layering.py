@@ -26,6 +26,7 @@ ONLY_TORCH = {
     "rpc.py": "MindSpore has no remote procedure calls",
     "rpc_agent.py": "MindSpore has no remote procedure calls",
     "rpc_served.py": "MindSpore has no remote procedure calls",
+    "spawn.py": "a launcher of PyTorch's; msrun starts MindSpore's ranks as processes of their own",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",
     **dict.fromkeys(
@@ -88,6 +89,7 @@ ONLY_TORCH = {
                 "ddp",
                 "deepspeed",
                 "fsdp",
+                "horovod",
                 "zero_optimizer",
             )
         ),
@@ -106,6 +108,7 @@ ONLY_MS = {
         (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
         "MindSpore's ways to train: dualml/methods/methods.toml",
     ),
+    "scaled.py": "the gradient of a scaled loss is a graph of its own; autograd is given the scale",
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
 #: What the first answer of the command line must not wait for.

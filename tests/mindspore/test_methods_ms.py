@@ -34,7 +34,7 @@ def backend() -> Any:
 def trained(training: Any, batches: Any = BATCHES) -> tuple[Any, Any]:
     """Losses of the updates from the start, and the weights after them."""
     training.load(native.WEIGHTS, native.recipe().state(), 0)
-    lazy = training.steps(batches, 1)
+    lazy = training.stretch(batches, 1)
     assert len(lazy) == len(batches)
     read = training.read if isinstance(training, Driven) else backend().read
     return read(lazy), training.weights()
@@ -64,11 +64,11 @@ def test_one_process_trains_as_the_plain_training(name: str, plain: Any) -> None
 def test_it_goes_on_where_it_was(name: str) -> None:
     training, (losses, weights) = made(name), trained(made(name))
     training.load(native.WEIGHTS, native.recipe().state(), 0)
-    training.steps(BATCHES[:2], 1)
+    training.stretch(BATCHES[:2], 1)
     half, state = training.weights(), training.state()
     training.load(native.WEIGHTS, native.recipe().state(), 0)
     training.load(half, state, 2)
-    assert backend().read(training.steps(BATCHES[2:], 3)) == losses[2]
+    assert backend().read(training.stretch(BATCHES[2:], 3)) == losses[2]
     assert native.distance(training.weights(), weights) == 0
 
 
@@ -97,7 +97,7 @@ def test_an_overflow_is_passed_over_and_halves_the_scale() -> None:
     scale = training.method.scaler.scale_value
     training.x = training.x * np.float32(1e6)  # more than float16 holds
     before = float(scale.asnumpy())
-    training.steps(BATCHES[:1], 1)
+    training.stretch(BATCHES[:1], 1)
     assert float(scale.asnumpy()) == before / 2
     assert native.distance(training.weights(), native.WEIGHTS) == 0
     training.load(native.WEIGHTS, native.recipe().state(), 0)
@@ -129,7 +129,8 @@ def several(comm: Any, argument: Any) -> dict[str, Any]:
 def test_several_ranks_train_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.environ.get("PYTHONPATH")  # the ranks import this file, and `conformance`
     here = Path(__file__).resolve().parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(here), *([path] if path else [])]))
+    both = (str(here), str(here.parent), *([path] if path else []))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(both))
     names = ["reducer", "data_parallel", "accumulate", "reducer"]
     for found in run_ranks("mindspore", 2, "test_methods_ms:several", names, limit=200):
         assert set(found) == set(names)

@@ -32,8 +32,20 @@ class Classified(Result):
     def confusions(self) -> list[NDArray[np.int64]]:
         """Of each seed; a table that does not fit the classes is none."""
         n = len(names(self.run))
-        fitting = [t.confusion for t in self.trials if [len(row) for row in t.confusion] == n * [n]]
+        tables = [t.best["confusion"] if t.best else t.confusion for t in self.trials]
+        fitting = [table for table in tables if [len(row) for row in table] == n * [n]]
         return [np.array(table, np.int64) for table in fitting]
+
+    @cached_property
+    def accuracies(self) -> dict[int, float]:  # type: ignore[override]
+        """Seed → test accuracy, with the same weights."""
+        known = {t.seed: t.best["test_accuracy"] if t.best else t.test_accuracy
+                 for t in self.trials}  # fmt: skip
+        return {seed: float(value) for seed, value in known.items() if value is not None}
+
+    def kept(self, key: str) -> float | None:
+        """What is known of the weights of the smallest validation loss; mean over the seeds."""
+        return numbers.mean([t.best[key] for t in self.trials if t.best])
 
     @cached_property
     def confusion(self) -> NDArray[np.int64]:
@@ -61,20 +73,24 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     every = results(run)
     if not every:
         return
-    head = ("`arm`", "backend", "test_accuracy:percent", "precision:percent", "recall:percent",
-            "f1:percent")  # fmt: skip
+    best = any(t.best for one in every for t in one.trials)
+    weights = words("value.weights_kept" if best else "value.weights_last")
+    chosen = ("kept_at:updates", "validation_accuracy:percent") if best else ()
+    head = ("`arm`", "backend", *chosen, "test_accuracy:percent", "precision:percent",
+            "recall:percent", "f1:percent")  # fmt: skip
     rows = [
         [
             one.arm,
             one.backend,
+            *([one.kept("step"), one.kept("validation_accuracy")] if best else []),
             one.accuracy and one.accuracy.plus_minus(100.0, 2),
             *(one.macro(which) for which in range(3)),
         ]
         for one in every
     ]
-    yield from table(words, "macro", head, rows)
+    yield from table(words, "macro", head, rows, weights=weights)
     first = [one for one in every if one.arm == every[0].arm]
-    yield _confusion(run, words, first)
+    yield _confusion(run, words, first, weights)
     parts = ("precision", "recall", "f1")
     columns = [
         Column(f"{part} {one.backend}",
@@ -89,10 +105,10 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         for at, name in enumerate(names(run))
     ]  # fmt: skip
     yield from table(words, "each-class", ("class", "support:samples", *columns), lines,
-                     arm=first[0].arm)  # fmt: skip
+                     arm=first[0].arm, weights=weights)  # fmt: skip
 
 
-def _confusion(run: Run, words: Words, first: Sequence[Classified]) -> Figure:
+def _confusion(run: Run, words: Words, first: Sequence[Classified], weights: str) -> Figure:
     """A panel for each backend: true classes down, predicted ones across, shares of each row."""
     panels = []
     classes = names(run)
@@ -105,9 +121,9 @@ def _confusion(run: Run, words: Words, first: Sequence[Classified]) -> Figure:
         down = Axis(words("axis.true_class"), names=classes)
         panels.append(Panel(marks, across, down, one.backend, height=24 * len(classes)))
     said = "; ".join(f"{one.backend} {numbers.percent(one.macro(2))}" for one in first)
-    return figure(words, "confusion", panels, [], {"arm": first[0].arm, "values": said},
-                  more=[mean_seeds(run, words)], columns=min(MOST_COLUMNS, len(first)),
-                  share_y="row")  # fmt: skip
+    values = {"arm": first[0].arm, "values": said, "weights": weights}
+    return figure(words, "confusion", panels, [], values, more=[mean_seeds(run, words)],
+                  columns=min(MOST_COLUMNS, len(first)), share_y="row")  # fmt: skip
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:

@@ -1,4 +1,4 @@
-"""The table of methods: what each trained, what it costs, and its code beside the loop it changes."""
+"""The table of methods: what each trained, what it costs, and the loop that its code changes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         for w in good
     ]  # fmt: skip
     yield from table(words, "methods", head, rows)
-    head = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
+    needs = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
             "sent:bytes_update")  # fmt: skip
     rows = [
         [*_which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, w.reached_s,
          _memory(w), _sent(w, words)]
         for w in good
     ]  # fmt: skip
-    yield from table(words, "resources", head, rows)
+    yield from table(words, "resources", needs, rows)
     yield from table(
         words, "trained",
         (*WHICH, "processes:", "batch:samples", "epoch_updates:count",
@@ -64,8 +64,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
          w.accuracy and w.accuracy.plus_minus(100.0, 2), _ms(w)]
         for w in ways(run) if w.wrong(words)
     ]  # fmt: skip
-    head = (*WHICH, "other", "test_accuracy:percent", "step_q:milliseconds")
-    yield from table(words, "others", head, others)
+    what = (*WHICH, "other", "test_accuracy:percent", "step_q:milliseconds")
+    yield from table(words, "others", what, others)
     absent = [
         [*_which(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
         for w in ways(run, ok=False)

@@ -1,4 +1,4 @@
-"""A process that a launcher has started for an arm: ``python -m dualml.launch.hosted_rank SOCKET
+"""A process that a launcher has started for an arm: ``python -m dualml.worker.hosted SOCKET
 SIZE BACKEND FOLDER …``: one of its ranks, or what only helps them find one another."""
 
 from __future__ import annotations

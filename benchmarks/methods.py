@@ -1,0 +1,52 @@
+"""Training methods against the same loops by hand, and dualml's own against engines on two ranks.
+
+    python benchmarks/methods.py [--quick]     prints rows as JSON
+
+The text classifier, Adam, 64 sentences an update. Engines that are not installed are left out. On
+two ranks all take turns in the same two processes; a round's time is that of the slower one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from statistics import median
+
+import methods_torch
+from ranks import on_ranks, slowest
+
+from dualml.bench.timing import Row, row
+from dualml.methods import METHODS
+
+SECTION = "training methods, torch"
+TARGETS = {"accelerate": 0.95, "deepspeed_zero1": 0.95, "deepspeed_zero2": 0.95}
+
+
+def rows(rounds: int) -> list[Row]:
+    times = methods_torch.alone(rounds)
+    made = [
+        row(SECTION, f"text_classifier, {name}", "the same loop by hand", times, name,
+            f"{name} by hand", target=1.02)
+        for name in methods_torch.ALONE
+    ]  # fmt: skip
+    made.append(row(SECTION, "text_classifier, amp_bf16", "float32", times, "amp_bf16", "single"))
+    ranks = slowest(on_ranks("torch", 2, "methods_torch:train", {"rounds": rounds}))
+    ours = min(("ours", "overlap"), key=lambda name: median(ranks[name]))
+    what = "text_classifier, two ranks, all_reduce" + (ours == "overlap") * ", overlap = true"
+    return made + [
+        row(SECTION, what, METHODS["torch"][name].title, ranks, ours, name,
+            target=TARGETS.get(name))
+        for name in methods_torch.RANKS
+        if name in ranks
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    asked = parser.parse_args()
+    print(json.dumps([r.describe() for r in rows(9 if asked.quick else 41)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Tokens as BERT's own tokenizer makes them, from the ``vocab.txt`` of a folder of Hugging Face's.
+
+Source: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", sec. 3, and
+Wu et al. 2016, "Google's Neural Machine Translation System", sec. 4.1.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dualml.errors import UserError
+from dualml.files import MOST_TEXT, read_bytes
+from dualml.model.layers import PADDING
+from dualml.strict import explain
+
+VOCABULARY, SETTINGS = "vocab.txt", "tokenizer_config.json"
+PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
+#: The fewest tokens of a sample: `START`, one of a sentence, `END`.
+LEAST = 3
+INSTALL = "pip install 'dualml[bert]'"
+
+
+class Settings(BaseModel):
+    """What ``tokenizer_config.json`` says of a text before it is cut into tokens."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    do_lower_case: bool = True
+    tokenize_chinese_chars: bool = True
+    strip_accents: bool | None = None
+
+
+@dataclass(frozen=True)
+class WordPiece:
+    """The tokens of a vocabulary.
+
+    Attributes:
+        words: by token; line by line what the file has.
+        sha256: of the file and of what `Settings` say: equal ones make equal tokens.
+    """
+
+    folder: Path
+    words: tuple[str, ...]
+    settings: Settings
+    sha256: str
+
+    @classmethod
+    def open(cls, folder: Path) -> WordPiece:
+        """
+        Raises:
+            UserError: the vocabulary is missing or damaged, has not the tokens that are needed, or
+                padding is not token 0.
+        """
+        path = folder / VOCABULARY
+        try:
+            content = read_bytes(path, MOST_TEXT)
+            lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
+        except FileNotFoundError:
+            raise UserError(
+                f"pretrained: {folder} has no {VOCABULARY}; put the one there that the model was "
+                "trained with, a token a line"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8: byte {error.start:,}") from None
+        words = tuple(lines[:-1] if lines[-1] == "" else lines)
+        if missing := [word for word in (PAD, UNKNOWN, START, END) if word not in words]:
+            raise UserError(
+                f"{path}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing "
+                f"among its {len(words):,} lines; a vocabulary of BERT is expected"
+            )
+        made = cls(folder, words, settings := settings_of(folder), digest(content, settings))
+        if (at := made.numbers[PAD]) != PADDING:
+            raise UserError(
+                f"{path}: {PAD} is token {at} (line {at + 1}), and padding is token {PADDING} "
+                f"here: change places with {words[PADDING]!r}, and the same rows of the model's "
+                "word embeddings"
+            )
+        return made
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, int]:
+        """Word → token; of one that is there twice the last, as transformers reads it."""
+        return {word: token for token, word in enumerate(self.words)}
+
+    def check_size(self, rows: int) -> None:
+        """Raises `UserError` unless the model's word embedding has a row for each token."""
+        if rows != len(self.words):
+            raise UserError(
+                f"{self.folder / VOCABULARY} has {len(self.words):,} tokens, and the model's word "
+                f"embedding {rows:,} rows (vocab_size): they are of different models"
+            )
+
+    def tokens(
+        self, name: str, lines: Sequence[Sequence[str]], length: int
+    ) -> tuple[NDArray[np.int32], int]:
+        """(N, length): `START`, the sentence, `END`, then padding; and how many were cut.
+
+        Words are put together with spaces: BERT's tokenizer separates Chinese letters itself, so
+        that spaces between them do not matter.
+
+        Args:
+            name: of the text, for errors.
+
+        Raises:
+            UserError: a sentence without a token, with its number; ``length`` has no room for one.
+        """
+        check_length(length)
+        tokenizer, rows, cut = self.tokenizer(), np.full((len(lines), length), PADDING, np.int32), 0
+        start, end = self.numbers[START], self.numbers[END]
+        for at, line in enumerate(lines):
+            tokens = tokenizer.encode(" ".join(line)).ids
+            if not tokens:
+                raise UserError(
+                    f"{name}, sentence {at + 1:,} ({' '.join(line)[:30]!r}) has no token: all of "
+                    "it is white space or control characters; leave it out"
+                )
+            cut += len(tokens) > length - 2
+            tokens = [start, *tokens[: length - 2], end]
+            rows[at, : len(tokens)] = tokens
+        return rows, cut
+
+    def tokenizer(self) -> Any:
+        """Without special tokens: ``[SEP]`` in a text is three words, and no end."""
+        try:
+            from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+        except ImportError:
+            raise UserError(f"pretrained needs the package tokenizers; {INSTALL}") from None
+        settings = self.settings
+        made = Tokenizer(models.WordPiece(self.numbers, unk_token=UNKNOWN))
+        made.normalizer = normalizers.BertNormalizer(
+            handle_chinese_chars=settings.tokenize_chinese_chars,
+            strip_accents=settings.strip_accents,
+            lowercase=settings.do_lower_case,
+        )
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return made
+
+
+def check_length(length: int) -> None:
+    """Raises `UserError` for samples without room for a token of a sentence."""
+    if length < LEAST:
+        raise UserError(
+            f"data.length = {length}: {START}, a token and {END} need {LEAST}; raise it"
+        )
+
+
+def digest(content: bytes, settings: Settings) -> str:
+    return hashlib.sha256(content + settings.model_dump_json().encode()).hexdigest()
+
+
+def settings_of(folder: Path) -> Settings:
+    """Those of the folder; BERT's own where it has none."""
+    path = folder / SETTINGS
+    try:
+        # Not `read_json`: the largest length of a model is often a number beyond 64 bits.
+        return Settings.model_validate_json(read_bytes(path, MOST_TEXT))
+    except FileNotFoundError:
+        return Settings()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain(error, Settings)}") from None

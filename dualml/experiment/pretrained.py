@@ -1,0 +1,64 @@
+"""An experiment that starts from a BERT of others: its folder, its weights, what is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dualml.data import Dataset
+from dualml.data.wordpiece import WordPiece, check_length
+from dualml.errors import UserError
+from dualml.experiment.schema import Data, Experiment
+from dualml.model.pretrained import Pretrained, Weights
+from dualml.parse import is_unicode
+from dualml.words import LANGUAGES, both, table
+
+
+def opened(experiment: Experiment) -> Pretrained:
+    """The folder of an experiment that has one; nothing large of it is read.
+
+    Raises:
+        UserError: it is not a BERT with its vocabulary, or does not fit ``data.length``;
+            ``data.words`` is set, which it decides.
+    """
+    folder, data = Path(experiment.pretrained), experiment.data
+    if not is_unicode(str(folder)):  # the plan says where it is
+        raise UserError(f"{folder}: its path is not Unicode text; rename what is not")
+    if data.words != Data.model_fields["words"].default:
+        raise UserError(
+            f"data.words = {data.words} is for a vocabulary made of the text; pretrained brings "
+            "its own: leave it out"
+        )
+    model = Pretrained.open(folder)
+    pieces = WordPiece.open(folder)
+    pieces.check_size(model.config.vocab_size)
+    check_length(data.length)
+    model.spec(data.length, 1)
+    model.check()
+    return model
+
+
+def weights(experiment: Experiment, data: Dataset) -> Weights:
+    """Canonical name → what the folder says; nothing without one."""
+    if not experiment.pretrained:
+        return {}
+    return opened(experiment).weights(data.train_x.shape[1], len(data.classes))
+
+
+def notice(experiment: Experiment, data: Dataset) -> dict[str, str] | None:
+    """What console and report say of the data, and of what is left out of a pretrained model."""
+    notes = [data.notice] if data.notice else []
+    if data.cut:
+        total = sum(len(y) for y in (data.train_y, data.validation_y, data.test_y) if y is not None)
+        length = data.train_x.shape[1]
+        notes.append(both("notice.cut", cut=data.cut, lines=total, name=data.name, length=length))
+    if experiment.pretrained:
+        model = opened(experiment)
+        name, classes = model.folder.name, len(data.classes)
+        if rate := model.config.attention_probs_dropout_prob:
+            notes.append(both("notice.no_attention_dropout", rate=rate, folder=name))
+        if not model.has_head(classes):
+            notes.append(both("notice.head_drawn", folder=name, classes=classes))
+    joined = {
+        lang: table(lang)["notice.and"].join(note[lang] for note in notes) for lang in LANGUAGES
+    }
+    return joined if notes else None

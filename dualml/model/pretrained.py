@@ -1,0 +1,228 @@
+"""A BERT that others trained: a folder of Hugging Face's, ``config.json`` and its weights.
+
+Nothing of it is run, and no pickle is read: sizes and tensors alone are taken.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import safe_open
+
+from dualml.errors import UserError
+from dualml.files import MOST_TEXT, read_bytes, readable
+from dualml.model.bert import Sizes, bert
+from dualml.model.spec import ModelSpec
+from dualml.strict import explain
+
+CONFIG, TENSORS = "config.json", "model.safetensors"
+#: Of the files of others that one cannot read here, with what makes the ones that can be.
+REMEDY = "save the model with save_pretrained of transformers, in float32"
+FLOATS = ("F16", "F32", "F64")
+#: Tensors that do not fit of which an error tells.
+MOST = 10
+Size = Annotated[int, Field(ge=1, le=2**20)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Weights = dict[str, NDArray[np.float32]]
+
+
+class Config(BaseModel):
+    """What decides the numbers of a BERT in its ``config.json``; the defaults are its library's."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    model_type: Literal["bert"]
+    hidden_act: Literal["gelu"] = "gelu"
+    position_embedding_type: Literal["absolute"] = "absolute"
+    is_decoder: Literal[False] = False
+    vocab_size: Size = 30_522
+    hidden_size: Size = 768
+    num_hidden_layers: Annotated[int, Field(ge=1, le=1000)] = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
+    max_position_embeddings: Size = 512
+    type_vocab_size: Size = 2
+    layer_norm_eps: Annotated[float, Field(gt=0)] = 1e-12
+    hidden_dropout_prob: Rate = 0.1
+    attention_probs_dropout_prob: Rate = 0.1
+    classifier_dropout: Rate | None = None
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A folder with a BERT, its sizes checked and its tensors not read yet.
+
+    Raises:
+        UserError: the folder, or a file in it, is missing or damaged; it is no BERT that can be
+            computed here.
+    """
+
+    folder: Path
+    config: Config
+
+    @classmethod
+    def open(cls, folder: Path) -> Pretrained:
+        for name in (CONFIG, TENSORS):
+            file_of(folder, name)
+        path = folder / CONFIG
+        try:
+            config = Config.model_validate_json(read_bytes(path, MOST_TEXT))
+        except ValidationError as error:
+            raise UserError(f"{path}: {explain(error, Config)}; a BERT is expected") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        if config.hidden_size % config.num_attention_heads:
+            raise UserError(
+                f"{path}: hidden_size = {config.hidden_size} is no multiple of "
+                f"num_attention_heads = {config.num_attention_heads}"
+            )
+        return cls(folder, config)
+
+    @property
+    def sizes(self) -> Sizes:
+        config, rate = self.config, self.config.hidden_dropout_prob
+        last = config.classifier_dropout
+        return Sizes(
+            blocks=config.num_hidden_layers,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            inner=config.intermediate_size,
+            dropout=rate,
+            head_dropout=rate if last is None else last,
+            eps=config.layer_norm_eps,
+        )
+
+    def spec(self, length: int, classes: int) -> ModelSpec:
+        """The model for samples of ``length`` tokens.
+
+        Raises:
+            UserError: more of them than it has positions.
+        """
+        most = self.config.max_position_embeddings
+        if length > most:
+            raise UserError(
+                f"data.length = {length}, but {self.folder / CONFIG} has "
+                f"max_position_embeddings = {most}: lower data.length to at most {most}"
+            )
+        return bert(self.config.vocab_size, length, classes, self.sizes)
+
+    @functools.cached_property
+    def found(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
+        """Tensor, by its name of today → its name in the file, shape and type.
+
+        Some files have names without ``bert.``, or ``gamma`` and ``beta`` of norms.
+        """
+        path, found = self.folder / TENSORS, {}
+        with readable(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
+            for name in file.keys():  # noqa: SIM118 - not a dictionary
+                own = name.removeprefix("bert.")
+                own = own.replace("LayerNorm.gamma", "LayerNorm.weight")
+                own = own.replace("LayerNorm.beta", "LayerNorm.bias")
+                piece = file.get_slice(name)
+                found[own] = name, tuple(piece.get_shape()), str(piece.get_dtype())
+        return found
+
+    def has_head(self, classes: int) -> bool:
+        """Whether the file has a classifier of so many classes."""
+        expected = {"weight": (classes, self.config.hidden_size), "bias": (classes,)}
+        found = {leaf: self.found.get(f"classifier.{leaf}", ("", ()))[1] for leaf in expected}
+        return found == expected
+
+    def expected(self) -> dict[str, tuple[int, ...]]:
+        """Tensor → its shape by ``config.json``, without a head."""
+        config, modules = self.config, modules_of(self.config.num_hidden_layers)
+        shapes: dict[str, tuple[int, ...]] = {KIND: (config.type_vocab_size, config.hidden_size)}
+        for name, shape in self.spec(config.max_position_embeddings, 1).parameters().items():
+            layer, _, leaf = name.partition(".")
+            for module in (parts := modules.get(layer, [])):
+                shapes[f"{module}.{leaf}"] = (shape[0] // len(parts), *shape[1:])
+        return shapes
+
+    def check(self) -> None:
+        """Raises `UserError` with the tensors that are missing or of another shape or type."""
+        wrong = []
+        for name, shape in self.expected().items():
+            _, there, kind = self.found.get(name, ("", None, ""))
+            if there != shape:
+                wrong.append(f"{name}: expected {shape}, found {there or 'nothing'}")
+            elif kind not in FLOATS:
+                wrong.append(f"{name}: expected F32, found {kind}")
+        if wrong:
+            more = f"; and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
+            raise UserError(
+                f"{self.folder / TENSORS} does not fit {CONFIG}: {'; '.join(wrong[:MOST])}{more}; "
+                f"remedy: {REMEDY}"
+            )
+
+    def weights(self, length: int, classes: int) -> Weights:
+        """Canonical name → float32, without the head where the file has none of so many classes.
+
+        Raises:
+            UserError: as `check` does.
+        """
+        self.check()
+        modules = modules_of(self.config.num_hidden_layers)
+        if self.has_head(classes):
+            modules["head"] = ["classifier"]
+        path, weights = self.folder / TENSORS, Weights()
+        with readable(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
+
+            def read(tensor: str) -> NDArray[np.float32]:
+                return np.asarray(file.get_tensor(self.found[tensor][0]), np.float32)
+
+            weights["kind.bias"] = read(KIND)[0]
+            for name in self.spec(length, classes).parameters():
+                layer, _, leaf = name.partition(".")
+                if layer in modules:
+                    weights[name] = np.concatenate([read(f"{m}.{leaf}") for m in modules[layer]])
+        weights["position.weight"] = weights["position.weight"][:length]
+        return weights
+
+
+#: Its first row is of the first of two sentences, the only one here.
+KIND = "embeddings.token_type_embeddings.weight"
+
+
+def modules_of(blocks: int) -> dict[str, list[str]]:
+    """Layer of `bert` → modules of transformers' ``BertModel``; of several, side by side."""
+    modules = {
+        "embedding": ["embeddings.word_embeddings"],
+        "position": ["embeddings.position_embeddings"],
+        "embedding_norm": ["embeddings.LayerNorm"],
+        "pooler": ["pooler.dense"],
+    }
+    for i in range(blocks):
+        block, own = f"encoder.layer.{i}", i + 1
+        parts = ("query", "key", "value")
+        modules |= {
+            f"qkv{own}": [f"{block}.attention.self.{part}" for part in parts],
+            f"out{own}": [f"{block}.attention.output.dense"],
+            f"attention_norm{own}": [f"{block}.attention.output.LayerNorm"],
+            f"up{own}": [f"{block}.intermediate.dense"],
+            f"down{own}": [f"{block}.output.dense"],
+            f"mlp_norm{own}": [f"{block}.output.LayerNorm"],
+        }
+    return modules
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """A file of the folder.
+
+    Raises:
+        UserError: the folder or the file is missing.
+    """
+    path = folder / name
+    if not folder.is_dir():
+        raise UserError(
+            f"pretrained: there is no folder {folder}; name one with {CONFIG}, {TENSORS} and "
+            "vocab.txt"
+        )
+    if not path.is_file():
+        raise UserError(f"pretrained: {folder} has no {name}; {REMEDY}")
+    return path

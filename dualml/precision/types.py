@@ -1,0 +1,48 @@
+"""The lower types as NumPy knows or does not know them: rounding, units in the last place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: The largest relative error of one rounding to nearest: 2⁻ᵖ with p digits of the significand.
+ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
+#: Exponent of the smallest normal number; below it units do not get smaller.
+LEAST_NORMAL = {"fp32": -126, "fp16": -14, "bf16": -126}
+
+
+def rounded(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
+    """To the nearest number of the type, of two the even one, in float64; too large is infinite.
+
+    Example:
+        >>> rounded(np.array([1.00390625, 1.01171875, 70000.0]), "bf16").tolist()
+        [1.0, 1.015625, 70144.0]
+        >>> rounded(np.array([1.0002, 70000.0]), "fp16").tolist()
+        [1.0, inf]
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if precision == "fp16":
+            return np.asarray(x).astype(np.float16).astype(np.float64)
+        single = np.asarray(x).astype(np.float32)
+        if precision == "fp32":
+            return single.astype(np.float64)
+        # bfloat16 is the upper half of float32; a NaN must not be carried over into infinity.
+        bits = single.view(np.uint32)
+        carried = (bits + (0x7FFF + ((bits >> 16) & 1))) & np.uint32(0xFFFF0000)
+        upper = carried.astype(np.uint32).view(np.float32)
+        return np.where(np.isnan(single), single, upper).astype(np.float64)
+
+
+def units(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
+    """The distance of each number to the next larger one of the type: a unit in the last place."""
+    size, least = np.abs(np.asarray(x, np.float64)), LEAST_NORMAL[precision]
+    _, exponent = np.frexp(np.maximum(size, 2.0**least))  # |x| = m·2ᵉ with m in [1/2, 1)
+    unit: NDArray[np.float64] = np.ldexp(2 * ROUNDOFF[precision], exponent - 1)
+    return unit
+
+
+def fits(x: NDArray[Any], precision: str) -> bool:
+    """Whether every number is one of the type."""
+    return bool(np.array_equal(rounded(x, precision), np.asarray(x, np.float64), equal_nan=True))

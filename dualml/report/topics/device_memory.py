@@ -1,0 +1,160 @@
+"""What an update holds in memory: counted, beside the closed form, and the peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.report import keys
+from dualml.report.blocks import Block, Item
+from dualml.report.columns import number, table
+from dualml.report.figure import Axis, Figure, Mark, Panel
+from dualml.report.notes import Notes
+from dualml.report.shown import figure, listed, stacked
+from dualml.report.topics import Topic
+from dualml.store.manifest import DeviceMemory
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+#: What is counted, and its colour.
+PARTS = {
+    "weights": "navy",
+    "gradients": "steel",
+    "state": "amber",
+    "activations": "brick",
+    "buckets": "silver",
+}
+COLUMNS = (*PARTS, "device_peak")
+BARS = 8  # arms in a figure
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Held:
+    """Of an arm on a backend: bytes of every rank, and the peak of rank 0's process in MiB, each
+    the most of all seeds.
+
+    Attributes:
+        slots: tensors that the update rule keeps for each parameter.
+        each: bytes of one number; None where the backend did not say.
+    """
+
+    arm: str
+    backend: str
+    ranks: tuple[DeviceMemory, ...]
+    host: float | None
+    slots: int
+    each: int | None
+
+    def most(self, part: str) -> int | None:
+        known = [n for r in self.ranks if (n := getattr(r, part)) is not None]
+        return max(known, default=None)
+
+    def cell(self, part: str) -> str:
+        """MiB of rank 0, and the most of any rank where that is more."""
+        first, most = getattr(self.ranks[0], part), self.most(part)
+        shown = [first] if first == most else [first, most]
+        return " / ".join(numbers.quantity(None if x is None else x / MIB) for x in shown)
+
+    @property
+    def closed(self) -> str:
+        """``(4 + 4 + 8) Ψ`` with its value for rank 0 in MiB; empty where it is not known."""
+        if self.each is None or not (psi := self.ranks[0].parameters):
+            return numbers.NONE
+        b, state = self.each, self.slots * self.each
+        return f"({b} + {b} + {state})Ψ = {numbers.quantity((2 * b + state) * psi / MIB)}"
+
+    @property
+    def exact(self) -> bool | None:
+        """Whether every rank holds the closed form to the byte; None where it is not known."""
+        if self.each is None or not all(rank.parameters for rank in self.ranks):
+            return None
+        return all(
+            (rank.weights, rank.gradients, rank.state) == (one, one, self.slots * one)
+            for rank in self.ranks
+            for one in (self.each * (rank.parameters or 0),)
+        )
+
+
+def held(run: Run) -> list[Held]:
+    """Of every arm and backend that counted."""
+    return [
+        Held(
+            arm,
+            backend,
+            known[0].device_memory,
+            max((t.peak_memory_mb for t in known if t.peak_memory_mb), default=None),
+            len(run.settings[arm].rule.slots),
+            _size(str(run.environment.get(backend, {}).get("dtype", ""))),
+        )
+        for arm in run.arms
+        for backend in run.backends
+        if (known := [t for t in run.select(arm, backend) if t.device_memory])
+    ]
+
+
+def _size(dtype: str) -> int | None:
+    return np.dtype(dtype).itemsize if dtype in ("float32", "float64") else None
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    rows = held(run)
+    if shown := [h for h in rows if h.arm in run.main_arms()[:BARS]]:
+        yield _figure(run, words, shown)
+    counted = [number(words, part, words(f"device_memory.{part}"), "memory")
+               for part in (*COLUMNS, "host_peak")]  # fmt: skip
+    head = ["`arm`", "backend", "psi:count", "closed_form:memory"]
+    psi = [numbers.whole(h.ranks[0].parameters) for h in rows]
+    cells = [
+        [h.arm, h.backend, n, h.closed, *map(h.cell, COLUMNS), h.host]
+        for h, n in zip(rows, psi, strict=True)
+    ]
+    yield from table(words, "device_memory", [*head, *counted], cells)
+
+
+def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
+    """A bar for each arm, a panel for each backend: of the rank that holds most of it."""
+    known = {(h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.most(p))} for h in shown}
+    arms = list(dict.fromkeys(arm for arm, _ in known))
+
+    def whole(arm: str, backend: str) -> str:
+        parts = known.get((arm, backend))
+        return numbers.quantity(sum(parts.values())) if parts else numbers.NONE
+
+    backends = list(dict.fromkeys(backend for _, backend in known))
+    panels = []
+    for backend in backends:
+        marks: list[Mark] = []
+        for y, arm in enumerate(arms):
+            if parts := known.get((arm, backend)):
+                marks += stacked(y, parts, text=whole(arm, backend))
+        panels.append(Panel(marks, Axis(words("axis.memory"), low=0), Axis(names=arms, grid=False),
+                            backend, height=24 * len(arms)))  # fmt: skip
+    values = {"values": listed(arms, backends, whole)}
+    used = {p: color for p, color in PARTS.items() if any(p in parts for parts in known.values())}
+    return figure(words, "device_memory", panels, keys.series(words, "device_memory", used), values,
+                  columns=len(panels), share_y="row")  # fmt: skip
+
+
+def findings(run: Run, words: Words) -> Sequence[Item]:
+    """Whether what was counted is the closed form, and what was not seen."""
+    notes, rows = Notes(words, "device_memory", "table-device_memory"), held(run)
+    judged = [h for h in rows if h.exact is not None]
+    off = [h for h in judged if not h.exact]
+    if off:
+        notes.warn("off", n=len(off), of=len(judged), arm=off[0].arm, backend=off[0].backend)
+    elif judged:
+        notes.say("exact", len(judged), n=len(judged))
+    for backend in run.backends:
+        own = [h for h in rows if h.backend == backend]
+        if own and all(h.most("activations") is None for h in own):
+            notes.share(backend, "unseen")
+        if own and all(h.most("device_peak") is None for h in own):
+            notes.share(backend, "no_peak")
+    notes.close()
+    return notes
+
+
+TOPIC = Topic("device_memory", 890, evidence, findings)

@@ -1,0 +1,84 @@
+"""Every method of a backend against the referee's own loop: the same batches, the same updates.
+
+`check` runs in one process, or on every rank of a group (see `dualml.launch.ranks`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from conformance.backends import REFEREE, create
+from conformance.native import distance
+
+from dualml.backend import Recipe
+from dualml.errors import Unsupported
+from dualml.methods import METHODS
+from dualml.methods.driven import Driven, Driving
+from dualml.model import initial_weights, model
+from dualml.optim import rule_from
+from dualml.seeds import generator
+
+WORDS, LENGTH, SAMPLES = 40, 6, 44
+SPEC = model("text_classifier", words=WORDS, length=LENGTH, classes=3)
+RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.2, "momentum": 0.9}), initial_weights(SPEC, 0)
+#: The last batch is smaller, and of three samples: two ranks have two and one.
+BATCHES = [np.arange(0, 8), np.arange(8, 16), np.arange(16, 24), np.arange(24, 27)]
+
+
+def recipe() -> Recipe:
+    """Sentences of several lengths, padded."""
+    draw = generator(0, "conformance", "methods")
+    x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
+    x[np.arange(LENGTH) >= draw.integers(2, LENGTH + 1, SAMPLES)[:, None]] = 0
+    y = draw.integers(0, 3, SAMPLES)
+    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, updates=4, batch=8)
+
+
+def expected() -> dict[str, Any]:
+    """Losses and weights of the referee."""
+    training = REFEREE.training(recipe())
+    lazy = [training.step(batch, step) for step, batch in enumerate(BATCHES, start=1)]
+    return {"losses": REFEREE.read(lazy), "weights": training.weights()}
+
+
+def names(backend: str, ranks: int) -> list[str]:
+    """Methods for one process, or for several."""
+    kinds = ("one", "any") if ranks == 1 else ("several", "any")
+    return [
+        name
+        for name, info in METHODS.get(backend, {}).items()
+        if info.ranks in kinds and not info.unsupported
+    ]
+
+
+def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
+    """Method → how far it is from the referee, or why it does not run here."""
+    if comm is not None:
+        parts = [np.array_split(batch, comm.size) for batch in BATCHES]
+    backend, want = create(argument["backend"]), expected()
+    driving = backend.ability(Driving)
+    found: dict[str, Any] = {}
+    for name in argument["methods"]:
+        try:
+            training = driving.method(name, recipe(), comm)
+        except Unsupported as reason:
+            found[name] = {"unsupported": str(reason)}
+            continue
+        driven = training if comm is None else Driven(backend, training, comm)
+        runs = []
+        for _ in range(2):  # a second trial in the same process begins anew
+            driven.load(WEIGHTS, recipe().state(), 0)
+            lazy = driven.stretch(BATCHES if comm is None else parts, 1)
+            losses = backend.read(lazy) if comm is None else driven.read(lazy)
+            weights = driven.weights()
+            runs.append(
+                {
+                    "losses": distance({"": losses}, {"": want["losses"]}),
+                    "weights": distance(weights, want["weights"]),
+                    "moved": distance(weights, dict(WEIGHTS)),
+                    "finite": all(bool(np.isfinite(w).all()) for w in weights.values()),
+                }
+            )
+        found[name] = {"runs": runs, "processes": training.processes}
+    return found

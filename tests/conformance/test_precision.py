@@ -1,0 +1,216 @@
+"""Lower precisions on every backend: the rule's values, and updates that are skipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance.backends import REFEREE, ability
+
+from dualml.backend import Backend, Divisible, Mixed, Recipe
+from dualml.errors import TrialError, Unsupported
+from dualml.model import initial_weights, model
+from dualml.optim import SGD, Adam, Rule, Schedule
+from dualml.parity.distance import distance
+from dualml.precision import ROUNDOFF, SLOT, Precision, fits, held_lower
+from dualml.precision.scaling import HOPELESS, START
+
+SAMPLES = 64
+#: In roundings of the type. A kernel may round once more inside a layer, as attention does, and
+#: eight layers on that is 1.7; gradients are smaller than what they are the sums of.
+OUTPUT, GRADIENT = 4.0, 20.0
+BATCH = np.arange(24)
+
+
+def make(
+    backend: Backend,
+    name: str,
+    precision: Precision,
+    *,
+    rule: Rule | None = None,
+    schedule: Schedule | None = None,
+    enlarged: float = 1.0,
+    chunk: int = 256,
+) -> Any:
+    """A training; the test is skipped where the backend says that it cannot."""
+    draw = np.random.default_rng(0)
+    if name == "text_classifier":
+        spec = model(name, words=50, length=7)
+        x, y = draw.integers(0, 50, (SAMPLES, 7)), draw.integers(0, 6, SAMPLES)
+    else:
+        spec = model(name)
+        x = enlarged * draw.normal(size=(SAMPLES, 1, 28, 28)).astype(np.float32)
+        y = draw.integers(0, 10, SAMPLES)
+    recipe = Recipe(
+        spec=spec, weights=initial_weights(spec, 0), rule=rule or SGD(lr=0.05, momentum=0.9),
+        schedule=schedule or Schedule(), x=x, y=y, updates=30, chunk=chunk, precision=precision,
+    )  # fmt: skip
+    try:
+        training = backend.training(recipe)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    ability(training, Mixed)
+    return training
+
+
+BOTH = pytest.mark.parametrize(
+    "precision", [Precision("bf16"), Precision("fp16", "dynamic")], ids=lambda p: p.type
+)
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["softmax", "mlp", "lenet", "text_classifier"])
+def test_values_are_rounded_where_the_rule_says(
+    rival: Backend, name: str, precision: Precision
+) -> None:
+    ours, referee = (make(b, name, precision) for b in (rival, REFEREE))
+    a, b = (t.trace(BATCH, BATCH[:8]) for t in (ours, referee))
+    unit, lower = ROUNDOFF[precision.type], held_lower(referee.recipe.spec.layers)
+    assert lower
+    for layer, value in a.activations.items():
+        if layer in lower:
+            assert fits(value, precision.type), layer
+            assert fits(b.activations[layer], precision.type), layer
+        assert distance(value, b.activations[layer]) <= OUTPUT * unit, layer
+    assert a.loss == pytest.approx(b.loss, rel=unit)
+    assert list(a.gradients) == list(b.gradients)
+    for weight, g in a.gradients.items():
+        assert distance(g, b.gradients[weight]) <= GRADIENT * unit, weight
+
+
+@BOTH
+def test_one_layer_without_the_cast_is_noticed(precision: Precision) -> None:
+    """What the test above compares: outputs in float32 are no numbers of the type."""
+    whole = make(REFEREE, "mlp", Precision()).trace(BATCH, BATCH[:8])
+    assert not fits(whole.activations["fc1"], precision.type)
+
+
+@BOTH
+def test_weights_and_state_stay_float32(backend: Backend, precision: Precision) -> None:
+    ours = make(backend, "mlp", precision)
+    for step in (1, 2):  # the first momentum is the gradient, which is of the type
+        ours.step(BATCH, step)
+    slots = {k: v for k, v in ours.state().items() if k != SLOT}
+    assert slots
+    for named in (ours.weights(), *slots.values()):
+        assert {value.dtype for value in named.values()} == {np.dtype(backend.dtype)}
+        assert not all(fits(value, precision.type) for value in named.values())
+
+
+@BOTH
+def test_ten_updates_follow_the_referee(rival: Backend, precision: Precision) -> None:
+    ours, referee = (make(b, "mlp", precision, chunk=10) for b in (rival, REFEREE))
+    lazy = [ours.step(BATCH[step:], step) for step in range(1, 11)]
+    want = [referee.step(BATCH[step:], step) for step in range(1, 11)]
+    unit = ROUNDOFF[precision.type]
+    np.testing.assert_allclose(rival.read(lazy), want, rtol=4 * unit)
+    for name, w in referee.weights().items():
+        assert distance(ours.weights()[name], w) <= unit, name
+    loss, _ = ours.evaluate(referee.x[:40], referee.y[:40])
+    wanted, _ = referee.evaluate(referee.x[:40], referee.y[:40])
+    assert loss == pytest.approx(wanted, rel=4 * unit)
+
+
+def test_a_scale_of_a_power_of_two_changes_no_bit(backend: Backend) -> None:
+    """Of bfloat16, which has float32's range: nothing over- or underflows."""
+    plain, scaled = (make(backend, "mlp", Precision("bf16", s)) for s in (None, 1024.0))
+    for step in range(1, 4):
+        a, b = backend.read([plain.step(BATCH, step), scaled.step(BATCH, step)])
+        assert a == b
+    for name, w in plain.weights().items():
+        assert np.array_equal(scaled.weights()[name], w), name
+    assert scaled.scale == 1024.0
+    a, b = (t.trace(BATCH, BATCH[:2]).gradients for t in (plain, scaled))
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+# --- updates that overflow ------------------------------------------------------------------------
+
+#: Of inputs a hundred times as large the first gradients are too large for float16.
+LARGE = 100.0
+COSINE = Schedule(kind="cosine", warmup=3)
+DYNAMIC = Precision("fp16", "dynamic")
+
+
+def overflowing(backend: Backend, precision: Precision = DYNAMIC, **options: Any) -> Any:
+    rule = Adam(lr=1e-3, eps=1e-3)
+    return make(backend, "softmax", precision, rule=rule, enlarged=LARGE, **options)
+
+
+def test_an_overflowing_update_changes_the_scale_alone(backend: Backend) -> None:
+    ours = overflowing(backend)
+    start, state = ours.weights(), ours.state()
+    assert not any(g.any() for g in ours.trace(BATCH, BATCH[:2]).gradients.values())
+    loss = backend.read([ours.step(BATCH, 1)])[0]
+    assert np.isfinite(loss)
+    assert (ours.scale, ours.made(1), ours.now) == (START / 2, 0, 1)
+    for name, w in ours.weights().items():
+        assert np.array_equal(w, start[name]), name
+    for slot, named in ours.state().items():
+        for name, value in named.items():
+            assert slot == SLOT or np.array_equal(value, state[slot][name]), (slot, name)
+
+
+@pytest.mark.parametrize("chunk", [256, 10])
+def test_the_schedule_goes_on_and_the_count_of_updates_does_not(rival: Backend, chunk: int) -> None:
+    """Adam corrects its bias by updates made; the rates are those of the steps."""
+    pair = [overflowing(b, schedule=COSINE, chunk=chunk) for b in (rival, REFEREE)]
+    for step in range(1, 16):
+        for training in pair:
+            training.step(np.roll(BATCH, step), step)
+    ours, referee = pair
+    assert 1 <= referee.scaler.skipped < 12
+    assert ours.scaler.state() == referee.scaler.state()
+    for name, w in referee.weights().items():
+        moved = np.linalg.norm(w - referee.recipe.weights[name])
+        far = np.linalg.norm(ours.weights()[name] - w)
+        assert far <= 0.01 * moved, (name, far, moved)
+
+
+def test_a_fixed_scale_stays_and_skips(backend: Backend) -> None:
+    ours = overflowing(backend, Precision("fp16", START))
+    start = ours.weights()
+    for step in range(1, HOPELESS):
+        ours.step(BATCH, step)
+    assert (ours.scale, ours.scaler.skipped) == (START, HOPELESS - 1)
+    assert all(np.array_equal(w, start[name]) for name, w in ours.weights().items())
+    with pytest.raises(TrialError, match=f"{HOPELESS} updates in a row.*65536.*loss_scale lower"):
+        ours.step(BATCH, HOPELESS)
+
+
+def test_going_back_to_a_checkpoint_brings_the_scale_back(backend: Backend) -> None:
+    whole, fresh = (overflowing(backend, schedule=COSINE) for _ in range(2))
+    for step in range(1, 8):
+        whole.step(np.roll(BATCH, step), step)
+    weights, state = whole.weights(), whole.state()
+    assert whole.scaler.skipped
+    fresh.load(weights, state, 7)
+    for step in range(8, 16):
+        for training in (whole, fresh):
+            training.step(np.roll(BATCH, step), step)
+    assert fresh.scaler.state() == whole.scaler.state()
+    for name, w in whole.weights().items():
+        assert np.array_equal(fresh.weights()[name], w), name
+    whole.load(dict(whole.recipe.weights), whole.recipe.state(), 0)
+    assert (whole.scale, whole.scaler.skipped) == (START, 0)
+
+
+def test_pieces_are_skipped_alike(rival: Backend) -> None:
+    """The buckets hold what is still scaled; the update takes it off, or is skipped."""
+    ours, whole = (overflowing(rival) for _ in range(2))
+    names = list(ours.weights())
+    pieces = ability(ours, Divisible).pieces([names[:1], names[1:]])
+    for step in range(1, 12):
+        scale = ours.scale
+        _, gradients = pieces.gradient(BATCH, 1.0)
+        if ours.made(step) > 1:
+            traced = whole.trace(BATCH, BATCH[:2]).gradients
+            for name, g in pieces.named(gradients).items():
+                assert distance(g / np.float32(scale), traced[name]) <= 1e-6, name
+        pieces.update(gradients, step)
+        whole.step(BATCH, step)
+        assert ours.scaler.state() == whole.scaler.state()
+    assert 1 <= ours.scaler.skipped < 10
+    for name, w in whole.weights().items():
+        assert distance(ours.weights()[name], w) <= 1e-6, name

@@ -1,0 +1,69 @@
+"""What an arm with a method, a launcher or backends of its own may say, and what is refused."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dualml.errors import Unsupported, UserError
+from dualml.experiment.schema import Arm, Experiment
+from dualml.methods.known import METHODS, MethodInfo, method
+
+SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"method": "acelerate"}, "unknown method 'acelerate'; did you mean 'accelerate'?"),
+        ({"launcher": "torchrum", "world_size": 2}, "unknown launcher 'torchrum'; did you mean"),
+        ({"launcher": "torchrun"}, "launcher = torchrun starts several ranks; world_size is 1"),
+        ({"backends": ["pytorch"]}, "unknown backend 'pytorch'"),
+        ({"method": "ddp", "world_size": 2, "aggregation": {"strategy": "ring"}}, "leave out kind"),
+        ({"method": "ddp", "world_size": 2, "slow": {"compute": 2.0}}, "leave out slow"),
+        ({"method": "single", "schedule": {"kind": "cosine"}}, "leave out schedule"),
+        ({"method": "single", "batch_size": 0}, "batch_size = 0"),
+        ({"method": "single", "batch_size": 512}, "batch_size = 512, chunk = 256"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(more: dict[str, Any], said: str) -> None:
+    with pytest.raises((UserError, ValidationError)) as caught:
+        Arm.model_validate({**SGD, **more})
+    assert said in str(caught.value)
+
+
+def test_an_arm_runs_on_the_backends_it_names() -> None:
+    arms = {"each": SGD, "some": {**SGD, "backends": ["mindspore"]}}
+    whole = {"name": "x", "title": {"en": "x"}, "model": "softmax", "data": {"name": "digits"}}
+    experiment = Experiment.model_validate({**whole, "arms": arms})
+    asked = ["torch", "mindspore"]
+    assert experiment.backends_of("each", asked) == asked
+    assert experiment.backends_of("some", asked) == ["mindspore"]
+    assert "backends" not in experiment.describe()["arms"]["each"]
+
+
+def test_a_method_of_another_backend_says_whose_it_is() -> None:
+    with pytest.raises(Unsupported, match="backend numpy has no method 'ddp'; torch has"):
+        method("numpy", "ddp")
+
+
+def test_an_engine_that_is_missing_or_of_another_version_says_how_to_get_it() -> None:
+    facts: dict[str, Any] = {"name": "x", "title": "X", "what": {}, "install": "pip install x"}
+    with pytest.raises(Unsupported, match="X is not installed; install it with: pip install x"):
+        MethodInfo(**facts, package="no-such-package", series="1").check()
+    MethodInfo(**facts, package="numpy", series=version("numpy").split(".")[0]).check()
+    with pytest.raises(Unsupported, match=r"was tried with 0\.1 only: install it with"):
+        MethodInfo(**facts, package="numpy", series="0.1").check()
+
+
+def test_every_method_says_what_it_is_in_both_languages() -> None:
+    for methods in METHODS.values():
+        for info in methods.values():
+            assert set(info.what) == {"en", "zh"}, info.name
+            assert info.ranks in ("one", "several", "any")
+            assert info.precision in ("fp32", "bf16", "fp16")
+            assert bool(info.unsupported) == bool(info.page), info.name
+            assert bool(info.package) == bool(info.install and info.series), info.name

@@ -1,0 +1,119 @@
+"""Whole runs in a lower precision on the referee: no framework needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import goes_on_when_interrupted, run, strict
+
+from dualml.precision.scaling import HOPELESS, START
+
+pytestmark = pytest.mark.whole
+
+SHARED = """
+optimizer = { name = "adam", lr = 0.001 }
+schedule = { kind = "cosine", warmup = 3 }
+batch_size = 2
+updates = 40
+"""
+#: One sample's gradient of 2¹⁶ times the loss, times a white pixel, is too large for float16.
+TOML = f"""
+name = "precision"
+model = "softmax"
+title = {{ en = "Precision", zh = "精度" }}
+[data]
+name = "digits"
+train = 203
+test = 50
+[arms.fp32]
+{SHARED}
+[arms.bf16]
+precision = "bf16"
+{SHARED}
+[arms.fp16]
+precision = "fp16"
+{SHARED}
+[arms.fixed]
+precision = "fp16"
+loss_scale = 64
+{SHARED}
+[arms.ring]
+precision = "fp16"
+world_size = 2
+aggregation = {{ strategy = "ring" }}
+{SHARED}
+[arms.fixed-ring]
+precision = "fp16"
+loss_scale = 64
+world_size = 2
+aggregation = {{ strategy = "ring" }}
+{SHARED}
+[arms.hopeless]
+precision = "fp16"
+loss_scale = 1e9
+{SHARED}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lab") / "precision.toml"
+    path.write_text(TOML)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("precision") / "out"
+    code, summary = run(lab, out)
+    assert code == 1  # hopeless
+    return out, {trial["arm"]: trial for trial in summary["trials"]}
+
+
+def test_the_scale_and_what_it_cost_are_recorded(ran: tuple[Path, dict[str, Any]]) -> None:
+    out, trials = ran
+    kept = {t["arm"]: t for t in strict((out / "run.json").read_text())["trials"]}
+    assert trials["fixed"]["loss_scale"] == {"last": 64.0, "skipped": 0}
+    for arm in ("fp16", "ring"):
+        scale = kept[arm]["loss_scale"]
+        assert scale["skipped"] >= 1
+        assert scale["last"] == START / 2 ** scale["skipped"]
+    for arm in ("fp32", "bf16"):
+        assert kept[arm].get("loss_scale") is None
+    assert kept["bf16"]["how"]["precision"] == "composed: float64, rounded to bf16"
+    assert "precision" not in kept["fp32"]["how"]
+
+
+def test_they_learn_as_in_float32(ran: tuple[Path, dict[str, Any]]) -> None:
+    _, trials = ran
+    for arm in ("bf16", "fp16", "fixed", "ring"):
+        assert trials[arm]["status"] == "ok"
+        gap = trials[arm]["final_loss"] - trials["fp32"]["final_loss"]
+        assert 0 < abs(gap) < 0.2, arm
+
+
+def test_ranks_are_held_against_one_where_they_skip_alike(
+    ran: tuple[Path, dict[str, Any]],
+) -> None:
+    """A gradient of the whole batch may overflow where those of its halves, which float32 adds, do
+    not; without that each half is rounded by itself, which is inside of what rounding does."""
+    out, trials = ran
+    serial = strict((out / "parity.json").read_text())["serial"]
+    found = {c["arm"]: (c["against"], c["verdict"], c["reason"]) for c in serial}
+    assert found["ring"] == ("fp16", "not comparable", "other_skips")
+    assert found["fixed-ring"] == ("fixed", "equal", "inside_envelope")
+    assert trials["fixed-ring"]["loss_scale"] == trials["fixed"]["loss_scale"]
+
+
+def test_what_always_overflows_fails_with_the_remedy(ran: tuple[Path, dict[str, Any]]) -> None:
+    _, trials = ran
+    assert trials["hopeless"]["status"] == "failed"
+    assert f"{HOPELESS} updates in a row were skipped" in trials["hopeless"]["reason"]
+    assert "set loss_scale lower" in trials["hopeless"]["reason"]
+
+
+def test_an_interrupted_trial_goes_on_with_its_scale(lab: Path, tmp_path: Path) -> None:
+    words = ("--set", "arms.ring.updates=1500", "--set", "data.test=1")
+    goes_on_when_interrupted(lab, tmp_path, "ring", *words)

@@ -1,0 +1,124 @@
+"""Memory of an update: the table, the figure, and what is said of the closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fake_run
+import page_parts
+import pytest
+
+from dualml.store.load import load
+from dualml.words import LANGUAGES, Words
+
+PSI, MIB = 2**18, 2**20
+SLOTS = {"gd": 0, "sgd": 0, "adam": 2}
+Change = Callable[[list[dict[str, Any]]], None]
+
+
+def make(folder: Path, change: Change = lambda trials: None, ranks: int = 1) -> Path:
+    """Every trial that ended well counted; MindSpore does not show activations."""
+
+    def counted(run: dict[str, Any]) -> None:
+        trials = [t for t in run["trials"] if t["status"] == "ok"]
+        for trial in trials:
+            b = 8 * PSI if trial["backend"] == "numpy" else 4 * PSI
+            own = {"parameters": PSI, "weights": b, "gradients": b, "buckets": 0}
+            own |= {"state": SLOTS[trial["arm"]] * b, "device_peak": None}
+            shown = None if trial["backend"] == "mindspore" else 3 * MIB
+            trial["device_memory"] = [
+                {**own, "activations": shown and shown + rank * MIB} for rank in range(ranks)
+            ]
+        change(trials)
+
+    return fake_run.make(folder, change=counted)
+
+
+def row(folder: Path, arm: str, backend: str) -> dict[str, str]:
+    tables = page_parts.evidence_tables(load([folder]), "device_memory", Words("en"))
+    return page_parts.row(tables["device_memory"], arm, backend)
+
+
+def test_counted_beside_the_closed_form(tmp_path: Path) -> None:
+    make(tmp_path)
+    adam = row(tmp_path, "adam", "torch")
+    assert adam["parameters Ψ"] == "262,144"
+    assert adam["weights + gradients + state, closed form"] == "(4 + 4 + 8)Ψ = 4"
+    counted = ("weights", "gradients", "optimizer's state", "activations", "device peak")
+    assert [adam[column] for column in counted] == ["1", "1", "2", "3", "–"]
+    referee = row(tmp_path, "gd", "numpy")
+    assert referee["weights + gradients + state, closed form"] == "(8 + 8 + 0)Ψ = 4"
+    assert row(tmp_path, "sgd", "mindspore")["activations"] == "–"
+
+
+def test_the_rank_that_holds_more_is_shown(tmp_path: Path) -> None:
+    make(tmp_path, ranks=2)
+    assert row(tmp_path, "gd", "torch")["activations"] == "3 / 4"
+    assert row(tmp_path, "gd", "torch")["weights"] == "1"
+
+
+def test_what_is_said(tmp_path: Path) -> None:
+    make(tmp_path)
+    said = page_parts.say(tmp_path)
+    assert said["device_memory.exact"] == [
+        "Weights, gradients and state are the closed form to the byte in all 9 rows."
+    ]
+    assert said["device_memory.unseen"][0].startswith("mindspore: activations are not visible")
+    assert said["device_memory.no_peak"][0].startswith("numpy, torch and mindspore:")
+
+
+def test_one_byte_too_many_is_said(tmp_path: Path) -> None:
+    def more(trials: list[dict[str, Any]]) -> None:
+        trial = next(t for t in trials if (t["arm"], t["backend"]) == ("adam", "torch"))
+        trial["device_memory"][0]["state"] += 1
+
+    make(tmp_path, more)
+    said = page_parts.say(tmp_path)
+    assert "device_memory.exact" not in said
+    assert said["device_memory.off"] == [
+        "Weights, gradients or state differ from the closed form in 1 of 9 rows, first in adam on "
+        "torch."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arm", "backend", "peak", "held"),
+    [
+        ("adam", "torch", None, 4 * MIB + 4 * MIB),  # of the rank with more activations
+        ("adam", "torch", 50 * MIB, 50 * MIB),
+        ("adam", "mindspore", None, None),
+        ("adam", "mindspore", 50 * MIB, 50 * MIB),
+    ],
+)
+def test_bytes_on_the_device(
+    tmp_path: Path, arm: str, backend: str, peak: int | None, held: int | None
+) -> None:
+    def told(trials: list[dict[str, Any]]) -> None:
+        for trial in trials:
+            for rank in trial["device_memory"]:
+                rank["device_peak"] = peak
+
+    run = load([make(tmp_path, told, ranks=2)])
+    assert {t.device_bytes for t in run.select(arm, backend)} == {held}
+
+
+def test_older_folders_have_none_of_it(tmp_path: Path) -> None:
+    run = load([fake_run.make(tmp_path)])
+    assert not page_parts.evidence(run, "device_memory", Words("en"))
+    assert not any(key.startswith("device_memory") for key in page_parts.say(tmp_path))
+    assert run.trials[0].device_bytes is None
+
+
+def test_the_figure_has_a_bar_for_every_part(tmp_path: Path) -> None:
+    run = load([make(tmp_path)])
+    (figure,) = page_parts.evidence_figures(run, "device_memory", Words("en"))
+    assert {key.name for key in figure.keys} == {"weights", "gradients", "state", "activations"}
+    assert "adam torch 7" in figure.alt
+
+
+def test_both_languages_say_the_same(tmp_path: Path) -> None:
+    run = load([make(tmp_path)])
+    page_parts.same_in_both_languages(run)
+    assert all(page_parts.evidence(run, "device_memory", Words(lang)) for lang in LANGUAGES)

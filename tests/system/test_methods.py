@@ -1,0 +1,140 @@
+"""Methods and launchers in whole runs: the same samples, the same updates, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.backends import require
+from running import Run, dualml, trials
+
+from dualml.model import model
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+ARM = """
+[arms.{name}]
+optimizer = {{ name = "sgd", lr = 0.1, momentum = 0.9 }}
+batch_size = 60
+updates = {updates}
+{more}
+"""
+
+
+def file(folder: Path, arms: dict[str, str], updates: int = 30) -> Path:
+    """An experiment on few images; arm → its further lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = 'name = "ways"\nmodel = "softmax"\ntitle = { en = "x" }\ndata = { name = "digits" }\n'
+    text += "".join(ARM.format(name=n, more=m, updates=updates) for n, m in arms.items())
+    path = folder / "ways.toml"
+    path.write_text(text)
+    return path
+
+
+def several(method: str, launcher: str = "") -> str:
+    lines = [f'method = "{method}"', "world_size = 2"]
+    return "\n".join([*lines, f'launcher = "{launcher}"'] if launcher else lines)
+
+
+ARMS = {
+    "torch": {
+        "single": "",
+        "loop": 'method = "single"',
+        "ddp": several("ddp"),
+        "torchrun": several("ddp", "torchrun"),
+        "spawn": several("ddp", "spawn"),
+        "fsdp": several("fsdp"),
+    },
+    "mindspore": {
+        "single": "",
+        "loop": 'method = "single"',
+        "model": 'method = "model_train"',
+        "reducer": several("reducer"),
+        "msrun": several("reducer", "msrun"),
+    },
+}
+#: What a rank sends of the gradients, as a multiple of the model's bytes / 2; MindSpore's gather
+#: sums of its own way, which is twice a ring's.
+SENT = {"torch": {"ddp": 2, "torchrun": 2, "spawn": 2, "fsdp": 3}}
+
+
+@pytest.fixture(scope="module", params=ARMS)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    backend = request.param
+    require(backend)
+    folder = tmp_path_factory.mktemp(backend)
+    path, out = file(folder, ARMS[backend]), folder / "out"
+    with Run(dualml("run", path, "--backend", backend, "--out", out), folder) as run:
+        assert run.end(280) == 0, run.text()
+    return backend, out
+
+
+def test_every_way_trains_what_one_process_trains(ran: Any) -> None:
+    backend, out = ran
+    parity = json.loads((out / "parity.json").read_text())
+    verdicts = {s["arm"]: s["verdict"] for s in parity["serial"]}
+    assert verdicts == dict.fromkeys(list(ARMS[backend])[1:], "equal")
+
+
+def test_samples_of_each_rank_and_what_it_sends(ran: Any) -> None:
+    backend, out = ran
+    found = trials(out)
+    for arm, trial in found.items():
+        counts = [each["n"] for each in trial["samples"]]
+        assert sum(counts) == trial["sample_gradients"], arm
+        assert len(counts) == trial.get("world_size", 1)
+        assert len(trial["step_s"]) == 3
+        assert trial["step_s"] == sorted(trial["step_s"])
+        assert ("sent_bytes" in trial) == (len(counts) > 1)
+    ranks = [t["samples"] for t in found.values() if len(t["samples"]) == 2]
+    assert all(samples == ranks[0] for samples in ranks)  # whoever started them
+    assert found["loop"]["samples"] == found["single"]["samples"]
+    for arm, moved in SENT.get(backend, {}).items():
+        closed = moved / 2 * model("softmax").nbytes()
+        assert 0.98 * closed < found[arm]["sent_bytes"] < 1.1 * closed + 1000, arm
+
+
+def test_the_page_has_the_methods_and_their_code(ran: Any) -> None:
+    backend, out = ran
+    page = (out / "report.html").read_text()
+    assert 'id="table-methods"' in page
+    assert f"dualml_{'ms' if backend == 'mindspore' else 'torch'}/methods/single.py" in page
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
+def test_ranks_of_a_launcher_go_with_their_owner(launcher: str, tmp_path: Path) -> None:
+    require("torch")
+    out = tmp_path / "out"
+    path = file(tmp_path, {"only": several("ddp", launcher)}, updates=200_000)
+    words = ["--backend", "torch", "--out", out, "--no-report"]
+    records = out / "trials/only/torch/seed0/rank0.jsonl"
+    with Run(dualml("run", path, *words), tmp_path) as run:
+        run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end(60) == 130, run.text()
+    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
+        before = records.stat().st_mtime_ns
+        again.wait_for(lambda: records.stat().st_mtime_ns != before)
+        again.process.send_signal(signal.SIGKILL)
+        again.process.wait(timeout=5)
+        again.nothing_left(20)
+
+
+def test_a_rank_that_is_killed_under_its_launcher_ends_the_trial(tmp_path: Path) -> None:
+    require("torch")
+    out = tmp_path / "out"
+    path = file(tmp_path, {"only": several("ddp", "torchrun")}, updates=200_000)
+    words = ["--backend", "torch", "--out", out, "--no-report"]
+    records = out / "trials/only/torch/seed0/rank0.jsonl"
+    with Run(dualml("run", path, *words), tmp_path) as run:
+        run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
+        workers = [p for p in run.everything() if "dualml.worker.hosted" in p.cmdline()]
+        last = [p for p in workers if p.environ().get("RANK") == "1" and "--standalone" not in
+                p.cmdline()]  # fmt: skip
+        last[0].send_signal(signal.SIGKILL)
+        assert run.end(60) == 1, run.text()
+        assert "Traceback" not in run.text()
+    assert trials(out)["only"]["status"] == "failed"
