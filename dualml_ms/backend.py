@@ -10,6 +10,7 @@ import numpy as np
 
 from dualml.backend import Array, Backend, Grouping, Metered, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
+from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.remote import RemoteCalls
 from dualml_ms.environment import environment, resolve_device
 from dualml_ms.memory import peak
@@ -17,7 +18,7 @@ from dualml_ms.parallel import MindSporeParallel
 from dualml_ms.split import MindSporeStage
 
 
-class MindSporeBackend(Backend, Grouping, Staging, Metered):
+class MindSporeBackend(Backend, Grouping, Staging, Metered, Driving):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -52,6 +53,11 @@ class MindSporeBackend(Backend, Grouping, Staging, Metered):
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> MindSporeStage:
         return MindSporeStage(segments, recipe, first=first, last=last)
+
+    def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
+        from dualml_ms.methods import method
+
+        return method(name, recipe, comm)
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(

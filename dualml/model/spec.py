@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,6 +98,14 @@ class ModelSpec:
     def depth(self) -> dict[str, int]:
         """Layer name → number of branches that are open after it."""
         return {name: len(stack) - 1 for name, stack in self.stacks().items()}
+
+    def blocks(self) -> list[slice]:
+        """The layers in parts, cut behind every residual connection that is in no other."""
+        depth = self.depth()
+        ends = [i for i, (name, layer) in enumerate(self.layers, start=1)
+                if isinstance(layer, Merge) and not depth[name]]  # fmt: skip
+        cuts = [0, *(end for end in ends if end < len(self.layers)), len(self.layers)]
+        return [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
 
     @property
     def tokens(self) -> bool:

@@ -139,6 +139,33 @@ class Network(Part):
         return x != PADDING if self.spec.padded else None
 
 
+class Block(Part):
+    """Some layers of ``network``, with its cells: takes the value before them, and all that the
+    network takes."""
+
+    def __init__(self, network: Network, some: slice) -> None:
+        nn.Cell.__init__(self, auto_prefix=False)  # the parameters have their names
+        self.layers, self.depth = network.layers[some], 1
+        self.kinds, self.padded = network.kinds[some], network.padded[some]
+        self.order, self.asks = network.order[some], network.spec.padded
+        self.lower = None
+        self.before = network.kinds[: some.start].count(DROPOUT)
+        self.dropouts = self.kinds.count(DROPOUT)
+        for (name, _), cell in zip(self.layers, self.order, strict=True):
+            setattr(self, name, cell)
+
+    def construct(self, value, x, *masks):
+        here = x != PADDING if self.asks else None
+        own = masks[self.before : self.before + self.dropouts]
+        return self.walk((value,), own, here)[-1][-1]
+
+
+def blocks(network: Network) -> list[Block]:
+    """The model in parts, cut behind every residual connection; each takes what the one before it
+    gives, the first the samples, and then what the model takes."""
+    return [Block(network, some) for some in network.spec.blocks()]
+
+
 class Look(nn.Cell):
     """Loss and predicted class of every sample, then the outputs of every layer in order."""
 

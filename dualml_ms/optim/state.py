@@ -7,6 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+from mindspore import ops
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
@@ -62,9 +63,10 @@ def load_state(
                 )
             value = np.asarray(array, np.float64) * optimizer.unit(slot)
             loaded.append((kept, value.astype(np.float32)))
+    # In their place: a compiled branch goes on with the memory it had, whatever `set_data` says.
     for kept, value in loaded:
-        kept.set_data(ms.Tensor(value))
-    optimizer.global_step.set_data(ms.Tensor([step], ms.int32))
+        ops.assign(kept, ms.Tensor(value))
+    ops.assign(optimizer.global_step, ms.Tensor([step], ms.int32))
 
 
 def _names(optimizer: RuleOptimizer, names: Sequence[Any] | None) -> Sequence[Any]:

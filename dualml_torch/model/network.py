@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -130,12 +129,8 @@ class Network(Part):
         """The model in parts, cut behind every residual connection; each takes what the one before
         it gives, the first ``x``."""
         here, waiting = self.here(x), list(masks)
-        ends = [i for i, (_, layer) in enumerate(self.layers, 1) if isinstance(layer, Merge)]
-        depth = list(self.spec.depth().values())
-        cuts = [0, *(end for end in ends if not depth[end - 1]), len(self.layers)]
         parts = []
-        for start, stop in itertools.pairwise(cuts):
-            some = slice(start, stop)
+        for some in self.spec.blocks():
             count = sum(isinstance(layer, Dropout) for _, layer in self.layers[some])
             own, waiting = waiting[:count], waiting[count:]
             parts.append(partial(self._block, masks=own, here=here, some=some))

@@ -26,6 +26,7 @@ ONLY_TORCH = {
     "rpc.py": "MindSpore has no remote procedure calls",
     "rpc_agent.py": "MindSpore has no remote procedure calls",
     "rpc_served.py": "MindSpore has no remote procedure calls",
+    "spawn.py": "a launcher of PyTorch's; msrun starts MindSpore's ranks as processes of their own",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",
     **dict.fromkeys(
@@ -78,6 +79,22 @@ ONLY_TORCH = {
         ),
         "MindSpore has no wheel that drives a GPU",
     ),
+    **dict.fromkeys(
+        (
+            f"methods/{name}.py"
+            for name in (
+                "accelerate",
+                "amp_bf16",
+                "amp_fp16",
+                "ddp",
+                "deepspeed",
+                "fsdp",
+                "horovod",
+                "zero_optimizer",
+            )
+        ),
+        "engines of PyTorch, or MindSpore's for Ascend alone: dualml/methods/methods.toml",
+    ),
 }
 ONLY_MS = {
     "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",
@@ -87,6 +104,10 @@ ONLY_MS = {
     "graphs.py": "MindSpore compiles the same graphs again in every process",
     "fingerprint.py": "and finds a kept graph by its number instead of its content",
     "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
+    **dict.fromkeys(
+        (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
+        "MindSpore's ways to train: dualml/methods/methods.toml",
+    ),
     "scaled.py": "the gradient of a scaled loss is a graph of its own; autograd is given the scale",
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }

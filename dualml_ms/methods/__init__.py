@@ -1,0 +1,22 @@
+"""Ways to train in MindSpore, one file each, beside the file ``single`` that they change.
+
+A file's ``Method`` is the whole of it: what is made once, and one update, a cell that is compiled
+as one graph. `dualml_ms.methods.training` feeds it a trial's batches and looks at its weights.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from dualml.backend import Recipe
+from dualml.communicator import Communicator
+from dualml.methods import method as known
+from dualml_ms.methods.training import MindSporeMethod
+
+
+def method(name: str, recipe: Recipe, comm: Communicator | None) -> MindSporeMethod:
+    """See `dualml.methods.driven.Driving`."""
+    info = known("mindspore", name)
+    info.check()
+    file = importlib.import_module(f"{__name__}.{info.file or name}")
+    return MindSporeMethod(file.Method, info, recipe, comm)

@@ -1,0 +1,34 @@
+"""One process for each part of the batch, in MindSpore's mode of that name; the reducer takes its
+mean and its degree from the mode."""
+
+import mindspore as ms
+from mindspore import nn
+
+from dualml_ms.methods.base import Base, Given
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        super().__init__()
+        ms.set_auto_parallel_context(
+            parallel_mode=ms.ParallelMode.DATA_PARALLEL,
+            gradients_mean=True,
+            device_num=given.processes,
+            global_rank=given.rank,
+        )
+        self.model = given.model
+        self.optimizer = given.optimizer(self.model.trainable_params())
+        self.criterion = given.criterion
+        self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
+        self.reducer = nn.DistributedGradReducer(
+            self.optimizer.parameters, degree=given.processes, group=given.group
+        )
+
+    def loss(self, x, y, *masks):
+        loss = self.criterion(self.model(x, *masks), y)
+        return loss * self.weight, loss
+
+    def construct(self, x, y, *masks):
+        (_, loss), gradients = self.gradient(x, y, *masks)
+        self.optimizer(self.reducer(gradients))
+        return loss

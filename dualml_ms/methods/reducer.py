@@ -1,0 +1,28 @@
+"""One process for each part of the batch; gradients are averaged by MindSpore's reducer, compiled
+with the update."""
+
+import mindspore as ms
+from mindspore import nn
+
+from dualml_ms.methods.base import Base, Given
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        super().__init__()
+        self.model = given.model
+        self.optimizer = given.optimizer(self.model.trainable_params())
+        self.criterion = given.criterion
+        self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
+        self.reducer = nn.DistributedGradReducer(
+            self.optimizer.parameters, mean=True, degree=given.processes, group=given.group
+        )
+
+    def loss(self, x, y, *masks):
+        loss = self.criterion(self.model(x, *masks), y)
+        return loss * self.weight, loss
+
+    def construct(self, x, y, *masks):
+        (_, loss), gradients = self.gradient(x, y, *masks)
+        self.optimizer(self.reducer(gradients))
+        return loss

@@ -1,0 +1,22 @@
+"""One process: the loop that every other file here is a change of."""
+
+import mindspore as ms
+
+from dualml_ms.methods.base import Base, Given
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        super().__init__()
+        self.model = given.model
+        self.optimizer = given.optimizer(self.model.trainable_params())
+        self.criterion = given.criterion
+        self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters)
+
+    def loss(self, x, y, *masks):
+        return self.criterion(self.model(x, *masks), y)
+
+    def construct(self, x, y, *masks):
+        loss, gradients = self.gradient(x, y, *masks)
+        self.optimizer(gradients)
+        return loss

@@ -1,0 +1,163 @@
+"""A trial's data and looks around a method, which makes the updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import amp, communication, ops
+
+from dualml.backend import Array, Arrays, Recipe, at_once, batch_digest
+from dualml.communicator import Communicator
+from dualml.errors import Unsupported
+from dualml.methods import MethodInfo
+from dualml.methods.driven import MethodTraining
+from dualml.model.dropout import masks
+from dualml_ms.compiled import Compiled
+from dualml_ms.methods.base import Base, Given
+from dualml_ms.model import LOSSES, Network
+from dualml_ms.model.network import Look
+from dualml_ms.native import data_parallel
+from dualml_ms.optim import load_state, optimizer, state
+
+
+class MindSporeMethod(MethodTraining):
+    """See `dualml.methods.driven.MethodTraining`.
+
+    A method is made once, and a trial begins with its weights, state and loss scale set back:
+    compilation takes seconds.
+    """
+
+    def __init__(
+        self, make: type[Base], info: MethodInfo, recipe: Recipe, comm: Communicator | None
+    ) -> None:
+        if recipe.spec.dropouts and not make.masks:
+            raise Unsupported(f"{info.title} gives a model its samples alone; {recipe.spec.name} "
+                              "takes the masks of its Dropout too")  # fmt: skip
+        self.recipe, self.comm, self.now = recipe, comm, 0
+        self.network = self._network()
+        self.parameters = self.network.canonical()
+        rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
+        given = Given(
+            model=self.network,
+            optimizer=lambda parameters: optimizer(recipe.rule, parameters, rates),
+            criterion=LOSSES[recipe.loss](),
+            rank=0 if comm is None else comm.rank,
+            processes=1 if comm is None else comm.size,
+            group="" if comm is None else comm.group,
+            options=info.options,
+        )
+        self.seen = self._network() if make.alters else self.network
+        with own_mode() as self.mode:
+            self.method = make(given)
+        self.processes = 1 if comm is None else communication.get_group_size(comm.group)
+        self.compiled = set[int]()
+        self.scaled = self._scaled()
+        self.layers = Compiled(Look(self.seen, LOSSES[recipe.loss]()))
+        self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
+
+    @property
+    def keeps(self) -> bool:  # type: ignore[override]
+        return self.method.keeps
+
+    def _network(self) -> Network:
+        network = Network(self.recipe.spec)
+        network.load(self.recipe.weights)
+        network.set_train()
+        return network
+
+    def step(self, batch: Array, step: int, weight: float = 1.0) -> list[tuple[ms.Tensor, float]]:
+        ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
+        return self.stretch([batch], step)[0]
+
+    def stretch(self, batches: Sequence[Array], first: int) -> list[list[tuple[ms.Tensor, float]]]:
+        """The method's own loop makes all of them."""
+        given = [self.arrays(batch, step) for step, batch in enumerate(batches, start=first)]
+        lengths = {len(batch) for batch in batches}
+        with self._mode() if lengths - self.compiled else nullcontext():
+            losses = self.method.steps(given)
+        self.compiled |= lengths
+        self.now = first + len(batches) - 1
+        return [[(loss, 1.0)] for loss in losses]
+
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
+        """That of the method, in which it is compiled; it is the process's, and others follow."""
+        data = self.mode == [ms.ParallelMode.DATA_PARALLEL] and self.comm is not None
+        with data_parallel(self.comm) if data else nullcontext():
+            yield
+
+    def inputs(self, x: Array) -> Array:
+        """Tokens as the int32 that MindSpore looks up; images as they are."""
+        return x.astype(np.int32) if self.recipe.spec.tokens else x
+
+    def arrays(self, part: Array, step: int) -> tuple[Array, ...]:
+        """Samples and labels, and what else the model takes for them in update ``step``."""
+        drawn = masks(self.recipe.spec, self.recipe.seed, step, part).values()
+        return self.x[part], self.y[part], *drawn
+
+    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        _, _, *outputs = self.looked(self.x[probe], self.y[probe])
+        names = [name for name, _ in self.seen.spec.layers]
+        seen = (value.asnumpy()[: len(probe)] for value in outputs)
+        return batch_digest(*self.given(batch)), dict(zip(names, seen, strict=True))
+
+    def looked(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
+        """As `dualml_ms.training.MindSporeTraining.looked`."""
+        if self.seen is not self.network:
+            self.seen.load(self.weights())
+        n = max(len(y), at_once(y))
+        filled = (np.resize(a, (n, *a.shape[1:])) for a in (self.inputs(x), y.astype(np.int32)))
+        outputs: tuple[ms.Tensor, ...] = self.layers(*map(ms.Tensor.from_numpy, filled))
+        return outputs
+
+    def given(self, batch: Array) -> tuple[Array, Array]:
+        x, y, *_ = self.arrays(batch, self.now + 1)
+        return x, y
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        losses, predicted, *_ = self.looked(x, y)
+        return float(losses.asnumpy()[: y.size].mean(dtype=float)), predicted.asnumpy()[: len(y)]
+
+    def weights(self) -> Arrays:
+        return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
+
+    def state(self) -> dict[str, Arrays]:
+        return state(self.method.optimizer, self.names()) if self.keeps else {}
+
+    def names(self) -> list[str]:
+        """Canonical names in the order of the optimizer."""
+        own = {id(parameter): name for name, parameter in self.parameters.items()}
+        return [own[id(parameter)] for parameter in self.method.optimizer.parameters]
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        self.move(lambda _: weights)
+        load_state(self.method.optimizer, state, step, self.names())
+        for parameter, value in self.scaled:
+            ops.assign(parameter, ms.Tensor(value))
+        self.now = step
+
+    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        moved = by(self.weights())
+        for name, parameter in self.parameters.items():
+            ops.assign(parameter, ms.Tensor(moved[name], parameter.dtype))
+
+    def _scaled(self) -> list[tuple[ms.Parameter, Array]]:
+        """What a loss scaler changes, and what it starts from."""
+        scaler = getattr(self.method, "scaler", None)
+        kept = vars(scaler).values() if isinstance(scaler, amp.LossScaler) else ()
+        return [(p, p.asnumpy().copy()) for p in kept if isinstance(p, ms.Parameter)]
+
+
+@contextmanager
+def own_mode() -> Iterator[list[str]]:
+    """The parallel mode that was set inside, in a list that is filled at the end; it is reset."""
+    modes = list[str]()
+    try:
+        yield modes
+        modes.append(ms.get_auto_parallel_context("parallel_mode"))
+    finally:
+        ms.reset_auto_parallel_context()

@@ -1,0 +1,140 @@
+"""Every way to train in MindSpore, against the plain training, on a small model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mindspore")
+
+from conformance import native
+
+from dualml.backend import backends
+from dualml.errors import Unsupported
+from dualml.launch.ranks import run_ranks
+from dualml.methods.driven import Driven, Driving
+
+#: The last is shorter, as the last of an epoch.
+BATCHES = [np.arange(0, 12), np.arange(12, 24), np.arange(24, 31)]
+#: Of two ranks: the last has three samples for one and four for the other.
+PARTS = [[batch[: len(batch) // 2], batch[len(batch) // 2 :]] for batch in BATCHES]
+#: With two ranks or micro-batches sums are added in another order.
+ROUNDING = 1e-6
+LOW = ["amp_o2", "amp_o3", "amp_auto"]
+
+
+def backend() -> Any:
+    return backends()["mindspore"].create("cpu", 1)
+
+
+def trained(training: Any, batches: Any = BATCHES) -> tuple[Any, Any]:
+    """Losses of the updates from the start, and the weights after them."""
+    training.load(native.WEIGHTS, native.recipe().state(), 0)
+    lazy = training.stretch(batches, 1)
+    assert len(lazy) == len(batches)
+    read = training.read if isinstance(training, Driven) else backend().read
+    return read(lazy), training.weights()
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[Any, Any]:
+    return trained(backend().training(native.recipe()))
+
+
+def made(name: str) -> Any:
+    return backend().ability(Driving).method(name, native.recipe(), None)
+
+
+@pytest.mark.parametrize("name", ["single", "model_train", "recompute"])
+def test_one_process_trains_as_the_plain_training(name: str, plain: Any) -> None:
+    training = made(name)
+    losses, weights = trained(training)
+    np.testing.assert_allclose(losses, plain[0], rtol=ROUNDING)
+    assert native.distance(weights, plain[1]) < ROUNDING
+    assert training.now == len(BATCHES)
+    again, _ = trained(training)  # from the start, with the graphs that are there
+    np.testing.assert_array_equal(losses, again)
+
+
+@pytest.mark.parametrize("name", ["single", "model_train"])
+def test_it_goes_on_where_it_was(name: str) -> None:
+    training, (losses, weights) = made(name), trained(made(name))
+    training.load(native.WEIGHTS, native.recipe().state(), 0)
+    training.stretch(BATCHES[:2], 1)
+    half, state = training.weights(), training.state()
+    training.load(native.WEIGHTS, native.recipe().state(), 0)
+    training.load(half, state, 2)
+    assert backend().read(training.stretch(BATCHES[2:], 3)) == losses[2]
+    assert native.distance(training.weights(), weights) == 0
+
+
+@pytest.mark.parametrize("name", LOW)
+def test_low_precision_trains_and_is_low(name: str, plain: Any) -> None:
+    training = made(name)
+    losses, weights = trained(training)
+    np.testing.assert_allclose(losses, plain[0], rtol=1e-2)
+    assert 1e-5 < native.distance(weights, plain[1]) < 0.1
+    again, same = trained(training)
+    np.testing.assert_array_equal(losses, again)
+    assert native.distance(weights, same) == 0
+
+
+def test_what_was_trained_in_low_precision_is_seen_in_full() -> None:
+    low, full = made("amp_o3"), backend().training(native.recipe())
+    _, weights = trained(low)
+    full.load(weights, native.recipe().state(), 0)
+    recipe = native.recipe()
+    assert low.evaluate(recipe.x, recipe.y)[0] == full.evaluate(recipe.x, recipe.y)[0]
+
+
+def test_an_overflow_is_passed_over_and_halves_the_scale() -> None:
+    training = made("amp_o2")
+    training.load(native.WEIGHTS, native.recipe().state(), 0)
+    scale = training.method.scaler.scale_value
+    training.x = training.x * np.float32(1e6)  # more than float16 holds
+    before = float(scale.asnumpy())
+    training.stretch(BATCHES[:1], 1)
+    assert float(scale.asnumpy()) == before / 2
+    assert native.distance(training.weights(), native.WEIGHTS) == 0
+    training.load(native.WEIGHTS, native.recipe().state(), 0)
+    assert float(scale.asnumpy()) == before
+
+
+@pytest.mark.parametrize("name", ["data_sink", "amp_o1", "amp_bf16", "ddp", "hsdp"])
+def test_what_does_not_run_here_says_so(name: str) -> None:
+    with pytest.raises(Unsupported, match=r"see https://www\.mindspore\.cn/docs/"):
+        made(name)
+
+
+def several(comm: Any, argument: Any) -> dict[str, Any]:
+    """On every rank: method → losses and how far the weights are from those of one process."""
+    one = trained(backend().training(native.recipe()))
+    found = {}
+    for name in argument:
+        training = backend().method(name, native.recipe(), comm)
+        losses, weights = trained(Driven(backend(), training, comm), PARTS)
+        found[name] = {
+            "losses": float(np.abs(losses / one[0] - 1).max()),
+            "weights": native.distance(weights, one[1]),
+            "processes": training.processes,
+        }
+    return found
+
+
+@pytest.mark.system
+def test_several_ranks_train_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.environ.get("PYTHONPATH")  # the ranks import this file, and `conformance`
+    here = Path(__file__).resolve().parent
+    both = (str(here), str(here.parent), *([path] if path else []))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(both))
+    names = ["reducer", "data_parallel", "accumulate", "reducer"]
+    for found in run_ranks("mindspore", 2, "test_methods_ms:several", names, limit=200):
+        assert set(found) == set(names)
+        for name, rank in found.items():
+            assert rank["processes"] == 2
+            assert rank["losses"] < ROUNDING, name
+            assert rank["weights"] < ROUNDING, name
