@@ -1,6 +1,7 @@
 """As ``reducer``, with gradients of four micro-batches added up before they are averaged.
 
-The processes talk once an update, whatever the number of micro-batches.
+The processes talk once an update, whatever the number of micro-batches; it has to be the same on
+all of them: they match their messages by order, which differs between graphs.
 """
 
 import mindspore as ms
@@ -26,12 +27,12 @@ class Method(Base):
 
     def construct(self, *batch):
         size = len(batch[1])
-        micro = (size + 3) // 4
-        total, sums = 0.0, ()
-        for start in range(0, size, micro):
-            part = [tensor[start : start + micro] for tensor in batch]
+        count = min(4, size)
+        total, sums = 0.0, []
+        for k in range(count):
+            part = [tensor[k * size // count : (k + 1) * size // count] for tensor in batch]
             (_, loss), gradients = self.gradient(len(part[1]) / size, *part)
             total = total + loss
-            sums = tuple([a + b for a, b in zip(sums, gradients)]) if sums else gradients
-        self.optimizer(self.reducer(sums))
+            sums = [sums[i] + g for i, g in enumerate(gradients)] if sums else gradients
+        self.optimizer(self.reducer(tuple(sums)))
         return total
