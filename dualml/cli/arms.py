@@ -90,14 +90,17 @@ def settings(arm: Arm) -> dict[str, str]:
         "epochs": "" if arm.updates else f"{arm.epochs:g}",
         "partition": "" if arm.plan_partition is None else chosen(arm.plan_partition),
     }
-    values |= {key: str(getattr(arm, key) or "") for key in ("dealt_to", "cores", "model")}
+    named = ("dealt_to", "cores", "model", "method", "launcher")
+    values |= {key: str(getattr(arm, key) or "") for key in named}
+    values["backends"] = ", ".join(arm.backends)
     asked = arm.plan_precision
     if asked.lower:
         values["precision"] = asked.type
         values["loss_scale"] = "" if asked.loss_scale is None else plain(asked.loss_scale)
     combined = arm.aggregation.model_dump(exclude_defaults=True, exclude={"strategy"})
     strategy = arm.aggregation.strategy
-    if arm.split is None and (arm.world_size > 1 or strategy != Aggregation().strategy):
+    ours = arm.split is None and not arm.method
+    if ours and (arm.world_size > 1 or strategy != Aggregation().strategy):
         values["aggregation"] = called(strategy, combined)
     split = arm.split.describe() if arm.split else {}
     values |= {f"split.{key}": plain(value) for key, value in split.items()}
@@ -107,7 +110,7 @@ def settings(arm: Arm) -> dict[str, str]:
 
 def usual(arm: Arm, key: str) -> str:
     """What a split has by itself, where another one of the group has something else; or fp32."""
-    if key == "precision" and arm.kind == "train":
+    if key == "precision" and arm.kind == "train" and not arm.method:
         return arm.precision
     table, _, name = key.partition(".")
     return plain(getattr(arm.split, name)) if arm.split and table == "split" else ""
