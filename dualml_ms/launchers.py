@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,9 @@ def msrun(size: int, module: str, words: Sequence[str]) -> list[str]:
     count = (f"--worker_num={size}", f"--local_worker_num={size}")
     logs = f"--log_dir={Path(words[0]).parent}"
     port = f"--master_port={free_port()}"
-    return [program, *count, port, logs, "--join=True", *python("-m", module, *words)]
+    # It takes the word `python` for the interpreter, and any other for a script.
+    command = ["python", *python("-m", module, *words)[1:]]
+    return [program, *count, port, logs, "--join=True", *command]
 
 
 def free_port() -> int:
@@ -27,4 +30,9 @@ def free_port() -> int:
     return port
 
 
-LAUNCHERS = {"msrun": Launcher(msrun)}
+def path() -> str:
+    """Where this Python is the first of its name."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+
+LAUNCHERS = {"msrun": Launcher(msrun, {"PATH": path()})}

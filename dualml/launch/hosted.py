@@ -86,20 +86,23 @@ class Host:
         return self.process
 
     def answer(self) -> None:
-        """Let in whoever knocks: the first line says which rank it is, of how many."""
-        while True:
-            try:
+        """Let in whoever knocks, until the door is closed."""
+        with contextlib.suppress(OSError):
+            while True:
                 connection, _ = self.door.accept()
-                lines = connection.makefile("rb")
-                hello = json.loads(lines.readline())
-            except (OSError, ValueError):
-                if self.door.fileno() < 0:
-                    return
-                continue
-            with self.changed:
-                self.connections[int(hello["rank"])] = (connection, lines)
-                self.size = int(hello["size"])
-                self.changed.notify_all()
+                threading.Thread(target=self.greet, args=[connection], daemon=True).start()
+
+    def greet(self, connection: socket.socket) -> None:
+        """The first line says which rank it is, of how many."""
+        lines = connection.makefile("rb")
+        try:
+            hello = json.loads(lines.readline())
+        except (OSError, ValueError):
+            return
+        with self.changed:
+            self.connections[int(hello["rank"])] = (connection, lines)
+            self.size = int(hello["size"])
+            self.changed.notify_all()
 
     def lines(self, rank: int) -> Iterator[bytes]:
         """What a rank says until it ends; of one that never comes, why; nothing of one that the

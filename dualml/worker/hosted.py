@@ -38,7 +38,7 @@ def main(path: str, asked: int, backend: str, folders: list[Path]) -> None:
     rank, size, helper = numbers(backend)
     owner = socket.socket(socket.AF_UNIX)
     owner.connect(path)
-    channel = owner.makefile("w", buffering=1, encoding="utf-8")
+    channel = os.fdopen(os.dup(owner.fileno()), "w", buffering=1)  # its own would keep lines back
     channel.write(json.dumps({"rank": rank, "size": size}) + "\n")
     on_death_of_parent(signal.SIGKILL)
     if rank < 0:

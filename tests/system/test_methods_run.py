@@ -113,6 +113,7 @@ def test_ranks_of_a_launcher_go_with_their_owner(launcher: str, tmp_path: Path) 
     records = out / "trials/only/torch/seed0/rank0.jsonl"
     with Run(dualml("run", path, *words), tmp_path) as run:
         run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
+        run.wait_for(lambda: "seed 0: training" in run.text())  # what they say comes at once
         run.process.send_signal(signal.SIGINT)
         assert run.end(60) == 130, run.text()
     with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
