@@ -1,11 +1,12 @@
 """As ``reducer``, with gradients of four micro-batches added up before they are averaged.
 
-The processes talk once an update, whatever the number of micro-batches; it has to be the same on
-all of them: they match their messages by order, which differs between graphs.
+The processes talk once an update, in a graph of the last micro-batch alone: they match messages by
+order, which would differ between graphs of different numbers of them.
 """
 
 import mindspore as ms
-from mindspore import nn
+import numpy as np
+from mindspore import nn, ops
 
 from dualml_ms.methods.base import Base, Given
 
@@ -20,19 +21,30 @@ class Method(Base):
         self.reducer = nn.DistributedGradReducer(
             self.optimizer.parameters, mean=True, degree=given.processes, group=given.group
         )
+        self.sums = self.optimizer.parameters.clone(prefix="sums", init="zeros")
 
     def loss(self, share, x, y, *masks):
         loss = self.criterion(self.model(x, *masks), y) * share
         return loss * self.weight, loss
 
-    def construct(self, *batch):
-        size = len(batch[1])
-        count = min(4, size)
-        total, sums = 0.0, []
-        for k in range(count):
-            part = [tensor[k * size // count : (k + 1) * size // count] for tensor in batch]
-            (_, loss), gradients = self.gradient(len(part[1]) / size, *part)
-            total = total + loss
-            sums = [sums[i] + g for i, g in enumerate(gradients)] if sums else gradients
-        self.optimizer(self.reducer(tuple(sums)))
+    def construct(self, last, share, x, y, *masks):
+        (_, loss), gradients = self.gradient(share, x, y, *masks)
+        for i, gradient in enumerate(gradients):
+            ops.assign_add(self.sums[i], gradient)
+        if last:
+            self.optimizer(self.reducer(self.sums))
+            for total in self.sums:
+                ops.assign(total, ops.zeros_like(total))
+        return loss
+
+    def steps(self, batches):
+        return [self.update(batch) for batch in batches]
+
+    def update(self, batch):
+        samples = len(batch[0])
+        micro = [np.array_split(array, min(4, samples)) for array in batch]
+        total = 0.0
+        for number, part in enumerate(zip(*micro, strict=True), start=1):
+            share = ms.Tensor(len(part[0]) / samples, ms.float32)
+            total += self(number == len(micro[0]), share, *map(ms.Tensor.from_numpy, part))
         return total
