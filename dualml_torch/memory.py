@@ -16,7 +16,8 @@ def nbytes(tensors: Iterable[torch.Tensor | None]) -> int:
 def state_bytes(optimizer: RuleOptimizer | None) -> int:
     """Of the tensors that the optimizer has at this moment."""
     slots = [] if optimizer is None else optimizer.state.values()
-    return nbytes(t for named in slots for t in named.values() if torch.is_tensor(t))
+    kept = (t for named in slots for t in named.values() if torch.is_tensor(t))
+    return nbytes(t.to_local() if hasattr(t, "to_local") else t for t in kept)
 
 
 def memory_of(tensor: torch.Tensor) -> int:

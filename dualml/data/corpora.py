@@ -62,7 +62,7 @@ def load(
         if explicit:
             raise UserError(f"{lacking(info)['en']}; remedy: {info.remedy}")
         wanted, info = info, TEXTS[LABELLED if labels else GENERATED]
-        notice = stands_in(wanted, info)
+        notice = stands_in(wanted, info, "labelled" if labels else "text")
     source: Source = "generated" if path is None else "env"
     sizes: Any = {"words": words, "length": length, "notice": notice}
     if labels:
@@ -154,7 +154,7 @@ def sha256_of(lines: list[text.Line]) -> str:
     return hashlib.sha256("".join(f"{' '.join(line)}\n" for line in lines).encode()).hexdigest()
 
 
-def stands_in(wanted: TextInfo, used: TextInfo) -> dict[str, str]:
+def stands_in(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, str]:
     """What console and report say when the text made here stands in, in both languages."""
     why = lacking(wanted)
     values = {
@@ -162,4 +162,6 @@ def stands_in(wanted: TextInfo, used: TextInfo) -> dict[str, str]:
         "remedy": wanted.remedy, "file": wanted.file, "size": wanted.size,
         "sha256": wanted.sha256[:12],
     }  # fmt: skip
-    return {lang: table(lang)["notice.text"].format(why=why[lang], **values) for lang in LANGUAGES}
+    return {
+        lang: table(lang)[f"notice.{notice}"].format(why=why[lang], **values) for lang in LANGUAGES
+    }

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.data import DATASETS
+from dualml.data import DATASETS, TEXTS
+from dualml.data.labelled import parts
 
 #: Stands for the data of full size where the user asked for the small ones.
 USUAL = "mnist"
@@ -26,15 +27,24 @@ def shortage(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str
     if times == 1 or not passing:
         return None
     arm = with_epochs[passing[0]]
-    wanted = (experiment.get("data") or {}).get("name")
-    full = DATASETS.get(str(wanted), DATASETS[USUAL])
-    full = DATASETS[USUAL] if full.embedded else full
+    name, whole = full_size(experiment.get("data") or {})
 
     def updates(samples: int, epochs: float) -> int:
         return max(1, round(epochs * math.ceil(samples / int(arm["batch_size"]))))
 
     return {
         "name": data["name"], "train": data["train"], "times": times, "arm": passing[0],
-        "updates": updates(data["train"], arm["epochs"]), "wanted": full.name,
-        "full": updates(full.train, arm["epochs"] / times), "full_train": full.train,
+        "updates": updates(data["train"], arm["epochs"]), "wanted": name,
+        "full": updates(whole, arm["epochs"] / times), "full_train": whole,
     }  # fmt: skip
+
+
+def full_size(data: Mapping[str, Any]) -> tuple[str, int]:
+    """Name and training samples of the data that the experiment is about."""
+    wanted = str(data.get("name"))
+    if data.get("labels") and wanted in TEXTS and not TEXTS[wanted].generated:
+        train, *_ = parts(wanted, TEXTS[wanted].lines)
+        return wanted, train.stop
+    full = DATASETS.get(wanted, DATASETS[USUAL])
+    full = DATASETS[USUAL] if full.embedded else full
+    return full.name, full.train

@@ -10,7 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml.aggregation.parallel import over_ranks
-from dualml.backend import Array, Arrays, Backend, Observable, Recipe, Trace, Training
+from dualml.backend import (
+    Array,
+    Arrays,
+    Backend,
+    Memory,
+    Observable,
+    Recipe,
+    Trace,
+    Training,
+    Weighable,
+)
 from dualml.backend.ability import Ability
 from dualml.communicator import Communicator
 from dualml.errors import TrialError
@@ -61,7 +71,7 @@ class Driving(Ability):
         """
 
 
-class Driven(Training, Observable):
+class Driven(Training, Observable, Weighable):
     """A method on one of several ranks, each with its part of the batch.
 
     Raises:
@@ -122,6 +132,11 @@ class Driven(Training, Observable):
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.training.load(weights, state, step)
         self.now, self.gathered = step, -1
+
+    def memory(self, batch: Any = None) -> Memory:
+        """All ranks call it: engines show what they hold while they make an update."""
+        part = None if batch is None else batch[self.comm.rank]
+        return self.training.ability(Weighable).memory(part)
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         self.training.move(by)

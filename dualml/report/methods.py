@@ -146,6 +146,11 @@ class Way(Result):
         return numbers.mean([macro(table)[2] for table in tables])
 
     @property
+    def held(self) -> float | None:
+        """Bytes on the device of the rank that needs most: `Trial.device_bytes`."""
+        return self._median([t.device_bytes for t in self.trials])
+
+    @property
     def sent(self) -> float | None:
         return self._median([t.sent_bytes for t in self.trials])
 

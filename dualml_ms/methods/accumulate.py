@@ -1,6 +1,7 @@
 """As ``reducer``, with gradients of four micro-batches added up before they are averaged.
 
-The processes talk once an update, whatever the number of micro-batches.
+The processes talk once an update, in a graph of the last micro-batch alone: they match messages by
+order, which would differ between graphs of different numbers of them.
 """
 
 import mindspore as ms
@@ -28,8 +29,8 @@ class Method(Base):
 
     def construct(self, last, share, x, y, *masks):
         (_, loss), gradients = self.gradient(share, x, y, *masks)
-        for total, gradient in zip(self.sums, gradients):
-            ops.assign_add(total, gradient)
+        for i, gradient in enumerate(gradients):
+            ops.assign_add(self.sums[i], gradient)
         if last:
             self.optimizer(self.reducer(self.sums))
             for total in self.sums:
@@ -40,9 +41,10 @@ class Method(Base):
         return [self.update(batch) for batch in batches]
 
     def update(self, batch):
-        total, (_, y, *_) = 0.0, batch
-        micro = list(zip(*(np.array_split(array, min(4, len(y))) for array in batch), strict=True))
-        for number, part in enumerate(micro, start=1):
-            share = ms.Tensor(len(part[0]) / len(y), ms.float32)
-            total += self(number == len(micro), share, *map(ms.Tensor.from_numpy, part))
+        samples = len(batch[0])
+        micro = [np.array_split(array, min(4, samples)) for array in batch]
+        total = 0.0
+        for number, part in enumerate(zip(*micro, strict=True), start=1):
+            share = ms.Tensor(len(part[0]) / samples, ms.float32)
+            total += self(number == len(micro[0]), share, *map(ms.Tensor.from_numpy, part))
         return total

@@ -14,6 +14,8 @@ class Method(Base):
     keeps = False
 
     def __init__(self, given: Given) -> None:
+        # It would compile an extension first, for minutes, that two processes can do without.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.model, self.optimizer, *_ = deepspeed.initialize(
             model=given.model,
             optimizer=given.optimizer(given.model.parameters()),

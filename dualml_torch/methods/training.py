@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Array, Arrays, Recipe, batch_digest
+from dualml.backend import Array, Arrays, Memory, Recipe, Weighable, batch_digest
 from dualml.communicator import Communicator
 from dualml.methods import MethodInfo
 from dualml.methods.driven import MethodTraining
 from dualml.model.dropout import masks
+from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.methods.base import Base, Given
 from dualml_torch.model import LOSSES, Network
-from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.optim import RuleOptimizer, load_state, optimizer, state
 from dualml_torch.training import numpy
 
 
-class TorchMethod(MethodTraining):
+class TorchMethod(MethodTraining, Weighable):
     """See `dualml.methods.driven.MethodTraining`.
 
     Every trial makes its method anew: engines keep more than weights and state.
@@ -122,9 +123,35 @@ class TorchMethod(MethodTraining):
     def own(self) -> Any:
         """The arm's optimizer, inside of whatever an engine puts around it."""
         inner = self.method.optimizer
-        while hasattr(inner, "optimizer"):
-            inner = inner.optimizer
+        while not isinstance(inner, RuleOptimizer):
+            inner = getattr(inner, "optimizer", None) or inner.optim
         return inner
+
+    def memory(self, batch: Any = None) -> Memory:
+        """Of one more update, after which the method begins anew. Copies of parameters that an
+        engine's optimizer updates count as its state; what it keeps outside of autograd and
+        optimizer is not seen."""
+        inner, kept, gradients = self.own(), dict[int, int](), list[int]()
+        parameters = [local(p) for p in self.model.parameters()]
+
+        def count(*_: Any) -> None:
+            every = [*self.model.parameters(), *updated(inner)]
+            there = (local(p.grad) for p in every if p.grad is not None)
+            gradients.append(nbytes({g.data_ptr(): g for g in there}.values()))
+
+        activations = None
+        if batch is not None:
+            x, y = self.tensors(batch)
+            handle = inner.register_step_pre_hook(count)
+            places = {memory_of(tensor) for tensor in (*parameters, *x, y)}
+            with keeping(kept, places):
+                self.method.step(x, y)
+            handle.remove()
+            activations = sum(kept.values())
+        held = {memory_of(p) for p in parameters}
+        copies = nbytes(p for p in updated(inner) if memory_of(local(p)) not in held)
+        weights = nbytes(parameters)
+        return Memory(weights, max(gradients, default=0), state_bytes(inner) + copies, activations)
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.begin(weights)
@@ -134,3 +161,13 @@ class TorchMethod(MethodTraining):
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         self.model.load(by(self.weights()))
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that ranks share; any other as it is."""
+    part: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
+def updated(optimizer: RuleOptimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -131,8 +131,8 @@ class RuleOptimizer(torch.optim.Optimizer):
     def _room(self, tensors: list[Tensor]) -> list[Tensor] | None:
         """Reused scratch for one large tensor: a fresh allocation, whose pages the system first
         has to clear, would cost more than the arithmetic. None for a list: it is small."""
-        if len(tensors) > 1 or not tensors[0].is_cpu:
-            return None
+        if len(tensors) > 1 or not tensors[0].is_cpu or hasattr(tensors[0], "to_local"):
+            return None  # also of a shard (DTensor), which is no view of a buffer
         x, n = tensors[0], tensors[0].numel()
         buffer = self._scratch.get(x.dtype)
         if buffer is None or buffer.numel() < n:

@@ -22,8 +22,8 @@ from dualml.seeds import generator
 WORDS, LENGTH, SAMPLES = 40, 6, 44
 SPEC = model("text_classifier", words=WORDS, length=LENGTH, classes=3)
 RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.2, "momentum": 0.9}), initial_weights(SPEC, 0)
-#: The last batch is smaller, and of three samples: two ranks have two and one.
-BATCHES = [np.arange(0, 8), np.arange(8, 16), np.arange(16, 24), np.arange(24, 27)]
+#: The last batch is smaller, and of eleven samples: two ranks have six and five.
+BATCHES = [np.arange(0, 16), np.arange(16, 32), np.arange(32, 43)]
 
 
 def recipe() -> Recipe:
@@ -32,7 +32,7 @@ def recipe() -> Recipe:
     x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(2, LENGTH + 1, SAMPLES)[:, None]] = 0
     y = draw.integers(0, 3, SAMPLES)
-    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, updates=4, batch=8)
+    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, updates=3, batch=16)
 
 
 def expected() -> dict[str, Any]:
@@ -75,6 +75,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
             runs.append(
                 {
                     "losses": distance({"": losses}, {"": want["losses"]}),
+                    "first": float(abs(losses[0] / want["losses"][0] - 1)),
                     "weights": distance(weights, want["weights"]),
                     "moved": distance(weights, dict(WEIGHTS)),
                     "finite": all(bool(np.isfinite(w).all()) for w in weights.values()),

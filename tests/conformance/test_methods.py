@@ -13,8 +13,8 @@ from dualml.methods import METHODS
 
 #: Roundings of some hundred numbers.
 EXACT = 2e-5
-#: Of the type of an update's products.
-LOWER = {"bf16": 0.3, "fp16": 0.3}
+#: Of a lower precision the first loss, in some units of its last place: updates may be skipped.
+LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
 CASES = [(name, n) for name in judged() if name in METHODS for n in (1, 2)]
 
 
@@ -44,7 +44,7 @@ def test_each_makes_the_referees_updates(found: tuple[str, int, dict[str, Any]])
                 assert run["losses"] < EXACT, (name, run)
                 assert run["weights"] < EXACT, (name, run)
             else:
-                assert run["losses"] < LOWER[precision], (name, run)
+                assert run["first"] < LOWER[precision], (name, run)
             assert run["moved"] > 0.05, name
 
 

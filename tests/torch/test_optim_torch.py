@@ -6,6 +6,7 @@ import copy
 import doctest
 import importlib
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -347,3 +348,24 @@ def test_examples_in_docstrings(name: str) -> None:
     found = doctest.testmod(importlib.import_module(f"dualml_torch.optim.{name}"))
     assert found.attempted > 0
     assert found.failed == 0
+
+
+def test_a_large_shard_of_a_tensor_is_updated(tmp_path: Path) -> None:
+    """FSDP2's parameters are DTensors: no scratch of their shape can be cut out of another."""
+    from torch.distributed import destroy_process_group, init_process_group
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+
+    init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        start, g = torch.randn(600, 600), torch.randn(600, 600)
+        results = []
+        for shard in (True, False):
+            whole = start.clone()
+            w = torch.nn.Parameter(distribute_tensor(whole, mesh, [Shard(0)]) if shard else whole)
+            w.grad = distribute_tensor(g, mesh, [Shard(0)]) if shard else g.clone()
+            Adam([w], lr=0.1).step()
+            results.append(w.full_tensor() if shard else w.data)
+        assert torch.equal(*results)
+    finally:
+        destroy_process_group()

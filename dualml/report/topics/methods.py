@@ -46,10 +46,10 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     ]  # fmt: skip
     yield from table(words, "methods", head, rows)
     needs = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
-            "sent:bytes_update")  # fmt: skip
+            "device_memory:bytes", "sent:bytes_update")  # fmt: skip
     rows = [
         [*_which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, w.reached_s,
-         _memory(w), _sent(w, words)]
+         _memory(w), w.held, _sent(w, words)]
         for w in good
     ]  # fmt: skip
     yield from table(words, "resources", needs, rows)
@@ -97,7 +97,11 @@ def _cheapest(good: Sequence[Way]) -> list[Way]:
     for w in good:
         if w.steps_s:
             groups.setdefault((w.backend, w.precision, w.processes), []).append(w)
-    return [min(g, key=lambda w: w.steps_s or (0, 0, 0)) for g in groups.values() if len(g) > 1]
+    return [
+        min(g, key=lambda w: w.steps_s[1] if w.steps_s else 0.0)
+        for g in groups.values()
+        if len(g) > 1
+    ]
 
 
 def _memory(w: Way) -> float | None:
