@@ -138,7 +138,10 @@ class DataParallel(Training, Observable, Weighable):
     def memory(self, batch: Array | Sequence[Array] | None = None) -> Memory:
         """Of this rank, with what it combines gradients in."""
         part = None if batch is None else self.deal(batch)[0]
-        return replace(self.training.ability(Weighable).memory(part), buckets=self.buffers())
+        nothing = part is not None and not len(part)
+        own = self.training.ability(Weighable).memory(None if nothing else part)
+        kept = 0 if nothing else own.activations
+        return replace(own, buckets=self.buffers(), activations=kept)
 
     def buffers(self) -> int:
         """Bytes of buckets, and of what was kept back of them."""

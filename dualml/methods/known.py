@@ -99,6 +99,6 @@ def method(backend: str, name: str) -> MethodInfo:
     if name not in here:
         others = [other for other, methods in METHODS.items() if name in methods]
         raise Unsupported(
-            f"backend {backend} has no method {name!r}; {' and '.join(others) or 'nobody'} has"
+            f"backend {backend} has no method {name!r}; it is one of {' and '.join(others)}"
         )
     return here[name]

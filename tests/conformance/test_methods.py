@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 from conformance import methods
-from conformance.backends import judged, listed, on_ranks, require
+from conformance.backends import ability, create, judged, listed, on_ranks, require
 
 from dualml.backend import backends
 from dualml.methods import METHODS
+from dualml.methods.driven import Driving
 
 #: Roundings of some hundred numbers.
 EXACT = 2e-5
 #: Of a lower precision the first loss, in some units of its last place: updates may be skipped.
 LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
-CASES = [(name, n) for name in judged() if name in METHODS for n in (1, 2)]
+CASES = [(name, n) for name in judged() for n in (1, 2)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
@@ -23,6 +24,7 @@ def found(request: pytest.FixtureRequest) -> tuple[str, int, dict[str, Any]]:
     """Backend, ranks, and method → what came of it."""
     backend, n = request.param
     require(backends()[backend].framework)
+    ability(create(backend), Driving)
     argument = {"backend": backend, "methods": methods.names(backend, n)}
     if n == 1:
         return backend, n, methods.check(None, argument)
