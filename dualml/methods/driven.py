@@ -34,11 +34,13 @@ class MethodTraining(Training, Observable):
             state is not seen.
         keeps: weights and optimizer state are all that an update leaves: a trial can be resumed.
         processes: that the engine says there are.
+        patience: first updates that it may pass over, because its loss scale begins too large.
     """
 
     sharded: ClassVar[bool] = False
     keeps: ClassVar[bool] = True
     processes: int = 1
+    patience: int = 0
 
     @abstractmethod
     def step(self, batch: Array, step: int, weight: float = 1.0) -> Any:

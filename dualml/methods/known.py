@@ -12,6 +12,9 @@ from typing import Any
 
 from dualml.errors import Unsupported, UserError, nearest
 
+#: Halvings of a loss scale until an update is made: 2¹⁶ is 1 after 16.
+PATIENCE = 25
+
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
@@ -43,6 +46,11 @@ class MethodInfo:
     options: Mapping[str, Any] = field(default_factory=dict)
     unsupported: str = ""
     page: str = ""
+
+    @property
+    def patience(self) -> int:
+        """First updates that may be passed over; from then on it would train nothing."""
+        return PATIENCE if self.precision == "fp16" else 0
 
     def check(self) -> None:
         """

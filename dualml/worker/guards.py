@@ -65,11 +65,15 @@ def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays, step: int =
     Raises:
         TrialError: it left every parameter as it was.
     """
-    if all(np.array_equal(after[name], before[name]) for name in after):
+    if not has_moved(before, after):
         raise TrialError(
             f"arm {arm}: optimizer {rule.name} moved no parameter in step {step}; is lr = "
             f"{rule.lr:g} too small, or is the update lost?"
         )
+
+
+def has_moved(before: Arrays, after: Arrays) -> bool:
+    return any(not np.array_equal(after[name], before[name]) for name in after)
 
 
 def check_loaded(arm: str, given: Arrays, held: Arrays) -> None:

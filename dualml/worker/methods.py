@@ -24,6 +24,10 @@ class MethodAlone(Alone):
 
     training: MethodTraining
 
+    @property
+    def patience(self) -> int:  # type: ignore[override]
+        return self.training.patience
+
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         return self.training.keeps and super().checkpoint_due(looked, seconds, every)
 
@@ -41,7 +45,7 @@ class MethodRanks(Several):
     ) -> None:
         self.driven = Driven(backend, training, comm)
         super().__init__(backend, self.driven, folder, feed, comm)
-        self.method = training
+        self.method, self.patience = training, training.patience
 
     def batch(self, step: int) -> Any:
         return self.feed.parts(step)

@@ -21,7 +21,14 @@ from dualml.worker.best import Keeper
 from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
 from dualml.worker.evaluate import Score, perplexity
-from dualml.worker.guards import check_final, check_finite, check_loaded, check_losses, check_moved
+from dualml.worker.guards import (
+    check_final,
+    check_finite,
+    check_loaded,
+    check_losses,
+    check_moved,
+    has_moved,
+)
 from dualml.worker.memory import weigh
 from dualml.worker.pace import Pace
 from dualml.worker.seen import Seen
@@ -164,8 +171,9 @@ class Trial(Setup):
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
                 if not moved and stop > self.scaling().get("skipped", 0):
                     now = self.training.weights()
-                    check_moved(self.arm_name, self.rule, self.initial, now, stop)
-                    moved = True
+                    moved = has_moved(self.initial, now)
+                    if stop > self.ranks.patience:
+                        check_moved(self.arm_name, self.rule, self.initial, now, stop)
                 if stop in self.schedule.trace:
                     with self.spending("trace"):
                         self.trace.update(after(self.training, stop))

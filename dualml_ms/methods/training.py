@@ -36,7 +36,7 @@ class MindSporeMethod(MethodTraining):
         if recipe.spec.dropouts and not make.masks:
             raise Unsupported(f"{info.title} gives a model its samples alone; {recipe.spec.name} "
                               "takes the masks of its Dropout too")  # fmt: skip
-        self.recipe, self.comm, self.now = recipe, comm, 0
+        self.recipe, self.comm, self.now, self.patience = recipe, comm, 0, info.patience
         self.network = self._network()
         self.parameters = self.network.canonical()
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()

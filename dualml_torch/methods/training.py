@@ -43,6 +43,7 @@ class TorchMethod(MethodTraining, Weighable):
         self.x = torch.from_numpy(recipe.x).to(device)
         self.y = torch.from_numpy(recipe.y).to(device)
         self.loss = LOSSES[recipe.loss]
+        self.patience = info.patience
         self.begin(recipe.weights)
 
     @property
