@@ -49,6 +49,8 @@ class Way(Result):
 
     def title(self, words: Words) -> str:
         arm = self.arm_settings
+        if arm.method == "single":
+            return words("methods.single")
         if arm.method:
             return self.info.title if self.info else arm.method
         return words("methods.ours" if arm.world_size == 1 else "methods.ours_ranks")
