@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import socket
@@ -26,6 +27,8 @@ from dualml.errors import CommunicationError
 #: The ranks of a launcher come within so many seconds, or never.
 COME_S = 120.0
 POLL_S = 0.05
+#: Who knocked before the launcher ended is let in within so many seconds.
+GREET_S = 2.0
 #: A process that was killed is gone within so many seconds.
 LEAVE_S = 10.0
 MODULE = "dualml.worker.hosted"
@@ -108,15 +111,17 @@ class Host:
         """What a rank says until it ends; of one that never comes, why; nothing of one that the
         launcher did not start."""
         assert self.process is not None
+        gone = math.inf
         with self.changed:
             while rank not in self.connections:
-                code = self.process.poll()
+                code, now = self.process.poll(), time.monotonic()
+                gone = min(gone, math.inf if code is None else now + GREET_S)
                 if rank >= self.size:
                     return
-                if code is not None or time.monotonic() - self.begin > COME_S:
+                if now > gone or now - self.begin > COME_S:
                     late = f"this rank did not come within {COME_S:g} s"
-                    gone = f"the launcher ended with exit code {code} before this rank came"
-                    reason = late if code is None else gone
+                    over = f"the launcher ended with exit code {code} before this rank came"
+                    reason = late if code is None else over
                     result = {"event": "result", "status": "failed", "reason": reason}
                     # At fault only if no other rank has a reason of its own.
                     yield json.dumps({**result, "kind": CommunicationError.__name__}).encode()
