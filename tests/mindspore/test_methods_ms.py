@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("mindspore")
 
-from conformance import native
+from conformance import methods, native
 
 from dualml.backend import backends
 from dualml.errors import Unsupported
@@ -81,6 +81,14 @@ def test_low_precision_trains_and_is_low(name: str, plain: Any) -> None:
     again, same = trained(training)
     np.testing.assert_array_equal(losses, again)
     assert native.distance(weights, same) == 0
+
+
+def test_every_level_is_another_arithmetic() -> None:
+    losses = {}
+    for name in LOW:
+        training = backend().ability(Driving).method(name, methods.recipe(), None)
+        losses[name] = tuple(backend().read(training.stretch(methods.BATCHES[:2], 1)))
+    assert len(set(losses.values())) == len(LOW), losses
 
 
 def test_what_was_trained_in_low_precision_is_seen_in_full() -> None:
