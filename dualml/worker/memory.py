@@ -11,25 +11,29 @@ from dualml.errors import Unsupported
 from dualml.worker.setup import Setup
 
 
-def weigh(trial: Setup, batch: Any, step: int) -> list[dict[str, int | None]]:
-    """Rank → bytes (`dualml.store.manifest.DeviceMemory`); empty where the training cannot count.
+def weigh(trial: Setup, batch: Any, step: int) -> dict[str, int | None]:
+    """Of this rank, bytes by what they are for (`dualml.store.manifest.DeviceMemory`); empty where
+    the training cannot count.
 
     All ranks call it together, after an update and before the training starts again: optimizers
-    make their state when they first need it.
+    make their state when they first need it. They tell one another what they counted only when it
+    has started again: a server that waits for nobody has updates under way until then.
 
     Args:
-        batch, step: of an update as large as they come; made where an allocator tells its peak.
+        batch, step: of an update as large as they come; made twice where an allocator tells the
+            peak.
     """
     try:
         own = trial.training.ability(Weighable).memory(batch)
     except Unsupported:
-        return []
+        return {}
     peak = None
     if isinstance(trial.backend, Metered):
         trial.restart(dict(trial.initial))  # a list of rates ends with the trial
-        peak = trial.backend.peak(lambda: trial.training.step(batch, step))
-    numbers = {"parameters": parameters(trial), **asdict(own), "device_peak": peak}
-    return trial.ranks.of_each(numbers)
+        # The second one's, too: PyTorch makes the state only after the first one's backward pass.
+        steps = (step, step + 1)[: trial.schedule.updates]
+        peak = trial.backend.peak(lambda: [trial.training.step(batch, s) for s in steps])
+    return {"parameters": parameters(trial), **asdict(own), "device_peak": peak}
 
 
 def parameters(trial: Setup) -> int:

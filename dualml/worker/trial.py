@@ -128,13 +128,15 @@ class Trial(Setup):
     def warm_up(self) -> None:
         """Compile every batch shape before the clock runs, and count what an update holds."""
         updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
+        numbers: dict[str, int | None] = {}
         for number, (batch, step) in enumerate(updates, start=1):
             self.training.step(batch, step)
             self.backend.synchronize()
             if number == len(updates):
-                self.memory = weigh(self, *updates[0])
+                numbers = weigh(self, *updates[0])
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
+        self.memory = self.ranks.of_each(numbers) if numbers else []
 
     def train(self) -> float:
         """The updates; the seconds they took."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conformance.backends import REFEREE
+from conformance.backends import REFEREE, ability
 
-from dualml.backend import Backend, Recipe
+from dualml.backend import Backend, Metered, Recipe, Weighable
 from dualml.data import Dataset
 from dualml.experiment.freeze import freeze
 from dualml.experiment.samples import Samples
@@ -161,13 +162,13 @@ def test_going_back_to_a_checkpoint_is_bit_identical(backend: Backend, rule: Rul
         assert np.array_equal(fresh.weights()[name], w), name
 
 
-def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) -> None:
-    """A list of one rate, which the warm-up must not have used up."""
+def small_trial(backend: Backend, folder: Path, updates: int) -> Trial:
+    """Of softmax regression with momentum, on 150 samples."""
     x, y = X[:, 0], Y[:150]
     images = ((x - x.min()) * 40).astype(np.uint8)[:150]
     data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, 10)
     momentum = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
-    arms = {"sgd": Arm(optimizer=momentum, schedule={"warmup": 1}, updates=1)}
+    arms = {"sgd": Arm(optimizer=momentum, schedule={"warmup": 1}, updates=updates)}
     plan = freeze(
         Experiment(
             name="one", title={"en": "One"}, data=Data(name="noise"), model="softmax", arms=arms
@@ -175,7 +176,12 @@ def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) 
         data,
     )
     samples = Samples(X[:150], y, np.arange(5), X[:9], y[:9], 10)
-    trial = Trial(plan, "sgd", 0, backend, samples, tmp_path, lambda **event: None)
+    return Trial(plan, "sgd", 0, backend, samples, folder, lambda **event: None)
+
+
+def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) -> None:
+    """A list of one rate, which the warm-up must not have used up."""
+    trial = small_trial(backend, tmp_path, updates=1)
     before = trial.training.weights()
     trial.warm_up()
     for name, w in trial.training.weights().items():
@@ -186,6 +192,30 @@ def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) 
         assert memory["weights"] == memory["gradients"] == memory["state"] == one
     trial.stretch(1, 1)
     assert not np.array_equal(trial.training.weights()["fc.weight"], before["fc.weight"])
+
+
+def test_a_peak_is_of_an_update_that_finds_the_state(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a first update makes it when activations are gone, the first peak is too low."""
+    ability(backend, Metered)
+    trial, found = small_trial(backend, tmp_path, updates=3), list[int]()
+    able, step = ability(trial.training, Weighable), trial.training.step
+
+    def watched(batch: np.ndarray, number: int) -> Any:
+        found.append(able.memory().state)
+        return step(batch, number)
+
+    def peak(work: Callable[[], object]) -> int:
+        monkeypatch.setattr(trial.training, "step", watched)
+        work()
+        monkeypatch.undo()
+        return 12345
+
+    monkeypatch.setattr(backend, "peak", peak)
+    trial.warm_up()
+    assert [memory["device_peak"] for memory in trial.memory] == [12345]
+    assert found[-1] == trial.memory[0]["state"] > 0
 
 
 def test_weights_move_and_the_state_stays(backend: Backend) -> None:

@@ -219,3 +219,15 @@ def test_ranks_with_other_initial_weights_are_named() -> None:
     run_threads(3, lambda comm: work(comm, -1))
     with pytest.raises(CommunicationError, match="differ from rank 0's on rank 2"):
         run_threads(3, lambda comm: work(comm, 2))
+
+
+def test_a_server_that_waits_for_nobody_tells_the_memory_of_every_rank(tmp_path: Path) -> None:
+    """Its updates are under way until all have caught up: nothing else may be said before."""
+    lab = tmp_path / "free.toml"
+    planned = "parameter_server_async"
+    lab.write_text(TOML.replace(f'"{planned}"', f'"{planned}", arrival = "free"'))
+    code, told = run(lab, tmp_path / "out", "--arm", "async")
+    assert code == 0, told
+    [free] = told["trials"]
+    assert free["status"] == "ok", free["reason"]
+    assert [m["weights"] for m in free["device_memory"]] == [8 * 7850] * 3
