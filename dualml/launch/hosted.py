@@ -74,9 +74,8 @@ class Host:
         self.door.bind(str(self.folder / "ranks"))
         self.door.listen()
         threading.Thread(target=self.answer, daemon=True).start()
-        command = self.launcher.command(
-            self.size, MODULE, [str(self.folder / "ranks"), str(self.size), *self.words]
-        )
+        words = [str(self.folder / "ranks"), *self.words]
+        command = self.launcher.command(self.size, MODULE, words)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 command,

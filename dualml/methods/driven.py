@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +37,8 @@ class MethodTraining(Training, Observable):
         patience: first updates that it may pass over, because its loss scale begins too large.
     """
 
-    sharded: ClassVar[bool] = False
-    keeps: ClassVar[bool] = True
+    sharded: bool = False
+    keeps: bool = True
     processes: int = 1
     patience: int = 0
 

@@ -19,14 +19,12 @@ from dualml.backend import Arrays, Backend, Pieces, Training
 from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
 from dualml.experiment.schema import Arm
-from dualml.parity.envelope import shuffled
 from dualml.store.times import TIMES
 from dualml.worker.evaluate import Score, evaluate
-from dualml.worker.ranks import Several
-from dualml.worker.seen import Seen, all_chains
+from dualml.worker.ranks import Sharing
 
 
-class Group(Several):
+class Group(Sharing):
     """Ranks that share the batch, and the evaluation where they can."""
 
     def __init__(
@@ -52,19 +50,10 @@ class Group(Several):
     #: `trace` shows what the ranks made of their gradients.
     traced = "aggregation"
 
-    def batch(self, step: int) -> Any:
-        return self.feed.parts(step)
-
-    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
-        return [(self.rank, batch[self.rank])]
-
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         """With the number of an update at which parameters are averaged, too."""
         typical = self.feed.typical(together=False, updates=updates)
         return [(self.feed.parts(step), self.every) for step in typical]
-
-    def all_chains(self, seen: Seen) -> dict[int, str]:
-        return all_chains(self.comm, seen)
 
     def apart(self) -> list[float]:
         if isinstance(self.parallel, LocalSGD | Asynchronous):
@@ -121,10 +110,6 @@ class Group(Several):
         TIMES.write(self.folder, self.rank, self.parallel.times.columns())
         if isinstance(self.parallel, Asynchronous) and self.rank == 0:
             self.staleness = {"staleness": staleness(self.parallel.served, self.size)}
-
-    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        """Inside each rank's part: which rank has which samples is not a matter of rounding."""
-        return [shuffled(part, seed, draw, step) for part in batch]
 
     def begin_training(self) -> None:
         self.parallel.times.clear()

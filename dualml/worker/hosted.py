@@ -1,10 +1,11 @@
 """A process that a launcher has started for an arm: ``python -m dualml.worker.hosted SOCKET
-SIZE BACKEND FOLDER …``: one of its ranks, or what only helps them find one another."""
+BACKEND FOLDER …``: one of its ranks, or what only helps them find one another."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -32,9 +33,8 @@ def numbers(backend: str) -> tuple[int, int, list[str]]:
     return 0, 1, []
 
 
-def main(path: str, asked: int, backend: str, folders: list[Path]) -> None:
-    import signal
-
+def main(path: str, backend: str, folders: list[Path]) -> None:
+    """Tell the owner who this is, and do its part."""
     rank, size, helper = numbers(backend)
     owner = socket.socket(socket.AF_UNIX)
     owner.connect(path)
@@ -58,4 +58,4 @@ def main(path: str, asked: int, backend: str, folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], [Path(name) for name in sys.argv[4:]])
+    main(sys.argv[1], sys.argv[2], [Path(name) for name in sys.argv[3:]])

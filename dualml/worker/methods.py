@@ -15,8 +15,7 @@ from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
 from dualml.methods.driven import Driven, MethodTraining
 from dualml.worker.evaluate import Score, evaluate
-from dualml.worker.ranks import Alone, Several
-from dualml.worker.seen import Seen, all_chains
+from dualml.worker.ranks import Alone, Sharing
 
 
 class MethodAlone(Alone):
@@ -32,7 +31,7 @@ class MethodAlone(Alone):
         return self.training.keeps and super().checkpoint_due(looked, seconds, every)
 
 
-class MethodRanks(Several):
+class MethodRanks(Sharing):
     """A method on several ranks, each with its part of the batch."""
 
     def __init__(
@@ -47,18 +46,9 @@ class MethodRanks(Several):
         super().__init__(backend, self.driven, folder, feed, comm)
         self.method, self.patience = training, training.patience
 
-    def batch(self, step: int) -> Any:
-        return self.feed.parts(step)
-
-    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
-        return [(self.rank, batch[self.rank])]
-
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         typical = self.feed.typical(together=False, updates=updates)
         return [(self.feed.parts(step), 1) for step in typical]
-
-    def all_chains(self, seen: Seen) -> dict[int, str]:
-        return all_chains(self.comm, seen)
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         return self.driven.read(lazy)
@@ -76,9 +66,6 @@ class MethodRanks(Several):
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
         return evaluate(self.training, x, y, index, classes, self.comm)
-
-    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        return [super(MethodRanks, self).shuffle(part, seed, draw, step) for part in batch]
 
     def begin_training(self) -> None:
         self.comm.barrier()

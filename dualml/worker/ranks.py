@@ -15,7 +15,7 @@ from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
 from dualml.parity.envelope import shuffled
 from dualml.worker.evaluate import Score, evaluate
-from dualml.worker.seen import Seen, combined
+from dualml.worker.seen import Seen, all_chains, combined
 
 SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
 TOGETHER = 16  # updates of a stretch where the ranks must agree on it
@@ -173,3 +173,20 @@ class Several(Alone):
     def agree(self, step: int) -> bool:
         steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
         return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
+
+
+class Sharing(Several):
+    """Ranks that share the batch, each with its part of it."""
+
+    def batch(self, step: int) -> Any:
+        return self.feed.parts(step)
+
+    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        return [(self.rank, batch[self.rank])]
+
+    def all_chains(self, seen: Seen) -> dict[int, str]:
+        return all_chains(self.comm, seen)
+
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        """Inside each rank's part: which rank has which samples is not a matter of rounding."""
+        return [shuffled(part, seed, draw, step) for part in batch]

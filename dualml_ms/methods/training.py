@@ -52,15 +52,12 @@ class MindSporeMethod(MethodTraining):
         self.seen = self._network() if make.alters else self.network
         with own_mode() as self.mode:
             self.method = make(given)
+        self.keeps = make.keeps
         self.processes = 1 if comm is None else communication.get_group_size(comm.group)
         self.compiled = set[int]()
         self.scaled = self._scaled()
         self.layers = Compiled(Look(self.seen, LOSSES[recipe.loss]()))
         self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
-
-    @property
-    def keeps(self) -> bool:  # type: ignore[override]
-        return self.method.keeps
 
     def _network(self) -> Network:
         network = Network(self.recipe.spec)

@@ -21,7 +21,7 @@ class Given:
         model: with the plan's weights, on the device.
         optimizer: parameters → the arm's optimizer.
         criterion: logits, labels → mean loss.
-        batch: samples of an update of this process, and ``processes`` there are.
+        processes: how many there are.
         options: of the method, as `dualml.methods` has them.
     """
 
@@ -29,7 +29,6 @@ class Given:
     optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer]
     criterion: Callable[[Tensor, Tensor], Tensor]
     device: torch.device
-    batch: int
     processes: int
     options: Mapping[str, Any]
 
@@ -40,7 +39,6 @@ class Base(ABC):
     Attributes:
         weight: of this process's mean loss among those of all: 1 but in an uneven last batch.
         sharded, keeps: see `dualml.methods.driven.MethodTraining`.
-        spawns: its engine makes the group of processes itself.
     """
 
     weight: float = 1.0

@@ -20,7 +20,7 @@ class Method(Base):
             model=given.model,
             optimizer=given.optimizer(given.model.parameters()),
             config={
-                "train_micro_batch_size_per_gpu": given.batch,
+                "train_micro_batch_size_per_gpu": 1,  # asked for; batches may have any size
                 "zero_optimization": {"stage": given.options["stage"]},
                 "zero_allow_untested_optimizer": True,
                 "zero_force_ds_cpu_optimizer": False,

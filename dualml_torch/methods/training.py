@@ -44,15 +44,8 @@ class TorchMethod(MethodTraining, Weighable):
         self.y = torch.from_numpy(recipe.y).to(device)
         self.loss = LOSSES[recipe.loss]
         self.patience = info.patience
+        self.sharded, self.keeps = make.sharded, make.keeps
         self.begin(recipe.weights)
-
-    @property
-    def sharded(self) -> bool:  # type: ignore[override]
-        return self.make.sharded
-
-    @property
-    def keeps(self) -> bool:  # type: ignore[override]
-        return self.make.keeps
 
     def begin(self, weights: Mapping[str, Array]) -> None:
         """The method before its first update, with these weights."""
@@ -63,7 +56,6 @@ class TorchMethod(MethodTraining, Weighable):
             optimizer=lambda parameters: optimizer(self.recipe.rule, parameters),
             criterion=self.loss,
             device=self.device,
-            batch=self.recipe.batch or 1,
             processes=self.ranks,
             options=self.info.options,
         )
