@@ -4,14 +4,18 @@
 
 The text classifier, Adam, 64 sentences an update. Engines that are not installed are left out. On
 two ranks all take turns in the same two processes; a round's time is that of the slower one.
+
+A tiny BERT, AdamW, 32 sentences an update on two threads, stands beside transformers' own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from importlib.util import find_spec
 from statistics import median
 
+import bert_torch
 import methods_torch
 from ranks import on_ranks, slowest
 
@@ -19,6 +23,9 @@ from dualml.bench.timing import Row, row
 from dualml.methods import METHODS
 
 SECTION = "training methods, torch"
+UNCOMPILED = (
+    "too short to compile for: AdamW passes over the weights six times, the fused kernel once"
+)
 TARGETS = {"accelerate": 0.95, "deepspeed_zero1": 0.95, "deepspeed_zero2": 0.95}
 
 
@@ -41,11 +48,25 @@ def rows(rounds: int) -> list[Row]:
     ]  # fmt: skip
 
 
+def bert_rows(rounds: int) -> list[Row]:
+    """Of a tiny BERT; none where transformers is not installed."""
+    if find_spec("transformers") is None:
+        return []
+    return [
+        row(SECTION, f"BERT-tiny, {name}, {length} trial", "transformers, its Trainer's AdamW",
+            times, length, "theirs", target=1.02, note=UNCOMPILED * (length == "short"))
+        for name, dropout in bert_torch.DROPOUTS.items()
+        for times in [bert_torch.updates(dropout, rounds)]
+        for length in bert_torch.TRIALS
+    ]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     asked = parser.parse_args()
-    print(json.dumps([r.describe() for r in rows(9 if asked.quick else 41)]))
+    rounds = 9 if asked.quick else 41
+    print(json.dumps([r.describe() for r in rows(rounds) + bert_rows(rounds)]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,18 @@ def run_lab(
     assert done.returncode == 0, done.stderr[-3000:]
     summary: dict[str, Any] = json.loads(done.stdout)
     return summary
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Within: what is started computes on one core. The cores that are busy decide which a trial is
+    bound to, and that how it rounds."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def settings(**values: object) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from conformance.backends import require
+from running import one_core
 from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.system
@@ -142,26 +143,27 @@ def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
     words = ["run", "lab1", "--backend", name, "--arm", "adam", "--no-report", *SMALL,
              "--set", "arms.adam.updates=300", "--set", "evaluation.train_samples=8",
              "--set", "data.test=8", "--threads", "1"]  # fmt: skip
-    whole = dualml(*words, "--out", tmp_path / "whole")
-    assert whole.returncode == 0, whole.stderr
-    cut = tmp_path / "cut"
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "dualml", *words, "--out", str(cut)],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "DUALML_CHECKPOINT_S": "0.3"},
-    )
-    place = Path("trials/adam") / name / "seed0"
-    wait_for(lambda: (cut / place / "checkpoint.safetensors").exists(), process)
-    started = workers(process)
-    assert started
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=30)
-    assert process.returncode == 130, error
-    assert not alive(started)
-    done = dualml("run", "--resume", cut, "--no-report")
-    assert done.returncode == 0, done.stderr
+    with one_core():
+        whole = dualml(*words, "--out", tmp_path / "whole")
+        assert whole.returncode == 0, whole.stderr
+        cut = tmp_path / "cut"
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "dualml", *words, "--out", str(cut)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "DUALML_CHECKPOINT_S": "0.3"},
+        )
+        place = Path("trials/adam") / name / "seed0"
+        wait_for(lambda: (cut / place / "checkpoint.safetensors").exists(), process)
+        started = workers(process)
+        assert started
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+        assert process.returncode == 130, error
+        assert not alive(started)
+        done = dualml("run", "--resume", cut, "--no-report")
+        assert done.returncode == 0, done.stderr
     for file in ("weights.safetensors", "trace.safetensors"):
         a, b = (load_file(tmp_path / where / place / file) for where in ("whole", "cut"))
         assert a.keys() == b.keys()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from conformance.backends import require
-from running import dualml, losses
+from running import dualml, losses, one_core
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -33,12 +32,11 @@ def test_the_order_of_arms_changes_no_byte(backend: str, tmp_path: Path) -> None
     for order in (("adam", "sgd"), ("sgd", "adam")):
         file, out = tmp_path / f"{order[0]}.toml", tmp_path / order[0]
         file.write_text(HEAD + "".join(ARMS[name] for name in order), "utf-8")
-        done = subprocess.run(
-            dualml("run", file, "--backend", backend, "--out", out, "--no-report", "--threads", 1),
-            capture_output=True, text=True, check=False, timeout=200,
-            # The cores that are busy decide which a trial is bound to, and that how it rounds.
-            preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
-        )  # fmt: skip
+        words = ["run", file, "--backend", backend, "--out", out, "--no-report", "--threads", 1]
+        with one_core():
+            done = subprocess.run(
+                dualml(*words), capture_output=True, text=True, check=False, timeout=200
+            )
         assert done.returncode == 0, done.stderr
     for arm in ARMS:
         places = [tmp_path / first / "trials" / arm / backend / "seed0" for first in ARMS]
