@@ -6,57 +6,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
+from methods_task import STEPS, Batches, driven, milliseconds, own, recipe
 from ranks import paced
 
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.scheme import scheme
 from dualml.aggregation.settings import Aggregation
-from dualml.backend import Divisible, Overlapping, Recipe
+from dualml.backend import Divisible, Overlapping
 from dualml.bench.timing import Times, take_turns
 from dualml.errors import Unsupported
 from dualml.methods.driven import Driven
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.seeds import generator
 from dualml_torch.backend import TorchBackend
 from dualml_torch.methods import method
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import optimizer
 
-WORDS, LENGTH, CLASSES, SAMPLES, BATCH, STEPS = 4000, 32, 6, 2048, 64, 8
 ALONE = ("single", "recompute", "amp_bf16")
 RANKS = ("ddp", "accelerate", "deepspeed_zero1", "deepspeed_zero2")
-
-
-def recipe() -> Recipe:
-    """The text classifier and Adam on random sentences."""
-    spec = model("text_classifier", words=WORDS, length=LENGTH, classes=CLASSES)
-    draw = generator(0, "benchmark", "methods")
-    x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
-    x[np.arange(LENGTH) >= draw.integers(3, LENGTH + 1, SAMPLES)[:, None]] = 0
-    y = draw.integers(0, CLASSES, SAMPLES)
-    rule, weights = rule_from({"name": "adam", "lr": 0.001}), initial_weights(spec, 0)
-    return Recipe(spec=spec, weights=weights, rule=rule, x=x, y=y, updates=1, chunk=BATCH)
-
-
-class Batches:
-    """Random batches, each rank's part of them."""
-
-    def __init__(self) -> None:
-        self.draw, self.now = np.random.default_rng(0), 0
-
-    def parts(self, ranks: int) -> list[Any]:
-        self.now += 1
-        return np.array_split(self.draw.integers(0, SAMPLES, BATCH), ranks)
-
-
-def driven(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
-    """A stretch of updates as a trial makes it."""
-    parts = [batches.parts(ranks) for _ in range(STEPS)]
-    given = parts if ranks > 1 else [part for (part,) in parts]
-    read(training.stretch(given, batches.now - STEPS + 1))
 
 
 class ByHand:
@@ -102,14 +69,7 @@ def alone(rounds: int) -> Times:
         calls[name] = partial(driven, made, Batches(), 1, backend.read)
         calls[f"{name} by hand"] = ByHand(name)
 
-    def once(call: Callable[[], None]) -> float:
-        import time
-
-        begin = time.perf_counter()
-        call()
-        return (time.perf_counter() - begin) * 1e3 / STEPS
-
-    return take_turns({name: partial(once, call) for name, call in calls.items()}, rounds)
+    return milliseconds(calls | own(backend), rounds)
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:

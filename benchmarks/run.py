@@ -28,7 +28,10 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("variants_mindspore.py", [], "mindspore"),
     ],
     "models": [("models_torch.py", [], "torch")],
-    "methods": [("methods.py", [], "torch")],
+    "methods": [
+        ("methods.py", [], "torch"),
+        ("methods_mindspore.py", [], "mindspore"),
+    ],
     "operators": [("operators_mindspore.py", [], "mindspore")],
     "optimizer": [
         ("optim_step.py", ["--backend", "torch", "--json"], "torch"),

@@ -29,6 +29,7 @@ class MethodInfo:
         package: of the engine, where it is not part of the framework; ``series`` is the part of its
             version that was tried, ``install`` the command.
         moved: what a rank sends in an update, as a multiple of (n - 1)/n of the model's bytes.
+        forwards: forward passes of an update.
         file: that it shares with others, from which ``options`` tell it apart.
         unsupported: why it does not run on a machine like this at all, and ``page`` says so.
     """
@@ -42,6 +43,7 @@ class MethodInfo:
     series: str = ""
     install: str = ""
     moved: float = 0.0
+    forwards: int = 1
     file: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     unsupported: str = ""

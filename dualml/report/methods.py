@@ -130,6 +130,26 @@ class Way(Result):
         return self.steps_s[1] / one.steps_s[1]
 
     @property
+    def closed_ratio(self) -> float | None:
+        """`ratio` by the closed form: a backward pass costs two forward passes, and all threads of
+        all processes share them for nothing; None in another precision, whose arithmetic has
+        another speed, and where the threads are not known.
+
+        Source: Narayanan et al. 2021, appendix, for the passes."""
+        one = self.reference
+        if one is None or self.precision != one.precision or not (self.threads and one.threads):
+            return None
+        passes = (self.info.forwards if self.info else 1) + 2
+        return passes / 3 * one.threads / self.threads
+
+    @property
+    def threads(self) -> int:
+        """Of all processes; 0: not known."""
+        usual = str((self.run.environment.get(self.backend) or {}).get("threads", ""))
+        told = max((t.threads for t in self.trials if t.threads), default=None)
+        return self.processes * (told or (int(usual) if usual.isdecimal() else 0))
+
+    @property
     def target(self) -> float | None:
         """The accuracy that counts as reached."""
         one = self.reference or self

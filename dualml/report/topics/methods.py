@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dualml.report.blocks import Block, Cell, Fold, Item
-from dualml.report.columns import SIGNS, VERDICT_TONES, table
+from dualml.report.columns import SIGNS, VERDICT_TONES, Row, table
 from dualml.report.figure import Axis, Bar, Figure, Key, Owner, Panel
 from dualml.report.measures import loss_unit
 from dualml.report.methods import Way, about, ways
@@ -39,9 +39,9 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     cheapest = _cheapest(good)
     head = (*WHICH, "precision_kind", "processes:", "step_q:milliseconds", "to_single:relative",
             "code_lines:", "verdict")  # fmt: skip
-    rows = [
-        [*_which(w, words), w.precision, str(w.processes), _step(w, cheapest), w.ratio, _lines(w),
-         _verdict(w, words)]
+    rows: list[Row] = [
+        [*_which(w, words), w.precision, str(w.processes), _step(w, cheapest), _ratio(w, words),
+         _lines(w), _verdict(w, words)]
         for w in good
     ]  # fmt: skip
     yield from table(words, "methods", head, rows)
@@ -89,6 +89,14 @@ def _step(w: Way, cheapest: Sequence[Way]) -> Cell | None:
         return None
     low, middle, high = map(numbers.ms, w.steps_s)
     return Cell(middle, "good" if w in cheapest else "", f"{low} – {high}")
+
+
+def _ratio(w: Way, words: Words) -> Cell | None:
+    """Measured, beneath it the closed form."""
+    if w.ratio is None:
+        return None
+    note = words("methods.closed_ratio", ratio=w.closed_ratio) if w.closed_ratio else ""
+    return Cell(numbers.factor(w.ratio), note=note)
 
 
 def _cheapest(good: Sequence[Way]) -> list[Way]:

@@ -1,0 +1,119 @@
+"""Training methods in MindSpore, driven by dualml and by hand, in one process.
+
+    python benchmarks/methods_mindspore.py [--quick]     prints rows as JSON
+
+The text classifier, Adam, 64 sentences an update.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+
+import mindspore as ms
+from methods_task import STEPS, Batches, driven, milliseconds, own, recipe
+from mindspore import amp, nn
+
+from dualml.backend import backends
+from dualml.bench.timing import Row, row
+from dualml.methods import METHODS
+from dualml_ms.methods import method
+from dualml_ms.model import LOSSES, Network
+from dualml_ms.model.network import blocks
+from dualml_ms.optim import optimizer
+
+SECTION = "training methods, mindspore"
+ALONE = ("single", "recompute", "amp_o2")
+
+
+class Update(nn.Cell):
+    """One update of a script, compiled as a whole."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(auto_prefix=False)
+        its = recipe()
+        self.model = Network(its.spec)
+        self.model.load(its.weights)
+        self.model.set_train()
+        self.parts = blocks(self.model) if name == "recompute" else []
+        for part in self.parts:
+            part.recompute()
+        self.scaler = None
+        if level := METHODS["mindspore"][name].options.get("level"):
+            self.model = amp.auto_mixed_precision(self.model, level)
+            self.scaler = amp.DynamicLossScaler(2**16, 2, 2000)
+        self.optimizer = optimizer(its.rule, self.model.trainable_params())
+        self.criterion = LOSSES[its.loss]()
+        self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
+
+    def loss(self, x, y):
+        value = x if self.parts else self.model(x)
+        for part in self.parts:
+            value = part(value, x)
+        loss = self.criterion(value, y)
+        return loss if self.scaler is None else self.scaler.scale(loss), loss
+
+    def construct(self, x, y):
+        (_, loss), gradients = self.gradient(x, y)
+        if self.scaler is None:
+            self.optimizer(gradients)
+        else:
+            gradients = self.scaler.unscale(gradients)
+            finite = amp.all_finite(gradients)
+            if finite:
+                self.optimizer(gradients)
+            self.scaler.adjust(finite)
+        return loss
+
+
+class ByHand:
+    """The loop of a script: data in memory, losses read at the end."""
+
+    def __init__(self, name: str) -> None:
+        its = recipe()
+        self.x, self.y = its.x, its.y.astype("int32")
+        self.update, self.batches = Update(name), Batches()
+
+    def __call__(self) -> None:
+        losses = []
+        for _ in range(STEPS):
+            index = self.batches.parts(1)[0]
+            x, y = (ms.Tensor.from_numpy(a[index]) for a in (self.x, self.y))
+            losses.append(self.update(x, y))
+        for loss in losses:
+            loss.asnumpy()
+
+
+def rows(rounds: int) -> list[Row]:
+    backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
+    for name in ALONE:
+        made = method(name, recipe(), None)
+        calls[name] = partial(driven, made, Batches(), 1, backend.read)
+        calls[f"{name} by hand"] = ByHand(name)
+    times = milliseconds(calls | own(backend), rounds)
+    return [
+        *(
+            row(SECTION, f"text_classifier, {name}", "the same loop by hand", times, name,
+                f"{name} by hand", target=1.02)
+            for name in ALONE
+        ),
+        row(SECTION, "text_classifier, amp_o2", "float32", times, "amp_o2", "single"),
+        *(
+            row(SECTION, f'text_classifier, precision = "{name}"', "float32", times, name,
+                "float32")
+            for name in ("bf16", "fp16")
+        ),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    asked = parser.parse_args()
+    print(json.dumps([r.describe() for r in rows(5 if asked.quick else 21)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What training methods are measured on: a text classifier, Adam, random sentences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import Backend, Recipe
+from dualml.bench.timing import Times, take_turns
+from dualml.model import initial_weights, model
+from dualml.optim import rule_from
+from dualml.precision import FULL, Precision
+from dualml.seeds import generator
+
+WORDS, LENGTH, CLASSES, SAMPLES, BATCH, STEPS = 4000, 32, 6, 2048, 64, 8
+
+
+def recipe(precision: Precision = FULL) -> Recipe:
+    spec = model("text_classifier", words=WORDS, length=LENGTH, classes=CLASSES)
+    draw = generator(0, "benchmark", "methods")
+    x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
+    x[np.arange(LENGTH) >= draw.integers(3, LENGTH + 1, SAMPLES)[:, None]] = 0
+    return Recipe(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=rule_from({"name": "adam", "lr": 0.001}),
+        x=x,
+        y=draw.integers(0, CLASSES, SAMPLES),
+        updates=1,
+        chunk=BATCH,
+        precision=precision,
+    )
+
+
+class Batches:
+    """Random batches, each rank's part of them."""
+
+    def __init__(self) -> None:
+        self.draw, self.now = np.random.default_rng(0), 0
+
+    def parts(self, ranks: int) -> list[Any]:
+        self.now += 1
+        return np.array_split(self.draw.integers(0, SAMPLES, BATCH), ranks)
+
+
+def driven(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
+    """STEPS updates as a trial makes them."""
+    parts = [batches.parts(ranks) for _ in range(STEPS)]
+    given = parts if ranks > 1 else [part for (part,) in parts]
+    read(training.stretch(given, batches.now - STEPS + 1))
+
+
+def own(backend: Backend) -> dict[str, Callable[[], None]]:
+    """dualml's own training in every precision."""
+    found = {"float32": FULL, "bf16": Precision("bf16"), "fp16": Precision("fp16")}
+    return {
+        name: partial(driven, backend.training(recipe(precision)), Batches(), 1, backend.read)
+        for name, precision in found.items()
+    }
+
+
+def milliseconds(calls: Mapping[str, Callable[[], None]], rounds: int) -> Times:
+    """Of an update; each call makes STEPS of them."""
+
+    def once(call: Callable[[], None]) -> float:
+        begin = time.perf_counter()
+        call()
+        return (time.perf_counter() - begin) * 1e3 / STEPS
+
+    return take_turns({name: partial(once, call) for name, call in calls.items()}, rounds)
