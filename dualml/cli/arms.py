@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from dualml.aggregation.settings import Aggregation
-from dualml.experiment.schema import Arm, Experiment
+from dualml.experiment.arm import Arm
+from dualml.experiment.schema import Experiment
 from dualml.optim import Schedule
 from dualml.report.blocks import Column, Table
 from dualml.words import Words, numbers

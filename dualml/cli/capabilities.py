@@ -38,7 +38,7 @@ def capabilities(
     from rich.console import Console
 
     from dualml.backend import backends, choose
-    from dualml.experiment.schema import MOST_RANKS
+    from dualml.experiment.arm import MOST_RANKS
     from dualml.report import blocks
 
     if not 1 <= ranks <= MOST_RANKS:

@@ -36,7 +36,7 @@ def run(
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.communicator.place import check_rendezvous
-    from dualml.experiment.schema import MOST_RANKS
+    from dualml.experiment.arm import MOST_RANKS
     from dualml.machine import MOST_THREADS
     from dualml.session.execute import INTERRUPTED, execute
     from dualml.session.prepare import Request

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
-from dualml.experiment.schema import Arm, Slow
+from dualml.experiment.arm import Arm, Slow
 from dualml.experiment.split import Split
 from dualml.optim import Schedule, rule_from
 from dualml.partition import partition_from

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.experiment.schema import Arm
+from dualml.experiment.arm import Arm
 from dualml.partition import Samples, prove
 from dualml.partition.base import cut
 

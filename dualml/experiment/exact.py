@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
-from dualml.experiment.schema import Arm
 from dualml.methods import METHODS
 
 #: What changes nothing in the arithmetic of an update but its rounding.

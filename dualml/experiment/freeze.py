@@ -11,10 +11,11 @@ import numpy as np
 from dualml.data import Dataset
 from dualml.errors import UserError
 from dualml.experiment import pretrained
+from dualml.experiment.arm import MOST_UPDATES, Arm
 from dualml.experiment.deals import freeze_deals
 from dualml.experiment.fingerprint import parts_of
 from dualml.experiment.plan import Index, Plan
-from dualml.experiment.schema import MOST_UPDATES, Arm, Experiment
+from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.model import CLASSIFIERS, initial_weights, model
 from dualml.model.spec import ModelSpec

@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from dualml.errors import UserError, nearest
+from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
-from dualml.experiment.schema import Arm, Experiment
+from dualml.experiment.schema import Experiment
 from dualml.files import read_toml
 from dualml.parse import DEEPEST, from_toml, within
 from dualml.strict import explain, shortened

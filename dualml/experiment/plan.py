@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.backend import Recipe
+from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Course, Feed, Shared, deal_key, lists_of
 from dualml.experiment.fingerprint import hash_of
-from dualml.experiment.schema import Arm, Experiment
+from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
 

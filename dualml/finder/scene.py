@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dualml.aggregation import ASYNCHRONOUS
 from dualml.backend import Recipe
+from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
-from dualml.experiment.schema import Arm
 from dualml.model.base import Layer
 from dualml.model.dropout import masks
 from dualml.reference.losses import LOSSES

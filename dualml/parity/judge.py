@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.exact import against, inexact
-from dualml.experiment.schema import Arm, Experiment
+from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
 from dualml.parity.pairs import FLOOR, Lower, compare
 from dualml.parity.statistics import ENOUGH, equivalent

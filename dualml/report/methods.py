@@ -11,8 +11,8 @@ from statistics import median
 import numpy as np
 
 from dualml.confusion import macro
+from dualml.experiment.arm import Arm
 from dualml.experiment.exact import HOW
-from dualml.experiment.schema import Arm
 from dualml.methods import METHODS, MethodInfo
 from dualml.model.spec import ModelSpec
 from dualml.report import ranks

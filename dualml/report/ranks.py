@@ -7,7 +7,7 @@ from statistics import median
 
 from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation.settings import Aggregation
-from dualml.experiment.schema import Slow
+from dualml.experiment.arm import Slow
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 

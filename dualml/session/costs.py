@@ -13,9 +13,9 @@ from dualml.aggregation.slow import Slow
 from dualml.aggregation.times import split
 from dualml.cost import Fits, Point, Topology, fit_all, predict
 from dualml.errors import UserError
+from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.plan import Plan
-from dualml.experiment.schema import Arm
 from dualml.machine import recorded_cores
 from dualml.store.costs import COLLECTIVES, COST, CollectiveRow, CostRecord, write_fits
 from dualml.store.folder import RunFolder

@@ -133,6 +133,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         class_accuracy=tuple(record.class_accuracy),
         confusion=tuple(map(tuple, record.confusion)),
         best=known.get("best"),
+        loss_scale=record.loss_scale,
         test_perplexity=record.test_perplexity,
         samples_sha256=record.samples_sha256,
         apart=reader(distances, place, n) or () if averages else (),

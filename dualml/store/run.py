@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
+from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.deals import deal_key
 from dualml.experiment.lenient import read_arm
-from dualml.experiment.schema import Arm
-from dualml.store.manifest import DeviceMemory
+from dualml.store.manifest import DeviceMemory, LossScale
 from dualml.store.records import Array as Array
 from dualml.store.records import Curve as Curve
 
@@ -34,7 +34,8 @@ class Trial:
     ``spent``: seconds by what they were spent on; ``device_memory``: bytes of each rank.
     ``class_accuracy`` on the test set at the end, by class; ``confusion``: its samples of each
     class (rows) by the class that was predicted; ``best``: the same with the weights of the
-    smallest validation loss, as in ``run.json``; ``test_perplexity`` at the end, of a text;
+    smallest validation loss, as in ``run.json``; ``loss_scale`` of a training in a lower precision
+    whose loss is scaled; ``test_perplexity`` at the end, of a text;
     ``apart``: for each rank an array of
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
     Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
@@ -75,6 +76,7 @@ class Trial:
     class_accuracy: tuple[float | None, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
     best: Mapping[str, Any] | None = field(default=None, repr=False)
+    loss_scale: LossScale | None = None
     test_perplexity: float | None = None
     samples_sha256: str = ""
     apart: tuple[Array, ...] = field(default=(), repr=False)

@@ -12,7 +12,7 @@ import numpy as np
 from dualml.aggregation import strategy
 from dualml.communicator import Communicator
 from dualml.errors import TrialError
-from dualml.experiment.schema import Arm
+from dualml.experiment.arm import Arm
 from dualml.store.costs import COLLECTIVES
 
 LEAST, MOST = 3, 60  # repetitions of one measurement

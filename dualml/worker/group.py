@@ -17,8 +17,8 @@ from dualml.aggregation.scheme import scheme
 from dualml.aggregation.slow import Slow
 from dualml.backend import Arrays, Backend, Pieces, Training
 from dualml.communicator import Communicator
+from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Feed
-from dualml.experiment.schema import Arm
 from dualml.store.times import TIMES
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.ranks import Sharing

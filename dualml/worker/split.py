@@ -11,8 +11,8 @@ import numpy as np
 from dualml.aggregation.slow import Slow
 from dualml.backend import Arrays, Backend, Recipe
 from dualml.communicator import Communicator
+from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Feed
-from dualml.experiment.schema import Arm
 from dualml.machine import peak_memory_mb
 from dualml.split.asynchronous import executor_class
 from dualml.split.plan import SplitPlan

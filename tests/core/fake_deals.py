@@ -16,8 +16,8 @@ from typing import Any
 import fake_run
 import numpy as np
 
+from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Course, deal_key, freeze_deals
-from dualml.experiment.schema import Arm
 from dualml.partition import partition_from
 
 LABELS = np.arange(fake_run.TRAIN) % 10

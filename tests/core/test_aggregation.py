@@ -20,9 +20,9 @@ from dualml.aggregation.slow import Slow
 from dualml.aggregation.times import Times, share, split
 from dualml.communicator.parts import parts_of, start_of
 from dualml.errors import TrialError, UserError
+from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.exact import inexact, single_of
-from dualml.experiment.schema import Arm
 from dualml.reference.communicator import run_threads
 from dualml.store.times import TIMES
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast, covered, decisions
 from dualml.experiment.exact import single_of
 from dualml.experiment.find import names
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.load import load
-from dualml.experiment.schema import Arm, Experiment
+from dualml.experiment.schema import Experiment
 
 SGD = {"name": "sgd", "lr": 0.1}
 

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from dualml.errors import Unsupported, UserError
-from dualml.experiment.schema import Arm, Experiment
+from dualml.experiment.arm import Arm
+from dualml.experiment.schema import Experiment
 from dualml.methods.known import METHODS, MethodInfo, method
 from dualml.worker.guards import has_moved
 

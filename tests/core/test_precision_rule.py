@@ -9,9 +9,9 @@ import pytest
 from command import dualml
 
 from dualml.errors import TrialError
+from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import decisions
 from dualml.experiment.load import load
-from dualml.experiment.schema import Arm
 from dualml.model import ZOO, model
 from dualml.model.base import Way
 from dualml.model.layers import LAYERS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import goes_on_when_interrupted, run, strict
+from page_parts import say
 
 from dualml.precision.scaling import HOPELESS, START
 
@@ -84,6 +86,19 @@ def test_the_scale_and_what_it_cost_are_recorded(ran: tuple[Path, dict[str, Any]
         assert kept[arm].get("loss_scale") is None
     assert kept["bf16"]["how"]["precision"] == "composed: float64, rounded to bf16"
     assert "precision" not in kept["fp32"]["how"]
+
+
+@pytest.mark.parametrize(
+    ("lang", "skipped"), [("en", "skipped because"), ("zh", "因缩放后的梯度溢出而跳过")]
+)
+def test_the_page_tells_what_a_scaled_loss_cost(
+    ran: tuple[Path, dict[str, Any]], lang: str, skipped: str
+) -> None:
+    told = say(ran[0], lang)["trials.skipped"]
+    arms = [arm for text in told for arm in ("fixed-ring", "fixed", "fp16", "ring") if arm in text]
+    assert arms == ["fp16", "fixed", "ring", "fixed-ring", "fixed", "ring"]
+    assert all(skipped in text for text in told)
+    assert re.search(r"\b0\b.*\b64\b", told[1])
 
 
 def test_they_learn_as_in_float32(ran: tuple[Path, dict[str, Any]]) -> None:

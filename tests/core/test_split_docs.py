@@ -14,7 +14,7 @@ import pytest
 from command import DOCS
 
 from dualml.errors import UserError
-from dualml.experiment.schema import Arm
+from dualml.experiment.arm import Arm
 from dualml.experiment.split import Split
 from dualml.model import model
 from dualml.split.order import deadlock, validate

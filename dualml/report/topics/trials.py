@@ -8,9 +8,11 @@ from dualml.report import ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import status, table
 from dualml.report.measures import loss_unit
+from dualml.report.notes import Notes
 from dualml.report.topics import Topic
+from dualml.store.manifest import LossScale
 from dualml.store.run import Run
-from dualml.words import Words
+from dualml.words import Words, numbers
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
@@ -47,13 +49,31 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """How many succeeded."""
+    """How many succeeded, and what a scaled loss has cost."""
+    return [_succeeded(run, words), *_skipped(run, words)]
+
+
+def _skipped(run: Run, words: Words) -> Sequence[Item]:
+    """Updates that a scaled loss left out, on each backend, with the last trial's scale."""
+    notes = Notes(words, "trials", "table-trials")
+    counted = dict[tuple[str, str], list[LossScale]]()
+    for t in run.trials:
+        if t.loss_scale is not None:
+            counted.setdefault((t.arm, t.backend), []).append(t.loss_scale)
+    for (arm, backend), scales in counted.items():
+        skipped = sum(s.skipped for s in scales)
+        notes.say("skipped", skipped, n=skipped, arm=arm, backend=backend,
+                  scale=numbers.quantity(scales[-1].last))  # fmt: skip
+    return notes
+
+
+def _succeeded(run: Run, words: Words) -> Item:
     good, total = sum(t.ok for t in run.trials), len(run.trials)
     if good < total:
         text = words("status.some", ok=good, n=total)
-        return [Item(text, True, "table-failures", "status.some", words("table.failures"))]
+        return Item(text, True, "table-failures", "status.some", words("table.failures"))
     key = "status.all_ok_one" if total == 1 else "status.all_ok"
-    return [Item(words(key, n=total), key=key)]
+    return Item(words(key, n=total), key=key)
 
 
 TOPIC = Topic("trials", 800, evidence, findings)

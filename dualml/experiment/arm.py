@@ -1,0 +1,279 @@
+"""One arm of an experiment file: what is trained, and how."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import backends
+from dualml.errors import UserError, nearest
+from dualml.experiment.split import Split
+from dualml.methods.known import check_name
+from dualml.model.zoo import model as zoo_model
+from dualml.optim import Rule, Schedule, rule_from
+from dualml.parse import LARGEST
+from dualml.partition import Partition, partition_from
+from dualml.precision import LossScale, Precision
+from dualml.strict import Strict
+
+MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
+MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
+Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
+#: Keys of an arm that few need.
+RARE = (
+    "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
+    "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
+    "loss_scale",
+)  # fmt: skip
+
+
+class Slow(Strict):
+    """One node slowed, in the same way on every backend: see `dualml.aggregation.slow`."""
+
+    rank: Annotated[int, Field(ge=0)] = 0
+    compute: Annotated[float, Field(ge=1, strict=False)] = 1.0
+    latency_s: Annotated[float, Field(ge=0, le=60, strict=False)] = 0.0
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0, strict=False)] | None = None
+    jitter_s: Annotated[float, Field(ge=0, le=60, strict=False)] = 0.0
+    since: Annotated[int, Field(ge=1)] = 1
+
+
+class Arm(Strict):
+    """One variant.
+
+    ``batch_size`` 0 is the whole training set (gradient descent); ``samples`` restricts the arm to
+    a fixed random subset of at most so many, 0 is all; ``updates`` 0 means ``epochs`` passes;
+    gradients of batches larger than ``chunk`` are accumulated. ``seeds``: only the first so many of
+    the experiment's, 0 is all.
+
+    ``kind`` ``collectives`` trains nothing: it times ``strategies`` on vectors of ``sizes`` bytes
+    among ``world_size`` ranks, each for about ``seconds``.
+
+    ``partition`` says which samples each rank has (see `dualml.partition`), of which it takes its
+    share of ``batch_size`` an update; without, the ranks share the batches of one order. One rank
+    with ``dealt_to`` n trains on what n ranks would have, all of it. Each rank has ``cores`` cores
+    of its own; 0: the ranks share what one rank would have.
+
+    ``model`` is another model than the experiment's. With ``split`` the ranks share the model, not
+    the batch.
+
+    ``method``: an engine's own loop makes the updates (see `dualml.methods`), in place of
+    ``aggregation``. ``launcher`` starts the ranks in place of dualml. ``backends``: only these run
+    the arm; none named, all do.
+
+    ``precision`` is the type of the products of matrices (see `dualml.precision`), ``loss_scale``
+    what the loss is multiplied with before the backward pass: a number, or ``dynamic``; left out,
+    ``dynamic`` with ``fp16``, else nothing.
+    """
+
+    kind: Literal["train", "collectives"] = "train"
+    optimizer: Annotated[dict[str, Any], Field(validate_default=True)] = {"name": "sgd", "lr": 0.01}
+    world_size: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 1
+    aggregation: Aggregation = Aggregation()
+    slow: Slow | None = None
+    partition: Annotated[dict[str, Any], Field(validate_default=True)] = {}
+    dealt_to: Annotated[int, Field(ge=0, le=MOST_RANKS)] = 0
+    cores: Annotated[int, Field(ge=0)] = 0
+    sizes: list[Annotated[int, Field(ge=4, multiple_of=4)]] = []
+    strategies: list[str] = []
+    seconds: Annotated[float, Field(gt=0, strict=False)] = 0.5
+    schedule: Annotated[dict[str, Any], Field(validate_default=True)] = {}
+    batch_size: Annotated[int, Field(ge=0)] = 64
+    epochs: Annotated[float, Field(gt=0, strict=False)] = 3.0
+    updates: Annotated[int, Field(ge=0, le=MOST_UPDATES)] = 0
+    samples: Annotated[int, Field(ge=0)] = 0
+    chunk: Annotated[int, Field(ge=1)] = 256
+    seeds: Annotated[int, Field(ge=0)] = 0
+    group: str = "main"
+    model: str = ""
+    split: Split | None = None
+    method: str = ""
+    launcher: str = ""
+    backends: list[str] = []
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    loss_scale: Literal["dynamic"] | Annotated[float, Field(gt=0, strict=False)] | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_known(cls, value: str) -> str:
+        return zoo_model(value).name if value else ""
+
+    @field_validator("method")
+    @classmethod
+    def _method_is_known(cls, value: str) -> str:
+        if value:
+            check_name(value)
+        return value
+
+    @field_validator("launcher")
+    @classmethod
+    def _launcher_is_known(cls, value: str) -> str:
+        known = [name for info in backends().values() for name in info.launchers]
+        if value and value not in known:
+            raise UserError(f"unknown launcher {value!r}{nearest(value, known)}")
+        return value
+
+    @field_validator("backends")
+    @classmethod
+    def _backends_are_known(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if name not in backends():
+                raise UserError(f"unknown backend {name!r}{nearest(name, backends())}")
+        return value
+
+    @field_validator("optimizer")
+    @classmethod
+    def _rule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return rule_from(value).hyperparameters()
+
+    @field_validator("partition")
+    @classmethod
+    def _partition_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return partition_from(value).describe() if value else {}
+
+    @field_validator("strategies")
+    @classmethod
+    def _strategies_are_known(cls, value: list[str]) -> list[str]:
+        return [strategy(name).name for name in value]
+
+    @model_validator(mode="after")
+    def _ranks_fit(self) -> Arm:
+        if self.slow is not None and self.slow.rank >= self.world_size:
+            raise UserError(
+                f"slow.rank = {self.slow.rank}, but world_size is {self.world_size}: "
+                f"ranks go from 0 to {self.world_size - 1}"
+            )
+        late = self.slow and (self.slow.latency_s or self.slow.bandwidth_bytes_per_s)
+        if late and (self.aggregation.strategy in (NATIVE, REPLICAS) or self.aggregation.overlap):
+            raise UserError("the framework sends these messages itself: slow can only make the "
+                            "computation late there (compute, jitter_s)")  # fmt: skip
+        if self.kind == "train" and "optimizer" not in self.model_fields_set:
+            raise UserError("optimizer is missing")
+        constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup
+        if self.aggregation.strategy == ASYNCHRONOUS and not constant:
+            raise UserError(f"{ASYNCHRONOUS} makes an update of every rank's gradient; a schedule "
+                            "by global batches has no meaning there")  # fmt: skip
+        if self.kind == "collectives" and not (self.sizes and self.strategies):
+            raise UserError("kind = collectives needs sizes (bytes) and strategies")
+        if self.aggregation.strategy == REPLICAS and self.world_size > 1:
+            raise UserError(f"{REPLICAS} is one process with several devices; world_size is "
+                            f"{self.world_size}")  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _split_fits(self) -> Arm:
+        if self.split is None:
+            return self
+        if self.world_size == 1:
+            raise UserError("split needs world_size >= 2: one rank has the whole model")
+        if self.kind != "train" or self.partition or self.aggregation != Aggregation():
+            raise UserError("split is for training, and combines the ranks itself; leave out kind, "
+                            "partition and aggregation")  # fmt: skip
+        constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup
+        if self.split.arrival == "asynchronous" and not constant:
+            raise UserError("arrival = asynchronous makes an update of every trainer's gradient; a "
+                            "schedule by batches has no meaning there")  # fmt: skip
+        if self.split.engine == "rpc" and self.slow is not None:
+            raise UserError("the framework sends the messages of engine = rpc itself; leave out "
+                            "slow, or use engine = messages")  # fmt: skip
+        if not self.batch_size:
+            raise UserError("split needs a batch_size: the batch goes through in micro-batches")
+        return self
+
+    @model_validator(mode="after")
+    def _method_fits(self) -> Arm:
+        if self.launcher and self.world_size == 1:
+            raise UserError(f"launcher = {self.launcher} starts several ranks; world_size is 1")
+        if not self.method:
+            return self
+        if self.kind != "train" or self.split is not None or self.aggregation != Aggregation():
+            raise UserError("a method makes the updates itself; leave out kind, split and "
+                            "aggregation")  # fmt: skip
+        if self.slow is not None:
+            raise UserError("a method sends its messages itself; leave out slow")
+        if self.plan_precision.lower:
+            raise UserError("a method has a precision of its own; leave out precision")
+        if not self.plan_schedule.constant:
+            raise UserError("a method takes a constant step size; leave out schedule")
+        if not self.batch_size or self.batch_size > self.chunk:
+            raise UserError("a method takes a batch at once, of 1 to chunk samples; received "
+                            f"batch_size = {self.batch_size}, chunk = {self.chunk}")  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _deals_fit(self) -> Arm:
+        if self.dealt_to and not self.partition:
+            raise UserError(f"dealt_to = {self.dealt_to} without a partition to deal by")
+        if self.dealt_to and self.world_size > 1 and self.dealt_to != self.world_size:
+            raise UserError(f"dealt_to = {self.dealt_to}, but there are {self.world_size} ranks to "
+                            "deal to; it is for world_size = 1")  # fmt: skip
+        if self.partition and 0 < self.batch_size < self.dealt_ranks:
+            raise UserError(f"batch_size = {self.batch_size} is shared by {self.dealt_ranks} ranks;"
+                            f" use {self.dealt_ranks} or more")  # fmt: skip
+        if self.partition and self.kind != "train":
+            raise UserError("partition is for training; leave it out of kind = collectives")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _said_or_left_out_it_is_one_arm(cls, values: Any) -> Any:
+        table = values if isinstance(values, dict) else {}
+        if (table.get("precision"), table.get("loss_scale")) == ("fp16", "dynamic"):
+            return {key: value for key, value in table.items() if key != "loss_scale"}
+        return values
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Arm:
+        asked = self.plan_precision
+        if not asked.lower:
+            return self
+        if self.kind != "train" or self.split is not None:
+            raise UserError(f"precision = {self.precision} is for training with the whole model on "
+                            "every rank; leave out split, or precision")  # fmt: skip
+        if asked.loss_scale is None:
+            return self
+        settings = self.aggregation
+        if settings.strategy == ASYNCHRONOUS or settings.of == "parameters":
+            raise UserError("loss_scale: here ranks update with gradients of their own, and would "
+                            "each skip other updates; use precision = bf16 without loss_scale, or "
+                            "an aggregation of gradients")  # fmt: skip
+        if settings.compress != "none":
+            raise UserError(f"loss_scale and compress = {settings.compress}: what overflows would "
+                            "be kept back or cut off before it is seen; leave one of them out"
+                            )  # fmt: skip
+        return self
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        known = [field.name for field in fields(Schedule)]
+        for key in value:
+            if key not in known:
+                raise UserError(f"a schedule has no key {key!r}{nearest(key, known)}")
+        return Schedule(**value).describe()
+
+    @property
+    def rule(self) -> Rule:
+        return rule_from(self.optimizer)
+
+    @property
+    def plan_partition(self) -> Partition | None:
+        return partition_from(self.partition) if self.partition else None
+
+    @property
+    def dealt_ranks(self) -> int:
+        """Ranks that the partition deals to."""
+        return self.dealt_to or self.world_size
+
+    @property
+    def plan_schedule(self) -> Schedule:
+        return Schedule(**self.schedule)
+
+    @property
+    def plan_precision(self) -> Precision:
+        scale: LossScale = "dynamic" if self.precision == "fp16" else None
+        return Precision(self.precision, self.loss_scale or scale)
