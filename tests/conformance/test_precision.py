@@ -32,6 +32,7 @@ def make(
     schedule: Schedule | None = None,
     enlarged: float = 1.0,
     chunk: int = 256,
+    x: Any = None,
 ) -> Any:
     """A training; the test is skipped where the backend says that it cannot."""
     draw = np.random.default_rng(0)
@@ -40,7 +41,8 @@ def make(
         x, y = draw.integers(0, 50, (SAMPLES, 7)), draw.integers(0, 6, SAMPLES)
     else:
         spec = model(name)
-        x = enlarged * draw.normal(size=(SAMPLES, 1, 28, 28)).astype(np.float32)
+        noise = enlarged * draw.normal(size=(SAMPLES, 1, 28, 28)).astype(np.float32)
+        x = noise if x is None else x
         y = draw.integers(0, 10, SAMPLES)
     recipe = Recipe(
         spec=spec, weights=initial_weights(spec, 0), rule=rule or SGD(lr=0.05, momentum=0.9),
@@ -77,6 +79,27 @@ def test_values_are_rounded_where_the_rule_says(
     assert list(a.gradients) == list(b.gradients)
     for weight, g in a.gradients.items():
         assert distance(g, b.gradients[weight]) <= GRADIENT * unit, weight
+
+
+@BOTH
+@pytest.mark.parametrize("what", ["inputs", "weights"])
+@pytest.mark.parametrize(("name", "layer"), [("softmax", "fc"), ("lenet", "conv1")])
+def test_inputs_and_weights_are_cast_before_they_are_multiplied(
+    backend: Backend, precision: Precision, name: str, layer: str, what: str
+) -> None:
+    """Neighbours that differ by less than the type can tell cancel one another."""
+    near = np.float32(1 + ROUNDOFF[precision.type] / 2)
+    assert near > 1
+    x = np.ones((SAMPLES, 1, 28, 28), np.float32)
+    if what == "inputs":
+        x[..., ::2] = near
+    training = make(backend, name, precision, x=x)
+    weights = {key: np.zeros_like(w) for key, w in training.weights().items()}
+    own, factor = weights[f"{layer}.weight"], near if what == "weights" else 1
+    own[..., 2], own[..., 3] = factor, -1
+    training.load(weights, training.state(), 0)
+    seen = training.trace(BATCH, BATCH[:8]).activations[layer]
+    assert not seen[..., 3:-3].any()  # away from the padding of a convolution
 
 
 @BOTH
