@@ -65,9 +65,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not 1 <= self.devices <= MOST_DEVICES:
-            raise UserError(
-                f"--devices is from 1 to {MOST_DEVICES:,}; received {self.devices:,}"
-            )
+            raise UserError(f"--devices is from 1 to {MOST_DEVICES:,}; received {self.devices:,}")
         if not 1 <= self.node <= MOST_DEVICES:
             raise UserError(f"--node is from 1 to {MOST_DEVICES:,}; received {self.node:,}")
         rates = {"--memory": self.memory, "--peak": self.peak, "--hbm": self.bandwidth}
@@ -81,15 +79,18 @@ class Cluster:
         if not all(0 < share <= 1 for share in shares) or not 0 <= self.reached.traffic <= 100:
             raise UserError(f"what links and memory reach cannot be {self.reached}")
 
-    def link(self, members: Any, stride: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """α and β of a ring among ``members`` devices that stand ``stride`` apart.
+    def link(
+        self, members: Any, stride: Any, ring: bool = True
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """α and β among ``members`` devices that stand ``stride`` apart.
 
         A ring that leaves its nodes has on each of them as many ports as members: a node passes on
         what each member sends through all of them (NCCL's rings do), but never faster than inside.
+        A message that is no ring's has its sender's port.
         """
         members, stride = np.asarray(members), np.asarray(stride)
         away = members * stride > self.node
-        ports = np.clip(self.node // stride, 1, members)
+        ports = np.clip(self.node // stride, 1, members) if ring else 1
         share = self.reached.links
         beta = np.maximum(self.inside.beta_s_per_byte, self.between.beta_s_per_byte / ports)
         beta = np.where(away, beta, self.inside.beta_s_per_byte) / share

@@ -62,7 +62,9 @@ def _device(name: str, entry: Mapping[str, Any]) -> Device:
         entry["source"],
         units.nbytes(entry["memory"]),
         {key: units.flops(entry[key]) for key in ("mixed", "fp32")},
-        *(units.rate(entry[key]) for key in ("bandwidth", "inside", "between")),
+        units.rate(entry["bandwidth"]),
+        units.rate(entry["inside"]),
+        units.rate(entry["between"]),
         entry["node"],
     )
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def fit(given: Sequence[Run] | None = None) -> Reached:
     return _reached(values)
 
 
-def _reached(values: Sequence[float]) -> Reached:
+def _reached(values: Iterable[float]) -> Reached:
     return Reached(**{key: float(value) for key, value in zip(BOUNDS, values, strict=True)})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -118,9 +118,10 @@ def divisors(n: int) -> list[int]:
 def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: Choices) -> Layouts:
     """Every layout of exactly ``devices`` that cuts nothing unevenly but the layers.
 
-    tp divides the heads, those of keys and values, and the feed-forward width; cp the sequence;
+    tp divides the heads, those of keys and values, and the feed-forward width; 2cp the sequence;
     pp has at most a stage for each layer (they may differ by one layer); dp · micro-batch divides
-    the batch; of the interleaved schedule pp divides the micro-batches and pp · v the layers.
+    the batch; of the interleaved schedule pp divides the micro-batches, and there is a layer for
+    each of its pp · v stages.
 
     Raises:
         UserError: none, and why, or more than a million.
@@ -139,14 +140,13 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: Choices) 
     table = np.concatenate(rows) if rows else np.empty((0, 7), np.int64)
     if not len(table):
         raise UserError(_why_none(shape, devices, batch))
-    dp, pp, tp, cp, sp, micro, chunks = table.T
-    kept = {name: column for name, column in zip(
-        ("dp", "pp", "tp", "cp", "sp", "micro", "chunks"), (dp, pp, tp, cp, sp, micro, chunks),
-        strict=True)}  # fmt: skip
+    names = ("dp", "pp", "tp", "cp", "sp", "micro", "chunks")
     recompute = [RECOMPUTED.index(name) for name in choices.recompute]
     pairs = [(zero, again) for zero in choices.zero for again in recompute]
     of_pairs = np.array(pairs, np.int64)
-    each = {name: np.repeat(column, len(pairs)) for name, column in kept.items()}
+    each = {
+        name: np.repeat(column, len(pairs)) for name, column in zip(names, table.T, strict=True)
+    }
     zero, again = np.tile(of_pairs, (len(table), 1)).T
     layouts = Layouts(batch=np.full_like(zero, batch), zero=zero, recompute=again, **each)
     # Over one device there is nothing to shard.
@@ -176,12 +176,12 @@ def _micro_batches(
     mesh: tuple[int, int, int, int], shape: Shape, batch: int, choices: Choices
 ) -> Ints:
     """(dp, pp, tp, cp, sp, b, v) of a mesh, for every micro-batch and interleaving."""
-    dp, pp, tp, cp = mesh
+    dp, pp, tp, _ = mesh
     rows = []
     for micro in divisors(batch // dp):
         m = batch // (dp * micro)
         for v in range(1, choices.chunks + 1 if pp > 1 else 2):
-            if v > 1 and (m % pp or shape.layers % (pp * v)):
+            if v > 1 and (m % pp or shape.layers < pp * v):
                 continue
             rows += [(*mesh, sp, micro, v) for sp in (choices.sequence if tp > 1 else (0,))]
     return np.array(rows, np.int64)
@@ -193,8 +193,3 @@ def _why_none(shape: Shape, devices: int, batch: int) -> str:
         f"values, {shape.layers} layers and a batch of {batch:,} sequences; choose a batch that is "
         f"a multiple of {devices:,}, or another number of devices"
     )
-
-
-def with_batch(layouts: Layouts, batch: int) -> Layouts:
-    """The same layouts for another batch."""
-    return replace(layouts, batch=np.full_like(layouts.batch, batch))

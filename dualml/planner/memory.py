@@ -78,7 +78,7 @@ def layer_activations(
 
     For GPT in mixed precision sbh(34 + 5as/h) on one device (equation 1), sbh(10 + 24/t + 5as/(ht))
     with tensor parallelism (2), all divided by t with sequence parallelism (4), without 5as/h
-    recomputed selectively (6), 2sbh recomputed in full. ``fused``: attention keeps no scores at all.
+    recomputed selectively (6), 2sbh recomputed in full. ``fused``: attention keeps no scores.
     """
     tokens = x.micro * (shape.sequence / x.cp)
     e, mask = precision.element, int(shape.dropout)
@@ -134,7 +134,7 @@ class Memory:
 
     @property
     def total(self) -> Floats:
-        return np.sum(list(vars(self).values()), axis=0)
+        return np.asarray(sum(vars(self).values()))
 
     def describe(self, row: int) -> dict[str, float]:
         return {key: float(values[row]) for key, values in vars(self).items()}
@@ -154,6 +154,13 @@ def memory(shape: Shape, x: Layouts, precision: Precision, fused: bool = False) 
         key: np.stack([vars(each)[key] for each in stages])[fullest, rows]
         for key in vars(stages[0])
     })  # fmt: skip
+
+
+def fullest_parameters(shape: Shape, x: Layouts) -> Floats:
+    """Of a device of the stage with most layers, as if the embedding stood there."""
+    first, second, _ = stage_layers(shape, x)
+    front = np.ones(len(x), bool)
+    return stage_parameters(shape, x, np.maximum(first, second), front, x.pp == 1)
 
 
 def stage_parameters(shape: Shape, x: Layouts, layers: Floats, front: Any, back: Any) -> Floats:

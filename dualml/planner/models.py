@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -33,7 +33,7 @@ GPT, LLAMA = ("gpt2",), ("llama", "mistral")
 
 
 class Entry(Strict):
-    """A model as a file gives it; what is left out is GPT's: f = 4h, a head of keys for each head."""
+    """A model as a file gives it; what is left out is GPT's: f = 4h, as many heads of keys."""
 
     layers: int
     hidden: int
@@ -128,8 +128,3 @@ def _of_config(path: Path) -> Shape:
         return Entry(**given).shape(path.parent.name if path.name == "config.json" else path.stem)
     except ValidationError as error:
         raise UserError(f"{path}: {explain(error, Entry)}") from None
-
-
-def keys() -> tuple[str, ...]:
-    """Of a shape, as JSON gives it."""
-    return tuple(field.name for field in fields(Shape))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.planner.layouts import Ints, Layouts, enumerate_layouts
+from dualml.planner.layouts import RECOMPUTED, Ints, Layouts, enumerate_layouts
 from dualml.planner.memory import PRECISIONS, Floats, Memory, memory
 from dualml.planner.request import PlanRequest
 from dualml.planner.seconds import Seconds, seconds
@@ -52,7 +52,7 @@ class Plan:
     def ranked(self) -> Ints:
         """Rows of the layouts that fit, the fastest first, of equally fast ones the leanest."""
         rows = np.flatnonzero(self.fits)
-        return rows[np.lexsort((self.held[rows], self.total[rows]))]
+        return np.asarray(rows[np.lexsort((self.held[rows], self.total[rows]))])
 
     @cached_property
     def best(self) -> int:
@@ -121,18 +121,17 @@ class Plan:
         parts = ", ".join(f"{key} {told_bytes(size)}" for key, size in of.items() if size > 0)
         return (
             f"no layout of {request.cluster.devices:,} devices holds {request.shape.name} in "
-            f"{told_bytes(limit)}: the nearest ({self.mesh(row)}) needs {told_bytes(held)}, "
+            f"{told_bytes(limit)}: the nearest ({self.mesh(row)}, ZeRO-{self.layouts.zero[row]}, "
+            f"recomputation {RECOMPUTED[self.layouts.recompute[row]]}) needs {told_bytes(held)}, "
             f"{told_bytes(held - limit)} too much ({parts}); take more devices, more memory, a "
-            f"smaller batch or sequence, or vary more (--zero, --recompute, --tensor)"
+            "shorter sequence, or vary more (--zero, --recompute, --tensor, --context)"
         )
 
     def mesh(self, row: int) -> str:
-        """``dp 8 · pp 4 · tp 8``, with what else a layout chooses."""
+        """``dp 8 · pp 4 · tp 8``."""
         x = self.layouts.describe(row)
-        axes = [f"{axis} {x[axis]}" for axis in ("dp", "pp", "tp")]
-        axes += [f"cp {x['cp']}"] if x["cp"] > 1 else []
-        more = [f"zero {x['zero']}", f"micro-batch {x['micro']}", f"recompute {x['recompute']}"]
-        return f"{' · '.join(axes)}, {', '.join(more)}"
+        axes = ("dp", "pp", "tp", "cp")[: 4 if x["cp"] > 1 else 3]
+        return " · ".join(f"{axis} {x[axis]}" for axis in axes)
 
     def row(self, row: int) -> dict[str, Any]:
         """One layout with its bytes and seconds, as JSON."""

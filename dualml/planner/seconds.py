@@ -17,12 +17,11 @@ from dualml.planner.cluster import Cluster
 from dualml.planner.layouts import Layouts
 from dualml.planner.memory import (
     FULL,
-    NONE,
     Floats,
     Precision,
+    fullest_parameters,
     layer_activations,
     stage_layers,
-    stage_parameters,
 )
 from dualml.planner.shape import Shape
 
@@ -53,7 +52,7 @@ class Seconds:
 
     @property
     def total(self) -> Floats:
-        return np.sum(list(vars(self).values()), axis=0)
+        return np.asarray(sum(vars(self).values()))
 
     def describe(self, row: int) -> dict[str, float]:
         return {key: float(values[row]) for key, values in vars(self).items()}
@@ -108,14 +107,12 @@ def seconds(
     )
 
 
-def _layer(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool
-) -> _Work:
+def _layer(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool) -> _Work:
     """Forwards once, backwards twice as much, and what is recomputed."""
     tokens = x.micro * (shape.sequence / x.cp)
     speed = cluster.peak * cluster.reached.products
     products, scores = (flops * tokens / x.tp / speed for flops in shape.layer_flops(fused))
-    everything, kept = layer_activations(shape, x, precision, fused)
+    everything, _ = layer_activations(shape, x, precision, fused)
     moved = cluster.reached.traffic / cluster.bandwidth
     bare, _ = layer_activations(shape, x, precision, True)
     again = np.choose(x.recompute, [
@@ -147,7 +144,7 @@ def _passes(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) ->
     """One message between two stages, of which each of tp devices sends its share (scatter-gather,
     Narayanan et al. 2021, section 4.1)."""
     tokens = x.micro * (shape.sequence / x.cp)
-    alpha, beta = cluster.link(x.pp, x.tp * x.cp * x.dp)
+    alpha, beta = cluster.link(x.pp, x.tp * x.cp * x.dp, ring=False)
     return alpha + beta * tokens * shape.hidden * precision.element / x.tp
 
 
@@ -161,16 +158,14 @@ def _replicas(
     weights for each, layer by layer.
     """
     n, m = x.sharded, x.micro_batches
-    first, second, _ = stage_layers(shape, x)
-    layers = np.maximum(first, second)
-    single = np.asarray(x.pp == 1)
-    parameters = stage_parameters(shape, x, layers, np.ones(len(x), bool), single)
+    parameters = fullest_parameters(shape, x)
     alpha, beta = cluster.link(n, x.tp)
     summed = ring(n, parameters * precision.gradients, alpha, beta)
     gathered = ring(n, parameters * precision.weights, alpha, beta)
     # ZeRO-3: a message for each layer and end, which reaches less of the links.
     pieces = ring(n, parameters * (precision.gradients + 2 * precision.weights), 0.0, beta)
-    by_layer = 3 * (layers + 1) * (n - 1) * alpha + pieces / cluster.reached.gathers
+    units = -(-shape.layers // x.pp) + 1
+    by_layer = 3 * units * (n - 1) * alpha + pieces / cluster.reached.gathers
     each = np.choose(x.zero, [
         2 * summed, summed + gathered, m * summed + gathered, m * by_layer,
     ])  # fmt: skip
@@ -180,11 +175,6 @@ def _replicas(
 
 def _update(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) -> Floats:
     """Reads gradients and states, writes states and weights."""
-    first, second, _ = stage_layers(shape, x)
-    single = np.asarray(x.pp == 1)
-    parameters = stage_parameters(
-        shape, x, np.maximum(first, second), np.ones(len(x), bool), single
-    )
-    own = parameters / np.where(x.zero >= 1, x.sharded, 1)
+    own = fullest_parameters(shape, x) / np.where(x.zero >= 1, x.sharded, 1)
     nbytes = precision.gradients + 2 * precision.states + precision.weights
     return np.asarray(own * nbytes / cluster.bandwidth)
