@@ -19,7 +19,6 @@ from dualml.planner.seconds import Seconds, seconds
 BOUNDS: Mapping[str, tuple[str, ...]] = {
     "bubble": ("bubble",),
     "links": ("tensor", "pipeline", "replicas"),
-    "traffic": ("traffic", "update"),
 }
 #: A bound that would win less than this share of the time binds nothing.
 LEAST = 0.02
@@ -87,7 +86,7 @@ class Plan:
     @cached_property
     def bounds(self) -> dict[str, float]:
         """Bound → share of the winner's time that the best layout would save without it: memory
-        without a limit, no bubble, links that take no time, everything but products for free."""
+        without a limit, no bubble, messages that take no time."""
         now = float(self.total[self.best])
         without = {"memory": float(self.total.min())}
         for name, parts in BOUNDS.items():
@@ -97,9 +96,16 @@ class Plan:
 
     @cached_property
     def binding(self) -> str:
-        """The bound that costs most, or ``products`` where none costs two percent."""
+        """The bound that costs most; where none costs two percent, what of the device itself does:
+        ``products`` or ``traffic``."""
         name = max(self.bounds, key=lambda bound: self.bounds[bound])
-        return name if self.bounds[name] >= LEAST else "products"
+        if self.bounds[name] >= LEAST:
+            return name
+        return "products" if self.share("products") >= self.share("traffic") else "traffic"
+
+    def share(self, part: str) -> float:
+        """Of a part in the winner's time."""
+        return float(getattr(self.seconds, part)[self.best] / self.total[self.best])
 
     @property
     def flops(self) -> float:

@@ -143,9 +143,8 @@ def shares(plan: Plan, row: int, words: Words) -> list[str]:
 def bound(plan: Plan, words: Words) -> str:
     """What binds the winner."""
     name = plan.binding
-    values: dict[str, Any] = {}
-    if name != "products":
-        values["share"] = numbers.percent(plan.bounds[name])
+    saved = plan.bounds[name] if name in plan.bounds else plan.share(name)
+    values: dict[str, Any] = {"share": numbers.percent(saved)}
     if name == "memory":
         row = int(plan.total.argmin())
         values["layout"] = layout(plan, row, words)
