@@ -130,9 +130,10 @@ class Shape:
         """Of matrix products in one update on ``batch`` sequences.
 
         For GPT with full recomputation 96·B·s·L·h²(1 + s/(6h) + V/(16Lh)) (Narayanan et al. 2021,
-        equation 3; the output layer is not recomputed), without 72·B·s·L·h²(1 + s/(6h) + V/(12Lh))
+        equation 3; the output layer is not recomputed), without 72·B·L·s·h²(1 + s/(6h) + V/(12Lh))
         (Korthikanti et al. 2022, equation 7), selective with 4/3 of s/(6h): one more pass forwards
-        (their equation 8 has s/(3h), as if also backwards). They count all of the s × s scores; ``fused`` attention leaves out the half that a causal mask throws away.
+        (their equation 8 has s/(3h), as if also backwards). These count all of the s × s scores;
+        ``fused`` attention leaves out the half that a causal mask throws away.
         """
         tokens = float(batch) * self.sequence
         products, scores = self.layer_flops(fused)

@@ -40,8 +40,8 @@ def test_figure_1_of_zero() -> None:
 
 @pytest.mark.parametrize("row", tables()["zero-1"]["rows"])
 def test_table_1_of_zero(row: list[float]) -> None:
-    """GB of a device for 7.5 B, 128 B, 1 T parameters on 1 to 1,024 devices (Rajbhandari et al. 2020,
-    table 1, which cuts some of its digits and rounds others)."""
+    """GB of a device for 7.5 B, 128 B, 1 T parameters on 1 to 1,024 devices (Rajbhandari et al.
+    2020, table 1, which cuts some of its digits and rounds others)."""
     parameters, devices, *published = row
     for zero, value in zip((1, 2, 3), published, strict=True):
         assert rounds_to(float(states(parameters, zero, devices, MIXED)) / 1e9, value)

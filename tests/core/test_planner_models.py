@@ -21,8 +21,8 @@ TOML = "layers = 2\nhidden = 64\nheads = 4\nvocabulary = 100\nsequence = 16\n"
 
 @pytest.mark.parametrize("name", known())
 def test_parameters_as_published(name: str) -> None:
-    """Counts of released checkpoints to the parameter, those of papers in the digits they write; but
-    GPT-3 13B, whose published width 5140 its 40 heads do not divide, within 1.5 %."""
+    """Counts of released checkpoints to the parameter, those of papers in the digits they write;
+    but GPT-3 13B, whose published width 5140 its 40 heads do not divide, within 1.5 %."""
     shape, source, published = known()[name]
     assert source
     if published % 1e8:
@@ -66,7 +66,9 @@ def test_a_file_of_ours(tmp_path: Path) -> None:
     ({"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "n_positions": 1024,
       "vocab_size": 50257, "n_inner": None}, 1_557_611_200),
 ])  # fmt: skip
-def test_a_config_of_hugging_faces(tmp_path: Path, kind: dict[str, object], parameters: int) -> None:
+def test_a_config_of_hugging_faces(
+    tmp_path: Path, kind: dict[str, object], parameters: int
+) -> None:
     path = tmp_path / "mine" / "config.json"
     path.parent.mkdir()
     path.write_text(json.dumps(kind))

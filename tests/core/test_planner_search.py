@@ -50,7 +50,7 @@ def test_the_layouts_are_those_of_plain_loops() -> None:
             m, rest = divmod(batch, dp * micro)
             if rest or (sp and tp == 1) or (zero and dp * cp == 1):
                 continue
-            if v > 1 and (pp == 1 or m % pp or 32 < pp * v):
+            if v > 1 and (pp == 1 or m % pp or pp * v > 32):
                 continue
             expected.add((dp, pp, tp, cp, sp, zero, micro, batch, again, v))
     assert rows == expected

@@ -1,4 +1,4 @@
-"""Seconds of an update against the closed forms, the pipeline's simulation and published equations."""
+"""Seconds of an update against closed forms, a pipeline's simulation and published equations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_utilisation_of_korthikantis_table_5() -> None:
 def test_arithmetic_alone_is_the_operations_over_the_peak(again: str) -> None:
     shape = find("gpt2-xl")
     took = one(shape, 8, recompute=again)
-    assert took.total[0] - took.update[0] == pytest.approx(shape.flops(8, again) / 312e12, rel=1e-12)
+    assert took.total[0] - took.update[0] == pytest.approx(
+        shape.flops(8, again) / 312e12, rel=1e-12
+    )
     split = one(shape, 8, recompute=again, tp=5, dp=2)
     assert split.products[0] * 10 == pytest.approx(took.products[0], rel=1e-12)
 
@@ -97,8 +99,8 @@ def test_messages_between_replicas() -> None:
 
 
 def test_messages_inside_a_layer() -> None:
-    """8bsh(t−1)/t elements for each layer and micro-batch (Narayanan et al. 2021, section 3.2), half
-    as much again where the layer is computed again; sequence parallelism moves the same."""
+    """8bsh(t−1)/t elements for each layer and micro-batch (Narayanan et al. 2021, section 3.2),
+    half as much again where the layer is computed again; sequence parallelism moves the same."""
     bare = replace(cluster(4), inside=Link(0.0, 1 / 300e9))
     for again, times in (("none", 8), ("full", 12)):
         for sp in (False, True):
@@ -110,8 +112,8 @@ def test_messages_inside_a_layer() -> None:
 
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 4), (4, 16), (3, 9), (6, 12)])
 def test_a_pipeline_takes_what_its_simulation_says(p: int, m: int) -> None:
-    """m·t + (p − 1)·t for equal stages (Narayanan et al. 2021, section 2.2.1), also where the layers
-    do not divide and the output layer is long: the events of `dualml.cost.pipeline`."""
+    """m·t + (p − 1)·t for equal stages (Narayanan et al. 2021, section 2.2.1), also where the
+    layers do not divide and the output layer is long: the events of `dualml.cost.pipeline`."""
     for vocabulary in (1, 40_000):
         for layers in (12, 13):
             shape = replace(TINY, layers=layers, vocabulary=vocabulary, tied=True)
@@ -123,7 +125,9 @@ def test_a_pipeline_takes_what_its_simulation_says(p: int, m: int) -> None:
                        for i, k in enumerate(counts)]  # fmt: skip
             told = simulate_pipeline(build("1f1b", range(p), m), forward, [2 * f for f in forward])
             found = float(took.total[0] - took.update[0])
-            assert found == pytest.approx(told.seconds, rel=1e-9 if len(set(forward)) == 1 else 0.12)
+            assert found == pytest.approx(
+                told.seconds, rel=1e-9 if len(set(forward)) == 1 else 0.12
+            )
             assert found >= told.seconds * (1 - 1e-9)
 
 
@@ -170,7 +174,11 @@ def test_everything_costs_time_and_nothing_less_than_nothing() -> None:
     base = one(shape, 64, slow, **layout)
     for part in vars(base).values():
         assert part[0] > 0
-    for better in (replace(slow, products=1.0), replace(slow, traffic=1.0), replace(slow, links=1.0)):
+    for better in (
+        replace(slow, products=1.0),
+        replace(slow, traffic=1.0),
+        replace(slow, links=1.0),
+    ):
         assert one(shape, 64, better, **layout).total[0] < base.total[0]
 
 
