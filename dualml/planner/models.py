@@ -114,6 +114,11 @@ def _of_config(path: Path) -> Shape:
             f"{', '.join(GPT + LLAMA)}. Describe another model in a TOML file with the keys "
             f"{', '.join(Entry.model_fields)}"
         )
+    extra = [key for key in ("attention_bias", "mlp_bias") if config.get(key)]
+    if extra:
+        raise UserError(
+            f"{path}: {' and '.join(extra)}: Llama's biases are not counted; set them to false"
+        )
     given: dict[str, Any] = {}
     for key, names in NAMES.items():
         values = [config[name] for name in names if config.get(name) is not None]

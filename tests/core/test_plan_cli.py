@@ -26,7 +26,7 @@ def test_the_answer_in_words() -> None:
     best = told["best"]
     mesh = f"dp {best['dp']} · pp {best['pp']} · tp {best['tp']}"
     assert f"Fastest: {mesh}, ZeRO-{best['zero']}, micro-batch {best['micro']}" in done.stdout
-    assert f"{told['considered']:,} layouts, {told['fitting']:,} fit" in done.stdout
+    assert f"{told['considered']:,} layouts; {told['fitting']:,} fit" in done.stdout
     assert "binds it" in done.stdout or "bind it" in done.stdout
     assert "beyond the limit" in done.stdout
     first = next(line for line in done.stdout.splitlines() if line.startswith("dp "))

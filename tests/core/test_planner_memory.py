@@ -20,6 +20,7 @@ from dualml.planner.memory import (
 from dualml.planner.models import find
 from dualml.planner.published import tables
 from dualml.planner.shape import Shape
+from dualml.split.schedules import live_bound
 
 MIXED = PRECISIONS["mixed"]
 TINY = Shape("tiny", 12, 256, 8, 8, 1024, 1000, 128)
@@ -116,6 +117,16 @@ def test_in_flight_is_never_more_than_there_are() -> None:
         last = float(in_flight(x, x.pp - 1)[0])
         assert v > 1 or last == 1
         assert 1 <= last <= first
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 1), (4, 16, 1), (4, 2, 1), (4, 16, 2), (3, 9, 4)])
+def test_in_flight_is_what_the_schedules_hold(p: int, m: int, v: int) -> None:
+    """The most that a rank holds by `dualml.split.schedules`, in chunks of 1/v."""
+    name, owners = ("1f1b" if v == 1 else "interleaved"), tuple(range(p)) * v
+    x = Layouts.one(m, pp=p, chunks=v)
+    for rank in range(p):
+        bound = live_bound(name, owners, m, rank)
+        assert float(in_flight(x, np.array([rank]))[0]) == pytest.approx(bound / v)
 
 
 @pytest.mark.parametrize("layers", [5, 12, 126])

@@ -91,6 +91,7 @@ def test_a_config_of_hugging_faces(
     ("a.json", json.dumps({**LLAMA, "model_type": "mixtral"}), "model_type 'mixtral'"),
     ("a.json", json.dumps({**LLAMA, "hidden_size": "x"}), "hidden"),
     ("a.json", json.dumps({"model_type": "llama"}), "is missing"),
+    ("a.json", json.dumps({**LLAMA, "attention_bias": True}), "biases are not counted"),
 ])  # fmt: skip
 def test_files_that_are_none(tmp_path: Path, name: str, text: str, reason: str) -> None:
     path = tmp_path / name

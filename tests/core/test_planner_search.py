@@ -32,13 +32,13 @@ def asked(model: str, **options: Any) -> Any:
 def test_the_layouts_are_those_of_plain_loops() -> None:
     """Every choice that divides, once, and no other."""
     shape = find("llama3-8b")
-    devices, batch, choices = 48, 96, Choices(tensor=8, context=3, chunks=2)
+    devices, batch, choices = 48, 96, Choices(tensor=16, context=3, chunks=2)
     found = enumerate_layouts(shape, devices, batch, choices)
     rows = set(zip(*(getattr(found, key).tolist() for key in vars(found)), strict=True))
     assert len(rows) == len(found)
     expected = set()
     for dp, pp, tp, cp in itertools.product(range(1, devices + 1), repeat=4):
-        if dp * pp * tp * cp != devices or tp > 8 or cp > 3:
+        if dp * pp * tp * cp != devices or tp > 16 or cp > 3:
             continue
         if 32 % tp or 8 % tp or 14336 % tp or pp > 32 or batch % dp:
             continue
@@ -58,7 +58,7 @@ def test_the_layouts_are_those_of_plain_loops() -> None:
 
 def test_nothing_is_cut_unevenly_but_the_layers() -> None:
     shape = find("llama3-405b")
-    x = enumerate_layouts(shape, 16384, 2048, Choices(context=16, chunks=4))
+    x = enumerate_layouts(shape, 16384, 2048, Choices(tensor=64, context=16, chunks=4))
     assert (x.devices == 16384).all()
     for size in (shape.heads, shape.kv_heads, shape.ffn):
         assert not (size % x.tp).any()
