@@ -89,7 +89,8 @@ class Cluster:
         A message that is no ring's has its sender's port.
         """
         members, stride = np.asarray(members), np.asarray(stride)
-        away = members * stride > self.node
+        # Some group straddles two nodes, unless there is but one.
+        away = (members > 1) & (self.node % (members * stride) != 0) & (self.devices > self.node)
         ports = np.clip(self.node // stride, 1, members) if ring else 1
         share = self.reached.links
         beta = np.maximum(self.inside.beta_s_per_byte, self.between.beta_s_per_byte / ports)

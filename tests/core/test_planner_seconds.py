@@ -161,8 +161,10 @@ def test_links_by_where_devices_stand() -> None:
     """Inside a node the fast link; beyond it a port for each member that a node has."""
     shape = cluster(64)
     for members, stride, beta in ((8, 1, 1 / 300e9), (2, 4, 1 / 300e9), (16, 1, 1 / 200e9),
-                                  (8, 8, 1 / 25e9), (16, 2, 1 / 100e9)):  # fmt: skip
+                                  (8, 8, 1 / 25e9), (16, 2, 1 / 100e9), (6, 1, 1 / 150e9),
+                                  (3, 2, 1 / 75e9), (1, 64, 1 / 300e9)):  # fmt: skip
         assert float(shape.link(members, stride)[1]) == pytest.approx(beta)
+    assert float(cluster(6).link(6, 1)[1]) == pytest.approx(1 / 300e9)
     assert float(shape.link(4, 4, ring=False)[1]) == pytest.approx(1 / 25e9)
     assert float(cluster(64, Reached(1, 0, 0.5, 1)).link(2, 1)[1]) == pytest.approx(2 / 300e9)
 
