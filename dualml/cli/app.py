@@ -19,6 +19,7 @@ from dualml.cli.experiments import list_, show
 from dualml.cli.limits import limited
 from dualml.cli.options import LANG
 from dualml.cli.partition import partition
+from dualml.cli.plan import plan
 from dualml.cli.results import find, parity, report
 from dualml.cli.run import run
 from dualml.cli.simulate import simulate
@@ -46,7 +47,7 @@ def main(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(run, report, parity, compare, find, list_, show, simulate, partition, split),
+    *(run, report, parity, compare, find, list_, show, simulate, plan, partition, split),
     *(doctor, capabilities, diffs, bench),
 )
 for command in COMMANDS:

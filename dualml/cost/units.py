@@ -15,6 +15,7 @@ PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 BITS = {"bit": 1 / 8, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "tbit": 125e9}
+OPERATIONS = {"": 1.0, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 
 
 def _split(text: str, what: str, how: str) -> tuple[float, str]:
@@ -63,6 +64,20 @@ def rate(text: str, what: str = "bandwidth") -> float:
     if name not in known or not unit.lower().endswith("/s") or value <= 0:
         raise UserError(f"{what} {text!r}: write {how}")
     return value * known[name]
+
+
+def flops(text: str, what: str = "peak") -> float:
+    """``312TFLOP/s``, ``50GFLOP/s``: operations per second, above 0.
+
+    Raises:
+        UserError: anything else.
+    """
+    how = "a number above 0 with GFLOP/s, TFLOP/s or PFLOP/s, as in 312TFLOP/s"
+    value, unit = _split(text, what, how)
+    name = unit.lower().removesuffix("/s").removesuffix("flop")
+    if name not in OPERATIONS or not unit.lower().endswith("flop/s") or value <= 0:
+        raise UserError(f"{what} {text!r}: write {how}")
+    return value * OPERATIONS[name]
 
 
 def per_byte(text: str, what: str = "beta") -> float:

@@ -382,6 +382,8 @@ OPTIONS = {
     "simulate": "ranks strategy size model alpha bandwidth beta gamma compute every slow-rank "
     "slow-compute slow-latency slow-bandwidth jitter seed topology inter-alpha inter-bandwidth "
     "pipeline micro-batches chunks owners forward backward update grid fit",
+    "plan gpt2": "devices device memory link batch sequence precision attention node inside alpha "
+    "peak hbm efficiency overlap reserve tensor context interleave zero recompute top",
     "split lenet": "ranks stages cut balance backend tensor data schedule micro-batches batch",
     "partition random": "set world-size seed epoch data",
     "partition dirichlet_labels --data digits": "set world-size seed epoch",

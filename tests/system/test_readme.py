@@ -51,7 +51,7 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
 
 def test_the_pages_exist_in_both_languages() -> None:
     docs = ("data", "parity", "benchmarks", "cost", "ranks", "partition", "split", "run-folder")
-    docs += ("models", "differences", "worked-examples", "planted", "power", "gpu")
+    docs += ("models", "differences", "worked-examples", "planted", "power", "gpu", "plan")
     for page in ("README", *(f"docs/{name}" for name in docs)):
         assert (ROOT / f"{page}.md").exists()
         assert (ROOT / f"{page}.zh.md").exists()
@@ -66,7 +66,7 @@ def test_every_command_of_the_readme_exists() -> None:
     shown = set(re.findall(r"dualml ([a-z]+)", (ROOT / "README.md").read_text("utf-8")))
     for command in (
         *("run", "report", "parity", "list", "show", "data", "doctor"),
-        *("capabilities", "simulate", "partition"),
+        *("capabilities", "simulate", "plan", "partition"),
     ):
         assert command in shown
         assert re.search(rf"\b{command}\b", told), command

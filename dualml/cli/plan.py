@@ -1,0 +1,153 @@
+"""`dualml plan`: how to lay a model out on many devices, by memory and time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+from dualml.report.blocks import Column, Table
+from dualml.report.page import terminal
+from dualml.words import Words
+
+if TYPE_CHECKING:
+    from dualml.planner.search import Plan
+
+Option = typer.Option
+SEARCH, HARDWARE = "Search", "Devices"
+MOST_SHOWN = 1000
+
+
+def plan(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL|FILE")] = None,
+    devices: Annotated[int, Option(metavar="N")] = 8,
+    device: Annotated[str, Option(metavar="NAME")] = "a100",
+    memory: Annotated[str | None, Option(metavar="SIZE")] = None,
+    link: Annotated[str | None, Option(metavar="RATE")] = None,
+    batch: Annotated[int | None, Option(metavar="N")] = None,
+    sequence: Annotated[int | None, Option(metavar="N")] = None,
+    precision: Annotated[str, Option(metavar="mixed|fp32")] = "mixed",
+    attention: Annotated[str, Option(metavar="stored|fused")] = "stored",
+    node: Annotated[int | None, Option(metavar="N", rich_help_panel=HARDWARE)] = None,
+    inside: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None,
+    alpha: Annotated[str | None, Option(metavar="TIME", rich_help_panel=HARDWARE)] = None,
+    peak: Annotated[str | None, Option(metavar="FLOPS", rich_help_panel=HARDWARE)] = None,
+    hbm: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None,
+    efficiency: Annotated[float | None, Option(rich_help_panel=HARDWARE)] = None,
+    overlap: Annotated[float, Option(rich_help_panel=HARDWARE)] = 0.0,
+    reserve: Annotated[str | None, Option(metavar="SIZE", rich_help_panel=HARDWARE)] = None,
+    tensor: Annotated[int | None, Option(metavar="N", rich_help_panel=SEARCH)] = None,
+    context: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1,
+    interleave: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1,
+    zero: Annotated[str | None, Option(metavar="N,N", rich_help_panel=SEARCH)] = None,
+    recompute: Annotated[str | None, Option(metavar="NAME,NAME", rich_help_panel=SEARCH)] = None,
+    top: Annotated[int, Option(metavar="N")] = 8,
+    page: Annotated[Path | None, Option(metavar="FILE")] = None,
+    published: Annotated[bool, Option("--published")] = False,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Find the fastest layout of a model on many devices that fits their memory."""
+    options = dict(locals())
+    if published:
+        if model is not None or page is not None:
+            raise UserError("--published is about published runs; leave out MODEL and --page")
+        show_published(json, lang)
+        return
+    if model is None:
+        if page is not None:
+            raise UserError("name the model that the page is about; dualml plan lists them")
+        list_all(json, lang)
+        return
+    if not 1 <= top <= MOST_SHOWN:
+        raise UserError(f"--top is from 1 to {MOST_SHOWN:,}; received {top}")
+    from dualml.planner import request as requests
+    from dualml.planner.search import plan as search
+
+    found = search(requests.request(model, options))
+    _ = found.best  # where nothing fits, nothing is written
+    if page is not None:
+        write_page(found, top, page, lang)
+    if json:
+        print_json(found.describe(top))
+        return
+    show(found, top, lang)
+    if page is not None:
+        typer.echo(f"→ {page}")
+
+
+def show(found: Plan, top: int, lang: str) -> None:
+    """What was asked, the fastest meshes, the winner explained, the front."""
+    from rich.console import Console
+
+    from dualml.planner import shown
+
+    words, console = Words(lang), Console(highlight=False)
+    rows = found.meshes[:top]
+    typer.echo("\n".join(shown.title(found, words)))
+    typer.echo(f"\n{shown.considered(found, len(rows), words)}")
+    terminal.show(shown.table("plans", found, rows, words), console)
+    typer.echo()
+    for sentence in shown.explained(found, words):
+        typer.echo(sentence)
+    typer.echo(f"\n{words('planner.front')}")
+    terminal.show(shown.table("front", found, shown.front(found), words), console)
+
+
+def write_page(found: Plan, top: int, path: Path, lang: str) -> None:
+    from dualml.files import write_bytes
+    from dualml.planner.page import page
+    from dualml.report.page.html import html
+
+    write_bytes(path, html(page(found, top, Words(lang))).encode())
+
+
+def list_all(as_json: bool, lang: str) -> None:
+    """Models and devices that have a name."""
+    from dualml.cost.units import told_bytes
+    from dualml.planner.devices import devices
+    from dualml.planner.models import known
+    from dualml.planner.shown import count, rate
+
+    if as_json:
+        models = {
+            name: {**vars(shape), "parameters": shape.parameters, "published": n, "source": source}
+            for name, (shape, source, n) in known().items()
+        }
+        print_json({"models": models, "devices": {k: vars(d) for k, d in devices().items()}})
+        return
+    words = Words(lang)
+    rows = [
+        [name, count(s.parameters), str(s.layers), str(s.hidden), str(s.heads), str(s.sequence)]
+        for name, (s, _, _) in known().items()
+    ]
+    _list("models", ("parameters", "layers", "hidden", "heads", "sequence"), rows, words)
+    typer.echo()
+    rows = [
+        [d.name, told_bytes(d.memory), f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s", rate(d.inside),
+         rate(d.between)]
+        for d in devices().values()
+    ]  # fmt: skip
+    _list("devices", ("memory", "peak", "inside", "between"), rows, words)
+
+
+def _list(name: str, keys: tuple[str, ...], rows: list[list[Any]], words: Words) -> None:
+    heads = [Column("name", words("planner.column.name"))]
+    heads += [Column(key, words(f"planner.column.{key}"), show="number") for key in keys]
+    terminal.show(Table(name, words(f"planner.{name}"), heads, rows))
+
+
+def show_published(as_json: bool, lang: str) -> None:
+    """Published runs beside what is predicted for them."""
+    from dualml.planner.compared import describe, tables
+
+    if as_json:
+        print_json(describe())
+        return
+    for table in tables(Words(lang)):
+        terminal.show(table)
+        typer.echo()

@@ -1,0 +1,232 @@
+"""Published tables beside what the planner says: for the terminal and for docs/plan.md.
+
+``python -m dualml.planner.compared DOCS`` writes the tables into plan.md and plan.zh.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.files import write_bytes
+from dualml.planner.devices import reached
+from dualml.planner.layouts import RECOMPUTED, Choices, Layouts
+from dualml.planner.memory import PRECISIONS, layer_activations, states
+from dualml.planner.models import find
+from dualml.planner.published import Predicted, Run, fitted, halves, runs, summary
+from dualml.planner.published import tables as given
+from dualml.planner.request import PlanRequest
+from dualml.planner.search import plan
+from dualml.report.blocks import Cells, Column, Table
+from dualml.report.page.markdown import table as markdown
+from dualml.words import LANGUAGES, Words, numbers
+
+PAGES = {"en": "plan.md", "zh": "plan.zh.md"}
+#: The tables stand between these lines.
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+TEXTS = {"run", "layout", "fitted", "used", "best", "technique", "half"}
+STAGES = ("plain", "zero_1", "zero_2", "zero_3")
+
+
+def tables(words: Words) -> Iterator[Table]:
+    yield errors(words)
+    yield timed(words)
+    yield chosen(words)
+    yield of_states(words)
+    yield largest(words)
+    yield activations(words)
+
+
+def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Words) -> Table:
+    columns = [
+        Column(k, words(f"planner.column.{k}"), show="text" if k in TEXTS else "number")
+        for k in keys
+    ]
+    return Table(name, words(f"planner.table.{name}"), columns, rows)
+
+
+def errors(words: Words) -> Table:
+    """Median and worst error of the runs used for the fit and of those held out."""
+    rows: list[Cells] = []
+    for key, predicted in vars(halves()).items():
+        median, worst = map(numbers.percent, summary([p.error for p in predicted]))
+        rows.append([words(f"planner.half.{key}"), str(len(predicted)), median, worst])
+    return _table("errors", ("half", "count", "median", "worst"), rows, words)
+
+
+def timed(words: Words) -> Table:
+    """Every published run: its layout, and teraFLOP/s of a device."""
+    rows: list[Cells] = []
+    for run in runs():
+        p = run.predict()
+        measured, predicted = p.teraflops
+        rows.append([
+            f"{run.name} {run.model}", f"{run.devices:,}", used(p),
+            "•" if run.name in fitted() else "", f"{measured:.0f}", f"{predicted:.0f}",
+            signed(predicted / measured - 1),
+        ])  # fmt: skip
+    keys = ("run", "devices_of", "layout", "fitted", "measured", "predicted", "error")
+    return _table("runs", keys, rows, words)
+
+
+def used(p: Predicted) -> str:
+    """``tp 8 · pp 12, selective sp``; what was not published in brackets."""
+    of = p.run.layouts.describe(p.row)
+    axes = [f"tp {of['tp']}", f"pp {of['pp']}"] + ([f"cp {of['cp']}"] if of["cp"] > 1 else [])
+    more = [f"ZeRO-{of['zero']}"] if of["zero"] else []
+    more += [of["recompute"] + (" sp" if of["sp"] else "")]
+    several = len(p.run.layouts) > 1
+    more += [f"(b {of['micro']}, v {of['chunks']})" if several else f"b {of['micro']}"]
+    more += [f"v {of['chunks']}"] if of["chunks"] > 1 and not several else []
+    return f"{' · '.join(axes)}, {', '.join(more)}"
+
+
+def signed(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-", "−")
+
+
+@cache
+def choices() -> tuple[tuple[Run, str, str, float], ...]:
+    """Of the tables whose authors chose the layout: the run, the meshes used and found, and what
+    the planner's would save, both by the planner's time."""
+    found = []
+    for run in runs():
+        if run.table not in ("narayanan-1", "llama3-4"):
+            continue
+        of = run.layouts.describe(0)
+        had = Choices(
+            context=16 if run.table == "llama3-4" else 1,
+            chunks=int(run.layouts.chunks.max()),
+            zero=(of["zero"],),
+            recompute=(of["recompute"],),
+            sequence=(int(of["sp"]),),
+        )
+        request = PlanRequest(run.shape, run.cluster(reached()), "mixed", of["batch"], True,
+                              run.fused, run.device.name, had)  # fmt: skip
+        answer = plan(request)
+        best = answer.layouts.describe(answer.best)
+        saved = 1 - float(answer.total[answer.best]) / run.predict().seconds
+        found.append((run, _mesh(of), _mesh(best), saved))
+    return tuple(found)
+
+
+def _mesh(of: dict[str, Any]) -> str:
+    return " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp", "cp")
+                      if axis != "cp" or of["cp"] > 1)  # fmt: skip
+
+
+def chosen(words: Words) -> Table:
+    rows: list[Cells] = [
+        [f"{run.name} {run.model}", f"{run.devices:,}", before, after, signed(saved)]
+        for run, before, after, saved in choices()
+    ]
+    return _table("choices", ("run", "devices_of", "used", "best", "gain"), rows, words)
+
+
+def of_states(words: Words) -> Table:
+    """ZeRO's table 1."""
+    rows: list[Cells] = []
+    for parameters, n, *published in given()["zero-1"]["rows"]:
+        predicted = [float(states(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)]
+        pairs = zip(published, predicted, strict=True)
+        cells = [f"{a:g} / {digits(b)}" for a, b in pairs]
+        rows.append([f"{parameters / 1e9:g} B", f"{n:,}", *cells])
+    keys = ("parameters", "devices_of", "zero_1", "zero_2", "zero_3")
+    return _table("states", keys, rows, words)
+
+
+def digits(x: float) -> str:
+    """Four significant ones, or all that stand before the point."""
+    return f"{x:.4g}" if x < 1e4 else f"{x:.0f}"
+
+
+def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int) -> float:
+    """Ψ whose states fill the memory of a device."""
+    return memory * model_parallel / float(states(1.0, zero, replicas, PRECISIONS["mixed"]))
+
+
+def largest(words: Words) -> Table:
+    """ZeRO's table 2."""
+    table = given()["zero-2"]
+    rows: list[Cells] = []
+    for mp, n, *published in table["rows"]:
+        cells = [
+            f"{value:g} / {digits(most_parameters(table['memory'], mp, zero, n // mp) / 1e9)}"
+            for zero, value in enumerate(published[:4])
+        ]
+        measured = " / ".join(f"{value:g}" for value in published[4:])
+        rows.append([str(mp), f"{n:,}", *cells, measured])
+    return _table("largest", ("tp", "devices_of", *STAGES, "really"), rows, words)
+
+
+def of_technique(name: str, tp: int) -> tuple[float, float]:
+    """Bytes that a layer of GPT-3 keeps by a technique, divided by sbh, and 5as/h."""
+    shape = find("gpt3-175b")
+    again = next((word for word in RECOMPUTED if word in name.split("+")), "none")
+    t = tp if "tp" in name else 1
+    x = Layouts.one(1, tp=t, sp="sp" in name.split("+"), recompute=again)
+    _, kept = layer_activations(shape, x, PRECISIONS["mixed"])
+    return (
+        float(kept[0]) / (shape.sequence * shape.hidden),
+        5 * shape.heads * shape.sequence / shape.hidden,
+    )
+
+
+def activations(words: Words) -> Table:
+    """Korthikanti's table 2, for GPT-3 on 8 devices."""
+    rows: list[Cells] = []
+    for name, whole, split, scores in given()["korthikanti-2"]["rows"]:
+        predicted, ratio = of_technique(name, tp=8)
+        t = 8 if "tp" in name else 1
+        published = whole + split / t + scores / 5 * ratio / t
+        rows.append([name, f"{published:.4g}", f"{predicted:.4g}"])
+    return _table("activations", ("technique", "measured", "predicted"), rows, words)
+
+
+def describe() -> dict[str, Any]:
+    """The runs with what is predicted, as JSON."""
+    rows = [
+        {"run": run.name, "model": run.model, "devices": run.devices,
+         "source": given()[run.table]["source"],
+         "fitted": run.name in fitted(), "measured_s": run.measured, "predicted_s": p.seconds,
+         "error": p.error, "memory_bytes": p.memory, "layout": run.layouts.describe(p.row)}
+        for run in runs() for p in (run.predict(),)
+    ]  # fmt: skip
+    errors = {
+        key: dict(zip(("median", "worst"), summary([p.error for p in each]), strict=True))
+        for key, each in vars(halves()).items()
+    }
+    return {"reached": vars(reached()), "runs": rows, "errors": errors}
+
+
+def block(lang: str) -> str:
+    """What stands between the marks of a page."""
+    parts = [f"**{table.caption}**\n\n{markdown(table)}" for table in tables(Words(lang))]
+    return "\n\n".join([BEGIN, *parts, END])
+
+
+def written(text: str, lang: str) -> str:
+    """The page with its tables.
+
+    Raises:
+        UserError: the marks are not there.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"the page has no {BEGIN} … {END}")
+    return before + block(lang) + after
+
+
+def main(folder: Path) -> None:
+    for lang in LANGUAGES:
+        path = folder / PAGES[lang]
+        write_bytes(path, written(path.read_text("utf-8"), lang).encode())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))

@@ -1,0 +1,58 @@
+"""What programs reach of a device, from half of the published runs.
+
+``python -m dualml.planner.fitting`` prints `reached.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dualml.planner.cluster import Reached
+from dualml.planner.published import Run, fitted, runs
+
+#: Lowest, first and highest value of each.
+BOUNDS = {"products": (0.2, 0.7, 1.0), "traffic": (0.0, 2.0, 20.0), "links": (0.1, 0.7, 1.0),
+          "gathers": (0.02, 0.3, 1.0)}  # fmt: skip
+ROUNDS = 40
+
+
+def fit(given: Sequence[Run] | None = None) -> Reached:
+    """Least squares of log(predicted / measured) over the runs that may be used.
+
+    Where micro-batch or interleaving were not published, those that are fastest by the values of
+    the round before are taken, until they stay the same.
+    """
+    from scipy.optimize import least_squares
+
+    used = [run for run in runs() if run.name in fitted()] if given is None else list(given)
+    low, start, high = (list(values) for values in zip(*BOUNDS.values(), strict=True))
+    values = np.array(start)
+    chosen: list[int] = []
+    for _ in range(ROUNDS):
+        again = [run.predict(_reached(values)).row for run in used]
+        if again == chosen:
+            break
+        chosen = again
+        rows = [run.only(row) for run, row in zip(used, chosen, strict=True)]
+
+        def residuals(x: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[float]:
+            return [float(np.log(1 + run.predict(_reached(x)).error)) for run in rows]  # noqa: B023
+
+        values = least_squares(residuals, values, bounds=(low, high)).x
+    return _reached(values)
+
+
+def _reached(values: Iterable[float]) -> Reached:
+    return Reached(**{key: float(value) for key, value in zip(BOUNDS, values, strict=True)})
+
+
+def main() -> None:
+    found = fit()
+    print("# Printed by `python -m dualml.planner.fitting`.\n[reached]")
+    print("\n".join(f"{key} = {value:.4g}" for key, value in vars(found).items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Models by name or by file: TOML of the same keys, or a Hugging Face ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dualml.errors import UserError, nearest, plain
+from dualml.files import read_json, read_toml
+from dualml.parse import from_toml
+from dualml.planner.shape import Shape
+from dualml.strict import Strict, explain
+
+#: Keys of config.json that say the same as ours, the first that is there.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
+    "vocabulary": ("vocab_size",),
+    "sequence": ("max_position_embeddings", "n_positions", "n_ctx"),
+    "head_width": ("head_dim",),
+}
+#: Kinds of config.json whose layers are those of GPT-2 or of Llama.
+GPT, LLAMA = ("gpt2",), ("llama", "mistral")
+
+
+class Entry(Strict):
+    """A model as a file gives it; what is left out is GPT's: f = 4h, as many heads of keys."""
+
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    sequence: int
+    kv_heads: int | None = None
+    ffn: int | None = None
+    gated: bool = False
+    tied: bool = False
+    head_width: int = 0
+    biased: bool = True
+    learned_positions: bool = True
+    dropout: bool = True
+    batch: int = 0
+
+    def shape(self, name: str) -> Shape:
+        given = self.model_dump()
+        given["kv_heads"] = self.heads if self.kv_heads is None else self.kv_heads
+        given["ffn"] = 4 * self.hidden if self.ffn is None else self.ffn
+        return Shape(name, **given)
+
+
+@cache
+def known() -> Mapping[str, tuple[Shape, str, float]]:
+    """Name → shape, source, published number of parameters."""
+    table = from_toml((files("dualml.planner") / "models.toml").read_text("utf-8"))
+    found = {}
+    for name, entry in table["model"].items():
+        given = {**table["family"][entry["family"]], **entry}
+        source, published = given.pop("source"), float(given.pop("parameters"))
+        del given["family"]
+        found[name] = (Entry(**given).shape(name), str(source), published)
+    return found
+
+
+def find(text: str, sequence: int | None = None) -> Shape:
+    """A model by its name, or by a path.
+
+    Args:
+        sequence: tokens of a sample instead of the model's own.
+
+    Raises:
+        UserError: an unknown name, a file that is none of both kinds, or sizes that no model has.
+    """
+    if text in known():
+        shape = known()[text][0]
+    elif "/" in text or text.endswith((".toml", ".json")):
+        shape = _of_file(Path(text))
+    else:
+        raise UserError(
+            f"unknown model {text!r}{nearest(text, known())}; or name a file: a TOML file, "
+            "or a config.json of Hugging Face's"
+        )
+    return shape if sequence is None else replace(shape, sequence=sequence)
+
+
+def _of_file(path: Path) -> Shape:
+    if not path.exists():
+        raise UserError(f"{plain(str(path))}: no such file; name a model or a TOML or JSON file")
+    if path.suffix == ".json":
+        return _of_config(path)
+    try:
+        return Entry(**read_toml(path)).shape(path.stem)
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain(error, Entry)}") from None
+    except TypeError:  # a key that is no word
+        raise UserError(f"{path}: keys are {', '.join(Entry.model_fields)}") from None
+
+
+def _of_config(path: Path) -> Shape:
+    """GPT-2 and Llama, and what has their layers; others would be counted wrongly."""
+    config = read_json(path)
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if kind not in GPT + LLAMA:
+        raise UserError(
+            f"{path}: model_type {kind!r}; of config.json these are read: "
+            f"{', '.join(GPT + LLAMA)}. Describe another model in a TOML file with the keys "
+            f"{', '.join(Entry.model_fields)}"
+        )
+    extra = [key for key in ("attention_bias", "mlp_bias") if config.get(key)]
+    if extra:
+        raise UserError(
+            f"{path}: {' and '.join(extra)}: Llama's biases are not counted; set them to false"
+        )
+    given: dict[str, Any] = {}
+    for key, names in NAMES.items():
+        values = [config[name] for name in names if config.get(name) is not None]
+        if values:
+            given[key] = values[0]
+    llama = kind in LLAMA
+    given |= {"gated": llama, "biased": not llama, "learned_positions": not llama}
+    given["dropout"] = not llama
+    # transformers: GPT-2 ties its embedding where nothing is said, Llama does not.
+    given["tied"] = config.get("tie_word_embeddings", not llama)
+    try:
+        return Entry(**given).shape(path.parent.name if path.name == "config.json" else path.stem)
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain(error, Entry)}") from None

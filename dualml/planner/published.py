@@ -1,0 +1,183 @@
+"""Published runs, and what the planner predicts for them.
+
+The efficiencies are fitted (`planner.fitting`) on half of the runs of each table on the device
+`FITTED`, those whose names have the smallest hashes; the others are held out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from dualml.parse import from_toml
+from dualml.planner.cluster import Cluster, Reached
+from dualml.planner.devices import Device, reached
+from dualml.planner.devices import find as find_device
+from dualml.planner.layouts import RECOMPUTED, Layouts, divisors
+from dualml.planner.memory import PRECISIONS, memory
+from dualml.planner.models import find
+from dualml.planner.request import cluster_of
+from dualml.planner.seconds import seconds
+from dualml.planner.shape import Shape
+
+#: Tables with times.
+TIMED = ("narayanan-1", "narayanan-2", "korthikanti-5", "llama3-4")
+FITTED = "a100"
+#: Where the number of stages on a device is not published.
+CHUNKS = (1, 2, 4, 8)
+
+
+@cache
+def tables() -> Mapping[str, Any]:
+    return from_toml((files("dualml.planner") / "published.toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A published run.
+
+    Attributes:
+        table: key of its table; ``number``: of its row, from 1.
+        layouts: as published; where micro-batch or interleaving are not, all that could be.
+        flops: of an update, of one device, counted as the table counts them.
+        measured: seconds of an update.
+    """
+
+    table: str
+    number: int
+    model: str
+    shape: Shape
+    device: Device
+    devices: int
+    layouts: Layouts
+    fused: bool
+    overlap: float
+    flops: float
+    measured: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.table}/{self.number}"
+
+    @property
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.name.encode()).digest()
+
+    def only(self, row: int) -> Run:
+        """The same with one of its layouts."""
+        return replace(self, layouts=self.layouts.take([row]))
+
+    def cluster(self, given: Reached) -> Cluster:
+        made = cluster_of(self.device, self.devices, "mixed", given)
+        return replace(made, overlap=self.overlap)
+
+    def predict(self, given: Reached | None = None) -> Predicted:
+        """The run by its layout; what is not published, as it is fastest in the device's memory."""
+        cluster = self.cluster(given or reached())
+        precision = PRECISIONS["mixed"]
+        held = memory(self.shape, self.layouts, precision, self.fused).total
+        times = seconds(self.shape, self.layouts, cluster, precision, self.fused).total
+        fits = held <= cluster.memory
+        best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
+        return Predicted(self, best, float(times[best]), float(held[best]))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Seconds of an update and bytes of the fullest device; ``row``: which layout."""
+
+    run: Run
+    row: int
+    seconds: float
+    memory: float
+
+    @property
+    def error(self) -> float:
+        """Of the time: predicted / measured − 1."""
+        return self.seconds / self.run.measured - 1
+
+    @property
+    def teraflops(self) -> tuple[float, float]:
+        """Per device: measured and predicted."""
+        flops = self.run.flops / 1e12
+        return flops / self.run.measured, flops / self.seconds
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    """Every published run with a time."""
+    found = []
+    for key in TIMED:
+        table = tables()[key]
+        for number, row in enumerate(table["rows"], 1):
+            found.append(_run(key, number, table, row))
+    return tuple(found)
+
+
+@cache
+def fitted() -> frozenset[str]:
+    """Names of the runs that the fit may use."""
+    names: set[str] = set()
+    for key in TIMED:
+        table = sorted((run for run in runs() if run.table == key), key=lambda run: run.digest)
+        names |= {run.name for run in table[: len(table) // 2] if run.device.name == FITTED}
+    return frozenset(names)
+
+
+def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]) -> Run:
+    shape = find(row["model"], row.get("sequence"))
+    fused = bool(table.get("fused", False))
+    flops = shape.flops(row["batch"], table["counted"], fused) / row["devices"]
+    measured = row["seconds"] if "seconds" in row else flops / (1e12 * row["teraflops"])
+    return Run(
+        key, number, row["model"], shape, find_device(table["device"]), row["devices"],
+        _layouts(row), fused, row.get("overlap", 0.0), flops, measured,
+    )  # fmt: skip
+
+
+def _layouts(row: Mapping[str, Any]) -> Layouts:
+    """One, or one for each micro-batch and each interleaving that is possible."""
+    tp, pp, cp = row["tp"], row["pp"], row.get("cp", 1)
+    dp = row["devices"] // (tp * pp * cp)
+    each = row["batch"] // dp
+    micros = [row["micro"]] if row["micro"] else divisors(each)
+    chunks = row.get("chunks", 1)
+    woven = [chunks] if chunks else list(CHUNKS)
+    pairs = [(b, v) for b in micros for v in woven if v == 1 or (each // b) % pp == 0]
+    again = RECOMPUTED.index(row.get("recompute", "full"))
+    fixed = {"dp": dp, "pp": pp, "tp": tp, "cp": cp, "sp": int(row.get("sp", False))}
+    fixed |= {"zero": row.get("zero", 0), "batch": row["batch"], "recompute": again}
+    columns = {name: np.full(len(pairs), value, np.int64) for name, value in fixed.items()}
+    micro, chunks = np.array(pairs, np.int64).T
+    return Layouts(micro=micro, chunks=chunks, **columns)
+
+
+def summary(errors: Sequence[float]) -> tuple[float, float]:
+    """Median and worst of their sizes."""
+    sizes = np.abs(errors)
+    return float(np.median(sizes)), float(sizes.max())
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Errors of the runs that were fitted, of those held out on the same device, and elsewhere."""
+
+    fitted: tuple[Predicted, ...]
+    held_out: tuple[Predicted, ...]
+    elsewhere: tuple[Predicted, ...]
+
+
+def halves(given: Reached | None = None) -> Halves:
+    predicted = [run.predict(given) for run in runs()]
+    here = [p for p in predicted if p.run.device.name == FITTED]
+    return Halves(
+        tuple(p for p in here if p.run.name in fitted()),
+        tuple(p for p in here if p.run.name not in fitted()),
+        tuple(p for p in predicted if p.run.device.name != FITTED),
+    )

@@ -1,0 +1,164 @@
+"""What `dualml plan` is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dualml.cost import units
+from dualml.cost.link import Link
+from dualml.errors import UserError
+from dualml.planner.cluster import Cluster, Reached
+from dualml.planner.devices import Device, reached
+from dualml.planner.devices import find as find_device
+from dualml.planner.layouts import RECOMPUTED, Choices, divisors
+from dualml.planner.memory import PRECISIONS
+from dualml.planner.models import find
+from dualml.planner.shape import Shape
+
+#: Tokens of an update where neither the model nor the user says how many: what the language models
+#: of 2020 to 2023 were trained with (Brown et al. 2020, table 2.1; Touvron et al. 2023, table 2).
+TOKENS = 4 * 2**20
+#: Latency of a message inside a node and between nodes, of α. Messages of training are so large
+#: that it hardly matters; ZeRO-3 on a thousand devices is where it does.
+INSIDE_S, BETWEEN_S = 5e-6, 20e-6
+MOST_BATCH = 10**9
+ATTENTION = ("stored", "fused")
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """One question.
+
+    Attributes:
+        precision: a key of ``PRECISIONS``.
+        batch: sequences of an update; ``chosen``: whether the user said so.
+        fused: attention keeps no scores (FlashAttention, Dao et al. 2022).
+        device: the name of the device.
+    """
+
+    shape: Shape
+    cluster: Cluster
+    precision: str
+    batch: int
+    chosen: bool
+    fused: bool
+    device: str
+    choices: Choices = field(default_factory=Choices)
+
+    def describe(self) -> dict[str, Any]:
+        """The question as JSON."""
+        shape = {**vars(self.shape), "parameters": self.shape.parameters}
+        cluster = vars(self.cluster)
+        nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached")}
+        return {
+            "model": shape,
+            "cluster": {"device": self.device, **cluster, **nested},
+            "precision": self.precision,
+            "batch": self.batch,
+            "attention": ATTENTION[self.fused],
+        }
+
+
+def cluster_of(
+    device: Device, devices: int, precision: str, given: Reached | None = None
+) -> Cluster:
+    """Devices as their maker sells them."""
+    return Cluster(
+        devices, device.node, float(device.memory), device.peaks[precision], device.bandwidth,
+        Link(INSIDE_S, 1 / device.inside), Link(BETWEEN_S, 1 / device.between),
+        given or reached(),
+    )  # fmt: skip
+
+
+def request(model: str, options: Mapping[str, Any]) -> PlanRequest:
+    """What the options of `dualml plan` mean; None leaves one as the device has it.
+
+    Raises:
+        UserError: an option that cannot be.
+    """
+    shape = find(model, options["sequence"])
+    device = find_device(options["device"])
+    precision = options["precision"]
+    if precision not in PRECISIONS:
+        raise UserError(f"--precision is {' or '.join(PRECISIONS)}; received {precision!r}")
+    if options["attention"] not in ATTENTION:
+        raise UserError(
+            f"--attention is {' or '.join(ATTENTION)}; received {options['attention']!r}"
+        )
+    cluster = _cluster(device, precision, options)
+    batch = options["batch"]
+    if batch is not None and not 1 <= batch <= MOST_BATCH:
+        raise UserError(f"--batch is from 1 to {MOST_BATCH:,}; received {batch:,}")
+    return PlanRequest(
+        shape, cluster, precision,
+        usual_batch(shape, cluster.devices) if batch is None else batch, batch is not None,
+        options["attention"] == "fused", device.name, _choices(cluster, options),
+    )  # fmt: skip
+
+
+def usual_batch(shape: Shape, devices: int) -> int:
+    """The published batch, or four million tokens; the nearest number that the devices divide or
+    that divides them, so that replicas may be many."""
+    wanted = shape.batch or max(1, round(TOKENS / shape.sequence))
+    if wanted >= devices:
+        return round(wanted / devices) * devices
+    return min(divisors(devices), key=lambda n: (abs(n - wanted), n))
+
+
+def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Cluster:
+    made = cluster_of(device, options["devices"], precision)
+    given: dict[str, Any] = {}
+    if options["memory"] is not None:
+        given["memory"] = float(units.nbytes(options["memory"], "--memory"))
+    if options["reserve"] is not None:
+        kept = units.nbytes(options["reserve"], "--reserve")
+        given["memory"] = given.get("memory", made.memory) - kept
+        if given["memory"] <= 0:
+            raise UserError(f"--reserve {options['reserve']} leaves nothing of the device's memory")
+    if options["peak"] is not None:
+        given["peak"] = units.flops(options["peak"], "--peak")
+    if options["hbm"] is not None:
+        given["bandwidth"] = _rate(options["hbm"], "--hbm")
+    if options["node"] is not None:
+        given["node"] = options["node"]
+    for key, name in (("inside", "inside"), ("between", "link")):
+        link = getattr(made, key)
+        if options[name] is not None:
+            link = replace(link, beta_s_per_byte=1 / _rate(options[name], f"--{name}"))
+        if key == "between" and options["alpha"] is not None:
+            link = replace(link, alpha_s=units.seconds(options["alpha"], "--alpha"))
+        given[key] = link
+    if options["efficiency"] is not None:
+        given["reached"] = replace(made.reached, products=options["efficiency"])
+    return replace(made, overlap=options["overlap"], **given)
+
+
+def _rate(text: str, name: str) -> float:
+    """``400Gbit`` is ``400Gbit/s``."""
+    return units.rate(text if text.endswith("/s") else f"{text}/s", name)
+
+
+def _choices(cluster: Cluster, options: Mapping[str, Any]) -> Choices:
+    for name in ("tensor", "context", "interleave"):
+        if options[name] is not None and not 1 <= options[name] <= 10**6:
+            raise UserError(f"--{name} is from 1 to 1,000,000; received {options[name]}")
+    zero = _listed(options["zero"], [str(stage) for stage in range(4)], "--zero")
+    again = _listed(options["recompute"], RECOMPUTED, "--recompute")
+    return Choices(
+        tensor=cluster.node if options["tensor"] is None else options["tensor"],
+        context=options["context"],
+        chunks=options["interleave"],
+        zero=tuple(map(int, zero)),
+        recompute=again,
+    )
+
+
+def _listed(text: str | None, known: Any, name: str) -> tuple[str, ...]:
+    if text is None:
+        return tuple(known)
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    if not set(words) <= set(known):
+        raise UserError(f"{name} {text!r}: write some of {','.join(known)}")
+    return tuple(word for word in known if word in words)

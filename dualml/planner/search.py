@@ -1,0 +1,194 @@
+"""All layouts, those that fit, the fastest, and what binds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.planner.layouts import RECOMPUTED, Ints, Layouts, enumerate_layouts
+from dualml.planner.memory import PRECISIONS, Floats, Memory, memory
+from dualml.planner.request import PlanRequest
+from dualml.planner.seconds import Seconds, seconds
+
+#: Parts of the seconds that each bound would take away.
+BOUNDS: Mapping[str, tuple[str, ...]] = {
+    "bubble": ("bubble",),
+    "links": ("tensor", "pipeline", "replicas"),
+}
+#: A bound that would win less than this share of the time binds nothing.
+LEAST = 0.02
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer to a request: every layout with its bytes and seconds."""
+
+    request: PlanRequest
+    layouts: Layouts
+    memory: Memory
+    seconds: Seconds
+
+    @cached_property
+    def total(self) -> Floats:
+        """Seconds of an update."""
+        return self.seconds.total
+
+    @cached_property
+    def held(self) -> Floats:
+        """Bytes of the fullest device."""
+        return self.memory.total
+
+    @cached_property
+    def fits(self) -> Any:
+        return self.held <= self.request.cluster.memory
+
+    @cached_property
+    def ranked(self) -> Ints:
+        """Rows of the layouts that fit, the fastest first, of equally fast ones the leanest."""
+        rows = np.flatnonzero(self.fits)
+        return np.asarray(rows[np.lexsort((self.held[rows], self.total[rows]))])
+
+    @cached_property
+    def best(self) -> int:
+        """Row of the winner.
+
+        Raises:
+            UserError: nothing fits; it names the nearest and by how much it misses.
+        """
+        if not len(self.ranked):
+            raise UserError(self.missed())
+        return int(self.ranked[0])
+
+    @cached_property
+    def meshes(self) -> list[int]:
+        """The fastest row of every mesh that fits, the fastest first."""
+        x, seen, rows = self.layouts, set(), []
+        for row in self.ranked:
+            mesh = tuple(int(axis[row]) for axis in (x.dp, x.pp, x.tp, x.cp))
+            if mesh not in seen:
+                seen.add(mesh)
+                rows.append(int(row))
+        return rows
+
+    @cached_property
+    def front(self) -> list[int]:
+        """Rows that no other beats in memory and in time, leanest first, also beyond the limit."""
+        order = np.lexsort((self.total, self.held))
+        best = np.minimum.accumulate(self.total[order])
+        first = np.r_[True, best[1:] < best[:-1]]
+        return [int(row) for row in order[first]]
+
+    @cached_property
+    def bounds(self) -> dict[str, float]:
+        """Bound → share of the winner's time that the best layout would save without it: memory
+        without a limit, no bubble, messages that take no time."""
+        now = float(self.total[self.best])
+        without = {"memory": float(self.total.min())}
+        for name, parts in BOUNDS.items():
+            spared = self.total - sum(getattr(self.seconds, part) for part in parts)
+            without[name] = float(spared[self.fits].min())
+        return {name: 1 - best / now for name, best in without.items()}
+
+    @cached_property
+    def binding(self) -> str:
+        """The bound that costs most; where none costs two percent, what of the device itself does:
+        ``products`` or ``traffic``."""
+        name = max(self.bounds, key=lambda bound: self.bounds[bound])
+        if self.bounds[name] >= LEAST:
+            return name
+        return "products" if self.share("products") >= self.share("traffic") else "traffic"
+
+    def share(self, part: str) -> float:
+        """Of a part in the winner's time."""
+        return float(getattr(self.seconds, part)[self.best] / self.total[self.best])
+
+    @property
+    def flops(self) -> float:
+        """Of an update, without what is recomputed."""
+        return self.request.shape.flops(self.request.batch, "none", self.request.fused)
+
+    def utilisation(self, row: int) -> float:
+        """Share of the devices' peak that the model's own operations use (MFU)."""
+        cluster = self.request.cluster
+        return self.flops / (float(self.total[row]) * cluster.devices * cluster.peak)
+
+    def missed(self) -> str:
+        """Why nothing fits: the leanest layout and by how much it misses."""
+        from dualml.cost.units import told_bytes
+
+        row = int(self.held.argmin())
+        request, held, limit = self.request, self.held[row], self.request.cluster.memory
+        of = self.memory.describe(row)
+        parts = ", ".join(f"{key} {told_bytes(size)}" for key, size in of.items() if size > 0)
+        return (
+            f"no layout of {request.cluster.devices:,} devices holds {request.shape.name} in "
+            f"{told_bytes(limit)}: the nearest ({self.mesh(row)}, ZeRO-{self.layouts.zero[row]}, "
+            f"recomputation {RECOMPUTED[self.layouts.recompute[row]]}) needs {told_bytes(held)}, "
+            f"{told_bytes(held - limit)} too much ({parts}); take more devices, more memory, a "
+            "shorter sequence, or vary more (--zero, --recompute, --tensor, --context)"
+        )
+
+    def mesh(self, row: int) -> str:
+        """``dp 8 · pp 4 · tp 8``."""
+        x = self.layouts.describe(row)
+        axes = ("dp", "pp", "tp", "cp")[: 4 if x["cp"] > 1 else 3]
+        return " · ".join(f"{axis} {x[axis]}" for axis in axes)
+
+    def row(self, row: int) -> dict[str, Any]:
+        """One layout with its bytes and seconds, as JSON."""
+        layers = self.request.shape.layers
+        return {
+            **self.layouts.describe(row),
+            "uneven": bool(layers % self.layouts.pp[row]),
+            "fits": bool(self.fits[row]),
+            "memory_bytes": float(self.held[row]),
+            "memory": self.memory.describe(row),
+            "seconds": float(self.total[row]),
+            "parts": self.seconds.describe(row),
+            "utilisation": self.utilisation(row),
+            "teraflops_per_device": self.utilisation(row) * self.request.cluster.peak / 1e12,
+        }
+
+    def describe(self, top: int) -> dict[str, Any]:
+        """The answer as JSON.
+
+        Raises:
+            UserError: nothing fits.
+        """
+        best = self.row(self.best)
+        return {
+            **self.request.describe(),
+            "considered": len(self.layouts),
+            "fitting": len(self.ranked),
+            "best": best,
+            "plans": [self.row(row) for row in self.meshes[:top]],
+            "binding": self.binding,
+            "bounds": self.bounds,
+            "front": [self.row(row) for row in self.front],
+        }
+
+
+def plan(request: PlanRequest) -> Plan:
+    """Every layout of a request, priced.
+
+    Raises:
+        UserError: no layout divides what must be divided.
+
+    Source: the search of Narayanan et al. 2021, section 3, done by enumeration.
+    """
+    cluster, precision = request.cluster, PRECISIONS[request.precision]
+    layouts = enumerate_layouts(request.shape, cluster.devices, request.batch, request.choices)
+    # Attention that keeps no scores has none to recompute.
+    if request.fused:
+        layouts = layouts.take(layouts.recompute != 1)
+    return Plan(
+        request,
+        layouts,
+        memory(request.shape, layouts, precision, request.fused),
+        seconds(request.shape, layouts, cluster, precision, request.fused),
+    )

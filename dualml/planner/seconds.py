@@ -1,0 +1,180 @@
+"""Seconds of an update, in parts that add up.
+
+Sources: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM", sections 2 and 3 (bubble, messages), equation 3 (operations); Rajbhandari et al. 2020,
+section 7 (ZeRO's messages). All messages are priced by α and β as in `dualml.cost`: a ring over n
+devices gathers or scatters S bytes in (n−1)·α + (n−1)/n·S·β, and adds up in twice that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.planner.cluster import Cluster
+from dualml.planner.layouts import Layouts
+from dualml.planner.memory import (
+    FULL,
+    Floats,
+    Precision,
+    fullest_parameters,
+    layer_activations,
+    stage_layers,
+)
+from dualml.planner.shape import Shape
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one update; every part is exposed time.
+
+    Attributes:
+        products: matrix products.
+        traffic: everything else that a layer does, at the speed of the device's memory.
+        recompute: of both, what is done again.
+        tensor: sums and gathers between devices that share layers or sequences.
+        pipeline: messages between stages.
+        bubble: stages that wait for their first and after their last micro-batch.
+        replicas: sums of gradients and gathers of weights between replicas.
+        update: the optimizer, at the speed of the device's memory.
+    """
+
+    products: Floats
+    traffic: Floats
+    recompute: Floats
+    tensor: Floats
+    pipeline: Floats
+    bubble: Floats
+    replicas: Floats
+    update: Floats
+
+    @property
+    def total(self) -> Floats:
+        return np.asarray(sum(vars(self).values()))
+
+    def describe(self, row: int) -> dict[str, float]:
+        return {key: float(values[row]) for key, values in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Seconds of one micro-batch, of a layer or of the output."""
+
+    products: Any
+    traffic: Any
+    recompute: Any
+    tensor: Any
+
+    @property
+    def total(self) -> Any:
+        return self.products + self.traffic + self.recompute + self.tensor
+
+
+def ring(n: Any, nbytes: Any, alpha: Any, beta: Any) -> Any:
+    """A gather or a scattered sum of ``nbytes`` in all, over n devices."""
+    return (n - 1) * alpha + (n - 1) / n * nbytes * beta
+
+
+def seconds(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool = False
+) -> Seconds:
+    """Of every layout."""
+    layer = _layer(shape, x, cluster, precision, fused)
+    output = _output(shape, x, cluster)
+    first, second, last = stage_layers(shape, x)
+    m = x.micro_batches
+    # The longest stage sets the pace; the others are what the first micro-batch waits for.
+    ends = np.where(x.pp > 1, last * layer.total + output.total, 0.0)
+    body = np.maximum(first, second)
+    longest = np.maximum(body * layer.total + np.where(x.pp == 1, output.total, 0.0), ends)
+    is_last = ends >= longest
+    layers = np.where(is_last, last, body)
+    outputs = np.where(is_last | (x.pp == 1), 1.0, 0.0)
+    once = {key: m * (layers * vars(layer)[key] + outputs * vars(output)[key])
+            for key in vars(layer)}  # fmt: skip
+    everything = shape.layers * layer.total + output.total
+    bubble = np.maximum(everything - longest, 0.0) / x.chunks
+    passes = _passes(shape, x, cluster, precision)
+    replicas = _replicas(shape, x, cluster, precision, longest)
+    return Seconds(
+        **once,
+        bubble=bubble + np.where(x.pp > 1, 2 * (x.pp - 1) * passes, 0.0),
+        pipeline=np.where(x.pp > 1, 2 * m * x.chunks * passes, 0.0),
+        replicas=replicas,
+        update=_update(shape, x, cluster, precision),
+    )
+
+
+def _layer(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool) -> _Work:
+    """Forwards once, backwards twice as much, and what is recomputed."""
+    tokens = x.micro * (shape.sequence / x.cp)
+    speed = cluster.peak * cluster.reached.products
+    products, scores = (flops * tokens / x.tp / speed for flops in shape.layer_flops(fused))
+    everything, _ = layer_activations(shape, x, precision, fused)
+    moved = cluster.reached.traffic / cluster.bandwidth
+    bare, _ = layer_activations(shape, x, precision, True)
+    again = np.choose(x.recompute, [
+        np.zeros(len(x)), scores + (everything - bare) * moved,
+        products + scores + everything * moved,
+    ])  # fmt: skip
+    # Two sums of the layer's width forwards, two backwards, and two when all is done again.
+    sums = np.where(x.recompute == FULL, 6, 4)
+    width = tokens * shape.hidden * precision.element
+    messages = sums * 2 * ring(x.tp, width, *cluster.link(x.tp, 1))
+    # Keys and values of the whole sequence: gathered forwards and backwards, their gradients
+    # scattered (Grattafiori et al. 2024, section 3.3.2).
+    pairs = x.cp * tokens * 2 * shape.keys * precision.element / x.tp
+    messages = messages + 3 * ring(x.cp, pairs, *cluster.link(x.cp, x.tp))
+    return _Work(3 * (products + scores), 3 * everything * moved, again, messages)
+
+
+def _output(shape: Shape, x: Layouts, cluster: Cluster) -> _Work:
+    """The output layer: products, and the logits in float32."""
+    tokens = x.micro * (shape.sequence / x.cp)
+    products = 6.0 * shape.hidden * shape.vocabulary * tokens / x.tp
+    logits = 3 * 4.0 * shape.vocabulary * tokens / x.tp
+    zero = np.zeros(len(x))
+    speed = cluster.peak * cluster.reached.products
+    return _Work(products / speed, logits * cluster.reached.traffic / cluster.bandwidth, zero, zero)
+
+
+def _passes(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) -> Any:
+    """One message between two stages, of which each of tp devices sends its share (scatter-gather,
+    Narayanan et al. 2021, section 4.1)."""
+    tokens = x.micro * (shape.sequence / x.cp)
+    alpha, beta = cluster.link(x.pp, x.tp * x.cp * x.dp, ring=False)
+    return alpha + beta * tokens * shape.hidden * precision.element / x.tp
+
+
+def _replicas(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, longest: Floats
+) -> Floats:
+    """Sums of gradients, and with ZeRO gathers of weights, of the fullest stage.
+
+    Without ZeRO one all-reduce of the gradients; with ZeRO-1 a scattered sum and a gather of the
+    weights; with ZeRO-2 a scattered sum after each micro-batch; with ZeRO-3 also two gathers of the
+    weights for each, layer by layer.
+    """
+    n, m = x.sharded, x.micro_batches
+    parameters = fullest_parameters(shape, x)
+    alpha, beta = cluster.link(n, x.tp)
+    summed = ring(n, parameters * precision.gradients, alpha, beta)
+    gathered = ring(n, parameters * precision.weights, alpha, beta)
+    # ZeRO-3: a message for each layer and end, which reaches less of the links.
+    pieces = ring(n, parameters * (precision.gradients + 2 * precision.weights), 0.0, beta)
+    units = -(-shape.layers // x.pp) + 1
+    by_layer = 3 * units * (n - 1) * alpha + pieces / cluster.reached.gathers
+    each = np.choose(x.zero, [
+        2 * summed, summed + gathered, m * summed + gathered, m * by_layer,
+    ])  # fmt: skip
+    behind = cluster.overlap * longest * 2 / 3 * np.where(x.zero >= 2, m, 1)
+    return np.asarray(each - np.minimum(each, behind))
+
+
+def _update(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) -> Floats:
+    """Reads gradients and states, writes states and weights."""
+    own = fullest_parameters(shape, x) / np.where(x.zero >= 1, x.sharded, 1)
+    nbytes = precision.gradients + 2 * precision.states + precision.weights
+    return np.asarray(own * nbytes / cluster.bandwidth)
