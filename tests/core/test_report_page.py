@@ -140,7 +140,7 @@ def test_no_english_in_the_chinese_page(tmp_path: Path) -> None:
     folder = fake_run.make(tmp_path / "run", arms=fake_run.MAIN | fake_run.SWEEP, failed=None)
     text = Page(render([folder], tmp_path, "zh")[0].read_text("utf-8")).text("code", "svg")
     for key, english in table("en").items():
-        literal = max((part[0] for part in string.Formatter().parse(english)), key=len)
+        literal = max((part[0] for part in string.Formatter().parse(english)), key=len, default="")
         if len(literal) > 12 and english != table("zh")[key] and "SHA" not in literal:
             assert literal.strip() not in text, key
 
