@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from methods_task import CLASSES, LENGTH, SAMPLES, milliseconds, sentences
 
 from dualml.backend import Recipe
-from dualml.bench.timing import Times, take_turns
+from dualml.bench.timing import Times
 from dualml.model import initial_weights
 from dualml.model.bert import Sizes, bert
 from dualml.optim import AdamW
@@ -20,24 +19,16 @@ from dualml_torch.backend import TorchBackend
 from dualml_torch.data import import_torchvision
 
 #: The vocabulary of bert-base-chinese; the sizes of the smallest BERT that is published.
-WORDS, LENGTH, CLASSES, SAMPLES, BATCH, STEPS = 21128, 32, 6, 2048, 32, 4
+WORDS, BATCH, STEPS = 21128, 32, 4
 THREADS = 2
 #: Updates of a trial: too few to compile for, and enough.
 TRIALS = {"short": 100, "long": 100_000}
 DROPOUTS = {"dropout 0.1": 0.1, "no dropout": 0.0}
 
 
-def sentences() -> tuple[np.ndarray, np.ndarray]:
-    """Tokens (SAMPLES, LENGTH), padded with 0, and classes (SAMPLES,)."""
-    draw = generator(0, "benchmark", "bert")
-    x = draw.integers(1, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
-    x[np.arange(LENGTH) >= draw.integers(6, LENGTH + 1, SAMPLES)[:, None]] = 0
-    return x, draw.integers(0, CLASSES, SAMPLES)
-
-
 def ours(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
     """STEPS updates of a trial of ``updates``; ``order`` (updates, BATCH): the samples."""
-    x, y = sentences()
+    x, y = sentences(WORDS)
     spec = bert(WORDS, LENGTH, CLASSES, Sizes(dropout=dropout, head_dropout=dropout))
     recipe = Recipe(
         spec=spec, weights=initial_weights(spec, 0), rule=AdamW(lr=1e-4, weight_decay=0.01),
@@ -69,7 +60,7 @@ def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
         )
     ).train()  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    tokens, classes = (torch.from_numpy(a).long() for a in sentences())
+    tokens, classes = (torch.from_numpy(a).long() for a in sentences(WORDS))
     batches, now = torch.from_numpy(order), 0
 
     def call() -> None:
@@ -93,9 +84,4 @@ def updates(dropout: float, rounds: int) -> Times:
     calls = {name: ours(dropout, length, order) for name, length in TRIALS.items()}
     calls["theirs"] = theirs(dropout, order)
 
-    def once(call: Callable[[], None]) -> float:
-        begin = time.perf_counter()
-        call()
-        return (time.perf_counter() - begin) * 1e3 / STEPS
-
-    return take_turns({name: partial(once, call) for name, call in calls.items()}, rounds)
+    return milliseconds(calls, rounds, STEPS)

@@ -19,17 +19,24 @@ from dualml.seeds import generator
 WORDS, LENGTH, CLASSES, SAMPLES, BATCH, STEPS = 4000, 32, 6, 2048, 64, 8
 
 
-def recipe(precision: Precision = FULL) -> Recipe:
-    spec = model("text_classifier", words=WORDS, length=LENGTH, classes=CLASSES)
+def sentences(words: int = WORDS) -> tuple[Any, Any]:
+    """Tokens (SAMPLES, LENGTH) of so many words, padded with 0, and classes (SAMPLES,)."""
     draw = generator(0, "benchmark", "methods")
-    x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
+    x = draw.integers(2, words, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(3, LENGTH + 1, SAMPLES)[:, None]] = 0
+    return x, draw.integers(0, CLASSES, SAMPLES)
+
+
+def recipe(precision: Precision = FULL) -> Recipe:
+    """The text classifier and Adam."""
+    spec = model("text_classifier", words=WORDS, length=LENGTH, classes=CLASSES)
+    x, y = sentences()
     return Recipe(
         spec=spec,
         weights=initial_weights(spec, 0),
         rule=rule_from({"name": "adam", "lr": 0.001}),
         x=x,
-        y=draw.integers(0, CLASSES, SAMPLES),
+        y=y,
         updates=1,
         chunk=BATCH,
         precision=precision,
@@ -63,12 +70,14 @@ def own(backend: Backend) -> dict[str, Callable[[], None]]:
     }
 
 
-def milliseconds(calls: Mapping[str, Callable[[], None]], rounds: int) -> Times:
-    """Of an update; each call makes STEPS of them."""
+def milliseconds(
+    calls: Mapping[str, Callable[[], None]], rounds: int, updates: int = STEPS
+) -> Times:
+    """Of an update; each call makes so many of them."""
 
     def once(call: Callable[[], None]) -> float:
         begin = time.perf_counter()
         call()
-        return (time.perf_counter() - begin) * 1e3 / STEPS
+        return (time.perf_counter() - begin) * 1e3 / updates
 
     return take_turns({name: partial(once, call) for name, call in calls.items()}, rounds)

@@ -1,17 +1,7 @@
-"""PyTorch's side of the pairs: torchvision, timm and transformers, without their operators in C++.
+"""PyTorch's side of the pairs: torchvision, timm and transformers."""
 
-torchvision's wheel of the index may be one for CUDA, which does not load beside a PyTorch for the
-CPU; its models need none of the operators that are missing then.
-"""
+from dualml_torch.data import import_torchvision
 
-import contextlib
+import_torchvision()  # timm and transformers would, plainly: see there
 
-from torch.library import Library
-
-with contextlib.suppress(RuntimeError):
-    namespace = Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        namespace.define(f"{name}(Tensor dets, Tensor scores, float t) -> Tensor")
-
-import timm  # noqa: F401
-import torchvision  # noqa: F401
+import timm  # noqa: E402, F401

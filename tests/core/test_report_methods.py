@@ -1,0 +1,59 @@
+"""The table of methods: the time of an update beside its closed form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fake_run
+import pytest
+
+from dualml.report.methods import Way
+from dualml.report.topics.methods import evidence
+from dualml.store.load import load
+from dualml.store.run import Run
+from dualml.words import Words
+
+PLAIN = fake_run.MAIN["adam"]
+ARMS = {
+    "single": PLAIN,
+    "again": {**PLAIN, "method": "recompute"},
+    "shared": {**PLAIN, "method": "ddp", "world_size": 2},
+    "lower": {**PLAIN, "method": "amp_bf16"},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """One process has two threads; each of two processes has what the trial recorded."""
+
+    def change(content: dict) -> None:
+        for trial in content["trials"]:
+            trial["step_s"] = [0.01, 0.02, 0.03]
+            if trial["arm"] == "shared":
+                trial |= {"world_size": 2, "threads": 1}
+
+    folder = fake_run.make(
+        tmp_path / "run", arms=ARMS, backends=("torch",), seeds=(0,), failed=None,
+        different=None, parity=False, change=change,
+    )  # fmt: skip
+    return load([folder])
+
+
+@pytest.mark.parametrize(
+    ("arm", "ratio"),
+    [("again", 4 / 3), ("shared", 1.0), ("lower", None), ("single", None)],
+)
+def test_an_update_by_its_passes_and_threads(run: Run, arm: str, ratio: float | None) -> None:
+    found = Way(run, arm, "torch").closed_ratio
+    assert found == (ratio if ratio is None else pytest.approx(ratio))
+
+
+def test_threads_of_more_cores_share_the_work(run: Run) -> None:
+    trial = next(t for t in run.trials if t.arm == "shared")
+    object.__setattr__(trial, "threads", 2)
+    assert Way(run, "shared", "torch").closed_ratio == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "closed form"), ("zh", "理论值")])
+def test_the_table_shows_it_beneath_the_measured(run: Run, lang: str, said: str) -> None:
+    assert f"{said} 1.33" in str(list(evidence(run, Words(lang))))
