@@ -63,10 +63,10 @@ def driven(training: Any, batches: Batches, ranks: int, read: Callable[[Any], An
 
 def own(backend: Backend) -> dict[str, Callable[[], None]]:
     """dualml's own training in every precision."""
-    found = {"float32": FULL, "bf16": Precision("bf16"), "fp16": Precision("fp16")}
+    precisions = {"float32": FULL, "bf16": Precision("bf16"), "fp16": Precision("fp16")}
     return {
         name: partial(driven, backend.training(recipe(precision)), Batches(), 1, backend.read)
-        for name, precision in found.items()
+        for name, precision in precisions.items()
     }
 
 

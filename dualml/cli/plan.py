@@ -68,42 +68,42 @@ def plan(
     from dualml.planner import request as requests
     from dualml.planner.search import plan as search
 
-    found = search(requests.request(model, options))
-    _ = found.best  # where nothing fits, nothing is written
+    answer = search(requests.request(model, options))
+    _ = answer.best  # where nothing fits, nothing is written
     if page is not None:
-        write_page(found, top, page, lang)
+        write_page(answer, top, page, lang)
     if json:
-        print_json(found.describe(top))
+        print_json(answer.describe(top))
         return
-    show(found, top, lang)
+    show(answer, top, lang)
     if page is not None:
         typer.echo(f"→ {page}")
 
 
-def show(found: Plan, top: int, lang: str) -> None:
+def show(answer: Plan, top: int, lang: str) -> None:
     """What was asked, the fastest meshes, the winner explained, the front."""
     from rich.console import Console
 
     from dualml.planner import shown
 
     words, console = Words(lang), Console(highlight=False)
-    rows = found.meshes[:top]
-    typer.echo("\n".join(shown.title(found, words)))
-    typer.echo(f"\n{shown.considered(found, len(rows), words)}")
-    terminal.show(shown.table("plans", found, rows, words), console)
+    rows = answer.meshes[:top]
+    typer.echo("\n".join(shown.title(answer, words)))
+    typer.echo(f"\n{shown.considered(answer, len(rows), words)}")
+    terminal.show(shown.table("plans", answer, rows, words), console)
     typer.echo()
-    for sentence in shown.explained(found, words):
+    for sentence in shown.explained(answer, words):
         typer.echo(sentence)
     typer.echo(f"\n{words('planner.front')}")
-    terminal.show(shown.table("front", found, shown.front(found), words), console)
+    terminal.show(shown.table("front", answer, shown.front(answer), words), console)
 
 
-def write_page(found: Plan, top: int, path: Path, lang: str) -> None:
+def write_page(answer: Plan, top: int, path: Path, lang: str) -> None:
     from dualml.files import write_bytes
     from dualml.planner.page import page
     from dualml.report.page.html import html
 
-    write_bytes(path, html(page(found, top, Words(lang))).encode())
+    write_bytes(path, html(page(answer, top, Words(lang))).encode())
 
 
 def list_all(as_json: bool, lang: str) -> None:

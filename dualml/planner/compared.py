@@ -93,7 +93,7 @@ def signed(share: float) -> str:
 def choices() -> tuple[tuple[Run, str, str, float], ...]:
     """Of the tables whose authors chose the layout: the run, the meshes used and found, and what
     the planner's would save, both by the planner's time."""
-    found = []
+    rows = []
     for run in runs():
         if run.table not in ("narayanan-1", "llama3-4"):
             continue
@@ -110,8 +110,8 @@ def choices() -> tuple[tuple[Run, str, str, float], ...]:
         answer = plan(request)
         best = answer.layouts.describe(answer.best)
         saved = 1 - float(answer.total[answer.best]) / run.predict().seconds
-        found.append((run, _mesh(of), _mesh(best), saved))
-    return tuple(found)
+        rows.append((run, _mesh(of), _mesh(best), saved))
+    return tuple(rows)
 
 
 def _mesh(of: dict[str, Any]) -> str:

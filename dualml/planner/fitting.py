@@ -49,9 +49,9 @@ def _reached(values: Iterable[float]) -> Reached:
 
 
 def main() -> None:
-    found = fit()
+    reached = fit()
     print("# Printed by `python -m dualml.planner.fitting`.\n[reached]")
-    print("\n".join(f"{key} = {value:.4g}" for key, value in vars(found).items()))
+    print("\n".join(f"{key} = {value:.4g}" for key, value in vars(reached).items()))
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def _meshes(
     shape: Shape, devices: int, batch: int, choices: Choices
 ) -> Sequence[tuple[int, int, int, int]]:
     """(dp, pp, tp, cp) that multiply to the devices."""
-    found = []
+    meshes = []
     for tp in divisors(devices):
         cut = any(size % tp for size in (shape.heads, shape.kv_heads, shape.ffn))
         if tp > choices.tensor or cut:
@@ -168,8 +168,8 @@ def _meshes(
             for pp in divisors(devices // (tp * cp)):
                 dp = devices // (tp * cp * pp)
                 if pp <= shape.layers and batch % dp == 0:
-                    found.append((dp, pp, tp, cp))
-    return found
+                    meshes.append((dp, pp, tp, cp))
+    return meshes
 
 
 def _micro_batches(

@@ -61,13 +61,13 @@ class Entry(Strict):
 def known() -> Mapping[str, tuple[Shape, str, float]]:
     """Name → shape, source, published number of parameters."""
     table = from_toml((files("dualml.planner") / "models.toml").read_text("utf-8"))
-    found = {}
+    shapes = {}
     for name, entry in table["model"].items():
         given = {**table["family"][entry["family"]], **entry}
         source, published = given.pop("source"), float(given.pop("parameters"))
         del given["family"]
-        found[name] = (Entry(**given).shape(name), str(source), published)
-    return found
+        shapes[name] = (Entry(**given).shape(name), str(source), published)
+    return shapes
 
 
 def find(text: str, sequence: int | None = None) -> Shape:

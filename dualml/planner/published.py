@@ -112,12 +112,12 @@ class Predicted:
 @cache
 def runs() -> tuple[Run, ...]:
     """Every published run with a time."""
-    found = []
+    timed = []
     for key in TIMED:
         table = tables()[key]
         for number, row in enumerate(table["rows"], 1):
-            found.append(_run(key, number, table, row))
-    return tuple(found)
+            timed.append(_run(key, number, table, row))
+    return tuple(timed)
 
 
 @cache
