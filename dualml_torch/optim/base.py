@@ -22,6 +22,9 @@ from dualml_torch.optim.compiled import Cache, run_compiled
 from dualml_torch.optim.foreach import Group, List, Number, Room
 
 LARGE = 1 << 18  # elements; 1 MiB of float32
+#: Elements of a block for each thread: torch gives no thread less, and what an update touches of
+#: them (parameter, gradient, slots, scratch) stays in the cache of a core.
+BLOCK = 1 << 15
 Work = list[tuple[Tensor, Tensor, dict[str, Any]]]
 
 
@@ -102,7 +105,8 @@ class RuleOptimizer(torch.optim.Optimizer):
                 if compiled:
                     run_compiled(self._cache, self.update, group, numbers, params, grads, state)
                 else:
-                    self.update(params, grads, state, group, *numbers, room=self._room)
+                    for p, g, slots in blocks(params, grads, state):
+                        self.update(p, g, slots, group, *numbers, room=self._room)
 
     def _work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
         """Parameters to update together, with their gradients and state.
@@ -164,6 +168,32 @@ class RuleOptimizer(torch.optim.Optimizer):
         ``room(p)`` is scratch of their shapes, or None: allocate.
         """
         raise NotImplementedError
+
+
+def blocks(
+    params: List, grads: List, state: dict[str, List]
+) -> Iterable[tuple[List, List, dict[str, List]]]:
+    """A large tensor, its gradient and slots, in blocks that stay in the cache through all the
+    operations of an update, so that it is about one pass over memory. Others as they are."""
+    p, g = params[0], grads[0]
+    slots = {name: tensors[0] for name, tensors in state.items()}
+    together = [p, g, *slots.values()]
+    block = BLOCK * torch.get_num_threads()
+    if p.numel() <= max(LARGE, block) or not p.is_cpu or len(params) > 1 or not alike(together):
+        yield params, grads, state
+        return
+    parts = [t.as_strided((t.numel(),), (1,)).split(block) for t in together]
+    for one, gradient, *rest in zip(*parts, strict=True):
+        yield [one], [gradient], {name: [t] for name, t in zip(slots, rest, strict=True)}
+
+
+def alike(tensors: List) -> bool:
+    """Whether all are dense and of one layout: the same element at the same place in memory."""
+    dense = torch.ops.aten.is_non_overlapping_and_dense
+    return all(
+        not hasattr(t, "to_local") and t.stride() == tensors[0].stride() and dense(t)
+        for t in tensors
+    )
 
 
 OPTIMIZERS: Registry[type[RuleOptimizer]] = Registry("optimizer", "dualml_torch.optim")
