@@ -56,7 +56,7 @@ def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
             vocab_size=WORDS, num_labels=CLASSES, hidden_size=sizes.width,
             num_hidden_layers=sizes.blocks, num_attention_heads=sizes.heads,
             intermediate_size=sizes.inner, hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
+            attention_probs_dropout_prob=0.0,  # as ours: no weights are dropped there
         )
     ).train()  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)

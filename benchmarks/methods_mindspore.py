@@ -1,4 +1,4 @@
-"""Training methods in MindSpore, driven by dualml and by hand, in one process.
+"""Training methods in MindSpore, driven by dualml and by hand.
 
     python benchmarks/methods_mindspore.py [--quick]     prints rows as JSON
 
@@ -11,21 +11,27 @@ import argparse
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import mindspore as ms
 from methods_task import STEPS, Batches, driven, milliseconds, own, recipe
 from mindspore import amp, nn
+from ranks import on_ranks, paced, slowest
 
-from dualml.backend import backends
-from dualml.bench.timing import Row, row
+from dualml.backend import Backend, backends
+from dualml.bench.timing import Row, Times, row, take_turns
 from dualml.methods import METHODS
+from dualml.methods.driven import Driven
 from dualml_ms.methods import method
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import blocks
 from dualml_ms.optim import optimizer
 
 SECTION = "training methods, mindspore"
-ALONE = ("single", "recompute", "amp_o2")
+ALONE = ("single", "recompute", "amp_o2", "amp_o3", "amp_auto")
+#: Their files are loops that a script has, and are taken as they are.
+FILES = ("model_train",)
+RANKS = ("reducer", "data_parallel", "accumulate")
 
 
 class Update(nn.Cell):
@@ -86,18 +92,53 @@ class ByHand:
             loss.asnumpy()
 
 
+class File:
+    """The file of a method in the loop of a script, without anything of dualml's around it."""
+
+    def __init__(self, name: str, backend: Backend, comm: Any = None) -> None:
+        its, self.batches = recipe(), Batches()
+        made = method(name, its, comm)
+        self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+        driven(made if comm is None else Driven(backend, made, comm), self.batches, self.ranks,
+               backend.read)  # fmt: skip - compiled, in the mode that it sets
+        self.method, self.x, self.y = made.method, its.x, its.y.astype("int32")
+
+    def __call__(self) -> None:
+        parts = (self.batches.parts(self.ranks)[self.rank] for _ in range(STEPS))
+        for loss in self.method.steps([(self.x[part], self.y[part]) for part in parts]):
+            loss.asnumpy()
+
+
+def train(comm: Any, argument: dict[str, Any]) -> Times:
+    """Milliseconds of an update on each rank, by variant."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
+    for name in RANKS:
+        made = Driven(backend, method(name, recipe(), comm), comm)
+        calls[name] = partial(driven, made, Batches(), comm.size, made.read)
+        calls[f"{name} by hand"] = File(name, backend, comm)
+    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    return {name: [t / STEPS for t in found] for name, found in times.items()}
+
+
 def rows(rounds: int) -> list[Row]:
     backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
     for name in ALONE:
         made = method(name, recipe(), None)
         calls[name] = partial(driven, made, Batches(), 1, backend.read)
         calls[f"{name} by hand"] = ByHand(name)
+    for name in FILES:
+        calls[name] = partial(driven, method(name, recipe(), None), Batches(), 1, backend.read)
+        calls[f"{name} by hand"] = File(name, backend)
     times = milliseconds(calls | own(backend), rounds)
+    ranks = slowest(on_ranks("mindspore", 2, "methods_mindspore:train", {"rounds": rounds}))
     return [
         *(
-            row(SECTION, f"text_classifier, {name}", "the same loop by hand", times, name,
+            row(SECTION, f"text_classifier{where}, {name}", "the same loop by hand", found, name,
                 f"{name} by hand", target=1.02)
-            for name in ALONE
+            for where, found in (("", times), (", 2 ranks", ranks))
+            for name in found
+            if f"{name} by hand" in found
         ),
         row(SECTION, "text_classifier, amp_o2", "float32", times, "amp_o2", "single"),
         *(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,14 +17,19 @@ from dualml.aggregation.settings import Aggregation
 from dualml.backend import Divisible, Overlapping
 from dualml.bench.timing import Times, take_turns
 from dualml.errors import Unsupported
-from dualml.methods.driven import Driven
+from dualml.methods.driven import Driven, MethodTraining
 from dualml_torch.backend import TorchBackend
 from dualml_torch.methods import method
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import optimizer
 
 ALONE = ("single", "recompute", "amp_bf16")
-RANKS = ("ddp", "accelerate", "deepspeed_zero1", "deepspeed_zero2")
+#: Their files are loops that a script has, and are taken as they are.
+FILES = ("amp_fp16", "accelerate")
+RANKS = (
+    "ddp", "accumulate", "zero_optimizer", "fsdp", "accelerate", "deepspeed_zero1",
+    "deepspeed_zero2",
+)  # fmt: skip
 
 
 class ByHand:
@@ -61,6 +67,33 @@ class ByHand:
         torch.stack(losses).tolist()
 
 
+class File:
+    """The file of a method in the loop of a script, without anything of dualml's around it."""
+
+    def __init__(self, name: str, comm: Any = None) -> None:
+        its = recipe()
+        self.method = method(name, its, torch.device("cpu"), comm).method
+        self.x, self.y = torch.from_numpy(its.x), torch.from_numpy(its.y)
+        self.batches = Batches()
+        self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+
+    def __call__(self) -> None:
+        losses = []
+        for _ in range(STEPS):
+            index = torch.from_numpy(self.batches.parts(self.ranks)[self.rank])
+            losses.append(self.method.step((self.x[index],), self.y[index]))
+        torch.stack(losses).tolist()
+
+
+def known(names: Sequence[str], comm: Any = None) -> dict[str, MethodTraining]:
+    """Those whose engine is installed."""
+    made = {}
+    for name in names:
+        with suppress(Unsupported):
+            made[name] = method(name, recipe(), torch.device("cpu"), comm)
+    return made
+
+
 def alone(rounds: int) -> Times:
     """Milliseconds of an update in one process."""
     backend, calls = TorchBackend("cpu", 1), dict[str, Callable[[], None]]()
@@ -68,6 +101,9 @@ def alone(rounds: int) -> Times:
         made = method(name, recipe(), torch.device("cpu"), None)
         calls[name] = partial(driven, made, Batches(), 1, backend.read)
         calls[f"{name} by hand"] = ByHand(name)
+    for name, made in known(FILES).items():
+        calls[name] = partial(driven, made, Batches(), 1, backend.read)
+        calls[f"{name} by hand"] = File(name)
 
     return milliseconds(calls | own(backend), rounds)
 
@@ -86,11 +122,9 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         )
         ours = scheme(settings)(backend, training, pieces, comm, settings)
         calls[name] = partial(driven, ours, Batches(), comm.size, ours.read)
-    for name in RANKS:
-        try:
-            made = Driven(backend, method(name, recipe(), torch.device("cpu"), comm), comm)
-        except Unsupported:
-            continue
+    for name, training in known(RANKS, comm).items():
+        made = Driven(backend, training, comm)
         calls[name] = partial(driven, made, Batches(), comm.size, made.read)
+        calls[f"{name} by hand"] = File(name, comm)
     times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
     return {name: [t / STEPS for t in found] for name, found in times.items()}

@@ -38,7 +38,7 @@ class Dataset:
         vocabulary: of labelled sentences, by token.
         validation_x, validation_y: of labelled sentences, those that choose the weights to keep.
         pieces: what made the tokens of labelled sentences for a pretrained model; else None.
-        cut: sentences that were too long and lost their end, where ``pieces`` made the tokens.
+        cut: labelled sentences that were too long and lost their end.
         path: of a text that was read from a file the user named; else None.
     """
 

@@ -73,7 +73,7 @@ def dataset(
     labels = np.array([label for _, label in entries], np.int64)
     train, validation, test = parts(name, len(lines))
     if pieces is None:
-        known, cut = vocabulary(lines[train], words, SPECIAL), 0
+        known, cut = vocabulary(lines[train], words, SPECIAL), sum(len(x) > length for x in lines)
         rows = tokens(lines, known, length)
     else:
         known, (rows, cut) = pieces.words, pieces.tokens(name, lines, length)

@@ -75,6 +75,8 @@ def load(
     if small:
         repeat(table)
     place(table, path.parent)
+    if any(text.partition("=")[0].strip() == "pretrained" for text in overrides):
+        unworded(table)
     for text in overrides:
         override(table, text)
     place(table, Path.cwd())
@@ -214,6 +216,12 @@ def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:
             merge(table[key], value)
         else:
             table[key] = value
+
+
+def unworded(table: dict[str, Any]) -> None:
+    """A pretrained model of the command line brings a vocabulary in place of the file's."""
+    if is_table(table, "data"):
+        table["data"].pop("words", None)
 
 
 def override(table: dict[str, Any], text: str) -> None:

@@ -39,6 +39,7 @@ def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> N
     assert [y is not None and y.tolist() for y in labels] == [[0, 1], [0], [1]]
     assert data.vocabulary.index("<pad>") == PADDING
     assert (data.kind, data.classes) == ("labelled", ("p", "q"))
+    assert data.cut == 1
 
 
 def test_a_label_that_is_no_class_is_named() -> None:

@@ -102,6 +102,14 @@ def test_a_path_is_relative_to_the_file_and_on_the_command_line_to_the_working_d
     assert load(str(lab), overrides=["pretrained=''"]).pretrained == ""
 
 
+def test_a_folder_of_the_command_line_brings_its_vocabulary(tmp_path: Path) -> None:
+    write(tmp_path / "bert")
+    overrides = ["model=bert", f"pretrained={tmp_path / 'bert'}"]
+    assert opened(load("methods", overrides=overrides)).config.vocab_size == len(WORDS)
+    with pytest.raises(UserError, match=r"data.words = 70 is for a vocabulary made of the text"):
+        opened(load("methods", overrides=[*overrides, "data.words=70"]))
+
+
 def test_without_a_folder_nothing_is_said_of_one(lab: Path) -> None:
     lab.write_text(TOML.replace('pretrained = "bert"\n', ""))
     assert "pretrained" not in load(str(lab)).describe()
