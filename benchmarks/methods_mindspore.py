@@ -99,8 +99,8 @@ class File:
         its, self.batches = recipe(), Batches()
         made = method(name, its, comm)
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-        driven(made if comm is None else Driven(backend, made, comm), self.batches, self.ranks,
-               backend.read)  # fmt: skip - compiled, in the mode that it sets
+        whole = made if comm is None else Driven(backend, made, comm)
+        driven(whole, self.batches, self.ranks, backend.read)  # compiled, in the mode that it sets
         self.method, self.x, self.y = made.method, its.x, its.y.astype("int32")
 
     def __call__(self) -> None:
