@@ -8,6 +8,7 @@ import mindspore as ms
 from mindspore import amp
 
 from dualml_ms.methods.base import Base, Given
+from dualml_ms.methods.written import at_o1
 
 
 class Method(Base):
@@ -16,7 +17,11 @@ class Method(Base):
 
     def __init__(self, given: Given) -> None:
         super().__init__()
-        self.model = amp.auto_mixed_precision(given.model, given.options["level"])
+        level = given.options["level"]
+        if level == "O1":
+            self.model = at_o1(given.model)
+        else:
+            self.model = amp.auto_mixed_precision(given.model, level)
         self.optimizer = given.optimizer(self.model.trainable_params())
         self.criterion = given.criterion
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)

@@ -1,0 +1,97 @@
+"""A model as a script has it: a cell whose ``construct`` calls one layer after the other by name.
+
+MindSpore's level O1 writes the source of a model anew, and for that has to find each cell in it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mindspore import amp, nn
+
+from dualml.model.layers import Branch, Dropout, LayerNorm, Merge
+from dualml_ms.model import Network
+
+HEAD = """from mindspore import nn
+
+
+class Written(nn.Cell):
+    def __init__(self, model):
+        super().__init__(auto_prefix=False)
+{cells}
+
+    def construct(self, x{masks}):
+{calls}
+        return x
+"""
+
+
+def source(network: Network) -> str:
+    """Of the cell; it takes what the network takes."""
+    cells, calls, depth, masks = list[str](), list[str](), 0, list[str]()
+    if network.spec.padded:
+        calls.append("here = x != 0")
+    for name, layer in network.spec.layers:
+        if isinstance(layer, Branch):
+            calls.append(f"kept{depth} = x")
+            depth += 1
+        elif isinstance(layer, Merge):
+            depth -= 1
+            calls.append(f"x = kept{depth} + x")
+        elif isinstance(layer, Dropout):
+            calls.append(f"x = x * {name}")
+            masks.append(f", {name}")
+        else:
+            cells.append(f"self.{name} = model.{name}")
+            calls.append(f"x = self.{name}(x{', here' if layer.padded else ''})")
+    indented = ("\n".join(" " * 8 + line for line in lines) for lines in (cells, calls))
+    return HEAD.format(masks="".join(masks), **dict(zip(("cells", "calls"), indented, strict=True)))
+
+
+def at_o1(network: Network) -> nn.Cell:
+    """The network at level O1, with its parameters."""
+    folder = TemporaryDirectory(prefix="dualml-o1-")
+    name = f"written_{Path(folder.name).name.replace('-', '_')}"
+    path = Path(folder.name) / f"{name}.py"
+    path.write_text(source(network), "utf-8")
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # MindSpore looks for the source there
+    found.loader.exec_module(module)
+    named = [(p, p.name) for p in network.trainable_params()]
+    for cell_name, layer in network.spec.layers:
+        if isinstance(layer, LayerNorm):
+            setattr(network, cell_name, native(getattr(network, cell_name), layer))
+    with inside(Path(folder.name)):
+        model = amp.auto_mixed_precision(module.Written(network), "O1")
+    for parameter, its in named:
+        parameter.name = its
+    model.folder = folder  # compilation reads the source that was written into it
+    return model
+
+
+def native(cell: nn.Cell, layer: LayerNorm) -> nn.LayerNorm:
+    """MindSpore's own with the parameters of ``cell``: of a class with the name of its base the
+    rewriting makes one class."""
+    norm = nn.LayerNorm((layer.features,), epsilon=layer.eps)
+    norm.gamma, norm.beta = cell.weight, cell.bias
+    return norm
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """What is written goes to the working directory."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
