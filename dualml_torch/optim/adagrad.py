@@ -43,6 +43,6 @@ class Adagrad(RuleOptimizer):
         if group["weight_decay"]:
             g = plus(g, p, group["weight_decay"], None)
         torch._foreach_addcmul_(total, g, g)
-        d = root(total, room(p))
+        d = root(total, room(p), group["eps"])
         shift(d, group["eps"])
         add_ratio(p, g, d, -rate)

@@ -73,6 +73,6 @@ class Adam(RuleOptimizer):
         torch._foreach_lerp_(m, g, 1 - b1)
         scale(v, b2)
         torch._foreach_addcmul_(v, g, g, 1 - b2)
-        d = root(v, room(p))
+        d = root(v, room(p), eps)
         shift(d, eps)
         add_ratio(p, m, d, -size)

@@ -22,9 +22,9 @@ from dualml_torch.optim.compiled import Cache, run_compiled
 from dualml_torch.optim.foreach import Group, List, Number, Room
 
 LARGE = 1 << 18  # elements; 1 MiB of float32
-#: Elements of a block for each thread: torch gives no thread less, and what an update touches of
-#: them (parameter, gradient, slots, scratch) stays in the cache of a core.
-BLOCK = 1 << 15
+#: Elements of a block for each thread: what an update touches of them (parameter, gradient, slots,
+#: scratch) stays in a cache, and threads are not woken more often than it is worth.
+BLOCK = 1 << 17
 Work = list[tuple[Tensor, Tensor, dict[str, Any]]]
 
 
