@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 
 from dualml import optim as rules  # noqa: E402
 from dualml.errors import Unsupported, UserError  # noqa: E402
-from dualml_torch.optim import base  # noqa: E402
 from dualml_torch.optim import (  # noqa: E402
     GD,
     SGD,
@@ -24,6 +23,7 @@ from dualml_torch.optim import (  # noqa: E402
     Adam,
     AdamW,
     RMSprop,
+    base,
     load_state,
     optimizer,
     state,
