@@ -77,6 +77,7 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
     data = told["data"]
     assert (data["kind"], data["labels"], len(data["classes"])) == ("labelled", True, 6)
     assert (data["train"], data["validation"], data["test"]) == (200, 70, 90)
+    assert "477 of the 3,000 sentences of feelings have more than 12 tokens" in data["notice"]["en"]
     plan = restore(out / "plan", told["plan_hash"])
     for trial in told["trials"]:
         table = np.array(trial["confusion"])

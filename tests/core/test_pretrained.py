@@ -104,7 +104,7 @@ def test_a_path_is_relative_to_the_file_and_on_the_command_line_to_the_working_d
 
 def test_a_folder_of_the_command_line_brings_its_vocabulary(tmp_path: Path) -> None:
     write(tmp_path / "bert")
-    overrides = ["model=bert", f"pretrained={tmp_path / 'bert'}"]
+    overrides = ["model=bert", f"pretrained={tmp_path / 'bert'}", "data.length=16"]
     assert opened(load("methods", overrides=overrides)).config.vocab_size == len(WORDS)
     with pytest.raises(UserError, match=r"data.words = 70 is for a vocabulary made of the text"):
         opened(load("methods", overrides=[*overrides, "data.words=70"]))
