@@ -59,7 +59,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 }
 #: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
 OF_RANKS = (
-    "models_torch.py", "methods.py", "communication.py", "parallel.py", "efficiency.py",
+    "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py", "efficiency.py",
     "launching.py",
     "partition.py", "split.py", "busy.py",
 )  # fmt: skip
