@@ -59,9 +59,8 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 }
 #: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
 OF_RANKS = (
-    "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py", "efficiency.py",
-    "launching.py",
-    "partition.py", "split.py", "busy.py",
+    "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
+    "efficiency.py", "launching.py", "partition.py", "split.py", "busy.py",
 )  # fmt: skip
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
