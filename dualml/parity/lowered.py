@@ -61,8 +61,8 @@ def lowered(experiment: Experiment, read: Mapping[tuple[str, int], Read]) -> lis
 def held(method: Trajectory, ours: Read, margin: float) -> dict[str, Any]:
     """Against our arm on the same backend, in the envelopes of that arm on all of them."""
     envelopes = [t.envelope for t in ours.values() if t.envelope]
-    pair = (updates_of(t) for t in (ours[method.backend], method))
-    return compare(*pair, margin, envelopes)
+    plain = ours[method.backend]
+    return compare(updates_of(plain), updates_of(method), margin, envelopes)
 
 
 def updates_of(trajectory: Trajectory) -> Trajectory:

@@ -32,15 +32,21 @@ def casts(w: Way, words: Words) -> str:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     apart = any(worst_seed(w).first_divergence for w in lowered(run))
-    head = (*WHICH, "`against`", "seeds:", "verdict", *(["first"] if apart else []), "casts")
+    head = (*WHICH, "`against`", "judged_seeds:", "verdict", *(["first"] if apart else []), "casts")
     rows = [
-        [*which(w, words), worst_seed(w).against, str(len(w.lowered)),
+        [*which(w, words), worst_seed(w).against, inside(w, words),
          judged(worst_of(w.lowered), w.lowered, words, reason(worst_seed(w), words)),
          *([verdicts.divergence(worst_seed(w).first_divergence, words)] if apart else []),
          casts(w, words)]
         for w in lowered(run)
     ]  # fmt: skip
     yield from table(words, "lowered", head, rows)
+
+
+def inside(w: Way, words: Words) -> str:
+    """``2 of 3`` seeds."""
+    equal = sum(s.verdict == "equal" for s in w.lowered)
+    return words("value.of", n=equal, of=len(w.lowered))
 
 
 def reason(s: Serial, words: Words) -> str:
@@ -63,7 +69,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             entries = w.info.entries if w.info else ()
             look = [f"`dualml diffs {name}`" for name in entries]
             notes.warn("casts", **place, **verdicts.place(s.first_divergence, words),
-                       casts=casts(w, words), look=look)  # fmt: skip
+                       losses=(s.phases.get("loss") or {}).get("ratio"), casts=casts(w, words),
+                       look=look)  # fmt: skip
         elif verdict != "equal":
             notes.warn("open", **place, reason=words.either(f"reason.{s.reason}", s.reason))
     return notes

@@ -97,8 +97,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     for number, last in enumerate(every):
         name = "last-batch" if number == 0 else f"last-batch-{number + 1}"
         n, whole, tested = len(last.parts), last.whole, last.tested
-        head = ("rank", "part:samples", "weight:", "own_weight:relative", "plain_weight:",
-                "counts:", "plain_counts:", *(["predicted:samples"] if tested else []))  # fmt: skip
+        head = ("rank", "own_part:samples", "weight:", "own_weight:relative", "plain_weight:",
+                "counts:", "plain_counts:", *(["predicts:samples"] if tested else []))  # fmt: skip
         rows = [
             [str(rank), part, share(part, whole), n * part / whole, share(1, n), f"1/{whole}",
              f"1/{n * part}" if part else None, *([tested[rank]] if tested else [])]
