@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.cli.output import print_verdicts
 from dualml.diffs.load import catalogue
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.exact import of_precision
@@ -106,6 +107,14 @@ def test_without_float32_the_wide_envelope_alone_decides() -> None:
 def test_it_decides_no_exit_code() -> None:
     (judged,) = lowered(experiment(), read(2e-2))
     assert worst({"comparisons": [], "serial": [], "lowered": [judged]}) == "equal"
+
+
+def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixture[str]) -> None:
+    far, near = (lowered(experiment(), read(off)) for off in (2e-2, 1e-3))
+    print_verdicts({"comparisons": [], "lowered": far})
+    assert "method – bf16, torch, 0: different update 1, loss" in capsys.readouterr().out
+    print_verdicts({"comparisons": [], "lowered": near})
+    assert "method" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,8 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 #: The mean loss of N samples from those of n ranks, and what a plain mean makes of them.
-MEAN = (
-    r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r \quad \text{and not} \quad "
-    r"\frac{1}{n} \sum_{r=1}^{n} L_r"
-)
+MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
+PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
 #: What does it → the file and its functions.
 CODE = {
     "share": ("dualml/methods/driven.py", ("Driven.step",)),
@@ -93,7 +91,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     every = lasts(run, words)
     if not every:
         return
-    yield Formula(MEAN.replace("and not", words("methods.and_not")))
+    yield Formula(rf"{MEAN} \quad \text{{{words('methods.in_place_of')}}} \quad {PLAIN}")
     for number, last in enumerate(every):
         name = "last-batch" if number == 0 else f"last-batch-{number + 1}"
         n, whole, tested = len(last.parts), last.whole, last.tested
