@@ -101,6 +101,7 @@ def test_the_page_has_the_methods_and_their_code(ran: Any) -> None:
     backend, out = ran
     page = (out / "report.html").read_text()
     assert 'id="table-methods"' in page
+    assert 'id="table-others"' not in page  # all have the samples that the plan deals to them
     assert f"dualml_{'ms' if backend == 'mindspore' else 'torch'}/methods/single.py" in page
 
 
