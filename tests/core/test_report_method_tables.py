@@ -18,6 +18,7 @@ from dualml.report.code import new_lines
 from dualml.report.methods import Way
 from dualml.report.topics import method_precision, method_ranks, methods
 from dualml.report.topics.method_ranks import predicted
+from dualml.report.trained import wrong
 from dualml.store.load import load
 from dualml.store.run import Run
 from dualml.words import Words
@@ -199,6 +200,19 @@ def test_a_method_that_lowered_nothing_is_named(tmp_path: Path) -> None:
         in notes(tables(run, method_precision)["lowered"], "lower")["verdict"]
     )
     same_in_both_languages(run)
+
+
+def test_folders_side_by_side_keep_their_own_verdicts(tmp_path: Path) -> None:
+    names, reasons = ("single", "bf16", "lower"), ("inside_envelope", "float32")
+    folders = [
+        make(tmp_path / reason, arms=names, judged=[],
+             lowered=[serial("lower", 0, "equal", reason, against="bf16")])
+        for reason in reasons
+    ]  # fmt: skip
+    run = load(folders)
+    found = {b: [s.reason for s in Way(run, "lower", b).lowered] for b in run.backends}
+    assert found == {f"torch ({reason})": [reason] for reason in reasons}
+    assert {b: wrong(Way(run, "lower", b), EN) for b in run.backends} == dict.fromkeys(found, "")
 
 
 # --- what ranks put together ----------------------------------------------------------------------

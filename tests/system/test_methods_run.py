@@ -116,7 +116,10 @@ SHIPPED = {
 FEW = settings(data__train=355, data__test=120, data__validation=60, evaluation__train_samples=100)
 
 
-@pytest.fixture(scope="module", params=SHIPPED)
+COMPILES = pytest.mark.slow("MindSpore compiles for most of a minute; its methods are run above")
+
+
+@pytest.fixture(scope="module", params=["torch", pytest.param("mindspore", marks=COMPILES)])
 def shipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     backend = request.param
     require(backend)
