@@ -47,7 +47,8 @@ def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool
 
 def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
     """One row for each arm, seed and pair of backends; then how many arms with several ranks are
-    what one rank computes, and which are not."""
+    what one rank computes, and which are not, nor methods what our own training in their precision
+    computes."""
     from dualml.report.columns import VERDICT_TONES, columns
 
     words = Words(lang)
@@ -76,7 +77,7 @@ def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
     if judged:
         equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
         typer.echo(words("headline.serial", equal=equal, n=len(judged)))
-    for c in judged:
+    for c in (*judged, *parity.get("lowered", ())):
         if c["verdict"] != "equal":
             place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
             typer.echo(f"{place}: {verdict(c)} {evidence(c, words)}")

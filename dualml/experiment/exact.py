@@ -68,6 +68,18 @@ def single_of(name: str, contrast: Contrast) -> str | None:
     return contrast.partner(name, vary=HOW, where=plain)
 
 
+def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
+    """Our own arm in one process, without a method, that does the same as this one but in a
+    precision; None without one."""
+
+    def own(other: str) -> bool:
+        decided = contrast.decisions[other]
+        alone = decided["world_size"] == 1 and not decided["method"]
+        return alone and decided["precision"] == precision
+
+    return contrast.partner(name, vary=(*HOW, "precision", "loss_scale"), where=own)
+
+
 def against(name: str, contrast: Contrast) -> str | None:
     """The arm that an arm is held against on its own backend: one with several ranks or a method
     against one with neither, one of those in a lower precision against the same in float32; None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -26,6 +26,8 @@ class MethodInfo:
         what: language → what it is, in a few words.
         ranks: ``one`` process, ``several``, or ``any`` number.
         precision: of most of its arithmetic: ``fp32``, ``bf16``, ``fp16``.
+        casts: language → where it casts otherwise than our rule (`dualml.precision`), of a lower
+            precision; ``entries`` of the catalogue of differences (`dualml.diffs`) are about it.
         package: of the engine, where it is not part of the framework; ``series`` is the part of its
             version that was tried, ``install`` the command.
         moved: what a rank sends in an update, as a multiple of (n - 1)/n of the model's bytes.
@@ -39,6 +41,8 @@ class MethodInfo:
     what: Mapping[str, str]
     ranks: str = "any"
     precision: str = "fp32"
+    casts: Mapping[str, str] = field(default_factory=dict)
+    entries: Sequence[str] = ()
     package: str = ""
     series: str = ""
     install: str = ""

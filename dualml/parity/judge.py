@@ -14,6 +14,7 @@ from dualml.experiment.contrast import Contrast
 from dualml.experiment.exact import against, inexact
 from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
+from dualml.parity.lowered import lowered
 from dualml.parity.pairs import FLOOR, Lower, compare
 from dualml.parity.statistics import ENOUGH, equivalent
 from dualml.precision import SLOT, held_lower
@@ -21,10 +22,7 @@ from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.store.plan import PLAN, plan_folder, restore
 from dualml.store.trajectory import Trajectory, read_trajectory
 from dualml.store.trial import trial_folder
-from dualml.store.verdicts import PARITY
-
-#: From best to worst: a run's overall verdict is the worst of its comparisons.
-VERDICTS = ("equal", "statistically equal", "not comparable", "different")
+from dualml.store.verdicts import PARITY, VERDICTS
 
 
 def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True) -> dict[str, Any]:
@@ -68,6 +66,7 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
                 judged = one(ran, read, a, b, experiment.parity.margin, lower, free=by_chance)
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     settle_by_seeds(comparisons, trials)
+    own = lowered(experiment, kept)
     several = any(
         a.kind == "train" and (a.world_size > 1 or a.method or a.plan_precision.lower)
         for a in experiment.arms.values()
@@ -82,6 +81,7 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
         },
         "comparisons": comparisons,
         **({"serial": serial(run, experiment, kept, specs)} if several else {}),
+        **({"lowered": own} if own else {}),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib.util
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -168,6 +169,25 @@ def highlight(text: str) -> str:
         f'<span class="line" style="--hang: {len(plain) - len(plain.lstrip()) + 4}ch">{line}</span>'
         for plain, line in pairs
     )
+
+
+def change_of_loop(package: str, name: str, title: str) -> Code | None:
+    """The file ``methods/NAME.py`` of a backend as a change of ``methods/single.py``, which itself
+    is shown as it is; None where it is not here."""
+    file = f"{package}/methods/{name}.py"
+    before, after = method_source(f"{package}/methods/single.py"), method_source(file)
+    if not before or not after or before == after:
+        return Code(after, file, title) if after else None
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    return Code("\n".join(line for line in lines if line[:1] != "?"), file, title)
+
+
+def new_lines(change: Code) -> int:
+    """Lines of code that a change adds; of the loop itself 0."""
+    lines = change.text.splitlines()
+    if not any(line.startswith("- ") for line in lines):
+        return 0
+    return sum(line.startswith("+ ") and bool(line[2:].strip()) for line in lines)
 
 
 def method_source(file: str) -> str:

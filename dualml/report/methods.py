@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,16 @@ from dualml.methods import METHODS, MethodInfo
 from dualml.model.spec import ModelSpec
 from dualml.report import ranks
 from dualml.report.blocks import Code
-from dualml.report.code import method_source
+from dualml.report.code import change_of_loop, new_lines
 from dualml.report.results import Result
 from dualml.store.run import Run, Serial, Trial
+from dualml.store.verdicts import VERDICTS
 from dualml.words import Words, numbers
 
-#: What may differ between two arms that are both ways to train the same model.
-VARY = (*HOW, "batch_size", "partition", "dealt_to", "precision", "loss_scale")
+#: What may differ between two ways to train the same model, and what differs where one of them is
+#: held to another task: then it is named, with what it did in place of what.
+WAYS = (*HOW, "precision", "loss_scale")
+TASKS = (*WAYS, "batch_size", "partition", "dealt_to")
 #: Of the accuracy that the reference ends with: the first evaluation that reaches it counts.
 TARGET = 0.95
 PACKAGES = {"torch": "dualml_torch", "mindspore": "dualml_ms"}
@@ -70,43 +73,46 @@ class Way(Result):
 
     @cached_property
     def reference(self) -> Way | None:
-        """The plain arm with one process on the same backend."""
-        partner = self.run.contrast.partner(
-            self.arm, vary=VARY, where=lambda other: plain(self.run.settings[other])
+        """The plain arm with one process on the same backend, if there is one with the same batches
+        that; None of a plain arm."""
+        if plain(self.arm_settings):
+            return None
+        alike = (
+            self.run.contrast.partner(self.arm, vary=vary, where=self._plain)
+            for vary in (WAYS, TASKS)
         )
-        own = plain(self.arm_settings)
-        return Way(self.run, partner, self.backend) if partner and not own else None
+        partner = next(filter(None, alike), None)
+        return Way(self.run, partner, self.backend) if partner else None
+
+    def _plain(self, arm: str) -> bool:
+        return plain(self.run.settings[arm])
 
     @cached_property
     def judged(self) -> list[Serial]:
-        return [s for s in self.run.serial if (s.arm, s.backend) == (self.arm, self.backend)]
+        return self._own(self.run.serial)
+
+    @cached_property
+    def lowered(self) -> list[Serial]:
+        """Of a method in a lower precision: against our own training in it, by its envelope."""
+        return self._own(self.run.lowered)
+
+    def _own(self, among: Sequence[Serial]) -> list[Serial]:
+        return [s for s in among if (s.arm, s.backend) == (self.arm, self.backend)]
 
     @cached_property
     def verdict(self) -> str:
         """The worst over the seeds; of a method with another precision that of the seeds together;
         empty without one."""
-        order = ("equal", "statistically equal", "not comparable", "different")
-        given = [s.verdict for s in self.judged if s.verdict]
-        if given:
-            return max(given, key=order.index)
-        for s in self.judged:
-            if (e := s.evidence.get("equivalence")) and s.reason == "precision":
-                return "statistically equal" if e["equivalent"] else "different"
-        return ""
+        if worst := worst_of(self.judged):
+            return worst
+        test = self.over_seeds
+        return "" if test is None else "statistically equal" if test["equivalent"] else "different"
 
-    def wrong(self, words: Words) -> str:
-        """Why it did something else than its reference; empty where it did not."""
-        one = self.reference
-        if one is None:
-            return ""
-        asked, arm = one.arm_settings, self.arm_settings
-        if self.processes != arm.world_size:
-            return words("methods.processes", n=self.processes, asked=arm.world_size)
-        if arm.batch_size != asked.batch_size:
-            return words("methods.batch", n=arm.batch_size, asked=asked.batch_size)
-        if arm.partition != asked.partition:
-            return words("methods.samples", name=str(arm.partition.get("name", numbers.NONE)))
-        return words("methods.different") if self.verdict == "different" else ""
+    @property
+    def over_seeds(self) -> Mapping[str, Any] | None:
+        """Of a lower precision: the test of its accuracies against those of float32."""
+        tests = (s.evidence.get("equivalence") for s in self.judged if s.reason == "precision")
+        return next(filter(None, tests), None)
 
     # --- what it costs ----------------------------------------------------------------------------
 
@@ -155,11 +161,19 @@ class Way(Result):
         one = self.reference or self
         return TARGET * one.accuracy.mean if one.accuracy else None
 
+    @cached_property
+    def reached(self) -> list[float | None]:
+        """Seconds of training to the target, of each seed; None where it is not reached."""
+        return [_reached(t, self.target) for t in self.trials]
+
     @property
-    def reached_s(self) -> float | None:
-        """Seconds of training to the target, median over the seeds; None if one does not."""
-        seconds = [_reached(t, self.target) for t in self.trials]
-        return None if None in seconds else self._median(seconds)
+    def reached_s(self) -> tuple[float, float, float] | None:
+        """Their quartiles; None if one seed does not reach it."""
+        seconds = [s for s in self.reached if s is not None]
+        if not seconds or len(seconds) < len(self.reached):
+            return None
+        low, middle, high = np.percentile(seconds, (25, 50, 75)).tolist()
+        return low, middle, high
 
     @property
     def f1(self) -> float | None:
@@ -204,22 +218,17 @@ class Way(Result):
         if self.info is None or self.info.unsupported:
             return None
         package = PACKAGES.get(self.run.framework(self.backend), "")
-        own = f"{package}/methods/{self.info.file or self.info.name}.py"
-        before, after = method_source(f"{package}/methods/single.py"), method_source(own)
-        if not before or not after or before == after:
-            return Code(after, own, self.info.title) if after else None
-        lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
-        return Code("\n".join(line for line in lines if line[:1] != "?"), own, self.info.title)
+        return change_of_loop(package, self.info.file or self.info.name, self.info.title)
 
     @property
     def changed(self) -> int | None:
         """Lines of code that are new or other than in ``single``."""
-        if self.code is None:
-            return None
-        lines = self.code.text.splitlines()
-        if not any(line.startswith("- ") for line in lines):
-            return 0
-        return sum(line.startswith("+ ") and bool(line[2:].strip()) for line in lines)
+        return None if self.code is None else new_lines(self.code)
+
+
+def worst_of(judged: Sequence[Serial]) -> str:
+    """Of the verdicts of the seeds; empty without any."""
+    return max((s.verdict for s in judged if s.verdict), key=VERDICTS.index, default="")
 
 
 def plain(arm: Arm) -> bool:

@@ -20,7 +20,7 @@ from dualml.store.records import Array, Curve, read_records
 from dualml.store.run import Comparison, Run, Serial, Trial
 from dualml.store.times import TIMELINE, TIMES, ColumnFile
 from dualml.store.trial import trial_folder
-from dualml.store.verdicts import PARITY, Judged, ParityRecord
+from dualml.store.verdicts import PARITY, Judged, ParityRecord, SerialRecord
 
 T = TypeVar("T")
 #: Metrics that are not drawn as a curve: of each class, and of each rank.
@@ -200,13 +200,18 @@ def verdicts(parity: ParityRecord | None) -> dict[str, Any]:
             Comparison(arm=c.arm, seed=c.seed, a=c.a, b=c.b, verdict=c.verdict, **judged(c))
             for c in parity.comparisons
         ),
-        "serial": tuple(
-            Serial(arm=s.arm, seed=s.seed, a=s.backend, b=s.backend, against=s.against,
-                   verdict=s.verdict or "", **judged(s))
-            for s in parity.serial
-        ),
+        "serial": on_one_backend(parity.serial),
+        "lowered": on_one_backend(parity.lowered),
         "parity_settings": parity.settings.describe(),
-    }  # fmt: skip
+    }
+
+
+def on_one_backend(records: Sequence[SerialRecord]) -> tuple[Serial, ...]:
+    return tuple(
+        Serial(arm=s.arm, seed=s.seed, a=s.backend, b=s.backend, against=s.against,
+               verdict=s.verdict or "", **judged(s))
+        for s in records
+    )  # fmt: skip
 
 
 def judged(record: Judged) -> dict[str, Any]:

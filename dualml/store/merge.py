@@ -29,6 +29,7 @@ def merge(runs: Sequence[Run]) -> Run:
     comparisons: list[Comparison] = []
     settings: Mapping[str, Any] = {}
     serial: list[Serial] = []
+    lowered: list[Serial] = []
     costs: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for run, label in zip(runs, labels, strict=True):
         shown = {n: n if count == 1 else f"{n} ({label})" for n, count in homes.items()}
@@ -37,7 +38,8 @@ def merge(runs: Sequence[Run]) -> Run:
         comparisons += [
             replace(c, a=shown.get(c.a, c.a), b=shown.get(c.b, c.b)) for c in run.comparisons or ()
         ]
-        serial += [replace(s, a=shown.get(s.a, s.a), b=shown.get(s.b, s.b)) for s in run.serial]
+        for every, own in ((serial, run.serial), (lowered, run.lowered)):
+            every += [replace(s, a=shown.get(s.a, s.a), b=shown.get(s.b, s.b)) for s in own]
         for key, rows in run.cost.items():
             named = [{**row, "backend": shown.get(row["backend"], row["backend"])} for row in rows]
             costs[key] = (*costs.get(key, ()), *named)
@@ -51,6 +53,7 @@ def merge(runs: Sequence[Run]) -> Run:
         comparisons=tuple(comparisons) if known else None,
         parity_settings=settings,
         serial=tuple(serial),
+        lowered=tuple(lowered),
         cost=costs,
         dealt=next((run.dealt for run in runs if run.dealt), {}),
         splits=next((run.splits for run in runs if run.splits), {}),

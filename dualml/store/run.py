@@ -14,7 +14,9 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.deals import deal_key
 from dualml.experiment.lenient import read_arm
+from dualml.experiment.plan import Plan
 from dualml.store.manifest import DeviceMemory, LossScale
+from dualml.store.plan import plan_folder, restore
 from dualml.store.records import Array as Array
 from dualml.store.records import Curve as Curve
 
@@ -125,7 +127,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Serial(Comparison):
-    """n workers (``arm``) against one (``against``) on one backend, which is ``a`` and ``b``.
+    """n workers (``arm``) against one (``against``) on one backend, which is ``a`` and ``b``; or a
+    method in a lower precision against our own training in it.
 
     ``verdict`` is empty where the arm follows another rule on purpose; ``reason`` says which.
     """
@@ -149,8 +152,10 @@ class Run:
 
     ``dealt``: what the plan says of each deal, one statement for each epoch, by its key; ``splits``
     and ``models``: what it says of each split arm, and of each model but the experiment's;
-    ``findings``: what lies behind its differences, by language; ``damage``: of files of the run
-    that cannot be read, one line each; ``changed``: why a plan is not the one that was frozen.
+    ``serial``: n workers and methods against one process, ``lowered``: methods in a lower precision
+    against our own arm in it; ``findings``: what lies behind its differences, by language;
+    ``damage``: of files of the run that cannot be read, one line each; ``changed``: why a plan is
+    not the one that was frozen.
     """
 
     folders: tuple[Path, ...]
@@ -160,6 +165,7 @@ class Run:
     comparisons: tuple[Comparison, ...] | None
     parity_settings: Mapping[str, Any]
     serial: tuple[Serial, ...] = ()
+    lowered: tuple[Serial, ...] = ()
     cost: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     dealt: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict, repr=False)
     splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
@@ -226,6 +232,15 @@ class Run:
     def settings(self) -> dict[str, Arm]:
         """Arm → its settings, typed; of a newer version what this one knows of them."""
         return {arm: read_arm(given) for arm, given in self.arms.items()}
+
+    @functools.cached_property
+    def plan(self) -> Plan | None:
+        """What was frozen, for those who need its samples; None where it cannot be read, or is not
+        the one that ran."""
+        try:
+            return restore(plan_folder(self.folders[0]), self.meta.get("plan_hash"))
+        except UserError:
+            return None
 
     def deals(self, arm: str, seed: int) -> tuple[Mapping[str, Any], ...]:
         """What an arm's partition dealt in each epoch; empty without a partition."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -10,6 +10,8 @@ from dualml.errors import UserError
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record, Scalar
 
 Verdict = Literal["equal", "statistically equal", "not comparable", "different"]
+#: From best to worst: a run's overall verdict is the worst of its comparisons.
+VERDICTS: tuple[str, ...] = get_args(Verdict)
 Pair = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
 
 
@@ -134,6 +136,7 @@ class ParityRecord(Record):
     settings: Settings = Settings()
     comparisons: list[ComparisonRecord] = []
     serial: list[SerialRecord] = []
+    lowered: list[SerialRecord] = []
 
 
 PARITY = JsonFile("parity.json", ParityRecord, version=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conformance.backends import require
-from running import Run, dualml, trials
+from running import Run, dualml, settings, trials
 
 from dualml.model import model
 
@@ -101,7 +101,76 @@ def test_the_page_has_the_methods_and_their_code(ran: Any) -> None:
     backend, out = ran
     page = (out / "report.html").read_text()
     assert 'id="table-methods"' in page
+    assert 'id="table-others"' not in page  # all have the samples that the plan deals to them
     assert f"dualml_{'ms' if backend == 'mindspore' else 'torch'}/methods/single.py" in page
+
+
+# --- the experiment that is shipped, on the sentences that dualml makes itself --------------------
+
+#: Arms of ``experiments/methods.toml``: those that are equal to ``single``, and the others.
+SHIPPED = {
+    "torch": (["ddp"], ["bf16", "torch-bf16", "own-batches"]),
+    "mindspore": (["ms-model"], []),
+}
+#: 35 are left for the last batch.
+FEW = settings(data__train=355, data__test=120, data__validation=60, evaluation__train_samples=100)
+
+
+COMPILES = pytest.mark.slow("MindSpore compiles for most of a minute; its methods are run above")
+
+
+@pytest.fixture(scope="module", params=["torch", pytest.param("mindspore", marks=COMPILES)])
+def shipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    backend = request.param
+    require(backend)
+    folder = tmp_path_factory.mktemp("shipped")
+    out, (equal, others) = folder / "out", SHIPPED[backend]
+    arms = [word for arm in ("single", *equal, *others) for word in ("--arm", arm)]
+    words = ["run", "methods", "--backend", backend, "--seed", 0, "--out", out, *arms, *FEW]
+    with pytest.MonkeyPatch.context() as environ:
+        environ.delenv("DUALML_DATA", raising=False)
+        with Run(dualml(*words), folder) as run:
+            assert run.end(280) == 0, run.text()
+    return backend, out
+
+
+def test_the_shipped_arms_train_on_the_data_that_stand_in(shipped: Any) -> None:
+    backend, out = shipped
+    content = json.loads((out / "run.json").read_text())
+    assert content["data"]["name"] == "feelings"
+    assert "emotion" in content["data"]["notice"]["en"]
+    found, (equal, others) = trials(out), SHIPPED[backend]
+    assert set(found) == {"single", *equal, *others}
+    assert {trial["status"] for trial in found.values()} == {"ok"}
+    assert all(trial["samples"] and trial["confusion"] for trial in found.values())
+
+
+def test_the_verdicts_of_the_shipped_arms(shipped: Any) -> None:
+    backend, out = shipped
+    parity = json.loads((out / "parity.json").read_text())
+    equal, others = SHIPPED[backend]
+    verdicts = {s["arm"]: s["verdict"] for s in parity["serial"]}
+    lower = [arm for arm in others if "bf16" in arm]  # one seed decides nothing over the seeds
+    assert verdicts == dict.fromkeys(equal, "equal") | dict.fromkeys(lower)
+    own = {s["arm"]: (s["against"], s["verdict"]) for s in parity.get("lowered", [])}
+    assert own == ({"torch-bf16": ("bf16", "equal")} if lower else {})
+
+
+def test_the_report_of_the_shipped_arms_has_the_table(shipped: Any) -> None:
+    backend, out = shipped
+    page = (out / "report.html").read_text()
+
+    def table(name: str) -> str:
+        assert f'id="table-{name}"' in page, name
+        return page[page.index(f'id="table-{name}"') :].partition("</table>")[0]
+
+    equal, _ = SHIPPED[backend]
+    assert all(f">{arm}<" in table("methods") for arm in ("single", *equal))
+    assert ("18/35" in page) == ("ddp" in equal)
+    if backend == "torch":
+        assert ">own-batches<" not in table("methods")
+        assert "batches of 128 in place of 64" in table("others")
+        assert "torch-bf16" in table("lowered")
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "spawn"])

@@ -8,11 +8,12 @@ from dualml.report.blocks import Block, Cell, Fold, Item
 from dualml.report.columns import SIGNS, VERDICT_TONES, Row, table
 from dualml.report.figure import Axis, Bar, Figure, Key, Owner, Panel
 from dualml.report.measures import loss_unit
-from dualml.report.methods import Way, about, ways
+from dualml.report.methods import Way, about, ways, worst_of
 from dualml.report.notes import Notes
 from dualml.report.shown import figure
 from dualml.report.topics import Topic
-from dualml.store.run import Run
+from dualml.report.trained import wrong
+from dualml.store.run import Run, Serial
 from dualml.words import Words, numbers
 
 SHORT = 8  # of a fingerprint
@@ -26,55 +27,62 @@ def _order(way: Way) -> tuple[int, int]:
     return PRECISIONS.index(way.precision) if known else len(PRECISIONS), 0
 
 
-def right(run: Run, words: Words) -> list[Way]:
-    """Those that did what their reference did, by precision."""
-    return sorted((w for w in ways(run) if not w.wrong(words)), key=_order)
+def sorted_out(run: Run, words: Words) -> tuple[list[Way], list[tuple[Way, str]]]:
+    """Those that did what their reference did, by precision, and the others, each with what it did
+    instead."""
+    every = [(w, wrong(w, words)) for w in ways(run)]
+    good = sorted((w for w, why in every if not why), key=_order)
+    return good, [(w, why) for w, why in every if why]
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    good = right(run, words)
-    if not good:
-        return
-    yield _figure(good, words)
-    cheapest = _cheapest(good)
-    head = (*WHICH, "precision_kind", "processes:", "step_q:milliseconds", "to_single:relative",
-            "code_lines:", "verdict")  # fmt: skip
-    rows: list[Row] = [
-        [*_which(w, words), w.precision, str(w.processes), _step(w, cheapest), _ratio(w, words),
-         _lines(w), _verdict(w, words)]
-        for w in good
-    ]  # fmt: skip
-    yield from table(words, "methods", head, rows)
-    needs = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
-            "device_memory:bytes", "sent:bytes_update")  # fmt: skip
-    rows = [
-        [*_which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, w.reached_s,
-         _memory(w), w.held, _sent(w, words)]
-        for w in good
-    ]  # fmt: skip
-    yield from table(words, "resources", needs, rows)
+    good, others = sorted_out(run, words)
+    if good:
+        yield from _ranked(good, words)
     yield from table(
         words, "trained",
         (*WHICH, "processes:", "batch:samples", "epoch_updates:count",
          "rank_samples", f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "f1:percent"),
         [_trained(w, words) for w in sorted(ways(run), key=_order)],
     )  # fmt: skip
-    others = [
-        [*_which(w, words), Cell(w.wrong(words), "bad"),
-         w.accuracy and w.accuracy.plus_minus(100.0, 2), _ms(w)]
-        for w in ways(run) if w.wrong(words)
-    ]  # fmt: skip
-    what = (*WHICH, "other", "test_accuracy:percent", "step_q:milliseconds")
-    yield from table(words, "others", what, others)
+    yield from table(
+        words, "others", (*WHICH, "other", "test_accuracy:percent", "step_q:milliseconds"),
+        [[*which(w, words), Cell(why, "bad"), w.accuracy and w.accuracy.plus_minus(100.0, 2),
+          _ms(w)] for w, why in others],
+    )  # fmt: skip
     absent = [
-        [*_which(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
+        [*which(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
         for w in ways(run, ok=False)
         if not w.trials
     ]
     yield from table(words, "absent", (*WHICH, "reason"), absent)
 
 
-def _which(w: Way, words: Words) -> list[Cell | str]:
+def _ranked(good: Sequence[Way], words: Words) -> Iterator[Block]:
+    """What those cost that did what their reference did."""
+    yield _figure(good, words)
+    cheapest = _cheapest(good)
+    lower = any(w.lowered for w in good)
+    head = (*WHICH, "precision_kind", "processes:", "step_q:milliseconds", "to_single:relative",
+            "code_lines:", "verdict", *(["own_precision"] if lower else []))  # fmt: skip
+    rows: list[Row] = [
+        [*which(w, words), w.precision, str(w.processes), _step(w, cheapest), _ratio(w, words),
+         _lines(w), _verdict(w, words),
+         *([judged(worst_of(w.lowered), w.lowered, words)] if lower else [])]
+        for w in good
+    ]  # fmt: skip
+    yield from table(words, "methods", head, rows)
+    needs = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
+            "device_memory:bytes", "sent:bytes_update")  # fmt: skip
+    rows = [
+        [*which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, _reached(w, words),
+         _memory(w), w.held, _sent(w, words)]
+        for w in good
+    ]  # fmt: skip
+    yield from table(words, "resources", needs, rows)
+
+
+def which(w: Way, words: Words) -> list[Cell | str]:
     several = w.arm_settings.world_size > 1
     return [Cell(w.title(words), note=w.launcher(words) if several else ""), w.arm, w.backend]
 
@@ -91,6 +99,18 @@ def _step(w: Way, cheapest: Sequence[Way]) -> Cell | None:
     return Cell(middle, "good" if w in cheapest else "", f"{low} – {high}")
 
 
+def _reached(w: Way, words: Words) -> Cell:
+    """Median over the seeds, beneath it the quartiles and how many there are; of one seed what it
+    is."""
+    n, k = len(w.reached), sum(s is not None for s in w.reached)
+    if w.reached_s is None:
+        return Cell(numbers.NONE, note=words("methods.reached", n=k, of=n) if n else "")
+    low, middle, high = map(numbers.quantity, w.reached_s)
+    seeds = words.count("seed", n)
+    spread = words("methods.quartiles", low=low, high=high, seeds=seeds)
+    return Cell(middle, note=spread if n > 1 else seeds)
+
+
 def _ratio(w: Way, words: Words) -> Cell | None:
     """Measured, beneath it the closed form."""
     if w.ratio is None:
@@ -100,11 +120,13 @@ def _ratio(w: Way, words: Words) -> Cell | None:
 
 
 def _cheapest(good: Sequence[Way]) -> list[Way]:
-    """Of each framework, precision and number of processes the fastest."""
-    groups: dict[tuple[str, str, int], list[Way]] = {}
+    """Of each framework, precision and number of processes the fastest, among those that are held
+    against the same."""
+    groups: dict[tuple[str, str, str, int], list[Way]] = {}
     for w in good:
         if w.steps_s:
-            groups.setdefault((w.backend, w.precision, w.processes), []).append(w)
+            one = w.reference or w
+            groups.setdefault((one.arm, w.backend, w.precision, w.processes), []).append(w)
     return [
         min(g, key=lambda w: w.steps_s[1] if w.steps_s else 0.0)
         for g in groups.values()
@@ -129,12 +151,22 @@ def _lines(w: Way) -> str | None:
 
 
 def _verdict(w: Way, words: Words) -> Cell | None:
-    if not w.verdict:
+    """By the envelope, beneath it how much of it is used; of a lower precision over the seeds."""
+    test = w.over_seeds
+    if test is None:
+        return judged(w.verdict, w.judged, words)
+    return judged(w.verdict, (), words, words("methods.seeds", test=test))
+
+
+def judged(verdict: str, by_seed: Sequence[Serial], words: Words, more: str = "") -> Cell | None:
+    """Beneath it the largest share of an envelope that a seed uses, and what more there is."""
+    if not verdict:
         return None
-    tone = VERDICT_TONES.get(w.verdict, "muted")
-    text = words(f"verdict.{w.verdict.replace(' ', '_')}")
-    worst = max((s.worst for s in w.judged if s.worst is not None), default=None)
-    note = "" if worst is None else words("methods.worst", ratio=numbers.factor(worst))
+    tone = VERDICT_TONES.get(verdict, "muted")
+    text = words(f"verdict.{verdict.replace(' ', '_')}")
+    worst = max((s.worst for s in by_seed if s.worst is not None), default=None)
+    ratio = "" if worst is None else words("methods.worst", ratio=numbers.factor(worst))
+    note = words.semicolons([part for part in (ratio, more) if part])
     return Cell(f"{SIGNS[tone]} {text}", tone, note)
 
 
@@ -142,7 +174,7 @@ def _trained(w: Way, words: Words) -> list[object]:
     t = w.trials[0]
     parts = [f"{n:,} · {sha[:SHORT]}" for n, sha in t.samples]
     return [
-        *(*_which(w, words), str(w.processes), str(w.arm_settings.batch_size)),
+        *(*which(w, words), str(w.processes), str(w.arm_settings.batch_size)),
         *(w.epoch_updates, words.semicolons(parts), w.loss and w.loss.plus_minus()),
         *(w.accuracy and w.accuracy.plus_minus(100.0, 2), w.f1),
     ]
@@ -169,7 +201,8 @@ def _figure(good: Sequence[Way], words: Words) -> Figure:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, good = Notes(words, "methods", "table-methods"), right(run, words)
+    notes = Notes(words, "methods", "table-methods")
+    good, others = sorted_out(run, words)
     held = [w for w in good if w.verdict]
     equal = [w for w in held if w.verdict == "equal"]
     if held:
@@ -179,9 +212,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             notes.say("fastest", arm=w.arm, backend=w.backend, n=w.processes,
                       precision=w.precision, times=w.ratio)  # fmt: skip
     notes.about("table-others")
-    for w in ways(run):
-        if why := w.wrong(words):
-            notes.warn("other", arm=w.arm, backend=w.backend, why=why)
+    for w, why in others:
+        notes.warn("other", arm=w.arm, backend=w.backend, why=why)
     return notes
 
 

@@ -1,0 +1,133 @@
+"""What ranks put together: the loss of an update, predictions, and the last batch of an epoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.backend import at_once, chunks
+from dualml.communicator.parts import parts_of
+from dualml.report.blocks import Block, Fold, Formula, Item
+from dualml.report.code import excerpt
+from dualml.report.columns import table
+from dualml.report.methods import Way, about
+from dualml.report.notes import Notes
+from dualml.report.topics import Topic
+from dualml.report.topics.methods import sorted_out
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+#: The mean loss of N samples from those of n ranks, and what a plain mean makes of them.
+MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
+PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
+#: What does it → the file and its functions.
+CODE = {
+    "share": ("dualml/methods/driven.py", ("Driven.step",)),
+    "reduce": ("dualml/aggregation/parallel.py", ("over_ranks",)),
+    "gather": ("dualml/worker/evaluate.py", ("evaluate", "together")),
+}
+
+
+@dataclass(frozen=True)
+class Last:
+    """The last batch of an epoch as ranks share it.
+
+    Attributes:
+        ways: that all train it so.
+        step: its update.
+        parts: samples of each rank.
+        tested: samples of the test set that each rank predicts; empty where that is not known.
+    """
+
+    ways: Sequence[Way]
+    step: int
+    parts: Sequence[int]
+    tested: Sequence[int]
+
+    @property
+    def whole(self) -> int:
+        return sum(self.parts)
+
+    @property
+    def uneven(self) -> bool:
+        return len({*self.parts}) > 1
+
+
+def lasts(run: Run, words: Words) -> list[Last]:
+    """By the plan: one of each number of ranks and each batch size."""
+    plan, groups = run.plan, dict[tuple[str, int], list[Way]]()
+    if plan is None:
+        return []
+    for w in sorted_out(run, words)[0]:
+        if w.reference is not None and w.processes > 1:
+            groups.setdefault((w.reference.arm, w.processes), []).append(w)
+    found = []
+    for (arm, n), ways in groups.items():
+        settings = plan.experiment.arms[arm].model_copy(update={"world_size": n})
+        seed = ways[0].trials[0].seed
+        feed = plan.feed(settings, seed)
+        step = min(feed.per_epoch, plan.schedule(settings, seed).updates)
+        parts = [len(part) for part in feed.parts(step)]
+        found.append(Last(ways, step, parts, predicted(run, n)))
+    return found
+
+
+def predicted(run: Run, ranks: int) -> list[int]:
+    """Samples of the test set that each of so many ranks evaluates, as `dualml.worker.evaluate`
+    deals them: whole pieces, no sample twice."""
+    size = (run.meta.get("data") or {}).get("test")
+    if run.text or not size:
+        return []
+    index = np.arange(size)
+    pieces = [len(piece) for piece, _ in chunks(index, at_once(index))]
+    ends = np.cumsum([0, *parts_of(len(pieces), ranks)])
+    return [sum(pieces[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    every = lasts(run, words)
+    if not every:
+        return
+    yield Formula(rf"{MEAN} \quad \text{{{words('methods.in_place_of')}}} \quad {PLAIN}")
+    for number, last in enumerate(every):
+        name = "last-batch" if number == 0 else f"last-batch-{number + 1}"
+        n, whole, tested = len(last.parts), last.whole, last.tested
+        head = ("rank", "own_part:samples", "weight:", "own_weight:relative", "plain_weight:",
+                "counts:", "plain_counts:", *(["predicts:samples"] if tested else []))  # fmt: skip
+        rows = [
+            [str(rank), part, share(part, whole), n * part / whole, share(1, n), f"1/{whole}",
+             f"1/{n * part}" if part else None, *([tested[rank]] if tested else [])]
+            for rank, part in enumerate(last.parts)
+        ]  # fmt: skip
+        arms = words.join(list(dict.fromkeys(w.arm for w in last.ways)))
+        yield from table(words, name, head, rows, "last_batch", n=n, step=last.step,
+                         whole=whole, arms=arms)  # fmt: skip
+    for what, (file, names) in CODE.items():
+        code = excerpt(file, names)
+        if code.text:
+            yield Fold(words(f"code.{what}"), [code])
+
+
+def share(part: int, whole: int) -> str:
+    """``18/35 = 0.514``."""
+    return f"{part}/{whole} = {numbers.quantity(part / whole)}"
+
+
+def findings(run: Run, words: Words) -> Sequence[Item]:
+    notes = Notes(words, "methods", "table-last-batch")
+    for last in lasts(run, words):
+        if not last.uneven:
+            notes.say("even", whole=last.whole, n=len(last.parts))
+            continue
+        few, many = min(last.parts), max(last.parts)
+        if few:
+            off = last.whole / (len(last.parts) * few) - 1
+            notes.say("uneven", parts=[str(p) for p in last.parts], whole=last.whole, few=few,
+                      many=many, off=off)  # fmt: skip
+    return notes
+
+
+TOPIC = Topic("method-ranks", 22, evidence, findings, when=about)

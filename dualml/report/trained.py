@@ -1,0 +1,98 @@
+"""What a way to train really did, by what its trials recorded: held against its reference and
+against the samples that the plan deals.
+
+What an arm was asked to do says nothing of that: a launcher may start one process for two, an
+engine may leave a batch out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dualml.experiment.plan import Plan
+from dualml.report.methods import Way, plain
+from dualml.store.run import Run, Trial
+from dualml.words import Words, numbers
+from dualml.worker.seen import Seen
+
+#: For each rank, how many samples it trained on and the fingerprint of their order.
+Samples = tuple[tuple[int, str], ...]
+
+
+def wrong(way: Way, words: Words) -> str:
+    """Why a way is not ranked: it did something else than its reference, or has none; empty where
+    it did the same."""
+    if plain(way.arm_settings):
+        return ""
+    one = way.reference
+    if one is None:
+        return words("methods.unheld")
+    pairs = list(_pairs(way, one))
+    if not pairs:
+        return words("methods.lost", arm=one.arm)
+    did = (_other(way, one, own, its, words) for own, its in pairs)
+    return next(filter(None, did), "") or _judged(way, words)
+
+
+def _pairs(way: Way, one: Way) -> Iterator[tuple[Trial, Trial]]:
+    """Its trials with those of its reference, seed by seed."""
+    theirs = {t.seed: t for t in one.trials}
+    return ((t, theirs[t.seed]) for t in way.trials if t.seed in theirs)
+
+
+def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
+    """In what a trial differs from that of the reference; empty where it does not."""
+    asked, arm = one.arm_settings, way.arm_settings
+    if own.processes != arm.world_size:
+        return words("methods.processes", n=own.processes, asked=arm.world_size)
+    counts = (own.updates, own.sample_gradients), (its.updates, its.sample_gradients)
+    same = _same_samples(way.run, one, own, its)
+    if same is None:  # they were not recorded: what was asked for says it
+        same = arm.partition == asked.partition
+    if same and counts[0] == counts[1]:
+        return ""
+    if arm.batch_size != asked.batch_size:
+        return words("methods.batch", n=arm.batch_size, asked=asked.batch_size)
+    if arm.partition != asked.partition:
+        return words("methods.samples", name=str(arm.partition.get("name", numbers.NONE)))
+    if counts[0] != counts[1]:
+        return words("methods.updates", own=own, its=its)
+    return words("methods.order")
+
+
+def _same_samples(run: Run, one: Way, own: Trial, its: Trial) -> bool | None:
+    """Whether a trial trained on the samples of its reference's trial, in that order, each rank on
+    its part; None where that was not recorded."""
+    if not own.samples or not its.samples:
+        return None
+    if len(own.samples) == 1:
+        return own.samples == its.samples
+    if run.plan is not None:
+        return own.samples == dealt(run.plan, one.arm, own.seed, own.processes)
+    return sum(n for n, _ in own.samples) == sum(n for n, _ in its.samples)
+
+
+def dealt(plan: Plan, arm: str, seed: int, processes: int) -> Samples:
+    """What the plan deals to so many processes of the batches of an arm with one."""
+    settings = plan.experiment.arms[arm].model_copy(update={"world_size": processes})
+    feed, seen = plan.feed(settings, seed), Seen()
+    updates = plan.schedule(settings, seed).updates
+    for step in range(1, updates + 1):
+        for rank, part in enumerate(feed.parts(step)):
+            seen.add(rank, part)
+    return tuple((n, seen.chains[rank]) for rank, n in enumerate(feed.of_ranks(updates)))
+
+
+def _judged(way: Way, words: Words) -> str:
+    """What its verdict has against it; empty where that is nothing."""
+    for s in way.judged:
+        if not s.verdict and s.reason != "precision":
+            return words("methods.rule", rule=words.either(f"rule.{s.reason}", s.reason))
+        if way.verdict == s.verdict == "not comparable":
+            return words("methods.refused", reason=words.either(f"reason.{s.reason}", s.reason))
+    if way.verdict != "different":
+        return ""
+    test = way.over_seeds
+    if test is None:
+        return words("methods.different")
+    return words("methods.accuracy", test=test, margin=f"{100 * test['margin']:g}")

@@ -1,0 +1,130 @@
+"""A run folder of methods with the plan that was frozen for it: what each trial recorded is what
+the plan deals to its arm, unless a test changes it. Nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import fake_run
+
+from dualml.data import load as load_data
+from dualml.experiment.freeze import freeze
+from dualml.experiment.plan import Plan
+from dualml.experiment.schema import Experiment
+from dualml.store.plan import plan_folder, save
+from dualml.worker.seen import Seen, combined
+
+ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
+TWO = {**ONE, "method": "ddp", "world_size": 2}
+SLOWER = {"optimizer": {"name": "adam", "lr": 0.01}}
+ARMS: dict[str, dict[str, Any]] = {
+    "single": ONE,
+    "bf16": {**ONE, "precision": "bf16"},
+    "loop": {**ONE, "method": "single"},
+    "ddp": TWO,
+    "zero": {**TWO, "method": "zero_optimizer"},
+    "twice": {**TWO, "batch_size": 128},
+    "padded": {**TWO, "partition": {"name": "distributed_sampler"}},
+    "other-rate": {**TWO, **SLOWER},
+    "longer": {**TWO, "epochs": 2.0},
+    "lower": {**ONE, "method": "amp_bf16"},
+}
+#: 35 are left for the last batch.
+TRAIN, TEST = 355, 120
+METHODS = [name for name, arm in ARMS.items() if arm.get("method")]
+
+
+@cache
+def plan(seeds: tuple[int, ...], arms: tuple[str, ...]) -> Plan:
+    table = {
+        "name": "ways",
+        "title": {"en": "Ways", "zh": "Ways"},
+        "model": "softmax",
+        "data": {"name": "digits", "train": TRAIN, "test": TEST},
+        "seeds": list(seeds),
+        "arms": {name: ARMS[name] for name in arms},
+    }
+    return freeze(Experiment.model_validate(table), load_data("digits", explicit=True))
+
+
+def recorded(plan: Plan, arm: str, seed: int) -> dict[str, Any]:
+    """What ranks that do what they are asked to record of their samples."""
+    settings = plan.experiment.arms[arm]
+    feed, updates = plan.feed(settings, seed), plan.schedule(settings, seed).updates
+    seen, counts = Seen(), [0] * settings.world_size
+    for step in range(1, updates + 1):
+        for rank, part in enumerate(feed.parts(step)):
+            seen.add(rank, part)
+            counts[rank] += len(part)
+    return {
+        "updates": updates,
+        "sample_gradients": sum(counts),
+        "world_size": settings.world_size,
+        "samples_sha256": combined(seen.chains),
+        "samples": [{"n": n, "sha256": seen.chains[r]} for r, n in enumerate(counts)],
+        "step_s": [0.01, 0.02, 0.03],
+    }
+
+
+def serial(
+    arm: str,
+    seed: int = 0,
+    verdict: str | None = "equal",
+    reason: str = "inside_envelope",
+    *,
+    against: str = "single",
+    ratio: float = 0.5,
+    **more: Any,
+) -> dict[str, Any]:
+    """A judgement of ``parity.json``."""
+    phases = {"loss": {"max": ratio * 1e-7, "envelope": 1e-7, "ratio": ratio, "step": 3}}
+    return {"arm": arm, "seed": seed, "backend": "torch", "against": against, "verdict": verdict,
+            "reason": reason, "phases": phases if verdict else {}, **more}  # fmt: skip
+
+
+def make(
+    folder: Path,
+    *,
+    arms: Sequence[str] = tuple(ARMS),
+    seeds: Sequence[int] = (0,),
+    planned: bool = True,
+    judged: Sequence[dict[str, Any]] | None = None,
+    lowered: Sequence[dict[str, Any]] = (),
+    change: Callable[[dict[str, Any]], None] = lambda trial: None,
+) -> Path:
+    """Write the folder and return it.
+
+    Args:
+        planned: whether it has its plan.
+        judged: of `serial`; by default every exact method is equal.
+        change: may edit what a trial recorded.
+    """
+    frozen = plan(tuple(seeds), tuple(arms))
+
+    def edit(content: dict[str, Any]) -> None:
+        for trial in content["trials"]:
+            trial |= recorded(frozen, trial["arm"], trial["seed"])
+            trial["plan_hash"] = frozen.hash
+            change(trial)
+        content |= {"plan_hash": frozen.hash, "plan_parts": frozen.parts, "data": frozen.data}
+        content["experiment"] = frozen.experiment.describe()
+
+    described = frozen.experiment.describe()["arms"]
+    usual = {"updates": 0, "samples": 0, "chunk": 256}
+    fake_run.make(
+        folder, arms={name: usual | arm for name, arm in described.items()}, backends=("torch",),
+        seeds=seeds, failed=None, different=None, parity=False, change=edit,
+    )  # fmt: skip
+    exact = [name for name in METHODS if name in arms and name != "lower"]
+    every = [serial(arm, seed) for arm in exact for seed in seeds] if judged is None else judged
+    parity = {"format": 1, "settings": {"margin": 10.0, "floor": 1.2e-7}, "comparisons": []}
+    (folder / "parity.json").write_text(
+        json.dumps({**parity, "serial": list(every), "lowered": list(lowered)})
+    )
+    if planned:
+        save(frozen, plan_folder(folder))
+    return folder

@@ -1,0 +1,135 @@
+"""A method in a lower precision against our own training in it, by that arm's envelope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dualml.cli.output import print_verdicts
+from dualml.diffs.load import catalogue
+from dualml.experiment.contrast import Contrast
+from dualml.experiment.exact import of_precision
+from dualml.experiment.schema import Experiment
+from dualml.methods import METHODS
+from dualml.parity.judge import worst
+from dualml.parity.lowered import lowered
+from dualml.store.envelope import Envelope
+from dualml.store.trajectory import Trajectory
+
+ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
+ARMS: dict[str, dict[str, Any]] = {
+    "single": ONE,
+    "other-rate": {**ONE, "precision": "bf16", "optimizer": {"name": "adam", "lr": 0.01}},
+    "bf16": {**ONE, "precision": "bf16"},
+    "fp16": {**ONE, "precision": "fp16"},
+    "ranks": {**ONE, "precision": "bf16", "world_size": 2},
+    "method": {**ONE, "method": "amp_bf16"},
+    "exact": {**ONE, "method": "single"},
+}
+STEPS = 6
+#: How far roundings move a loss or a weight: in float32, in bfloat16.
+WIDTHS = {"single": 1e-7, "bf16": 1e-3}
+
+
+def experiment(*arms: str) -> Experiment:
+    table = {"name": "x", "title": {"en": "x"}, "model": "softmax", "data": {"name": "digits"}}
+    return Experiment.model_validate({**table, "arms": {arm: ARMS[arm] for arm in arms or ARMS}})
+
+
+def trajectory(off: float, width: float | None = None, forward: float = 0.0) -> Trajectory:
+    """Losses and weights that are ``off``; with a ``width`` also its envelope."""
+    keys = [f"{phase}/{step:08d}/fc.weight" for step in (1, STEPS) for phase in ("update", "state")]
+    tensors = {key: np.full(4, 1.0 + off) for key in keys}
+    tensors |= {f"forward/{step:08d}/fc": np.full(4, 1.0 + forward) for step in (1, STEPS)}
+    drawn = None
+    if width is not None:
+        drawn = Envelope(np.full(STEPS, width), dict.fromkeys(tensors, width), 3)
+    data = {1: "a", STEPS: "b"}
+    weights = {"fc.weight": np.ones(4)}
+    return Trajectory(
+        "torch", np.full(STEPS, 2.0 + 2 * off), tensors, data, drawn, 1.0, 0.5, weights
+    )
+
+
+def read(off: float, forward: float = 0.0) -> dict[tuple[str, int], dict[str, Trajectory]]:
+    """The float32 arm at 0, ours in bfloat16 at 1e-3, the method somewhere."""
+    return {
+        ("single", 0): {"torch": trajectory(0.0, WIDTHS["single"])},
+        ("bf16", 0): {"torch": trajectory(1e-3, WIDTHS["bf16"])},
+        ("exact", 0): {"torch": trajectory(0.0)},
+        ("method", 0): {"torch": trajectory(off, forward=forward)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("off", "verdict", "reason"),
+    [
+        (1e-3, "equal", "inside_envelope"),
+        (9e-3, "equal", "inside_envelope"),  # 8 of the 10 envelopes that are allowed
+        (-2e-3, "equal", "inside_envelope"),
+        (2e-2, "different", "outside_envelope"),
+        (0.0, "different", "float32"),  # inside the wide envelope, and inside float32's own
+        (5e-7, "different", "float32"),
+    ],
+)
+def test_inside_its_own_envelope_and_outside_of_float32_s(
+    off: float, verdict: str, reason: str
+) -> None:
+    (judged,) = lowered(experiment(), read(off))
+    named = {key: judged[key] for key in ("arm", "seed", "backend", "against")}
+    assert named == {"arm": "method", "seed": 0, "backend": "torch", "against": "bf16"}
+    assert (judged["verdict"], judged["reason"]) == (verdict, reason)
+    assert bool(judged["first_divergence"]) == (reason == "outside_envelope")
+
+
+def test_what_its_layers_give_out_in_float32_is_not_judged() -> None:
+    (judged,) = lowered(experiment(), read(1e-3, forward=0.5))
+    assert judged["verdict"] == "equal"
+    assert "forward" not in judged["phases"]
+
+
+def test_without_an_arm_of_its_precision_there_is_nothing() -> None:
+    there = read(1e-3)
+    del there["bf16", 0]
+    assert lowered(experiment("single", "fp16", "exact", "method"), there) == []
+    assert lowered(experiment(), there) == []  # it failed
+
+
+def test_without_float32_the_wide_envelope_alone_decides() -> None:
+    there = read(0.0)
+    del there["single", 0]
+    (judged,) = lowered(experiment(), there)
+    assert judged["verdict"] == "equal"
+
+
+def test_it_decides_no_exit_code() -> None:
+    (judged,) = lowered(experiment(), read(2e-2))
+    assert worst({"comparisons": [], "serial": [], "lowered": [judged]}) == "equal"
+
+
+def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixture[str]) -> None:
+    far, near = (lowered(experiment(), read(off)) for off in (2e-2, 1e-3))
+    print_verdicts({"comparisons": [], "lowered": far})
+    assert "method – bf16, torch, 0: different update 1, loss" in capsys.readouterr().out
+    print_verdicts({"comparisons": [], "lowered": near})
+    assert "method" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("precision", "arm"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "single")]
+)
+def test_the_arm_that_does_the_same_in_one_process(precision: str, arm: str) -> None:
+    assert of_precision("method", precision, Contrast(experiment().arms)) == arm
+
+
+def test_every_method_in_a_lower_precision_says_where_it_casts_otherwise() -> None:
+    every = [m for methods in METHODS.values() for m in methods.values()]
+    run = [m for m in every if m.precision != "fp32" and not m.unsupported]
+    assert run
+    for method in run:
+        assert set(method.casts) == {"en", "zh"}, method.name
+        assert method.entries
+        assert set(method.entries) <= set(catalogue()), method.name
+    assert not any(m.casts or m.entries for m in every if m.precision == "fp32")

@@ -1,0 +1,166 @@
+"""What a method really trained, by what its trials recorded, decides whether it is ranked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_methods import ARMS, make, serial
+
+from dualml.report.methods import Way
+from dualml.report.trained import wrong
+from dualml.store.load import load
+from dualml.words import LANGUAGES, Words
+
+EN = Words("en")
+Change = Callable[[dict[str, Any]], None]
+
+
+def why(folder: Path, arm: str, words: Words = EN) -> str:
+    return wrong(Way(load([folder]), arm, "torch"), words)
+
+
+def altered(arm: str, **values: Any) -> Change:
+    """Of one arm the trial recorded something else."""
+    return lambda trial: trial.update(values) if trial["arm"] == arm else None
+
+
+def forged(arm: str, rank: int) -> Change:
+    """A rank of an arm trained on other samples, as many of them."""
+
+    def change(trial: dict[str, Any]) -> None:
+        if trial["arm"] == arm:
+            trial["samples"][rank]["sha256"] = "f" * 64
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("methods"))
+
+
+@pytest.mark.parametrize("arm", ["single", "bf16", "loop", "ddp", "zero", "lower"])
+def test_who_did_the_same_is_ranked(folder: Path, arm: str) -> None:
+    assert why(folder, arm) == ""
+
+
+@pytest.mark.parametrize(
+    ("arm", "text"),
+    [
+        ("twice", "batches of 128 in place of 64"),
+        ("padded", "other samples: dealt by distributed_sampler"),
+        ("other-rate", "there is no arm in one process with its settings to hold it against"),
+        ("longer", "there is no arm in one process with its settings to hold it against"),
+    ],
+)
+def test_who_was_asked_for_something_else_is_not(folder: Path, arm: str, text: str) -> None:
+    assert why(folder, arm) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (altered("ddp", world_size=1), "1 process trained in place of 2"),
+        (altered("ddp", updates=12), "12 updates with 355 samples in place of 6 with 355"),
+        (altered("ddp", sample_gradients=320), "6 updates with 320 samples in place of 6 with 355"),
+        (forged("ddp", 1), "other samples, or in another order, than the plan deals to it"),
+    ],
+)
+def test_what_was_recorded_counts_whatever_was_asked_for(
+    tmp_path: Path, change: Change, text: str
+) -> None:
+    folder = make(tmp_path, arms=("single", "ddp", "zero"), change=change)
+    assert why(folder, "ddp") == text
+    assert why(folder, "zero") == ""
+
+
+def test_the_samples_of_one_process_are_those_of_its_reference(tmp_path: Path) -> None:
+    folder = make(tmp_path, arms=("single", "loop"), planned=False, change=forged("loop", 0))
+    assert "other samples" in why(folder, "loop")
+
+
+def test_ranks_that_swap_their_parts_are_seen_by_the_plan_alone(tmp_path: Path) -> None:
+    def swap(trial: dict[str, Any]) -> None:
+        if trial["arm"] == "ddp":
+            trial["samples"].reverse()
+
+    arms = ("single", "ddp", "padded")
+    assert "other samples" in why(make(tmp_path / "a", arms=arms, change=swap), "ddp")
+    # Without a plan the counts are all there is: DistributedSampler repeats one of 355.
+    folder = make(tmp_path / "b", arms=arms, planned=False, change=swap)
+    assert why(folder, "ddp") == ""
+    assert why(folder, "padded") == "other samples: dealt by distributed_sampler"
+
+
+def test_without_fingerprints_what_was_asked_for_counts(tmp_path: Path) -> None:
+    folder = make(tmp_path, change=lambda trial: trial.update(samples=[], samples_sha256=""))
+    assert why(folder, "ddp") == ""
+    assert why(folder, "padded") == "other samples: dealt by distributed_sampler"
+
+
+OPEN = {"equivalent": False, "mean": -0.02, "low": -0.035, "high": -0.005, "margin": 0.01}
+OVER = {"evidence": {"equivalence": {**OPEN, "seeds": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("judgement", "text"),
+    [
+        (serial("ddp", 0, "different", "outside_envelope"), "another trajectory than one process"),
+        (
+            serial("ddp", 0, "not comparable", "other_samples"),
+            "not comparable with one process: trained on other samples, or in another order",
+        ),
+        (
+            serial("ddp", 0, "not comparable", "chaotic"),
+            "not comparable with one process: rounding",
+        ),
+        (serial("ddp", 0, None, "sum"), "another rule: a sum instead of a mean"),
+        (
+            serial("ddp", 0, None, "precision", **OVER),
+            "its test accuracies are not shown to be those of float32: −3.50 … −0.50 points "
+            "(margin ±1, 3 seeds)",
+        ),
+    ],
+)
+def test_the_verdict_decides_too(tmp_path: Path, judgement: dict[str, Any], text: str) -> None:
+    folder = make(tmp_path, arms=("single", "ddp"), judged=[judgement])
+    assert why(folder, "ddp").startswith(text)
+
+
+@pytest.mark.parametrize("equivalent", [True, False])
+def test_a_lower_precision_is_ranked_by_its_seeds(tmp_path: Path, equivalent: bool) -> None:
+    test = {**OPEN, "seeds": 3, "equivalent": equivalent}
+    judged = [serial("lower", 0, None, "precision", evidence={"equivalence": test})]
+    folder = make(tmp_path, arms=("single", "lower"), judged=judged)
+    assert bool(why(folder, "lower")) != equivalent
+
+
+def test_a_reference_that_failed_is_none(tmp_path: Path) -> None:
+    folder = make(tmp_path, arms=("single", "ddp"), change=altered("single", status="failed"))
+    assert why(folder, "ddp") == "single, which it is held against, did not end well here"
+
+
+def test_of_two_references_that_with_the_same_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {**ARMS["single"], "batch_size": 128}
+    monkeypatch.setattr("fake_methods.ARMS", {"large": large, **ARMS})
+    folder = make(tmp_path, arms=("large", "single", "ddp", "twice"))
+    run = load([folder])
+    held = {arm: Way(run, arm, "torch").reference for arm in ("ddp", "twice")}
+    assert {arm: one and one.arm for arm, one in held.items()} == {
+        "ddp": "single",
+        "twice": "large",
+    }
+    assert why(folder, "twice") == why(folder, "ddp") == ""
+
+
+def test_both_languages_give_the_same_reasons(folder: Path) -> None:
+    for arm in ARMS:
+        en, zh = (why(folder, arm, Words(lang)) for lang in LANGUAGES)
+        assert bool(en) == bool(zh)
+        assert re.findall(r"\d+", en) == re.findall(r"\d+", zh)
