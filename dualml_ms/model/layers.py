@@ -68,6 +68,8 @@ def realise_lower(layer: spec.Layer, lower: modules.Lower) -> nn.Cell:
             return modules.LowerDense(inputs, outputs, bias, lower)
         case spec.Conv2d(inputs, outputs, kernel, padding, bias):
             return modules.LowerConv2d(inputs, outputs, kernel, padding, bias, lower)
+        case spec.RowBias(size):
+            return modules.LowerBias(size, lower)
         case spec.LSTM():
             if lower.held != lower.type:
                 raise Unsupported(

@@ -10,6 +10,8 @@ import math
 import mindspore as ms
 from mindspore import nn, ops
 
+from dualml.communicator import How
+
 
 def parameter(name: str, *shape: int) -> ms.Parameter:
     """Zeros; a cell's name is put before the parameter's where it becomes a part of another."""
@@ -29,6 +31,13 @@ class Lower(nn.Cell):
         composed = precision == "bf16" and ms.get_context("device_target") == "CPU"
         self.type = {"bf16": ms.bfloat16, "fp16": ms.float16}[precision]
         self.held = ms.float32 if composed else self.type
+
+    @property
+    def how(self) -> How:
+        """For the records."""
+        if self.held == self.type:
+            return How("native", str(self.type))
+        return How("composed", f"{self.held}, rounded to {self.type}: no kernels of it on a CPU")
 
     def construct(self, x):
         return x.astype(self.type).astype(self.held)
@@ -71,6 +80,18 @@ class Bias(nn.Cell):
 
     def construct(self, x):
         return x + (self.bias.reshape(-1, 1, 1) if x.ndim == 4 else self.bias)
+
+
+class LowerBias(Bias):
+    """`Bias` of a lower type."""
+
+    def __init__(self, size: int, lower: Lower) -> None:
+        super().__init__(size)
+        self.lower = lower
+
+    def construct(self, x):
+        bias = self.lower(self.bias)
+        return x + (bias.reshape(-1, 1, 1) if x.ndim == 4 else bias)
 
 
 class MaxPool2d(nn.Cell):
