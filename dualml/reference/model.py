@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -130,7 +131,9 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     return inner | {f"{name}.{leaf}": g for leaf, g in grads.items()}
 
 
-def rounding(precision: Precision) -> tuple[Rounding | None, Callable[[], np.errstate]]:
+def rounding(
+    precision: Precision,
+) -> tuple[Rounding | None, Callable[[], AbstractContextManager[Any]]]:
     """How a value is rounded to the lower type, None where there is none; and what the computation
     stands in: what overflows in a lower type is seen in the loss, or in the gradients by a
     `Scaler`."""

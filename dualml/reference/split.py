@@ -11,7 +11,7 @@ from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, W
 from dualml.communicator import How
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import backward, forward, gradients_alone, rounding
+from dualml.reference.model import Tape, backward, forward, gradients_alone, rounding
 from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
@@ -70,7 +70,9 @@ class NumpyStage(Weighable, MixedStage):
         self.kept[segment, micro] = tape
         return out
 
-    def _through(self, segment: int, values: Values, masks: Sequence[Array] = ()) -> Any:
+    def _through(
+        self, segment: int, values: Values, masks: Sequence[Array] = ()
+    ) -> tuple[Values, Tape]:
         own = self.segments[segment]
         with self.overflowing():
             return forward(own.layers, self.own, values, masks, lower=self.round, before=own.lower)

@@ -165,10 +165,9 @@ class Shard:
         self.shape = self.outputs[self.order[at - 1]] if at else spec.input_shape
         self.needed = at > 0  # whether somebody wants the gradient of what is here
         self.blocks = 0  # of the split axis; 0: what is here is whole
-        #: Of the values on the stack, of which there is one between stages: which are of a lower
-        #: type.
+        #: Of the values on the stack: which are of a lower type. Between stages there is one.
         self.lower: Stack = (holding(spec.layers)[at].before,)
-        self.begun = self.lower
+        self.begun: Stack = self.lower
         self.open: list[tuple[str, Layer]] = []
         self.split: dict[str, tuple[int, int]] = {}
         for name in names:

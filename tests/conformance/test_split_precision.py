@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import REFEREE, ability, adapter_of, create, judged, on_ranks
+from conformance.backends import REFEREE, ability, adapter_of, judged, on_ranks
 from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
@@ -45,8 +45,8 @@ CASES = {
     "lenet inside": lower(BF16, 2, "lenet", tensor=2),
     "gathered": lower(BF16, 2, "vit", tensor=2, layers={"qkv": "column", "proj": "whole"}),
     "data": lower(FP16, 2, "deep", data=2),
-    "masks by layer": lower(FP16, 2, "dropout", cut=["dropout2"], micro_batches=2, sizes=[6, 5]),
-    "masks inside": lower(BF16, 2, "dropout", tensor=2, layers=RNN, sizes=[6, 5]),
+    "masks by layer": lower(BF16, 2, "dropout", cut=["dropout2"], micro_batches=2, sizes=[6, 5]),
+    "masks inside": lower(FP16, 2, "dropout", tensor=2, layers=RNN, sizes=[6, 5]),
     "trainers": lower(BF16, 3, "deep", trainers=2, place=[0, 1, 0], micro_batches=2),
     "tensor pipeline": lower(BF16, 4, "vit", tensor=2, cut=["branch2"], micro_batches=2),
     "data pipeline": lower(FP16, 4, "lenet", data=2, cut=["flatten"]),
