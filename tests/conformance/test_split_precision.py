@@ -16,7 +16,7 @@ from conformance.test_split import RNN, case
 
 from dualml.backend import Backend, MixedStage, Recipe, Segment, Staging, backends
 from dualml.errors import TrialError, Unsupported
-from dualml.model.layers import Linear, ReLU
+from dualml.model.layers import Linear, Tanh
 from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
 from dualml.parity.distance import distance
@@ -179,7 +179,7 @@ def test_what_always_overflows_ends_on_all_ranks(tmp_path: Path) -> None:
 
 def last_stage(backend: Backend, precision: str) -> Any:
     """The end of a model, whose input is of the lower type; of 4 samples."""
-    layers = (("relu", ReLU()), ("fc", Linear(6, 5)))
+    layers = (("tanh", Tanh()), ("fc", Linear(6, 5)))
     spec = ModelSpec("end", (6,), layers)
     recipe = Recipe(
         spec=spec, weights={}, rule=SGD(lr=0.1), x=np.zeros((4, 6), np.float32), y=np.arange(4),
