@@ -75,9 +75,7 @@ class Rank:
         else:
             top = self.packed(top, pair.lower)
             with self.timeline.during("collective", stage, micro, False, self.comm.nbytes(top)):
-                parts = self.gathered(self.row, top)
-            own = [self.unpacked(part, pair.lower) for part in parts]
-            top = self.stage.concat(own, pair.axis)
+                top = self.gathered(self.row, top, pair.axis, pair.lower)
         return (*values[:-1], top)
 
     def communicate_back(
@@ -113,12 +111,13 @@ class Rank:
             pause(late.schedule_delay(schedule, group.rank, group.nbytes(x), self.now))
         return group.all_reduce(x, inplace=True)
 
-    def gathered(self, group: Communicator, x: Tensor) -> list[Tensor]:
+    def gathered(self, group: Communicator, x: Tensor, axis: int, lower: bool = False) -> Tensor:
+        """Every rank's ``x`` put together, which is `packed` if it is of a lower type."""
         if self.slow is not None:
             size = group.nbytes(x)  # one slice goes out and one comes in, round the ring
             pause((group.size - 1) * self.slow.transferring(self.rank, size, size, self.now))
-        parts: list[Tensor] = group.all_gather(x)
-        return parts
+        parts = [self.unpacked(part, lower) for part in group.all_gather(x)]
+        return self.stage.concat(parts, axis)
 
     # --- without a backward pass ------------------------------------------------------------------
 
