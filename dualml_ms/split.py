@@ -14,13 +14,17 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Arrays, Memory, Recipe, Segment, Weighable, at_once
+from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, Weighable, at_once
+from dualml.communicator import How
 from dualml.model.layers import Dropout
+from dualml.precision import rounded
 from dualml_ms.compiled import Compiled
 from dualml_ms.memory import nbytes, state_bytes
 from dualml_ms.model import LOSSES
+from dualml_ms.model.modules import Lower
 from dualml_ms.model.network import Part
 from dualml_ms.optim import load_state, optimizer, state
+from dualml_ms.scaled import AllFinite, Clocked, Numbers, UpdateFrom
 from dualml_ms.split_cells import (
     Backward,
     Divided,
@@ -38,7 +42,7 @@ from dualml_ms.split_tape import Tape
 Values = tuple[ms.Tensor, ...]
 
 
-class MindSporeStage(Weighable):
+class MindSporeStage(Weighable, MixedStage):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -51,9 +55,10 @@ class MindSporeStage(Weighable):
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> None:
         self.first, self.end = first, len(segments) - 1
+        self.precision, self.lower = recipe.precision.type, recipe.precision.lower
         drops = [sum(isinstance(layer, Dropout) for _, layer in s.layers) for s in segments]
         self.parts = [
-            Part(segment.layers, depth=segment.depth, dropouts=n).set_train()
+            Part(segment.layers, segment.depth, n, self.precision, segment.lower).set_train()
             for segment, n in zip(segments, drops, strict=True)
         ]
         own = [{p.name: p for p in part.trainable_params()} for part in self.parts]
@@ -71,23 +76,28 @@ class MindSporeStage(Weighable):
         criterion = LOSSES[recipe.loss]()
         self.points = Compiled(Score(criterion))
         if last:
-            mean = Loss(self.parts[-1], criterion)
+            mean = Loss(self.parts[-1], criterion, segments[-1].lower)
             depth = segments[-1].depth if wanted[-1] else 0
             self.back[-1] = Compiled(Last(mean, depth, tuples[-1], sums[-1]))
         self.looks = [Compiled(Outputs(part)) for part in self.parts]
         self.layers = [len(segment.layers) for segment in segments]
         self.optimizer: Any = None
+        self.clock: Clocked | None = None
         if self.parameters:
             self._updates(recipe)
         self.x, self.y = self._tokens(recipe.x), recipe.y.astype(np.int32)
         self.kept: dict[tuple[int, int], Any] = {}
-        self.shares: dict[float, ms.Tensor] = {}
+        self.number = Numbers()
         self.measuring, self.infers = False, at_once(recipe.y)
 
     def _updates(self, recipe: Recipe) -> None:
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
+        if recipe.precision.loss_scale is not None and not recipe.schedule.constant:
+            rates = self.clock = Clocked(rates)
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         sums = ms.ParameterTuple(self.sums.values())
+        self.all_finite = Compiled(AllFinite(*sums))
+        self.apply_scaled = Compiled(UpdateFrom(self.optimizer, sums))
         self.apply, self.clear = Compiled(Update(self.optimizer, sums)), Compiled(Zero(sums))
         self.joined, self.divided = Compiled(Joined(sums)), Compiled(Divided(sums))
 
@@ -143,9 +153,7 @@ class MindSporeStage(Weighable):
         return None if self.first and segment == 0 else flow
 
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
-        if share not in self.shares:  # as a tensor: a number would be compiled into the graph
-            self.shares[share] = ms.Tensor(share, ms.float32)
-        loss, *flow = self.back[self.end](*self.kept.pop((self.end, micro)), self.shares[share])
+        loss, *flow = self.back[self.end](*self.kept.pop((self.end, micro)), self.number(share))
         return loss, None if self.first and self.end == 0 else tuple(flow)
 
     def lazy(self, losses: Sequence[tuple[ms.Tensor, float]]) -> list[Any]:
@@ -158,6 +166,45 @@ class MindSporeStage(Weighable):
     def memory(self, batch: Any = None) -> Memory:
         own, sums = self.parameters.values(), self.sums.values()
         return Memory(nbytes(own), nbytes(sums), state_bytes(self.optimizer))
+
+    # --- a lower precision ------------------------------------------------------------------------
+
+    @property
+    def how(self) -> How:
+        return Lower(self.precision).how
+
+    def packed(self, x: ms.Tensor) -> ms.Tensor:
+        """What is held in float32 goes as its upper half, which has all bits of a bfloat16."""
+        if x.dtype == ms.float16:
+            return x
+        bits = np.ascontiguousarray(x.asnumpy()).view(np.uint32) >> 16
+        return ms.Tensor.from_numpy(bits.astype(np.uint16).view(np.float16))
+
+    def unpacked(self, x: ms.Tensor) -> ms.Tensor:
+        if self.precision == "fp16":
+            return x
+        bits = x.asnumpy().view(np.uint16).astype(np.uint32) << 16
+        return ms.Tensor.from_numpy(bits.view(np.float32))
+
+    def to_receive(self, shape: tuple[int, ...]) -> ms.Tensor:
+        return ms.Tensor.from_numpy(np.empty(shape, np.float16))
+
+    def widened(self, x: ms.Tensor) -> ms.Tensor:
+        return ms.Tensor.from_numpy(x.asnumpy().astype(np.float32))
+
+    def rounded(self, x: ms.Tensor) -> ms.Tensor:
+        kind = np.float16 if self.precision == "fp16" else np.float32
+        return ms.Tensor.from_numpy(rounded(x.asnumpy(), self.precision).astype(kind))
+
+    def finite(self) -> bool:
+        return not self.parameters or bool(self.all_finite().asnumpy())
+
+    def update_scaled(self, step: int, made: int, scale: float) -> None:
+        """How many were made the optimizer counts itself."""
+        if self.clock is not None:
+            self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
+        if self.parameters:
+            self.apply_scaled(self.number(1 / scale))
 
     # --- evaluation -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import mindspore as ms
 from mindspore import nn, ops
 from mindspore.ops.operations._grad_ops import ReluGrad, TanhGrad
 
+from dualml.precision import Stack
 from dualml_ms.model.network import BRANCH, DROPOUT, MERGE, Part
 from dualml_ms.split_tape import RELU, TANH, Tape
 
@@ -30,16 +31,43 @@ class Forward(nn.Cell):
         return outputs
 
 
+class Step(nn.Cell):
+    """One layer of a part in a lower type, with its casts."""
+
+    def __init__(self, part: Part, i: int) -> None:
+        super().__init__(auto_prefix=False)
+        self.cell, self.lower = part.order[i], part.lower
+        self.casts, self.widens, self.after = part.casts[i], part.widens[i], part.after[i]
+
+    def construct(self, x):
+        if self.casts:
+            x = self.lower(x)
+        elif self.widens:
+            x = x.astype(ms.float32)
+        x = self.cell(x)
+        if self.after:
+            x = self.lower(x)
+        return x
+
+
 class Backward(nn.Cell):
     """Add the gradients of a segment to the sums; those of the stack before it, where wanted.
 
     Layer by layer from what is on the tape: nothing is computed again but what a layer's own
     derivative needs. Arguments: the tape, the masks, the gradients of the stack after the segment.
+
+    In a lower type a gradient has the type of the value that it belongs to.
     """
 
     def __init__(self, part: Part, sums: ms.ParameterTuple, tape: Tape, wanted: bool) -> None:
         super().__init__(auto_prefix=False)
         self.part, self.sums, self.wanted, self.first = part, sums, wanted, tape.first
+        lower, n = part.lower is not None, len(part.order)
+        self.order = tuple(Step(part, i) if lower else part.order[i] for i in range(n))
+        self.lower = part.lower if lower else None
+        self.before = tuple(held.before for held in part.around) if lower else (False,) * n
+        self.after = tuple(held.after for held in part.around) if lower else (False,) * n
+        self.branch = tuple(held.branch for held in part.around) if lower else (False,) * n
         self.own = tuple(ms.ParameterTuple(cell.trainable_params()) for cell in part.order)
         counts = [len(own) for own in self.own]
         self.at = tuple(sum(counts[:i]) for i in range(len(counts)))
@@ -54,7 +82,7 @@ class Backward(nn.Cell):
         """What layer ``i`` took."""
         x = tape[self.place[i]]
         for k in range(self.of[i], i):
-            x = self.part.order[k](x)
+            x = self.order[k](x)
         return x
 
     def construct(self, *arguments):
@@ -65,30 +93,35 @@ class Backward(nn.Cell):
         for j in range(n):
             i = n - 1 - j
             if i >= self.first:
+                if self.after[i]:
+                    flow = self.lower(flow)
                 if part.kinds[i] == BRANCH:
                     flow = flow + kept[-1]
                     kept = kept[:-1]
                 elif part.kinds[i] == MERGE:
-                    kept = (*kept, flow)
+                    kept = (*kept, self.lower(flow) if self.branch[i] else flow)
                 elif part.kinds[i] == DROPOUT:
                     if part.dropouts > 0:
                         used -= 1
-                        flow = flow * masks[used]
+                        mask = masks[used]
+                        flow = flow * (self.lower(mask) if self.after[i] else mask)
                 elif self.slopes[i] == TANH:
                     flow = self.tanh(tape[self.place[i]], flow)
                 elif self.slopes[i] == RELU:
                     flow = self.relu(flow, tape[self.place[i]])
                 elif len(self.own[i]) == 0:
-                    flow = self.inputs(part.order[i])(self.taken(i, tape), flow)
+                    flow = self.inputs(self.order[i])(self.taken(i, tape), flow)
                 else:
                     x = self.taken(i, tape)
                     if i > self.first:
-                        gradients = self.both(part.order[i], self.own[i])(x, flow)
+                        gradients = self.both(self.order[i], self.own[i])(x, flow)
                         flow, own = gradients[0][0], gradients[1]
                     else:
-                        own = self.weights(part.order[i], self.own[i])(x, flow)
+                        own = self.weights(self.order[i], self.own[i])(x, flow)
                     for k in range(len(self.own[i])):
                         done = ops.depend(done, ops.assign_add(self.sums[self.at[i] + k], own[k]))
+                if self.before[i]:
+                    flow = self.lower(flow)
         if not self.wanted:
             return done
         back = ()
@@ -99,15 +132,26 @@ class Backward(nn.Cell):
 
 class Loss(nn.Cell):
     """``share`` times the mean loss of the last segment's output, which is what is differentiated,
-    and the loss. Arguments: the stack, the masks, the labels, the share."""
+    and the loss. Arguments: the stack, the masks, the labels, the share.
 
-    def __init__(self, part: Part, criterion: nn.Cell) -> None:
+    Args:
+        before: which values on the stack are of the lower type; the casts make their gradients so.
+    """
+
+    def __init__(self, part: Part, criterion: nn.Cell, before: Stack) -> None:
         super().__init__(auto_prefix=False)
-        self.part, self.criterion = part, criterion
+        self.part, self.criterion, self.lower = part, criterion, part.lower
+        self.before = before if part.lower is not None else (False,) * part.depth
 
     def construct(self, *arguments):
-        loss = self.criterion(self.part(*arguments[:-2])[-1], arguments[-2])
-        return loss * arguments[-1], loss
+        stack = ()
+        for i in range(self.part.depth):
+            x = arguments[i]
+            stack += (self.lower(x) if self.before[i] else x,)
+        masks, (labels, share) = arguments[self.part.depth : -2], arguments[-2:]
+        logits = self.part(*stack, *masks)[-1]
+        loss = self.criterion(logits.astype(ms.float32), labels)
+        return loss * share, loss
 
 
 class Last(nn.Cell):
@@ -167,7 +211,7 @@ class Score(nn.Cell):
         self.criterion = criterion
 
     def construct(self, logits, labels):
-        return self.criterion.each(logits, labels), ops.argmax(logits, -1)
+        return self.criterion.each(logits.astype(ms.float32), labels), ops.argmax(logits, -1)
 
 
 class Zero(nn.Cell):

@@ -153,10 +153,7 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable):
 
     @property
     def held(self) -> How:
-        lower = self.network.lower
-        if lower.held == lower.type:
-            return How("native", str(lower.type))
-        return How("composed", f"{lower.held}, rounded to {lower.type}: no kernels of it on a CPU")
+        return self.network.lower.how
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
         if self.scaler is not None:

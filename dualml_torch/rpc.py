@@ -27,8 +27,10 @@ import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 
 from dualml.aggregation.slow import Slow
-from dualml.backend import Array, Arrays, Backend, Recipe, Trace, batch_digest
+from dualml.backend import Array, Arrays, Backend, Mixed, Recipe, Trace, batch_digest
+from dualml.communicator import How
 from dualml.communicator.parts import parts_of
+from dualml.precision import SLOT
 from dualml.split.pieces import share
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import SplitModel
@@ -36,6 +38,7 @@ from dualml.split.timeline import Timeline
 from dualml_torch import rpc_served as served
 from dualml_torch.communicator import TorchCommunicator
 from dualml_torch.model import LOSSES
+from dualml_torch.model.network import LOWER
 from dualml_torch.optim import implementation
 from dualml_torch.rpc_agent import DistributedOptimizer, name_of, start, told
 
@@ -57,8 +60,11 @@ class Calls:
     held: int = 0
 
 
-class RpcTraining(SplitModel):
-    """See `dualml.split.remote.SplitModel`. Every rank calls the same methods in the same order."""
+class RpcTraining(SplitModel, Mixed):
+    """See `dualml.split.remote.SplitModel`. Every rank calls the same methods in the same order.
+
+    The scale of the loss is the driver's; others learn it with the state.
+    """
 
     calls = "torch.distributed.rpc, TensorPipe"
 
@@ -70,6 +76,7 @@ class RpcTraining(SplitModel):
         self.loss, self.shapes, self.now = LOSSES[recipe.loss], plan.spec.parameters(), 0
         self.executor = Calls(plan, seed=recipe.seed)
         self.slowest, self.meets = 0.0, False
+        self.scaler, self.lower = recipe.precision.scaler(), LOWER.get(recipe.precision.type)
         kind = implementation(rule)
         start(comm)
         self.drives = comm.rank == plan.driver
@@ -77,8 +84,9 @@ class RpcTraining(SplitModel):
             return
         self.inputs, self.labels = torch.from_numpy(self.x), torch.from_numpy(self.y)
         with told(comm, "making the stages"):
+            more = (recipe.seed, self.lower)
             self.stages = [
-                rpc.remote(name_of(rank), served.SubNetwork, args=(plan.spec, names, recipe.seed))
+                rpc.remote(name_of(rank), served.SubNetwork, args=(plan.spec, names, *more))
                 for rank, names in zip(plan.place, plan.stages, strict=True)
             ]
             held = [self.call(stage, "parameters")() for stage in self.stages]
@@ -89,6 +97,10 @@ class RpcTraining(SplitModel):
             (local, [n for n, p in every.items() if p.owner().id == local.owner().id])
             for local in self.optimizer.remote_optimizers
         ]
+
+    @property
+    def held(self) -> How:
+        return How("native", str(self.lower))
 
     def on(self, rref: Any, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
         """Begin ``function(rref, *args)`` on the rank that owns what is referred to; what waits
@@ -131,7 +143,7 @@ class RpcTraining(SplitModel):
         with self.executor.timeline.during("F"):
             losses = self.forward(parts, step)
         with self.executor.timeline.during("B"), told(self.comm, "going backward"):
-            dist_autograd.backward(context, [loss * part for loss, part in losses])
+            dist_autograd.backward(context, [loss * (part * self.scale) for loss, part in losses])
         return [(loss.detach(), part) for loss, part in losses]
 
     def forward(self, parts: Sequence[Part], step: int) -> Lazy:
@@ -148,13 +160,18 @@ class RpcTraining(SplitModel):
                     samples = index if self.plan.spec.dropouts else None
                     waits[micro] = self.call(self.stages[stage], "forward", x, step, samples)
         labels = [self.labels.index_select(0, torch.from_numpy(samples)) for samples, _ in parts]
-        return [(self.loss(waits[i](), labels[i]), part) for i, (_, part) in enumerate(parts)]
+        logits = [waits[i]().float() for i in range(len(parts))]
+        return [(self.loss(logits[i], labels[i]), part) for i, (_, part) in enumerate(parts)]
 
     def update(self, context: int, step: int) -> None:
         with self.executor.timeline.during("update"), told(self.comm, "updating"):
             if not self.recipe.schedule.constant:
                 self.each_optimizer(served.set_rate, self.recipe.rate(step))
-            self.optimizer.step(context)
+            scale = self.scale
+            if self.accepts(self.scaler is None or all(self.ask("finite", context))):
+                if self.scaler is not None:
+                    self.ask("unscale", context, scale)
+                self.optimizer.step(context)
 
     def read(self, lazy: Sequence[Lazy]) -> Array:
         """Mean losses of the batches, on every rank."""
@@ -174,13 +191,13 @@ class RpcTraining(SplitModel):
         if self.drives:
             with self.executor.timeline.off(), dist_autograd.context() as context:
                 losses = self.passes(context, batch, self.now + 1)
-                gradients = self.together("gradients", context)
+                gradients = self.unscaled(self.together("gradients", context))
         loss = float(self.read([losses])[0])
         return Trace(*self.look(batch, probe), loss=loss, gradients=self.shared(gradients))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         activations = self.outputs(self.x[probe]) if self.drives else {}
-        seen = self.shared({name: y.numpy() for name, y in activations.items()})
+        seen = self.shared({name: y.float().numpy() for name, y in activations.items()})
         return batch_digest(*self.given(batch)), seen
 
     def given(self, batch: Array) -> tuple[Array, Array]:
@@ -201,7 +218,7 @@ class RpcTraining(SplitModel):
             value = torch.from_numpy(x)
             for stage in self.stages:
                 value = self.call(stage, "infer", value)()
-            packed[0] = float(self.loss(value, torch.from_numpy(y)))
+            packed[0] = float(self.loss(value.float(), torch.from_numpy(y)))
             packed[1:] = value.argmax(dim=-1).numpy().ravel()
         packed = self.broadcast(packed)
         return float(packed[0]), packed[1:].astype(np.int64).reshape(y.shape)
@@ -211,28 +228,39 @@ class RpcTraining(SplitModel):
 
     def state(self) -> dict[str, Arrays]:
         flat: Arrays = {}
-        for state in self.each_optimizer(served.state_of) if self.drives else ():
+        states = [self.scaling(), *self.each_optimizer(served.state_of)] if self.drives else ()
+        for state in states:
             flat |= {f"{s}/{name}": a for s, named in state.items() for name, a in named.items()}
         flat = share(self.comm, flat)[self.plan.driver]
-        slots = dict.fromkeys(key.split("/", 1)[0] for key in flat)
-        return {slot: {name: flat[f"{slot}/{name}"] for name in self.shapes} for slot in slots}
+        slots: dict[str, Arrays] = {}
+        for key in flat:
+            slot, name = key.split("/", 1)
+            slots.setdefault(slot, {})[name] = flat[key]
+        if scaling := slots.pop(SLOT, None):  # numbers, which travel as arrays of one
+            self.rescale({SLOT: {name: a.reshape(()) for name, a in scaling.items()}})
+        own = {slot: {name: named[name] for name in self.shapes} for slot, named in slots.items()}
+        return own | self.scaling()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        self.now = step
+        self.now, state = step, self.rescale(state)
         if self.drives:
             for stage, names in zip(self.stages, self.names, strict=True):
                 self.call(stage, "load", {name: weights[name] for name in names})()
-            self.each_optimizer(served.set_state, state, step)
+            self.each_optimizer(served.set_state, state, self.made(step))
 
     def each_optimizer(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """What ``function(optimizer, names, *args)`` returns on every rank that has one."""
         waits = [self.on(local, function, names, *args) for local, names in self.optimizers]
         return [wait() for wait in waits]
 
+    def ask(self, method: str, *args: Any) -> list[Any]:
+        """What a method returns on every stage."""
+        waits = [self.call(stage, method, *args) for stage in self.stages]
+        return [wait() for wait in waits]
+
     def together(self, method: str, *args: Any) -> Arrays:
         """Named arrays of all stages, from where they are."""
-        waits = [self.call(stage, method, *args) for stage in self.stages]
-        return {name: array for wait in waits for name, array in wait().items()}
+        return {name: array for arrays in self.ask(method, *args) for name, array in arrays.items()}
 
     def shared(self, arrays: Arrays) -> Arrays:
         """The driver's arrays on every rank."""

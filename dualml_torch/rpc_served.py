@@ -27,12 +27,15 @@ class SubNetwork:
     Args:
         names: its layers.
         seed: of the trial, for the masks of Dropout.
+        lower: type of the products.
     """
 
-    def __init__(self, spec: ModelSpec, names: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, names: Sequence[str], seed: int, lower: torch.dtype | None = None
+    ) -> None:
         layers = dict(spec.layers)
         self.spec, self.seed = spec, seed
-        self.part = Part([(name, layers[name]) for name in names])
+        self.part = Part([(name, layers[name]) for name in names], lower)
         self.own = self.part.canonical()
         self.turn = threading.Lock()  # the agent has several threads, a rank one processor
 
@@ -77,6 +80,17 @@ class SubNetwork:
         return {
             n: gradients.get(p, torch.zeros_like(p)).numpy().copy() for n, p in self.own.items()
         }
+
+    def finite(self, context: int) -> bool:
+        """Whether all numbers of the gradients that are here are."""
+        own = dist_autograd.get_gradients(context)
+        return all(bool(own[p].isfinite().all()) for p in self.own.values() if p in own)
+
+    def unscale(self, context: int, scale: float) -> None:
+        """Divide the gradients that are here by the scale of the loss, in place."""
+        own = dist_autograd.get_gradients(context)
+        if gradients := [own[p] for p in self.own.values() if p in own]:
+            torch._foreach_mul_(gradients, 1 / scale)
 
     def weights(self) -> Arrays:
         """Copies."""

@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Array, Arrays, Memory, Recipe, Segment, Weighable
+from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, Weighable
+from dualml.communicator import How
 from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES
-from dualml_torch.model.network import Part
+from dualml_torch.model.network import LOWER, Part
 from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.scaled import finite, unscale
 
 Values = tuple[torch.Tensor, ...]
 
 
-class TorchStage(Weighable):
+class TorchStage(Weighable, MixedStage):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -29,7 +31,9 @@ class TorchStage(Weighable):
     ) -> None:
         self.recipe, self.device, self.first = recipe, device, first
         self.criterion = LOSSES[recipe.loss]
-        self.parts = [Part(segment.layers).to(device) for segment in segments]
+        self.lower, kind = recipe.precision.lower, LOWER.get(recipe.precision.type)
+        self.type = kind or torch.float32
+        self.parts = [Part(segment.layers, kind).to(device) for segment in segments]
         self.parameters = {n: p for part in self.parts for n, p in part.named_parameters()}
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
@@ -102,7 +106,7 @@ class TorchStage(Weighable):
             with keeping(sizes, {memory_of(p) for p in self.parameters.values()}):
                 outputs = self.parts[segment](values, own)
         if labels is not None:
-            outputs = (self.criterion(outputs[-1], labels),)
+            outputs = (self.criterion(outputs[-1].float(), labels),)
         return values, outputs
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
@@ -122,6 +126,36 @@ class TorchStage(Weighable):
 
     def lazy(self, losses: Sequence[tuple[torch.Tensor, float]]) -> list[Any]:
         return list(losses)
+
+    # --- a lower precision ------------------------------------------------------------------------
+
+    @property
+    def how(self) -> How:
+        return How("native", str(self.type))
+
+    def packed(self, x: torch.Tensor) -> torch.Tensor:
+        """Engines know no bfloat16: it goes as bits, under the name of the other type of 16."""
+        return x.contiguous().view(torch.float16)
+
+    def unpacked(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(self.type)
+
+    def to_receive(self, shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.float16, device=self.device)
+
+    def widened(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float()
+
+    def rounded(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.type)
+
+    def finite(self) -> bool:
+        return finite(self.parameters.values())
+
+    def update_scaled(self, step: int, made: int, scale: float) -> None:
+        """How many were made the optimizer counts itself."""
+        unscale(self.parameters.values(), scale)
+        self.update(step)
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -146,7 +180,7 @@ class TorchStage(Weighable):
 
     @torch.no_grad()
     def score(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[float, Array]:
-        return float(self.criterion(logits, labels)), logits.argmax(dim=-1).cpu().numpy()
+        return float(self.criterion(logits.float(), labels)), logits.argmax(dim=-1).cpu().numpy()
 
     # --- gradients and parameters -----------------------------------------------------------------
 

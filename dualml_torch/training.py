@@ -27,6 +27,7 @@ from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import load_state, optimizer, state
 from dualml_torch.recorded import Recorded
+from dualml_torch.scaled import finite, unscale
 
 
 class TorchTraining(Training, Observable, Mixed, Weighable):
@@ -75,17 +76,12 @@ class TorchTraining(Training, Observable, Mixed, Weighable):
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(step)
-        if self.scaler is None or self.accepts(self.unscale()):
+        own, scale = self.parameters.values(), self.scale
+        if self.accepts(self.scaler is None or finite(own)):
+            if self.scaler is not None:
+                unscale(own, scale)
             self.optimizer.advance()
         self.now = step
-
-    @torch.no_grad()
-    def unscale(self) -> bool:
-        """Divide the gradients by the scale; whether all are finite."""
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        finite = torch.stack([g.isfinite().all() for g in gradients]).all()
-        torch._foreach_mul_(gradients, 1 / self.scale)
-        return bool(finite)
 
     def backward(self, part: Array, share: float) -> torch.Tensor:
         """Add this part's share of the mean gradient of the scaled loss; the part's own mean

@@ -11,6 +11,7 @@ from dualml.backend.ability import Grouping as Grouping
 from dualml.backend.ability import Layout as Layout
 from dualml.backend.ability import Metered as Metered
 from dualml.backend.ability import Mixed as Mixed
+from dualml.backend.ability import MixedStage as MixedStage
 from dualml.backend.ability import NativeParallel as NativeParallel
 from dualml.backend.ability import Observable as Observable
 from dualml.backend.ability import Overlapping as Overlapping

@@ -20,6 +20,7 @@ from dualml.communicator import Communicator, How, Place
 from dualml.errors import Unsupported
 
 Layout = Sequence[Sequence[str]]
+Tensor = Any
 
 
 class Ability(ABC):
@@ -79,6 +80,53 @@ class Mixed(Ability):
     @abstractmethod
     def held(self) -> How:
         """How numbers of the lower type are held and multiplied, for the records."""
+
+
+class MixedStage(Ability):
+    """A `Stage` that computes as `Recipe.precision` says, its part of the model by the same rule as
+    the whole; and how values of the lower type pass from rank to rank.
+
+    Attributes:
+        lower: whether the recipe's precision is a lower one.
+    """
+
+    does = "train a part of a model in a lower precision than float32"
+    lower: bool
+
+    @property
+    @abstractmethod
+    def how(self) -> How:
+        """`Mixed.held`."""
+
+    @abstractmethod
+    def packed(self, x: Tensor) -> Tensor:
+        """Numbers of the lower type as they travel: in their own type, or their bits in another one
+        that communicators know."""
+
+    @abstractmethod
+    def unpacked(self, x: Tensor) -> Tensor:
+        """What `packed` was given."""
+
+    @abstractmethod
+    def to_receive(self, shape: tuple[int, ...]) -> Tensor:
+        """A contiguous tensor like those of `packed`, with arbitrary content."""
+
+    @abstractmethod
+    def widened(self, x: Tensor) -> Tensor:
+        """Numbers of the lower type in float32, to be added up."""
+
+    @abstractmethod
+    def rounded(self, x: Tensor) -> Tensor:
+        """A sum of what was `widened`, in the lower type."""
+
+    @abstractmethod
+    def finite(self) -> bool:
+        """Whether all numbers of the gradients are."""
+
+    @abstractmethod
+    def update_scaled(self, step: int, made: int, scale: float) -> None:
+        """Update ``step`` of the optimizer, the ``made``-th that is made, with the gradients over
+        ``scale``."""
 
 
 class Divisible(Ability):
@@ -190,9 +238,6 @@ class Metered(Ability):
     def peak(self, work: Callable[[], object]) -> int | None:
         """Most bytes at once on the device while ``work`` runs, of whatever age; None, and nothing
         runs, where no allocator tells."""
-
-
-Tensor = Any
 
 
 class Pieces(Protocol):

@@ -29,11 +29,14 @@ class Segment:
         depth: tensors on the stack before them.
         split: layer → (axis of its output, batch axis included, that is split; blocks that each
             are split, see `Piece`); the output of others is whole.
+        lower: which of the tensors before them are of the lower type, where the model is trained
+            in one (`dualml.precision`).
     """
 
     layers: tuple[tuple[str, Layer], ...]
     depth: int
     split: Mapping[str, tuple[int, int]]
+    lower: tuple[bool, ...] = (False,)
 
 
 class Stage(Protocol):

@@ -46,8 +46,9 @@ def split(
     from dualml.split.traffic import describe
 
     times: dict[str, float] | None = None
+    lower = False
     if arm is not None:
-        plan, batch = of_arm(what, arm)
+        plan, batch, lower = of_arm(what, arm)
     else:
         spec = model(what)
         asked = balance or "parameters"
@@ -61,7 +62,7 @@ def split(
         except ValueError as error:
             raise UserError(reason(error)) from None
         plan = settings.plan(spec, ranks, times)
-    described = describe(plan, batch)
+    described = describe(plan, batch, lower=lower)
     if times is not None:
         described["times_s"] = times
     if draw is not None:
@@ -80,8 +81,8 @@ def reason(error: ValueError) -> str:
     return f"{where}: {text}" if where else text
 
 
-def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int]:
-    """The plan of an arm, and its batch size."""
+def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
+    """The plan of an arm, its batch size, and whether it trains in a lower precision."""
     from dualml.experiment.load import load
     from dualml.experiment.split import reference_times
     from dualml.model import model
@@ -93,7 +94,8 @@ def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int]:
     spec = model(settings.model or experiment.model)
     timed = settings.split.balance == "time" and not settings.split.cut
     times = reference_times(spec) if timed else None
-    return settings.split.plan(spec, settings.world_size, times), settings.batch_size
+    plan = settings.split.plan(spec, settings.world_size, times)
+    return plan, settings.batch_size, settings.plan_precision.lower
 
 
 def measured(backend: str, model: str, batch: int) -> dict[str, float]:

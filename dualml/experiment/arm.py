@@ -231,11 +231,15 @@ class Arm(Strict):
         asked = self.plan_precision
         if not asked.lower:
             return self
-        if self.kind != "train" or self.split is not None:
-            raise UserError(f"precision = {self.precision} is for training with the whole model on "
-                            "every rank; leave out split, or precision")  # fmt: skip
+        if self.kind != "train":
+            raise UserError(f"precision = {self.precision} is for training; leave it out of "
+                            f"kind = {self.kind}")  # fmt: skip
         if asked.loss_scale is None:
             return self
+        if self.split is not None and self.split.arrival == "asynchronous":
+            raise UserError("loss_scale: the server updates with every trainer's own gradient, and "
+                            "would skip some of a batch and not others; use precision = bf16 "
+                            "without loss_scale, or arrival = synchronous")  # fmt: skip
         settings = self.aggregation
         if settings.strategy == ASYNCHRONOUS or settings.of == "parameters":
             raise UserError("loss_scale: here ranks update with gradients of their own, and would "

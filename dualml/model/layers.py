@@ -85,6 +85,14 @@ class Bias(Layer):
 
 
 @dataclass(frozen=True)
+class RowBias(Bias):
+    """The bias of a layer of products that is added after it, to the sum of the terms that ranks
+    have computed of it."""
+
+    way: ClassVar[Way] = Way.PRODUCT
+
+
+@dataclass(frozen=True)
 class MaxPool2d(Layer):
     """Maximum over k×k windows with stride k; a remainder at the border is dropped."""
 

@@ -71,7 +71,7 @@ class Roundings:
     def before(self, weights: Arrays, step: int) -> dict[str, NDArray[np.float32]]:
         """Moved weights, for `Training.move`."""
         moved = perturb(weights, self.seed, self.draw, step)
-        for name in self.lower:
+        for name in filter(self.casts, moved):
             single = moved[name]
             up = bits(single.size, self.seed, self.precision, self.draw, step, name)
             sign = 2.0 * up.reshape(single.shape) - 1
@@ -83,6 +83,10 @@ class Roundings:
         """Weights without what the lower type moved them by."""
         return {name: w - self.lent[name] if name in self.lent else w
                 for name, w in weights.items()}  # fmt: skip
+
+    def casts(self, name: str) -> bool:
+        """Whether a weight is cast: a part of one, which is named ``fc.weight[rows 1/2]``, too."""
+        return name.partition("[")[0] in self.lower
 
 
 def shuffled(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArray[np.int64]:

@@ -8,6 +8,9 @@ the wider type comes out. All else keeps the type that it gets (`Way.SAME`). A g
 of the value that it belongs to: those of weights come back through the cast as float32, and are
 added up over chunks and ranks there.
 
+Ranks that share a model pass values on in their type. Terms of a sum, which ranks have computed of
+a split layer, are each of the type, are added up in float32, and the sum is rounded to the type.
+
 The loss may be scaled before the backward pass (`Scaler`), so that small gradients do not become 0
 in float16.
 
@@ -16,9 +19,11 @@ PyTorch's choice for autocast, but for norms, which autocast on a CPU leaves as 
 """
 
 from dualml.precision.rule import Held as Held
+from dualml.precision.rule import Stack as Stack
 from dualml.precision.rule import cast_parameters as cast_parameters
 from dualml.precision.rule import held_lower as held_lower
 from dualml.precision.rule import holding as holding
+from dualml.precision.rule import through as through
 from dualml.precision.scaling import SLOT as SLOT
 from dualml.precision.scaling import Scaler as Scaler
 from dualml.precision.settings import FULL as FULL

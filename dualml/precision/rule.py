@@ -9,6 +9,9 @@ from dualml.model.base import Layer, Way
 from dualml.model.layers import Branch, Merge
 from dualml.model.spec import parameters
 
+#: Of the values that the layers of a model hand on, the top last: which are of the lower type.
+Stack = tuple[bool, ...]
+
 
 class Held(NamedTuple):
     """Around one layer: whether a value is of the lower type, else of float32.
@@ -24,8 +27,12 @@ class Held(NamedTuple):
     branch: bool = False
 
 
-def holding(layers: Sequence[tuple[str, Layer]]) -> list[Held]:
-    """For each layer of a model, from its samples on, which are float32 or tokens.
+def holding(layers: Sequence[tuple[str, Layer]], before: Stack = (False,)) -> list[Held]:
+    """For each of some consecutive layers.
+
+    Args:
+        before: which values on the stack before them are of the lower type, the top last; a whole
+            model takes samples, which are float32 or tokens.
 
     Example:
         >>> from dualml.model import model
@@ -33,24 +40,23 @@ def holding(layers: Sequence[tuple[str, Layer]]) -> list[Held]:
         ...  zip(model("softmax").layers, holding(model("softmax").layers))]
         [('flatten', False, False, False), ('fc', False, True, False)]
     """
-    around, kept, low = [], list[bool](), False
+    around, stack = [], before
     for _, layer in layers:
-        held = Held(low, after(layer, low))
-        if isinstance(layer, Branch):
-            kept.append(low)
-        elif isinstance(layer, Merge):
-            branch = kept.pop()
-            held = Held(low, low and branch, branch)
-        around.append(held)
-        low = held.after
+        after = through(layer, stack)
+        branch = isinstance(layer, Merge) and stack[-2]
+        around.append(Held(stack[-1], after[-1], branch))
+        stack = after
     return around
 
 
-def after(layer: Layer, low: bool) -> bool:
-    """Whether a layer gives the lower type out, from whether it gets it."""
-    if layer.way is Way.PRODUCT:
-        return True
-    return low and layer.way is Way.SAME
+def through(layer: Layer, stack: Stack) -> Stack:
+    """Which values on the stack after a layer are of the lower type, from those before it."""
+    *kept, top = stack
+    if isinstance(layer, Branch):
+        return (*stack, top)
+    if isinstance(layer, Merge):
+        return (*kept[:-1], top and kept[-1])
+    return (*kept, layer.way is Way.PRODUCT or (top and layer.way is Way.SAME))
 
 
 def cast_parameters(layers: Sequence[tuple[str, Layer]]) -> list[str]:

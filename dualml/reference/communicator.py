@@ -69,7 +69,8 @@ class ThreadCommunicator(Communicator):
 
     def combine(self, a: Any, b: Any, op: str) -> Any:
         function: Any = REDUCTIONS[op]
-        return function(a, b, out=a if isinstance(a, np.ndarray) else None)
+        with np.errstate(invalid="ignore"):  # of infinities: told by whoever looks for them
+            return function(a, b, out=a if isinstance(a, np.ndarray) else None)
 
     def scale(self, x: Any, factor: float) -> Any:
         return np.multiply(x, x.dtype.type(factor))

@@ -29,6 +29,7 @@ from dualml.model.layers import (
     MeanPool,
     Position,
     ReLU,
+    RowBias,
     Rows,
     Tanh,
 )
@@ -136,6 +137,7 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     GELU: (gelu_forward, gelu_backward),
     Flatten: (flatten_forward, flatten_backward),
     Bias: (bias_forward, bias_backward),
+    RowBias: (bias_forward, bias_backward),
     Embedding: (embedding_forward, embedding_backward),
     LSTM: (lstm_forward, lstm_backward),
     LayerNorm: (norm_forward, norm_backward),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec
-from dualml.precision import FULL, Held, Precision, holding
+from dualml.precision import FULL, Held, Precision, Stack, holding
 from dualml.precision import rounded as rounded_to
 from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
@@ -48,6 +49,7 @@ def forward(
     masks: Sequence[NDArray[Any]] = (),
     here: NDArray[Any] | None = None,
     lower: Rounding | None = None,
+    before: Stack = (False,),
 ) -> tuple[Values, Tape]:
     """The stack after any consecutive layers of a model, and the tape for `backward`.
 
@@ -56,12 +58,13 @@ def forward(
         values: the stack before them, the top last; each (B, …).
         masks: of the Dropout layers, in order; without them Dropout is the identity.
         here: which positions hold a token, (B, T), for layers that are `padded`.
-        lower: rounds to the type of `dualml.precision`; then the layers are those of a whole model.
+        lower: rounds to the type of `dualml.precision`.
+        before: which of ``values`` are of that type.
     """
     *kept, x = values
     tape: Tape = []
     waiting = iter(masks)
-    around = holding(layers) if lower else [Held(False, False)] * len(layers)
+    around = holding(layers, before) if lower else [Held(False, False)] * len(layers)
     for (name, layer), held in zip(layers, around, strict=True):
         cache: Any = None
         product = lower if layer.way is Way.PRODUCT else None
@@ -128,6 +131,17 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     return inner | {f"{name}.{leaf}": g for leaf, g in grads.items()}
 
 
+def rounding(
+    precision: Precision,
+) -> tuple[Rounding | None, Callable[[], AbstractContextManager[Any]]]:
+    """How a value is rounded to the lower type, None where there is none; and what the computation
+    stands in: what overflows in a lower type is seen in the loss, or in the gradients by a
+    `Scaler`."""
+    lower = partial(rounded_to, precision=precision.type)
+    quiet: Literal["ignore", "warn"] = "ignore" if precision.lower else "warn"
+    return lower if precision.lower else None, partial(np.errstate, over=quiet, invalid=quiet)
+
+
 def own(name: str, layer: Layer, params: Params) -> Params:
     """The layer's parameters by the last part of their names."""
     return {leaf: params[f"{name}.{leaf}"] for leaf in layer.parameters()}
@@ -152,11 +166,7 @@ class Model:
     ) -> None:
         self.spec = spec
         self.weights: Params = copies(weights)
-        lower = partial(rounded_to, precision=precision.type)
-        self.lower: Rounding | None = lower if precision.lower else None
-        # What overflows in a lower type is seen in the loss, or in the gradients by a `Scaler`.
-        quiet: Literal["ignore", "warn"] = "ignore" if precision.lower else "warn"
-        self.overflowing = partial(np.errstate, over=quiet, invalid=quiet)
+        self.lower, self.overflowing = rounding(precision)
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
         """Samples as the first layer takes them."""

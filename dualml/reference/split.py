@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Memory, Recipe, Segment, Weighable
+from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, Weighable
+from dualml.communicator import How
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import backward, forward, gradients_alone
+from dualml.reference.model import Tape, backward, forward, gradients_alone, rounding
 from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
 Values = tuple[Array, ...]
 
 
-class NumpyStage(Weighable):
+class NumpyStage(Weighable, MixedStage):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -34,6 +35,8 @@ class NumpyStage(Weighable):
         self._state = recipe.rule.init(self.own)
         self.kept: dict[tuple[int, int], Any] = {}
         self.measuring, self.infers = False, 0
+        self.round, self.overflowing = rounding(recipe.precision)
+        self.lower = recipe.precision.lower
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -63,14 +66,22 @@ class NumpyStage(Weighable):
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
-        out, tape = forward(self.segments[segment].layers, self.own, values, masks)
+        out, tape = self._through(segment, values, masks)
         self.kept[segment, micro] = tape
         return out
 
+    def _through(
+        self, segment: int, values: Values, masks: Sequence[Array] = ()
+    ) -> tuple[Values, Tape]:
+        own = self.segments[segment]
+        with self.overflowing():
+            return forward(own.layers, self.own, values, masks, lower=self.round, before=own.lower)
+
     def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
         segment = len(self.segments) - 1
-        out, tape = forward(self.segments[segment].layers, self.own, values, masks)
-        loss, gradient = self.criterion(out[-1], labels)
+        out, tape = self._through(segment, values, masks)
+        with self.overflowing():
+            loss, gradient = self.criterion(out[-1], labels)
         self.kept[segment, micro] = (tape, gradient)
         return loss
 
@@ -79,12 +90,13 @@ class NumpyStage(Weighable):
 
     def _back(self, segment: int, tape: Any, gradients: Values) -> Values | None:
         flow: Values | None = None
-        if self.first and segment == 0:
-            grads = gradients_alone(tape, self.own, gradients)
-        else:
-            flow, grads = backward(tape, self.own, gradients)
-        for name, g in grads.items():
-            self.sums[name] += g
+        with self.overflowing():
+            if self.first and segment == 0:
+                grads = gradients_alone(tape, self.own, gradients)
+            else:
+                flow, grads = backward(tape, self.own, gradients)
+            for name, g in grads.items():
+                self.sums[name] += g
         return flow
 
     def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:
@@ -104,7 +116,7 @@ class NumpyStage(Weighable):
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Array]]:
-        out, tape = forward(self.segments[segment].layers, self.own, values, ())
+        out, tape = self._through(segment, values)
         return out, [entry.output for entry in tape]
 
     def score(self, logits: Array, labels: Array) -> tuple[float, Array]:
@@ -130,9 +142,34 @@ class NumpyStage(Weighable):
         return copies(self.sums)
 
     def update(self, step: int) -> None:
+        self.update_scaled(step, step, 1.0)
+
+    def update_scaled(self, step: int, made: int, scale: float) -> None:
+        gradients = self.sums
+        if scale != 1:
+            gradients = {name: g * (1 / scale) for name, g in self.sums.items()}
         self.own, self._state = self.recipe.rule.update(
-            self.own, self.sums, self._state, step, self.recipe.rate(step)
+            self.own, gradients, self._state, made, self.recipe.rate(step)
         )
+
+    # --- a lower precision ------------------------------------------------------------------------
+
+    @property
+    def how(self) -> How:
+        return How("composed", f"float64, rounded to {self.recipe.precision.type}")
+
+    def packed(self, x: Array) -> Array:
+        return x
+
+    unpacked, widened, to_receive = packed, packed, empty
+
+    def rounded(self, x: Array) -> Array:
+        assert self.round is not None
+        with self.overflowing():
+            return self.round(x)
+
+    def finite(self) -> bool:
+        return all(np.isfinite(g).all() for g in self.sums.values())
 
     def weights(self) -> Arrays:
         return copies(self.own)

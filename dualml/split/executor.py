@@ -31,6 +31,7 @@ class Executor(Rank):
         seed: of the trial: what masks and orders are drawn from.
         live: most micro-batches at once between their forward and backward pass, so far.
         held: most bytes kept for backward passes, while the stage was ``measuring``.
+        scale: of the loss of the update at work.
     """
 
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
@@ -38,6 +39,7 @@ class Executor(Rank):
         self.program = plan.program(self.rank)
         self.same = group_of(comm, plan.same_parameters())
         self.live = self.held = self.seed = 0
+        self.scale = 1.0
 
     # --- an update ----------------------------------------------------------------------------
 
@@ -59,7 +61,7 @@ class Executor(Rank):
         self.micro: list[Index] = np.array_split(samples, self.plan.micro_batches)
         self.shares = [len(part) / len(batch) for part in self.micro]
         self.comm.delay = self.delay if self.slow is not None else None
-        self.mail = Mailbox(self.comm, self.incoming(), self.stage.empty)
+        self.mail = Mailbox(self.comm, self.incoming(), self.to_receive)
         self.alive: set[tuple[int, int]] = set()
 
     def act(self, action: Action) -> tuple[Any, float] | None:
@@ -84,9 +86,10 @@ class Executor(Rank):
             self.mail.close()
         self.comm.delay = None
 
-    def incoming(self) -> dict[int, list[tuple[Key, tuple[int, ...]]]]:
-        """What the other ranks will send to this one, in their order."""
-        messages: dict[int, list[tuple[Key, tuple[int, ...]]]] = defaultdict(list)
+    def incoming(self) -> dict[int, list[tuple[Key, int, int]]]:
+        """What the other ranks will send to this one, in their order: keys, the stages after which
+        they pass, samples."""
+        messages: dict[int, list[tuple[Key, int, int]]] = defaultdict(list)
         mesh = self.plan.mesh
         replica = {mesh.rank(self.data, place, self.tensor) for place in range(mesh.pipeline)}
         for peer in sorted(replica - {self.rank}):
@@ -95,8 +98,7 @@ class Executor(Rank):
                 size = len(self.micro[micro])
                 to = stage + 1 if action.kind == "F" else stage - 1
                 if size and 0 <= to <= self.last and self.owner(to, micro) == self.rank:
-                    shape = self.shape(min(stage, to), size)
-                    messages[peer].append(((action.kind, stage, micro), shape))
+                    messages[peer].append(((action.kind, stage, micro), min(stage, to), size))
         return messages
 
     def forward(self, view: StageView, micro: int, step: int) -> Any:
@@ -141,7 +143,9 @@ class Executor(Rank):
                     continue
                 number -= 1
                 if gradients is None:
-                    loss, gradients = self.stage.loss_backward(micro, self.shares[micro])
+                    loss, gradients = self.stage.loss_backward(
+                        micro, self.shares[micro] * self.scale
+                    )
                 else:
                     gradients = self.stage.backward(view.segments[number], micro, gradients)
             self.slower(begin)
@@ -162,10 +166,22 @@ class Executor(Rank):
         """Bytes of the copies of gradients that ranks with the same parameters add up in."""
         return 0 if self.same is None else self.comm.nbytes(self.stage.flat())
 
+    def finite(self) -> bool:
+        """Whether all gradients on all ranks are: they make the update, or skip it, together."""
+        assert self.mixed is not None
+        own = self.comm.tensor(np.array([self.mixed.finite()], np.float32))
+        return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
+
     def update(self, step: int) -> None:
         """Update ``step`` of the parameters."""
         with self.timeline.during("update"):
             self.stage.update(step)
+
+    def update_scaled(self, step: int, made: int) -> None:
+        """The same with the gradients of the scaled loss, as the ``made``-th that is made."""
+        assert self.mixed is not None
+        with self.timeline.during("update"):
+            self.mixed.update_scaled(step, made, self.scale)
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         """Go to the point after update ``step``; arrays as this rank has them."""
@@ -176,12 +192,18 @@ class Executor(Rank):
     def take(self, kind: str, stage: int, micro: int) -> Tensor:
         peer = self.owner(stage, micro)
         with self.timeline.during("receive", stage, micro, kind == "B"):
-            return self.mail.take((kind, stage, micro), peer)
+            x = self.mail.take((kind, stage, micro), peer)
+            return self.unpacked(x, peer != self.rank and self.between(kind, stage))
 
     def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
+        x = self.packed(x, peer != self.rank and self.between(kind, stage))
         nbytes = self.comm.nbytes(x) if peer != self.rank else 0
         with self.timeline.during("send", stage, micro, kind == "B", nbytes):
             self.mail.send((kind, stage, micro), x, peer)
+
+    def between(self, kind: str, stage: int) -> bool:
+        """Whether what a stage sends is of the lower type: gradients are like the activations."""
+        return self.lower[stage - (kind == "B")]
 
     def delay(self, sent: int, received: int) -> float:
         assert self.slow is not None

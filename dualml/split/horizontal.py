@@ -19,8 +19,6 @@ from dualml.errors import UserError, nearest
 from dualml.model.base import Layer
 from dualml.model.layers import (
     Attention,
-    Bias,
-    Branch,
     Conv2d,
     Dropout,
     Embedding,
@@ -28,11 +26,12 @@ from dualml.model.layers import (
     Linear,
     MaxPool2d,
     MeanPool,
-    Merge,
     ReLU,
+    RowBias,
     Tanh,
 )
 from dualml.model.spec import ModelSpec
+from dualml.precision import Stack, holding, through
 from dualml.split.pieces import Piece
 
 STYLES = ("column", "row", "whole")
@@ -57,11 +56,13 @@ class ConjugatePair:
 
     Attributes:
         shape: per sample, of the whole of what is there.
+        lower: whether it is of the lower type, where the model is trained in one.
     """
 
     kind: str
     shape: tuple[int, ...]
     axis: int = -1
+    lower: bool = False
 
 
 Item = Segment | ConjugatePair
@@ -164,7 +165,9 @@ class Shard:
         self.shape = self.outputs[self.order[at - 1]] if at else spec.input_shape
         self.needed = at > 0  # whether somebody wants the gradient of what is here
         self.blocks = 0  # of the split axis; 0: what is here is whole
-        self.depth = self.begun = 1
+        #: Of the values on the stack: which are of a lower type. Between stages there is one.
+        self.lower: Stack = (holding(spec.layers)[at].before,)
+        self.begun: Stack = self.lower
         self.open: list[tuple[str, Layer]] = []
         self.split: dict[str, tuple[int, int]] = {}
         for name in names:
@@ -173,7 +176,7 @@ class Shard:
             self.communicate("gather")
         self.close()
         if names[-1] == self.order[-1] and isinstance(self.items[-1], ConjugatePair):
-            self.items.append(Segment((), self.depth, {}))  # the loss
+            self.items.append(Segment((), len(self.lower), {}, self.lower))  # the loss
 
     def add(self, name: str, layer: Layer, style: str) -> None:
         if style == "row" and not self.blocks and not isinstance(layer, Embedding):
@@ -199,7 +202,6 @@ class Shard:
             self.put(name, later)
         if self.blocks:
             self.split[name] = (axis_of(self.shape), self.blocks)
-        self.depth += isinstance(layer, Branch) - isinstance(layer, Merge)
 
     def takes_slices(self, layer: Layer, style: str) -> bool:
         if self.blocks == 3:
@@ -225,7 +227,7 @@ class Shard:
             assert isinstance(layer, Linear | Conv2d)
             self.keep(name, weight=1)
             part = replace(layer, inputs=layer.inputs // n, bias=False)
-            return [part, Bias(layer.outputs)] if layer.bias else [part]
+            return [part, RowBias(layer.outputs)] if layer.bias else [part]
         self.keep(name)
         if isinstance(layer, Attention) and self.blocks:
             return [replace(layer, heads=layer.heads // n)]
@@ -246,20 +248,23 @@ class Shard:
 
     def put(self, name: str, layer: Layer) -> None:
         self.open.append((name, layer))
+        self.lower = through(layer, self.lower)
         self.needed = self.needed or bool(layer.parameters())
 
     def communicate(self, kind: str) -> None:
         """End the segment; the ranks talk."""
         self.close()
         if self.parts > 1:
-            self.items.append(ConjugatePair(kind, self.shape, axis_of(self.shape)))
+            axis, lower = axis_of(self.shape), self.lower[-1]
+            self.items.append(ConjugatePair(kind, self.shape, axis, lower))
         if kind == "gather":
             self.blocks = 0
 
     def close(self) -> None:
         if self.open:
-            self.items.append(Segment(tuple(self.open), self.begun, dict(self.split)))
-        self.open, self.split, self.begun = [], {}, self.depth
+            layers, split = tuple(self.open), dict(self.split)
+            self.items.append(Segment(layers, len(self.begun), split, self.begun))
+        self.open, self.split, self.begun = [], {}, self.lower
 
 
 def axis_of(shape: tuple[int, ...]) -> int:

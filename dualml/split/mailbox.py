@@ -22,15 +22,16 @@ class Mailbox:
     """One rank's messages in one update.
 
     Args:
-        incoming: rank → keys and shapes of the messages it will send, in its order.
-        empty: makes a buffer of a shape.
+        incoming: rank → the messages it will send, in its order: keys, and of what stage and how
+            many samples they are.
+        empty: makes a buffer for such a message.
     """
 
     def __init__(
         self,
         comm: Communicator,
-        incoming: Mapping[int, Sequence[tuple[Key, tuple[int, ...]]]],
-        empty: Callable[[tuple[int, ...]], Tensor],
+        incoming: Mapping[int, Sequence[tuple[Key, int, int]]],
+        empty: Callable[[int, int], Tensor],
     ) -> None:
         self.comm, self.empty = comm, empty
         self.expected = {peer: deque(messages) for peer, messages in incoming.items()}
@@ -42,8 +43,8 @@ class Mailbox:
 
     def ask(self, peer: int) -> None:
         while self.expected[peer] and len(self.asked[peer]) < AHEAD:
-            key, shape = self.expected[peer].popleft()
-            self.asked[peer].append((key, self.comm.irecv(self.empty(shape), peer)))
+            key, *size = self.expected[peer].popleft()
+            self.asked[peer].append((key, self.comm.irecv(self.empty(*size), peer)))
 
     def send(self, key: Key, x: Tensor, peer: int) -> None:
         """Begin to send; to oneself at once."""

@@ -11,6 +11,7 @@ from dualml.backend import Segment
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
+from dualml.precision import held_lower
 from dualml.split import vertical
 from dualml.split.horizontal import Item, Shard, styles_of
 from dualml.split.mesh import Mesh
@@ -129,6 +130,11 @@ class SplitPlan:
         """Elements that a sample sends from a stage to the next one."""
         last = self.stages[stage][-1]
         return math.prod(self.spec.shapes()[last])
+
+    def lower(self, stage: int) -> bool:
+        """Whether what a stage sends to the next one is of the lower type, in a model trained in
+        one (`dualml.precision`)."""
+        return self.stages[stage][-1] in held_lower(self.spec.layers)
 
     def micro(self, batch: int) -> list[tuple[int, int, int, int]]:
         """(replica, samples of the replica, micro-batch, samples of it) of an update."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from dualml.aggregation import strategy
 from dualml.aggregation.slow import Slow, pause
+from dualml.backend import MixedStage
 from dualml.backend.stage import Stage, Tensor, Values
 from dualml.communicator import Communicator
 from dualml.split.horizontal import ConjugatePair
@@ -23,6 +24,8 @@ class Rank:
         row: the ranks that hold slices of the same layers, None where there is no other.
         slow: the handicap of a rank of the trial.
         now: the update at work.
+        mixed: the stage, where it computes in a lower precision.
+        lower: stage → whether what it sends to the next one is of the lower type.
     """
 
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
@@ -33,6 +36,10 @@ class Rank:
         self.row = group_of(comm, plan.mesh.tensor_groups())
         self.timeline, self.now = Timeline(), 0
         self.slow: Slow | None = None
+        self.mixed: MixedStage | None = None
+        if isinstance(stage, MixedStage) and stage.lower:
+            self.mixed = stage
+        self.lower = [self.mixed is not None and plan.lower(s) for s in range(self.last + 1)]
 
     def owner(self, stage: int, micro: int) -> int:
         return self.plan.owner(self.data, stage, self.tensor, micro)
@@ -40,6 +47,20 @@ class Rank:
     def shape(self, stage: int, size: int) -> tuple[int, ...]:
         """Of the message between a stage and the next one."""
         return (size, *self.shapes[self.plan.stages[stage][-1]])
+
+    def packed(self, x: Tensor, lower: bool) -> Tensor:
+        """What may be of a lower type as it travels."""
+        return self.mixed.packed(x) if self.mixed is not None and lower else x
+
+    def unpacked(self, x: Tensor, lower: bool) -> Tensor:
+        return self.mixed.unpacked(x) if self.mixed is not None and lower else x
+
+    def to_receive(self, stage: int, size: int) -> Tensor:
+        """A buffer for the message between a stage and the next one."""
+        shape = self.shape(stage, size)
+        if self.mixed is not None and self.lower[stage]:
+            return self.mixed.to_receive(shape)
+        return self.stage.empty(shape)
 
     # --- inside a layer ---------------------------------------------------------------------------
 
@@ -49,11 +70,12 @@ class Rank:
         if pair.kind == "copy":
             return values
         assert self.row is not None
-        with self.timeline.during("collective", stage, micro, False, self.comm.nbytes(top)):
-            if pair.kind == "sum":
-                top = self.summed(self.row, top)
-            else:
-                top = self.gathered(self.row, top, pair.axis)
+        if pair.kind == "sum":
+            top = self.total(top, pair.lower, stage, micro)
+        else:
+            top = self.packed(top, pair.lower)
+            with self.timeline.during("collective", stage, micro, False, self.comm.nbytes(top)):
+                top = self.gathered(self.row, top, pair.axis, pair.lower)
         return (*values[:-1], top)
 
     def communicate_back(
@@ -67,9 +89,20 @@ class Rank:
         if pair.kind == "gather":
             top = self.stage.cut(top, pair.axis, self.row.rank, self.row.size)
         else:
-            with self.timeline.during("collective", stage, micro, True, self.comm.nbytes(top)):
-                top = self.summed(self.row, top)
+            top = self.total(top, pair.lower, stage, micro, backward=True)
         return (*gradients[:-1], top)
+
+    def total(
+        self, x: Tensor, lower: bool, stage: int, micro: int, *, backward: bool = False
+    ) -> Tensor:
+        """The sum of every rank's ``x``; of a lower type it is made in float32, and then rounded:
+        of terms that have been rounded that is one rounding more, whatever the number of ranks."""
+        assert self.row is not None
+        mixed = self.mixed if lower else None
+        x = x if mixed is None else mixed.widened(x)
+        with self.timeline.during("collective", stage, micro, backward, self.comm.nbytes(x)):
+            x = self.summed(self.row, x)
+        return x if mixed is None else mixed.rounded(x)
 
     def summed(self, group: Communicator, x: Tensor) -> Tensor:
         if self.slow is not None and self.slow.rank == self.rank:
@@ -78,11 +111,13 @@ class Rank:
             pause(late.schedule_delay(schedule, group.rank, group.nbytes(x), self.now))
         return group.all_reduce(x, inplace=True)
 
-    def gathered(self, group: Communicator, x: Tensor, axis: int) -> Tensor:
+    def gathered(self, group: Communicator, x: Tensor, axis: int, lower: bool = False) -> Tensor:
+        """Every rank's ``x`` put together, which is `packed` if it is of a lower type."""
         if self.slow is not None:
             size = group.nbytes(x)  # one slice goes out and one comes in, round the ring
             pause((group.size - 1) * self.slow.transferring(self.rank, size, size, self.now))
-        return self.stage.concat(group.all_gather(x), axis)
+        parts = [self.unpacked(part, lower) for part in group.all_gather(x)]
+        return self.stage.concat(parts, axis)
 
     # --- without a backward pass ------------------------------------------------------------------
 
@@ -104,8 +139,9 @@ class Rank:
             if stage == 0:
                 values = (first(),)
             elif self.owner(stage - 1, 0) != self.rank:
-                buffer = self.stage.empty(self.shape(stage - 1, rows))
-                values = (self.comm.irecv(buffer, self.owner(stage - 1, 0)).wait(),)
+                buffer = self.to_receive(stage - 1, rows)
+                came = self.comm.irecv(buffer, self.owner(stage - 1, 0)).wait()
+                values = (self.unpacked(came, self.lower[stage - 1]),)
             view, number, name = self.views[stage], 0, names[0]
             for item in view.items:
                 if isinstance(item, ConjugatePair):
@@ -120,7 +156,8 @@ class Rank:
             if stage == self.last:
                 logits = values[-1]
             elif self.owner(stage + 1, 0) != self.rank:
-                pending.append(self.comm.isend(values[-1], self.owner(stage + 1, 0)))
+                message = self.packed(values[-1], self.lower[stage])
+                pending.append(self.comm.isend(message, self.owner(stage + 1, 0)))
         for sent in pending:
             sent.wait()
         return logits, seen

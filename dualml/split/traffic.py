@@ -11,7 +11,8 @@ from typing import Any
 from dualml.split.horizontal import ConjugatePair
 from dualml.split.plan import SplitPlan
 
-FLOAT = 4  # bytes of an element between ranks
+#: Bytes of an element between ranks: of float32, and of a lower type.
+FLOAT, LOWER = 4, 2
 
 
 @dataclass(frozen=True)
@@ -35,30 +36,39 @@ class Collective:
     nbytes: int
 
 
-def links(plan: SplitPlan, batch: int) -> list[Link]:
-    """Messages between stages in an update of ``batch`` samples, by pair of ranks."""
+def links(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Link]:
+    """Messages between stages in an update of ``batch`` samples, by pair of ranks.
+
+    Args:
+        lower: whether the model is trained in a lower precision.
+    """
     messages, sizes = Counter[tuple[int, int, str]](), Counter[tuple[int, int, str]]()
     crossing = _called if plan.engine == "rpc" else _sent
-    for source, target, what, elements in crossing(plan, batch):
+    for source, target, what, elements, stage in crossing(plan, batch):
         if elements and source != target:
             messages[source, target, what] += 1
-            sizes[source, target, what] += elements * FLOAT
+            short = lower and stage >= 0 and plan.lower(stage)
+            sizes[source, target, what] += elements * (LOWER if short else FLOAT)
     return [Link(*key[:2], messages[key], sizes[key], key[2]) for key in sorted(messages)]
 
 
-def _sent(plan: SplitPlan, batch: int) -> Iterator[tuple[int, int, str, int]]:
-    """(source, target, what, elements) of the messages of neighbouring stages."""
+Message = tuple[int, int, str, int, int]
+
+
+def _sent(plan: SplitPlan, batch: int) -> Iterator[Message]:
+    """(source, target, what, elements, of the output of which stage) of the messages of
+    neighbouring stages."""
     for data, _, micro, size in plan.micro(batch):
         for stage in range(len(plan.stages) - 1):
             elements = size * plan.boundary(stage)
             for tensor in range(plan.mesh.tensor):
                 below, above = (plan.owner(data, s, tensor, micro) for s in (stage, stage + 1))
-                yield below, above, "activations", elements
-                yield above, below, "gradients", elements
+                yield below, above, "activations", elements, stage
+                yield above, below, "gradients", elements, stage
 
 
-def _called(plan: SplitPlan, batch: int) -> Iterator[tuple[int, int, str, int]]:
-    """The same of remote procedure calls.
+def _called(plan: SplitPlan, batch: int) -> Iterator[Message]:
+    """The same of remote procedure calls; samples are of stage -1.
 
     The driver has the data and the loss. It calls a stage with an activation and passes what it
     gets back on to the next stage; gradients go the same way back. So all of them cross its links.
@@ -69,16 +79,16 @@ def _called(plan: SplitPlan, batch: int) -> Iterator[tuple[int, int, str, int]]:
         for stage, there in enumerate(plan.place):
             into = plan.boundary(stage - 1) if stage else math.prod(plan.spec.input_shape)
             into, out, below = size * into, size * plan.boundary(stage), any(learns[:stage])
-            yield driver, there, "activations" if stage else "samples", into
-            yield there, driver, "activations", out
+            yield driver, there, "activations" if stage else "samples", into, stage - 1
+            yield there, driver, "activations", out, stage
             if below or learns[stage]:
-                yield driver, there, "gradients", out
+                yield driver, there, "gradients", out, stage
             if below:
-                yield there, driver, "gradients", into
+                yield there, driver, "gradients", into, stage - 1
 
 
-def collectives(plan: SplitPlan, batch: int) -> list[Collective]:
-    """Collectives in an update of ``batch`` samples."""
+def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Collective]:
+    """Collectives in an update of ``batch`` samples: sums are of float32 in any precision."""
     calls, sizes = Counter[tuple[tuple[int, ...], str]](), Counter[tuple[tuple[int, ...], str]]()
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]
@@ -88,8 +98,11 @@ def collectives(plan: SplitPlan, batch: int) -> list[Collective]:
                     if d == data and size:
                         kind = "all_gather" if pair.kind == "gather" else "all_reduce"
                         way = "backward" if pair.kind == "copy" else "forward"
-                        nbytes = size * math.prod(pair.shape) * FLOAT
-                        each = nbytes // plan.mesh.tensor if kind == "all_gather" else nbytes
+                        elements = size * math.prod(pair.shape)
+                        each = elements * FLOAT
+                        if kind == "all_gather":
+                            short = lower and pair.lower
+                            each = elements // plan.mesh.tensor * (LOWER if short else FLOAT)
                         calls[tuple(group), f"{kind} {way}"] += 1
                         sizes[tuple(group), f"{kind} {way}"] += each
     for group in plan.same_parameters():
@@ -99,8 +112,12 @@ def collectives(plan: SplitPlan, batch: int) -> list[Collective]:
     return [Collective(*key, calls[key], sizes[key]) for key in calls]
 
 
-def describe(plan: SplitPlan, batch: int) -> dict[str, Any]:
-    """JSON form of a plan and its traffic, for people and for the report."""
+def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, Any]:
+    """JSON form of a plan and its traffic, for people and for the report.
+
+    Args:
+        lower: whether the model is trained in a lower precision.
+    """
     ranks = []
     for rank in range(plan.world_size):
         views, pieces = plan.views(rank)
@@ -121,6 +138,7 @@ def describe(plan: SplitPlan, batch: int) -> dict[str, Any]:
         "grid": [[str(a) if a else "" for a in row] for row in plan.grid.rows],
         "batch": batch, "ranks": ranks,
         **({"engine": "rpc", "driver": plan.driver} if plan.engine == "rpc" else {}),
-        "links": [vars(link) for link in links(plan, batch)],
-        "meetings": [{**vars(c), "ranks": list(c.ranks)} for c in collectives(plan, batch)],
+        "links": [vars(link) for link in links(plan, batch, lower=lower)],
+        "meetings": [{**vars(c), "ranks": list(c.ranks)}
+                     for c in collectives(plan, batch, lower=lower)],
     }  # fmt: skip

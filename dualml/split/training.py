@@ -17,6 +17,8 @@ from dualml.backend import (
     Arrays,
     Backend,
     Memory,
+    Mixed,
+    MixedStage,
     Recipe,
     Segment,
     Stage,
@@ -25,7 +27,7 @@ from dualml.backend import (
     Weighable,
     batch_digest,
 )
-from dualml.communicator import Communicator
+from dualml.communicator import Communicator, How
 from dualml.errors import Unsupported
 from dualml.split.executor import Executor
 from dualml.split.pieces import joined, share, whole
@@ -33,7 +35,7 @@ from dualml.split.plan import SplitPlan
 from dualml.split.remote import SplitModel
 
 
-class SplitTraining(SplitModel, Weighable):
+class SplitTraining(SplitModel, Weighable, Mixed):
     """A model whose ranks send one another messages.
 
     Args:
@@ -58,14 +60,23 @@ class SplitTraining(SplitModel, Weighable):
         self.executor = executor(plan, comm, self.stage)
         self.shapes = plan.spec.parameters()
         self.pieces = [plan.views(rank)[1] for rank in range(comm.size)]
-        self.now = 0
+        self.now, self.scaler = 0, recipe.precision.scaler()
+
+    @property
+    def held(self) -> How:
+        assert isinstance(self.stage, MixedStage)  # see `stage_of`
+        return self.stage.how
 
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Any:
         """The lazy losses of this rank's micro-batches, None where it has not the last stage."""
+        self.executor.scale = self.scale
         losses = self.executor.run(batch, step)
-        self.executor.update(step)
+        if self.scaler is None:
+            self.executor.update(step)
+        elif self.accepts(self.executor.finite()):
+            self.executor.update_scaled(step, self.made(step))
         self.now = step
         return losses
 
@@ -99,9 +110,10 @@ class SplitTraining(SplitModel, Weighable):
     # --- looking ------------------------------------------------------------------------------
 
     def trace(self, batch: Array, probe: Array) -> Trace:
+        self.executor.scale = self.scale
         with self.executor.timeline.off():
             losses = self.executor.run(batch, self.now + 1)
-        gradients = self.together(self.stage.gradients())
+        gradients = self.unscaled(self.together(self.stage.gradients()))
         self.stage.zero()
         loss = float(self.read([losses])[0])
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
@@ -111,7 +123,7 @@ class SplitTraining(SplitModel, Weighable):
         filled = np.resize(probe, max(n, self.stage.infers))
         with self.executor.timeline.off():
             _, seen = self.executor.infer(lambda: self.stage.samples(filled), len(filled))
-        outputs = {name: self.comm.numpy(output)[:n] for name, (output, _) in seen.items()}
+        outputs = {name: self.array(output)[:n] for name, (output, _) in seen.items()}
         activations: Arrays = {}
         ranks, tensor = share(self.comm, outputs), self.plan.mesh.tensor
         splits = self.splits()
@@ -123,6 +135,12 @@ class SplitTraining(SplitModel, Weighable):
             else:
                 activations[name] = ranks[owner][name]
         return batch_digest(*self.given(batch)), activations
+
+    def array(self, output: Any) -> Array:
+        """An output on the host; NumPy does not know every type, and float32 has all numbers."""
+        mixed = self.executor.mixed
+        array: Array = self.comm.numpy(output if mixed is None else mixed.widened(output))
+        return array
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         return self.x[batch], self.y[batch]
@@ -162,7 +180,8 @@ class SplitTraining(SplitModel, Weighable):
             for key, array in arrays.items():
                 slot, name = key.split("/", 1)
                 slots.setdefault(slot, [{} for _ in self.pieces])[rank][name] = array
-        return {slot: whole(parts, self.pieces, self.shapes) for slot, parts in slots.items()}
+        own = {slot: whole(parts, self.pieces, self.shapes) for slot, parts in slots.items()}
+        return own | self.scaling()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         pieces = self.pieces[self.comm.rank]
@@ -170,8 +189,8 @@ class SplitTraining(SplitModel, Weighable):
         def taken(arrays: Mapping[str, Array]) -> Arrays:
             return {name: piece.take(arrays[name]) for name, piece in pieces.items()}
 
-        own = {slot: taken(named) for slot, named in state.items()}
-        self.executor.load(taken(weights), own, step)
+        own = {slot: taken(named) for slot, named in self.rescale(state).items()}
+        self.executor.load(taken(weights), own, self.made(step))
         self.now = step
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
@@ -179,13 +198,20 @@ class SplitTraining(SplitModel, Weighable):
         keys = {f"{name}[{pieces[name].part}]": name for name in own}
         moved = by({key: own[name] for key, name in keys.items()})
         loaded = {name: moved[key] for key, name in keys.items()}
-        self.executor.load(loaded, self.stage.state(), self.now)
+        self.executor.load(loaded, self.stage.state(), self.made(self.now))
 
 
 def stage_of(backend: Backend, plan: SplitPlan, rank: int, recipe: Recipe) -> Stage:
-    """What a rank has of the model."""
+    """What a rank has of the model.
+
+    Raises:
+        Unsupported: this backend trains no parts of models, or none in the recipe's precision.
+    """
     segments, first, last = layers_of(plan, rank)
-    return backend.ability(Staging).stage(segments, recipe, first=first, last=last)
+    stage = backend.ability(Staging).stage(segments, recipe, first=first, last=last)
+    if recipe.precision.lower and not isinstance(stage, MixedStage):
+        raise Unsupported(f"this backend cannot {MixedStage.does}")
+    return stage
 
 
 def layers_of(plan: SplitPlan, rank: int) -> tuple[list[Segment], bool, bool]:

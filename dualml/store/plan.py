@@ -57,7 +57,10 @@ def described(plan: Plan) -> dict[str, Any]:
     """The split plans with their bytes, for readers of ``plan.json``."""
     arms = plan.experiment.arms
     return {
-        name: {"cut": list(split.cut), **traffic.describe(split, arms[name].batch_size)}
+        name: {
+            "cut": list(split.cut),
+            **traffic.describe(split, arms[name].batch_size, lower=arms[name].plan_precision.lower),
+        }
         for name, split in plan.splits.items()
     }
 

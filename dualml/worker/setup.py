@@ -68,6 +68,8 @@ class Setup:
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is not None:
             split = split_training(backend, plan, arm, comm, self.recipe(), models, key)
+            if arm.plan_precision.lower:
+                self.held = split.ability(Mixed).held
             return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
         if arm.method:
             driving = backend.ability(Driving)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from mindspore import nn
 
-from dualml.errors import Unsupported
 from dualml.model import layers as spec
 from dualml_ms.model import modules
 
@@ -58,21 +57,14 @@ def realise(layer: spec.Layer) -> nn.Cell:
 
 
 def realise_lower(layer: spec.Layer, lower: modules.Lower) -> nn.Cell:
-    """The cell for a layer of products in a lower type; see `dualml.precision`.
-
-    Raises:
-        Unsupported: an LSTM of a type without kernels, whose weights are out of reach.
-    """
+    """The cell for a layer of products in a lower type; see `dualml.precision`."""
     match layer:
         case spec.Linear(inputs, outputs, bias):
             return modules.LowerDense(inputs, outputs, bias, lower)
         case spec.Conv2d(inputs, outputs, kernel, padding, bias):
             return modules.LowerConv2d(inputs, outputs, kernel, padding, bias, lower)
-        case spec.LSTM():
-            if lower.held != lower.type:
-                raise Unsupported(
-                    f"MindSpore's LSTM does not compute in {lower.type} on a CPU: the operator "
-                    'StridedSlice has no such kernel; use precision = "fp16" or "fp32"'
-                )
-            return realise(layer).to_float(lower.type)
+        case spec.RowBias(size):
+            return modules.LowerBias(size, lower)
+        case spec.LSTM(inputs, hidden):
+            return modules.LSTM(inputs, hidden, lower)
     return realise(layer)

@@ -10,6 +10,8 @@ import math
 import mindspore as ms
 from mindspore import nn, ops
 
+from dualml.communicator import How
+
 
 def parameter(name: str, *shape: int) -> ms.Parameter:
     """Zeros; a cell's name is put before the parameter's where it becomes a part of another."""
@@ -29,6 +31,13 @@ class Lower(nn.Cell):
         composed = precision == "bf16" and ms.get_context("device_target") == "CPU"
         self.type = {"bf16": ms.bfloat16, "fp16": ms.float16}[precision]
         self.held = ms.float32 if composed else self.type
+
+    @property
+    def how(self) -> How:
+        """For the records."""
+        if self.held == self.type:
+            return How("native", str(self.type))
+        return How("composed", f"{self.held}, rounded to {self.type}: no kernels of it on a CPU")
 
     def construct(self, x):
         return x.astype(self.type).astype(self.held)
@@ -71,6 +80,18 @@ class Bias(nn.Cell):
 
     def construct(self, x):
         return x + (self.bias.reshape(-1, 1, 1) if x.ndim == 4 else self.bias)
+
+
+class LowerBias(Bias):
+    """`Bias` of a lower type."""
+
+    def __init__(self, size: int, lower: Lower) -> None:
+        super().__init__(size)
+        self.lower = lower
+
+    def construct(self, x):
+        bias = self.lower(self.bias)
+        return x + (bias.reshape(-1, 1, 1) if x.ndim == 4 else bias)
 
 
 class MaxPool2d(nn.Cell):
@@ -139,14 +160,32 @@ class Embedding(nn.Cell):
 
 
 class LSTM(nn.LSTM):
-    """(B, T, inputs) → (B, T, hidden): the outputs alone, without the last state."""
+    """(B, T, inputs) → (B, T, hidden): the outputs alone, without the last state.
 
-    def __init__(self, inputs: int, hidden: int) -> None:
+    Args:
+        lower: of a lower type; the input is of it, and the weights are cast where they are used.
+    """
+
+    def __init__(self, inputs: int, hidden: int, lower: Lower | None = None) -> None:
         super().__init__(inputs, hidden, batch_first=True)
+        if lower is not None:
+            self.rnn = LowerRecurrence(self.rnn, lower)
 
     def construct(self, x):
         y, _ = super().construct(x)
         return y
+
+
+class LowerRecurrence(nn.Cell):
+    """The loop over positions that `nn.LSTM` hands its weights to."""
+
+    def __init__(self, rnn: nn.Cell, lower: Lower) -> None:
+        super().__init__()
+        self.rnn, self.lower = rnn, lower
+
+    def construct(self, x, state, length, w_ih, w_hh, b_ih, b_hh):
+        matrices = (self.lower(w_ih), self.lower(w_hh))
+        return self.rnn(x, state, length, *matrices, self.lower(b_ih), self.lower(b_hh))
 
 
 class LayerNorm(nn.LayerNorm):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec, parameters
-from dualml.precision import holding
+from dualml.precision import Stack, holding
 from dualml_ms.model.layers import realise, realise_lower
 from dualml_ms.model.modules import Lower
 
@@ -27,8 +27,8 @@ class Part(nn.Cell):
         depth: values on the stack before the layers.
         dropouts: masks that are given after the values, one for each Dropout layer, in order; 0:
             Dropout is the identity, as it is where they are left out.
-        precision: of the products (`dualml.precision`); in a lower one the layers are those of a
-            whole model, and parameters are float32 all the same.
+        precision: of the products (`dualml.precision`); parameters are float32 with any.
+        before: which of the values before the layers are of the lower type.
 
     Example:
         >>> from dualml.model import model
@@ -44,13 +44,14 @@ class Part(nn.Cell):
         depth: int = 1,
         dropouts: int = 0,
         precision: str = "fp32",
+        before: Stack = (False,),
     ) -> None:
         super().__init__()
         self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
         self.kinds = tuple(KINDS.get(type(layer), CELL) for _, layer in layers)
         self.padded = tuple(layer.padded for _, layer in layers)
         self.lower = Lower(precision) if precision != "fp32" else None
-        around = holding(layers) if self.lower else []
+        around = self.around = holding(layers, before) if self.lower else []
         self.after = tuple(held.after for held in around)
         self.casts = tuple(layer.way is Way.PRODUCT for _, layer in layers)
         self.widens = tuple(

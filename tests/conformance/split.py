@@ -13,6 +13,7 @@ import numpy as np
 from conformance.backends import create
 
 from dualml.backend import Recipe
+from dualml.errors import Unsupported
 from dualml.experiment.split import Split
 from dualml.model import initial_weights, model
 from dualml.model.layers import (
@@ -31,7 +32,8 @@ from dualml.model.layers import (
     Tanh,
 )
 from dualml.model.spec import ModelSpec
-from dualml.optim import rule_from
+from dualml.optim import Schedule, rule_from
+from dualml.precision import Precision
 from dualml.reference.training import NumpyTraining
 from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
@@ -110,12 +112,12 @@ def spec_of(case: dict[str, Any]) -> ModelSpec:
     return SPECS[case["model"]]
 
 
-def data(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
+def data(spec: ModelSpec, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     draw = generator(0, "conformance", "split", spec.name)
     if spec.tokens:
         tokens = draw.integers(0, 24, (SAMPLES, *spec.input_shape)).astype(np.int32)
         return tokens, draw.integers(0, 24, tokens.shape)
-    x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
+    x = enlarged * draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
     return x, draw.integers(0, CLASSES, SAMPLES)
 
 
@@ -126,10 +128,14 @@ def batches(case: dict[str, Any]) -> list[np.ndarray]:
 
 
 def recipe_of(case: dict[str, Any]) -> Recipe:
-    spec, (x, y) = spec_of(case), data(spec_of(case))
+    """Optional are ``precision`` (type and scale of the loss), ``schedule``, and ``enlarged``: how
+    many times as large the samples are."""
+    spec = spec_of(case)
+    x, y = data(spec, case.get("enlarged", 1.0))
     return Recipe(
         spec=spec, weights=initial_weights(spec, 1), rule=rule_from(OPTIMIZERS[case["optimizer"]]),
         loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
+        precision=Precision(*case.get("precision", ())), schedule=Schedule(**case.get("rates", {})),
     )  # fmt: skip
 
 
@@ -168,7 +174,11 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     told = []
     for number, case in enumerate(argument["cases"]):
         plan = Split(**case["split"]).plan(spec_of(case), comm.size)
-        training = made(comm, backend, case, plan)
+        try:
+            training = made(comm, backend, case, plan)
+        except Unsupported as reason:
+            told.append({"unsupported": str(reason)})
+            continue
         found = found_by(training, case, training.read)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         row = plan.pipeline_row(comm.rank)

@@ -39,6 +39,9 @@ def make(
     if name == "text_classifier":
         spec = model(name, words=50, length=7)
         x, y = draw.integers(0, 50, (SAMPLES, 7)), draw.integers(0, 6, SAMPLES)
+    elif name == "rnn_lm":
+        spec = model(name, words=50, length=7)
+        x, y = draw.integers(0, 50, (SAMPLES, 7)), draw.integers(0, 50, (SAMPLES, 7))
     else:
         spec = model(name)
         noise = enlarged * draw.normal(size=(SAMPLES, 1, 28, 28)).astype(np.float32)
@@ -62,7 +65,7 @@ BOTH = pytest.mark.parametrize(
 
 
 @BOTH
-@pytest.mark.parametrize("name", ["softmax", "mlp", "lenet", "text_classifier"])
+@pytest.mark.parametrize("name", ["softmax", "mlp", "lenet", "text_classifier", "rnn_lm"])
 def test_values_are_rounded_where_the_rule_says(
     rival: Backend, name: str, precision: Precision
 ) -> None:

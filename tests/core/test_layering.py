@@ -108,7 +108,6 @@ ONLY_MS = {
         (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
         "MindSpore's ways to train: dualml/methods/methods.toml",
     ),
-    "scaled.py": "the gradient of a scaled loss is a graph of its own; autograd is given the scale",
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
 #: What the first answer of the command line must not wait for.

@@ -158,7 +158,18 @@ def test_the_defaults_of_an_arm() -> None:
     ("settings", "words"),
     [
         ({"loss_scale": 8}, "loss_scale = 8.* leave it out, or set precision"),
-        ({"precision": "bf16", "world_size": 2, "split": {"stages": 2}}, "leave out split"),
+        (
+            {"precision": "bf16", "kind": "collectives", "sizes": [4], "strategies": ["ring"]},
+            "leave it out of kind = collectives",
+        ),
+        (
+            {
+                "precision": "fp16",
+                "world_size": 3,
+                "split": {"trainers": 2, "arrival": "asynchronous", "micro_batches": 2},
+            },
+            "would skip some of a batch.*or arrival = synchronous",
+        ),
         (
             {
                 "precision": "fp16",

@@ -52,6 +52,42 @@ loss_scale = 64
 world_size = 2
 aggregation = {{ strategy = "ring" }}
 {SHARED}
+[arms.halves]
+precision = "fp16"
+loss_scale = 64
+world_size = 2
+split = {{ data = 2 }}
+{SHARED}
+[arms.dynamic-halves]
+precision = "fp16"
+world_size = 2
+split = {{ data = 2 }}
+{SHARED}
+[arms.deep]
+precision = "bf16"
+model = "mlp"
+{SHARED}
+[arms.deep-by-layer]
+precision = "bf16"
+model = "mlp"
+world_size = 2
+split = {{ micro_batches = 2 }}
+{SHARED}
+[arms.deep-inside]
+precision = "bf16"
+model = "mlp"
+world_size = 2
+split = {{ tensor = 2 }}
+{SHARED}
+[arms.deep-fp32]
+model = "mlp"
+{SHARED}
+[arms.split-hopeless]
+precision = "fp16"
+loss_scale = 1e9
+world_size = 2
+split = {{ data = 2 }}
+{SHARED}
 [arms.hopeless]
 precision = "fp16"
 loss_scale = 1e9
@@ -78,7 +114,7 @@ def test_the_scale_and_what_it_cost_are_recorded(ran: tuple[Path, dict[str, Any]
     out, trials = ran
     kept = {t["arm"]: t for t in strict((out / "run.json").read_text())["trials"]}
     assert trials["fixed"]["loss_scale"] == {"last": 64.0, "skipped": 0}
-    for arm in ("fp16", "ring"):
+    for arm in ("fp16", "ring", "dynamic-halves"):
         scale = kept[arm]["loss_scale"]
         assert scale["skipped"] >= 1
         assert scale["last"] == START / 2 ** scale["skipped"]
@@ -95,8 +131,9 @@ def test_the_page_tells_what_a_scaled_loss_cost(
     ran: tuple[Path, dict[str, Any]], lang: str, skipped: str
 ) -> None:
     told = say(ran[0], lang)["trials.skipped"]
-    arms = [arm for text in told for arm in ("fixed-ring", "fixed", "fp16", "ring") if arm in text]
-    assert arms == ["fp16", "fixed", "ring", "fixed-ring", "fixed", "ring"]
+    names = ("fp16", "fixed", "ring", "fixed-ring", "halves", "dynamic-halves")
+    longest_first = sorted(names, key=len, reverse=True)
+    assert [next(arm for arm in longest_first if arm in text) for text in told] == list(names)
     assert all(skipped in text for text in told)
     assert re.search(r"\b0\b.*\b64\b", told[1])
 
@@ -122,13 +159,31 @@ def test_ranks_are_held_against_one_where_they_skip_alike(
     assert trials["fixed-ring"]["loss_scale"] == trials["fixed"]["loss_scale"]
 
 
-def test_what_always_overflows_fails_with_the_remedy(ran: tuple[Path, dict[str, Any]]) -> None:
+def test_a_split_model_is_held_against_the_whole_one_of_its_precision(
+    ran: tuple[Path, dict[str, Any]],
+) -> None:
+    out, trials = ran
+    serial = strict((out / "parity.json").read_text())["serial"]
+    found = {c["arm"]: (c["against"], c["verdict"]) for c in serial}
+    assert found["halves"] == ("fixed", "equal")
+    for arm in ("deep-by-layer", "deep-inside"):
+        assert found[arm] == ("deep", "equal")
+        assert trials[arm]["how"]["precision"] == trials["deep"]["how"]["precision"]
+        assert 0 < abs(trials[arm]["final_loss"] - trials["deep-fp32"]["final_loss"]) < 0.2
+    assert trials["halves"]["loss_scale"] == {"last": 64.0, "skipped": 0}
+
+
+@pytest.mark.parametrize("arm", ["hopeless", "split-hopeless"])
+def test_what_always_overflows_fails_with_the_remedy(
+    ran: tuple[Path, dict[str, Any]], arm: str
+) -> None:
     _, trials = ran
-    assert trials["hopeless"]["status"] == "failed"
-    assert f"{HOPELESS} updates in a row were skipped" in trials["hopeless"]["reason"]
-    assert "set loss_scale lower" in trials["hopeless"]["reason"]
+    assert trials[arm]["status"] == "failed"
+    assert f"{HOPELESS} updates in a row were skipped" in trials[arm]["reason"]
+    assert "set loss_scale lower" in trials[arm]["reason"]
 
 
-def test_an_interrupted_trial_goes_on_with_its_scale(lab: Path, tmp_path: Path) -> None:
-    words = ("--set", "arms.ring.updates=1500", "--set", "data.test=1")
-    goes_on_when_interrupted(lab, tmp_path, "ring", *words)
+@pytest.mark.parametrize("arm", ["ring", "dynamic-halves"])
+def test_an_interrupted_trial_goes_on_with_its_scale(lab: Path, tmp_path: Path, arm: str) -> None:
+    words = ("--set", f"arms.{arm}.updates=1500", "--set", "data.test=1")
+    goes_on_when_interrupted(lab, tmp_path, arm, *words)

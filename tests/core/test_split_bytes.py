@@ -91,6 +91,22 @@ def test_bytes_by_hand_of_more_ranks() -> None:
     }
 
 
+def test_bytes_by_hand_in_a_lower_precision() -> None:
+    """Two bytes for what is of the lower type; sums are of float32 in any."""
+    plan = split_plan(model("lenet"), 2, cut=["fc1"], micro_batches=4)  # after Flatten
+    assert [link.nbytes for link in traffic.links(plan, 10, lower=True)] == [8000, 8000]
+    plan = split_plan(model("vit"), 2, cut=["branch2"])  # after a merge with the positions
+    assert traffic.links(plan, 10, lower=True) == traffic.links(plan, 10)
+    inside = split_plan(model("lenet"), 2, tensor=2, layers={"fc1": "column"})
+    found = {c.kind: c.nbytes for c in traffic.collectives(inside, 10, lower=True)}
+    assert found == {"all_gather forward": 1200, "all_reduce backward": 16000}
+    calls = split_plan(model("lenet"), 3, cut=["fc1"], engine="rpc")
+    assert [(x.what, x.nbytes) for x in traffic.links(calls, 10, lower=True)] == [
+        ("gradients", 8000), ("samples", 31360), ("activations", 8000), ("gradients", 200),
+        ("activations", 8000), ("activations", 200), ("gradients", 8000),
+    ]  # fmt: skip
+
+
 # --- what really crosses ------------------------------------------------------------------------
 
 REAL: list[tuple[int, str, int, dict[str, Any]]] = [

@@ -146,6 +146,13 @@ WRONG: list[dict[str, Any]] = [
     {"ranks": 1},
     {"arm": {"partition": {"name": "contiguous"}}},
     {"arm": {"batch_size": 0}},
+    {
+        "trainers": 2,
+        "micro_batches": 2,
+        "arrival": "asynchronous",
+        "ranks": 3,
+        "arm": {"precision": "fp16"},
+    },
 ]
 
 

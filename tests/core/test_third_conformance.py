@@ -54,6 +54,7 @@ def test_a_right_backend_passes_all_of_it(tmp_path: Path) -> None:
         "this backend cannot send gradients while others are computed",
         "this backend cannot count the bytes it holds",
         "this backend cannot compute in a lower precision than float32",
+        "this backend cannot train a part of a model in a lower precision than float32",
         "this backend cannot train by the methods of engines",
         "this backend cannot tell how much of the device's memory is given out",
     }

@@ -37,6 +37,19 @@ updates = 60
 batch_size = 8
 precision = "fp16"
 aggregation = { strategy = "native" }
+[arms.by-layer]
+world_size = 2
+split = { micro_batches = 2 }
+optimizer = { name = "sgd", lr = 0.1, momentum = 0.9 }
+updates = 60
+precision = "bf16"
+[arms.inside]
+world_size = 2
+split = { tensor = 2 }
+optimizer = { name = "adam", lr = 0.001 }
+updates = 60
+batch_size = 8
+precision = "fp16"
 """
 
 
@@ -55,15 +68,19 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_backends_agree_in_both_types(ran: dict[str, Any]) -> None:
     verdicts = {(c["arm"], c["a"], c["b"]): c["verdict"] for c in ran["parity"]}
-    for arm in ("bf16", "fp16"):
+    for arm in ("bf16", "fp16", "by-layer", "inside"):
         assert {v for key, v in verdicts.items() if key[0] == arm} == {"equal"}
     assert verdicts["native", "torch", "mindspore"] == "equal"
 
 
 def test_ranks_agree_with_one(ran: dict[str, Any]) -> None:
     serial = json.loads((Path(ran["folder"]) / "parity.json").read_text())["serial"]
-    found = {(c["arm"], c["backend"], c["verdict"]) for c in serial}
-    assert found == {("native", "torch", "equal"), ("native", "mindspore", "equal")}
+    found = {(c["arm"], c["against"], c["backend"], c["verdict"]) for c in serial}
+    assert found == {
+        *(("native", "fp16", name, "equal") for name in ("torch", "mindspore")),
+        *(("by-layer", "bf16", name, "equal") for name in ("torch", "mindspore", "numpy")),
+        *(("inside", "fp16", name, "equal") for name in ("torch", "mindspore", "numpy")),
+    }
 
 
 def test_it_is_said_how_numbers_are_held(ran: dict[str, Any]) -> None:
@@ -71,3 +88,5 @@ def test_it_is_said_how_numbers_are_held(ran: dict[str, Any]) -> None:
     assert how["bf16", "torch"] == "native: torch.bfloat16"
     assert how["bf16", "mindspore"].startswith("composed: ")
     assert how["fp16", "mindspore"] == "native: Float16"
+    for name in ("torch", "mindspore", "numpy"):
+        assert how["by-layer", name] == how["bf16", name]

@@ -18,6 +18,7 @@ from dualml.experiment.split import Split
 from dualml.model import initial_weights, model
 from dualml.model.zoo import rnn_lm_dropout
 from dualml.optim import Schedule, rule_from
+from dualml.precision import Precision
 
 STEPS, SAMPLES, BATCH = 4, 40, 17
 RULES = {"sgd": {"name": "sgd", "lr": 0.1}, "adam": {"name": "adam", "lr": 0.01}}
@@ -28,19 +29,19 @@ def spec_of(name: str) -> Any:
     return rnn_lm_dropout(words=11, length=5) if name == "rnn" else model(name)
 
 
-def data(spec: Any) -> tuple[np.ndarray, np.ndarray]:
+def data(spec: Any, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(1)
     if spec.tokens:
         x = draw.integers(0, 11, (SAMPLES, 5)).astype(np.int32)
         return x, draw.integers(0, 11, (SAMPLES, 5))
-    x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
+    x = enlarged * draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
     return x, draw.integers(0, 10, SAMPLES)
 
 
 def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
     """Losses, a trace, an evaluation, weights and state of a few updates, as lists."""
     spec, rule = spec_of(case["model"]), rule_from(RULES[case["rule"]])
-    weights, (x, y) = initial_weights(spec, 0), data(spec)
+    weights, (x, y) = initial_weights(spec, 0), data(spec, case.get("enlarged", 1.0))
     start = rule.init({name: w.astype(np.float64) for name, w in weights.items()})
     batches = [np.random.default_rng(t).permutation(SAMPLES)[:BATCH] for t in range(STEPS + 1)]
     read = case["read"] if callable(case.get("read")) else training.read
@@ -63,10 +64,11 @@ def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def recipe_of(case: dict[str, Any], spec: Any) -> Recipe:
-    x, y = data(spec)
+    x, y = data(spec, case.get("enlarged", 1.0))
     return Recipe(
         spec=spec, weights=initial_weights(spec, 0), rule=rule_from(RULES[case["rule"]]),
         schedule=FALLING, x=x, y=y, updates=STEPS + 1, seed=5,
+        precision=Precision(*case.get("precision", ())),
     )  # fmt: skip
 
 

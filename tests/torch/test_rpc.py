@@ -24,15 +24,20 @@ pytestmark = pytest.mark.system
 RPC = {"engine": "rpc"}
 CUT = {**RPC, "cut": ["flatten"]}
 SERVER = {**RPC, "place": [0, 1, 0]}
+#: One update in three or so is skipped.
+OVERFLOWS = {"precision": ["fp16", "dynamic"], "enlarged": 10.0}
 CASES: dict[int, list[dict[str, Any]]] = {
     2: [
         {"model": "lenet", "rule": "sgd", "split": CUT},
         {"model": "lenet", "rule": "adam", "split": {**SERVER, "micro_batches": 4}},
         {"model": "rnn", "rule": "adam", "split": {**SERVER, "micro_batches": 2}},
+        {"model": "lenet", "rule": "sgd", "split": CUT, "precision": ["bf16"]},
+        {"model": "lenet", "rule": "adam", "split": SERVER, **OVERFLOWS},
     ],
     3: [
         {"model": "lenet", "rule": "sgd", "split": {**CUT, "micro_batches": 4}},
         {"model": "mlp", "rule": "adam", "split": RPC},
+        {"model": "mlp", "rule": "adam", "split": RPC, "precision": ["bf16"]},
         {"model": "mlp", "rule": "sgd", "split": {**RPC, "stages": 3, "micro_batches": 2}},
     ],
 }
@@ -80,6 +85,16 @@ def compare(got: dict[str, Any], want: dict[str, Any]) -> None:
     for name in want:
         a, b = np.array(got[name]), np.array(want[name])
         assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-12, name
+
+
+def test_an_update_that_overflows_is_skipped(trained: Any) -> None:
+    """As it is of the whole model, with which the state has been compared."""
+    cases, found, _ = trained
+    for number, case in enumerate(cases):
+        scaling = found[0][number]["state"].get("loss_scale")
+        assert (scaling is not None) == ("enlarged" in case)
+        if scaling is not None:
+            assert 1 <= scaling["skipped"] < rpc_cases.STEPS
 
 
 def test_all_ranks_are_told_the_same(trained: Any) -> None:

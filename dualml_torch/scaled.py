@@ -1,0 +1,21 @@
+"""Gradients of a scaled loss; the scale itself is `dualml.precision.Scaler`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+
+@torch.no_grad()
+def finite(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether all numbers of all their gradients are; one synchronisation."""
+    each = [p.grad.isfinite().all() for p in parameters if p.grad is not None]
+    return not each or bool(torch.stack(each).all())
+
+
+@torch.no_grad()
+def unscale(parameters: Iterable[torch.Tensor], scale: float) -> None:
+    """Divide the gradients by the scale of the loss, in place."""
+    if gradients := [p.grad for p in parameters if p.grad is not None]:
+        torch._foreach_mul_(gradients, 1 / scale)

@@ -1,0 +1,298 @@
+"""A split model trained in a lower precision computes what the whole one computes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import split
+from conformance.backends import REFEREE, ability, adapter_of, judged, on_ranks
+from conformance.test_precision import GRADIENT, OUTPUT
+from conformance.test_split import RNN, case
+
+from dualml.backend import Backend, MixedStage, Recipe, Segment, Staging, backends
+from dualml.errors import TrialError, Unsupported
+from dualml.model.layers import Linear, Tanh
+from dualml.model.spec import ModelSpec
+from dualml.optim import SGD
+from dualml.parity.distance import distance
+from dualml.precision import ROUNDOFF, Precision, fits, held_lower
+from dualml.precision.scaling import HOPELESS, START
+from dualml.reference.communicator import run_threads
+from dualml.reference.split import NumpyStage
+from dualml.split.executor import Executor
+
+BF16, FP16 = ("bf16",), ("fp16", 256.0)
+#: Inputs a hundred times as large: the first gradients of the scaled loss are too large for fp16.
+LARGE = {"precision": ("fp16", "dynamic"), "enlarged": 100.0}
+FALLING = {"kind": "cosine", "warmup": 3}
+
+
+def lower(precision: tuple[Any, ...], *words: Any, **settings: Any) -> dict[str, Any]:
+    return {**case(*words, **{"sizes": [8, 7], **settings}), "precision": precision}
+
+
+CASES = {
+    "by layer bf16": lower(BF16, 2, "vit", cut=["branch2"], micro_batches=3),
+    "by layer fp16": lower(FP16, 2, "lenet", "adam", cut=["relu2"], micro_batches=2),
+    "there and back": lower(BF16, 2, "deep", place=[0, 1, 0], micro_batches=2),
+    "inside bf16": lower(BF16, 2, "vit", tensor=2),
+    "inside fp16": lower(FP16, 2, "vit", "adam", tensor=2, micro_batches=2),
+    "lenet inside": lower(BF16, 2, "lenet", tensor=2),
+    "gathered": lower(BF16, 2, "vit", tensor=2, layers={"qkv": "column", "proj": "whole"}),
+    "data": lower(FP16, 2, "deep", data=2),
+    "masks by layer": lower(BF16, 2, "dropout", cut=["dropout2"], micro_batches=2, sizes=[6, 5]),
+    "masks inside": lower(FP16, 2, "dropout", tensor=2, layers=RNN, sizes=[6, 5]),
+    "trainers": lower(BF16, 3, "deep", trainers=2, place=[0, 1, 0], micro_batches=2),
+    "tensor pipeline": lower(BF16, 4, "vit", tensor=2, cut=["branch2"], micro_batches=2),
+    "data pipeline": lower(FP16, 4, "lenet", data=2, cut=["flatten"]),
+}
+#: Each is judged beside the whole model that overflows alike.
+OVERFLOWING = {
+    "once by layer": {**case(2, "lenet", "adam", sizes=[8], micro_batches=2), **LARGE},
+    "by layer": {**case(2, "lenet", "adam", sizes=[8] * 9), **LARGE, "rates": FALLING},
+    "inside": {**case(2, "lenet", "adam", sizes=[8] * 9, tensor=2), **LARGE},
+    "data": {**case(2, "lenet", "adam", sizes=[8] * 9, data=2), **LARGE},
+}
+#: For a framework that compiles every stage of every case.
+FEW = {"by layer bf16": [3, 3], "there and back": [4], "inside fp16": [4, 4], "gathered": [3],
+       "lenet inside": [4], "masks by layer": [4], "trainers": [4]}  # fmt: skip
+
+
+def cases_of(name: str) -> dict[str, dict[str, Any]]:
+    """The cases that a backend runs."""
+    if adapter_of(name).COMPILES:
+        return {title: {**CASES[title], "sizes": sizes} for title, sizes in FEW.items()}
+    return CASES
+
+
+Found = Callable[[str, str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Backend and case → what each rank found; all cases of one size are run on one group."""
+
+    @cache
+    def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
+        every = {**cases_of(name), **{f"overflow {t}": c for t, c in OVERFLOWING.items()}}
+        chosen = {title: c for title, c in every.items() if c["ranks"] == ranks}
+        folder = tmp_path_factory.mktemp(f"{name}{ranks}")
+        argument = {"cases": list(chosen.values()), "folder": str(folder)}
+        told = on_ranks(name, ranks, "conformance.split:train", argument, timeout=120)
+        kept: dict[str, list[dict[str, Any]]] = {}
+        for i, title in enumerate(chosen):
+            each = [told[rank][i] for rank in range(ranks)]
+            paths = [folder / f"case{i}.rank{rank}.npz" for rank in range(ranks)]
+            kept[title] = [
+                one if "unsupported" in one else dict(np.load(path))
+                for one, path in zip(each, paths, strict=True)
+            ]
+        return kept
+
+    def of(name: str, title: str) -> list[dict[str, Any]]:
+        known = {**CASES, **{f"overflow {t}": c for t, c in OVERFLOWING.items()}}
+        ranks = group(name, known[title]["ranks"])[title]
+        if "unsupported" in ranks[0]:
+            pytest.skip(ranks[0]["unsupported"])
+        return ranks
+
+    return of
+
+
+SPLITTING = [name for name in judged() if backends()[name].ranks != "none"]
+EVERY = [(name, title) for name in SPLITTING for title in cases_of(name)]
+
+
+def assert_near(ours: split.Arrays, whole: split.Arrays, asked: dict[str, Any]) -> None:
+    """Outputs are numbers of the type, and a few roundings of it away; so are gradients and losses.
+    Weights are float32, and what moves them is small beside them."""
+    precision = asked["precision"][0]
+    unit, layers = ROUNDOFF[precision], held_lower(split.spec_of(asked).layers)
+    assert layers
+    assert ours.keys() == whole.keys()
+    for name, want in whole.items():
+        kind, _, tensor = name.partition(" ")
+        if kind == "activation":
+            assert tensor not in layers or fits(ours[name], precision), name
+            assert distance(ours[name], want) <= OUTPUT * unit, name
+        elif kind == "gradient":
+            assert distance(ours[name], want) <= GRADIENT * unit, name
+        elif kind in ("losses", "evaluation"):
+            np.testing.assert_allclose(ours[name], want, rtol=OUTPUT * unit, err_msg=name)
+        elif kind == "weight":
+            assert distance(ours[name], want) <= OUTPUT * unit, name
+
+
+def assert_alike(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks[1:]:
+        assert rank.keys() == ranks[0].keys()
+        for key, value in ranks[0].items():
+            np.testing.assert_array_equal(rank[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "title"), EVERY)
+def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> None:
+    asked, ranks = cases_of(name)[title], found(name, title)
+    assert_near(ranks[0], split.expected(asked), asked)
+    assert_alike(ranks)
+
+
+@pytest.mark.parametrize("name", SPLITTING)
+@pytest.mark.parametrize("title", OVERFLOWING)
+def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) -> None:
+    """Also where the gradients of one rank alone are not finite."""
+    asked, ranks = OVERFLOWING[title], found(name, f"overflow {title}")
+    assert_alike(ranks)
+    scale, skipped = (float(ranks[0][f"state loss_scale {s}"]) for s in ("scale", "skipped"))
+    assert scale == START / 2**skipped
+    start = split.recipe_of(asked).weights
+    moved = [n for n, w in start.items() if not np.array_equal(ranks[0][f"weight {n}"], w)]
+    if len(asked["sizes"]) == 1:
+        assert (skipped, moved) == (1, [])
+        return
+    assert 1 <= skipped < len(asked["sizes"]) - 1
+    assert moved
+    if title == "data":
+        return  # the sum of a batch may overflow where those of its halves do not
+    whole = split.expected(asked)
+    assert skipped == float(whole["state loss_scale skipped"])
+    for name_, w in start.items():
+        far = np.linalg.norm(whole[f"weight {name_}"] - w)
+        away = np.linalg.norm(ranks[0][f"weight {name_}"] - whole[f"weight {name_}"])
+        assert away <= 0.05 * far, name_
+
+
+def test_what_always_overflows_ends_on_all_ranks(tmp_path: Path) -> None:
+    asked = {**OVERFLOWING["once by layer"], "precision": ("fp16", 1e9), "sizes": [8] * HOPELESS}
+    argument = {"cases": [asked], "folder": str(tmp_path)}
+    with pytest.raises(TrialError, match=f"{HOPELESS} updates in a row.*loss_scale lower"):
+        run_threads(2, lambda comm: split.train(comm, argument), 10)
+
+
+# --- one stage ------------------------------------------------------------------------------------
+
+
+def last_stage(backend: Backend, precision: str) -> Any:
+    """The end of a model, whose input is of the lower type; of 4 samples."""
+    layers = (("tanh", Tanh()), ("fc", Linear(6, 5)))
+    spec = ModelSpec("end", (6,), layers)
+    recipe = Recipe(
+        spec=spec, weights={}, rule=SGD(lr=0.1), x=np.zeros((4, 6), np.float32), y=np.arange(4),
+        updates=1, precision=Precision(precision),
+    )  # fmt: skip
+    staging = ability(backend, Staging)
+    stage = staging.stage([Segment(layers, 1, {}, (True,))], recipe, first=False, last=True)
+    if not isinstance(stage, MixedStage):
+        pytest.skip(f"this backend cannot {MixedStage.does}")
+    draw = np.random.default_rng(0)
+    weights = {"fc.weight": draw.normal(size=(5, 6)), "fc.bias": draw.normal(size=5)}
+    stage.load({n: w.astype(backend.dtype) for n, w in weights.items()}, {}, 0)
+    stage.zero()
+    return stage
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_gradients_that_go_back_are_of_the_type(backend: Backend, precision: str) -> None:
+    """They are sent as they are: bits that are cut off would round to zero."""
+    stage = last_stage(backend, precision)
+    x = stage.inputs(np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32))
+    stage.loss(0, (stage.rounded(x),), stage.labels(np.arange(4)))
+    _, (gradient,) = stage.loss_backward(0, 1.0)
+    host = _host(stage.widened(gradient))
+    assert host.any()
+    assert fits(host, precision)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_what_travels_is_what_was_sent(backend: Backend, precision: str) -> None:
+    """Every kind of number, infinities and no numbers among them."""
+    stage = last_stage(backend, precision)
+    numbers = np.float32([[0, -0.0, 1.2345, -3e4, 1e-7, np.inf, -np.inf, np.nan]])
+    x = stage.rounded(stage.inputs(numbers))
+    sent = stage.packed(x)
+    buffer = stage.to_receive(numbers.shape)
+    assert (buffer.dtype, buffer.shape) == (sent.dtype, sent.shape)
+    came = stage.widened(stage.unpacked(sent))
+    for a, b in zip(_host(came).ravel(), _host(stage.widened(x)).ravel(), strict=True):
+        assert (np.signbit(a), np.isnan(a)) == (np.signbit(b), np.isnan(b))
+        assert np.isnan(a) or a == b
+
+
+def _host(x: Any) -> np.ndarray:
+    return np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x)
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+
+def unrounded_sums(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NumpyStage, "rounded", lambda self, x: x)
+
+
+def lost_sums(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Executor, "summed", lambda self, group, x: x)
+
+
+def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
+    right = NumpyStage.update_scaled
+    patch.setattr(
+        NumpyStage, "update_scaled", lambda self, step, made, _: right(self, step, made, 1.0)
+    )
+
+
+def bias_of_float32(patch: pytest.MonkeyPatch) -> None:
+    """A row layer whose bias is not a part of it: what comes out is float32."""
+    from dualml.model.base import Way
+    from dualml.model.layers import RowBias
+
+    patch.setattr(RowBias, "way", Way.PROMOTE)
+
+
+@pytest.mark.parametrize(("title", "plant"), [
+    ("inside bf16", lost_sums), ("inside bf16", unrounded_sums), ("inside bf16", bias_of_float32),
+    ("data", forgotten_scale),
+])  # fmt: skip
+def test_planted_faults_are_seen(
+    title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
+) -> None:
+    asked = CASES[title]
+    argument = {"cases": [asked], "folder": str(tmp_path)}
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        run_threads(asked["ranks"], lambda comm: split.train(comm, argument), 10)
+    with pytest.raises(AssertionError):
+        assert_near(dict(np.load(tmp_path / "case0.rank0.npz")), split.expected(asked), asked)
+
+
+def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
+    """Where only the last stage's gradients overflow, the first must hear of it."""
+    asked = OVERFLOWING["by layer"]
+    argument = {"cases": [asked], "folder": str(tmp_path)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Executor, "finite", lambda self: self.mixed.finite() if self.rank else True)
+        run_threads(2, lambda comm: split.train(comm, argument), 10)
+    paths = [tmp_path / f"case0.rank{rank}.npz" for rank in range(2)]
+    with pytest.raises(AssertionError):
+        assert_alike([dict(np.load(path)) for path in paths])
+
+
+def test_stages_without_a_lower_precision_say_so() -> None:
+    class Plain:
+        """A stage of a backend that has float32 alone."""
+
+    class Backendlike(type(REFEREE)):  # type: ignore[misc]
+        def stage(self, *_: Any, **__: Any) -> Any:
+            return Plain()
+
+    from dualml.split.plan import split_plan
+    from dualml.split.training import stage_of
+
+    asked = CASES["by layer bf16"]
+    plan = split_plan(split.spec_of(asked), 2)
+    with pytest.raises(Unsupported, match="lower precision"):
+        stage_of(Backendlike(), plan, 0, split.recipe_of(asked))
