@@ -56,6 +56,10 @@ aggregation = {{ strategy = "ring" }}
 precision = "fp16"
 loss_scale = 1e9
 {SHARED}
+[arms.too-short]
+precision = "fp16"
+loss_scale = 1e9
+{SHARED.replace("40", "10")}
 """
 
 
@@ -127,6 +131,14 @@ def test_what_always_overflows_fails_with_the_remedy(ran: tuple[Path, dict[str, 
     assert trials["hopeless"]["status"] == "failed"
     assert f"{HOPELESS} updates in a row were skipped" in trials["hopeless"]["reason"]
     assert "set loss_scale lower" in trials["hopeless"]["reason"]
+
+
+def test_a_trial_that_ends_before_its_first_update_is_made_fails(
+    ran: tuple[Path, dict[str, Any]],
+) -> None:
+    _, trials = ran
+    assert trials["too-short"]["status"] == "failed"
+    assert "10 of 10 updates were skipped" in trials["too-short"]["reason"]
 
 
 def test_an_interrupted_trial_goes_on_with_its_scale(lab: Path, tmp_path: Path) -> None:

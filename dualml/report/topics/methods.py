@@ -49,7 +49,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
             "device_memory:bytes", "sent:bytes_update")  # fmt: skip
     rows = [
         [*_which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, w.reached_s,
-         _memory(w), w.held, _sent(w, words)]
+         _memory(w), _held(w, words), _sent(w, words)]
         for w in good
     ]  # fmt: skip
     yield from table(words, "resources", needs, rows)
@@ -114,6 +114,18 @@ def _cheapest(good: Sequence[Way]) -> list[Way]:
 
 def _memory(w: Way) -> float | None:
     return numbers.mean([t.peak_memory_mb for t in w.trials])
+
+
+def _held(w: Way, words: Words) -> Cell | None:
+    """Counted, or what was seen of it; beneath it what is missing, and the closed form."""
+    if w.counted is None:
+        return None
+    known = w.closed_held is not None
+    closed = [words("methods.closed_held", bytes=w.closed_held)] if known else []
+    if w.held is not None:
+        return Cell(numbers.nbytes(w.held), note=words.semicolons(closed))
+    note = words.semicolons([words("methods.unseen"), *closed])
+    return Cell(f"≥ {numbers.nbytes(w.counted)}", note=note)
 
 
 def _sent(w: Way, words: Words) -> Cell | None:
