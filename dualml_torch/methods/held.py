@@ -34,15 +34,20 @@ def memory(
         samples: that the update is made with.
     """
     own = {memory_of(local(p)) for p in model.parameters()}
-    besides, kept = Besides(model, method, own), Sizes()
+    besides, kept, passes = Besides(model, method, own), Sizes(), [0]
     if update is not None:
         places = own | {memory_of(tensor) for tensor in samples}
+
+        def forward(*_: Any) -> None:  # of another micro-batch, perhaps
+            places.update(besides.gather())
+            passes.append(sum(kept.values()))
+            kept.clear()
+
         handles = [
-            model.register_forward_pre_hook(lambda *_: places.update(besides.gather())),
+            model.register_forward_pre_hook(forward),
             optimizer.register_step_pre_hook(lambda *_: besides.step(optimizer)),
         ]
         for _ in range(HOPELESS):  # a loss scale that is too large is halved
-            kept.clear()
             with keeping(kept, places):
                 if update():
                     break
@@ -53,7 +58,7 @@ def memory(
         weights=nbytes(map(local, model.parameters())),
         gradients=besides.gradients,
         state=state_bytes(optimizer) + copies,
-        activations=None if update is None else sum(kept.values()),
+        activations=None if update is None else max(*passes, sum(kept.values())),
         buckets=besides.most(),
     )
 

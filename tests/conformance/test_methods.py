@@ -107,3 +107,13 @@ def test_what_ranks_combine_is_counted_besides(ranks: tuple[str, list[dict[str, 
             assert min(buckets) >= 4 * 5 * 10**8
         else:
             assert not any(buckets), name
+
+
+def test_micro_batches_keep_the_activations_of_one(
+    ranks: tuple[str, list[dict[str, Any]]],
+) -> None:
+    """Four of two samples each, in place of eight at once."""
+    for rank in ranks[1]:
+        if "ddp" in rank and "accumulate" in rank:
+            whole, part = (rank[name]["memory"]["activations"] for name in ("ddp", "accumulate"))
+            assert 0.2 < part / whole < 0.3

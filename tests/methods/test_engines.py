@@ -123,7 +123,7 @@ def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
         assert [rank["gradients"] for rank in ranks] == [4 * (psi + 2) // 2] * 2
         assert [rank["state"] for rank in ranks] == [2 * 4 * (psi + 2) // 2] * 2
     assert [rank["state"] for rank in trials["torchrun"]["device_memory"]] == [4 * psi] * 2
-    page = (out / "report.html").read_text()
+    page = (out / "report.md").read_text()
     assert "(4 + 4/2 + 8/2)Ψ" in page
     assert "zero1 on torch gradients +8 B and optimizer's state +16 B" in page
     assert "a bucket of 5·10⁸ numbers" in page
