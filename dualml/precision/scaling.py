@@ -30,8 +30,8 @@ Arrays = Mapping[str, NDArray[Any]]
 def hopeless(scale: float, remedy: str) -> TrialError:
     """What ends a trial after `HOPELESS` skipped updates in a row, the last with this scale."""
     return TrialError(
-        f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the last with "
-        f"the loss times {scale:g}; {remedy}"
+        f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the last "
+        f"with the loss times {scale:g}; {remedy}"
     )
 
 

@@ -64,7 +64,7 @@ class ClosedForm:
     @property
     def most(self) -> int:
         """Bytes that the rank with most of them counted."""
-        return max(sum(getattr(rank, part) for part in KNOWN) for rank in self.counted)
+        return max(rank.weights + rank.gradients + rank.state for rank in self.counted)
 
     @property
     def off(self) -> dict[str, int]:

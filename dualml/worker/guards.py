@@ -83,9 +83,9 @@ def check_made(arm: str, updates: int, *, last: float, skipped: float) -> None:
     """
     if skipped == updates:
         raise TrialError(
-            f"arm {arm}: nothing was trained: {updates} of {updates} updates were skipped because a "
-            f"gradient was not finite; the loss ended at a scale of {last:g}: a dynamic scale falls "
-            "with each of them, ask for more updates; a fixed one is set lower by loss_scale"
+            f"arm {arm}: nothing was trained: {updates} of {updates} updates were skipped because "
+            f"a gradient was not finite; the loss ended at a scale of {last:g}: a dynamic scale "
+            "falls with each of them, ask for more updates; a fixed one is set lower by loss_scale"
         )
 
 

@@ -157,7 +157,8 @@ class MindSporeMethod(MethodTraining, Weighable):
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.move(lambda _: weights)
-        kept = (state, step) if self.keeps else ({}, 0)  # of others trials begin anew, or have ended
+        # Of a method that keeps more than that a trial begins anew, or has ended.
+        kept = (state, step) if self.keeps else ({}, 0)
         load_state(self.method.optimizer, *kept, self.names())
         self.skips.load(state)
         for parameter, value in self.scaled:

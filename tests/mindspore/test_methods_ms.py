@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-ms = pytest.importorskip("mindspore")
+pytest.importorskip("mindspore")
 
+import mindspore as ms
 from conformance import methods, native
 
-from dualml.backend import backends
-from dualml.backend import Weighable
+from dualml.backend import Weighable, backends
 from dualml.errors import TrialError, Unsupported
 from dualml.launch.ranks import run_ranks
 from dualml.methods import METHODS

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 from conformance import methods, native
 
 from dualml.backend import Weighable, backends
@@ -110,7 +108,7 @@ def test_overflow_in_every_update_ends_the_trial_also_later_on() -> None:
     moved = training.weights()
     training.method.scaler.update(1e30)
     for step in range(2, 1 + HOPELESS):
-        (loss, _), = training.step(BATCH, step)
+        ((loss, _),) = training.step(BATCH, step)
         assert np.isfinite(float(loss))
     assert skipped(training) == (HOPELESS - 1, HOPELESS - 1)
     assert native.distance(training.weights(), moved) == 0

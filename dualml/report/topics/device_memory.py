@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dualml.report import keys
 from dualml.report.blocks import Block, Item
@@ -114,16 +115,14 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     """Whether what was counted is the closed form, what engines hold besides, and what was not
     seen."""
     notes, rows = Notes(words, "device_memory", "table-device_memory"), held(run)
-    judged = [h for h in rows if h.form is not None]
-    off = [_off(h, words) for h in judged if h.form and h.form.off]
+    judged = [(h, h.form) for h in rows if h.form is not None]
+    off = [_off(h, form, words) for h, form in judged if form.off]
     if off:
         notes.warn("off", n=len(off), of=len(judged), values=off)
     elif judged:
         notes.say("exact", len(judged), n=len(judged))
-    for (backend, why, *values), arms in _besides(judged, words).items():
-        most, closed, buckets = values
-        notes.say("beside", arms=arms, backend=backend, why=why, most=most, closed=closed,
-                  buckets=buckets)  # fmt: skip
+    for besides, arms in _besides(judged, words).items():
+        notes.say("beside", arms=arms, **besides._asdict())
     for backend in run.backends:
         own = [h for h in rows if h.backend == backend]
         if own and all(h.most("activations") is None for h in own):
@@ -134,19 +133,28 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     return notes
 
 
-def _off(h: Held, words: Words) -> str:
-    parts = {words(f"device_memory.{p}"): f"{n:+,} B" for p, n in h.form.off.items()} if h.form else {}
-    return words("device_memory.off", arm=h.arm, backend=h.backend,
-                 parts=words.join([f"{part} {n}" for part, n in parts.items()]))  # fmt: skip
+def _off(h: Held, form: ClosedForm, words: Words) -> str:
+    parts = [f"{words(f'device_memory.{part}')} {n:+,} B" for part, n in form.off.items()]
+    return words("device_memory.off", arm=h.arm, backend=h.backend, parts=words.join(parts))
 
 
-def _besides(rows: Sequence[Held], words: Words) -> dict[tuple[str, str, int, float, int], list[str]]:
-    """Backend, what a method holds besides, and bytes of the rank that holds most → arms."""
-    groups: dict[tuple[str, str, int, float, int], list[str]] = {}
-    for h in rows:
-        if h.form and h.form.info and h.form.info.beside and len(h.ranks) > 1:
-            why, buckets = h.form.info.beside[words.lang], h.most("buckets") or 0
-            key = (h.backend, why, h.form.most, h.form.nbytes, buckets)
+class Besides(NamedTuple):
+    """What a method holds besides, and bytes of the rank that holds most."""
+
+    backend: str
+    why: str
+    most: int
+    closed: float
+    buckets: int
+
+
+def _besides(judged: Sequence[tuple[Held, ClosedForm]], words: Words) -> dict[Besides, list[str]]:
+    """By the arms that have it in common."""
+    groups: dict[Besides, list[str]] = {}
+    for h, form in judged:
+        if form.info and form.info.beside and len(h.ranks) > 1:
+            why, buckets = form.info.beside[words.lang], h.most("buckets") or 0
+            key = Besides(h.backend, why, form.most, form.nbytes, buckets)
             groups.setdefault(key, []).append(h.arm)
     return groups
 
