@@ -20,6 +20,7 @@ from dualml.report.blocks import Code
 from dualml.report.closed_memory import closed_form
 from dualml.report.code import method_source
 from dualml.report.results import Result
+from dualml.store.manifest import DeviceMemory
 from dualml.store.run import Run, Serial, Trial
 from dualml.words import Words, numbers
 
@@ -179,9 +180,19 @@ class Way(Result):
         return self._median([t.counted_bytes for t in self.trials])
 
     @cached_property
+    def ranks_memory(self) -> Sequence[DeviceMemory]:
+        """Of each rank of the first trial that counted."""
+        return next((t.device_memory for t in self.trials if t.device_memory), ())
+
+    @property
+    def most_memory(self) -> DeviceMemory | None:
+        """Of the rank that needs most."""
+        return max(self.ranks_memory, key=lambda rank: rank.counted, default=None)
+
+    @property
     def closed_held(self) -> float | None:
         """Bytes of weights, gradients and state by the closed form."""
-        counted = next((t.device_memory for t in self.trials if t.device_memory), ())
+        counted = self.ranks_memory
         form = closed_form(self.run, self.arm, self.backend, counted) if counted else None
         return form.nbytes if form else None
 

@@ -117,15 +117,18 @@ def _memory(w: Way) -> float | None:
 
 
 def _held(w: Way, words: Words) -> Cell | None:
-    """Counted, or what was seen of it; beneath it what is missing, and the closed form."""
-    if w.counted is None:
+    """Counted, or what was seen of it; beneath it what is missing, the closed form of weights,
+    gradients and state, and what comes to them."""
+    if w.counted is None or (most := w.most_memory) is None:
         return None
-    known = w.closed_held is not None
-    closed = [words("methods.closed_held", bytes=w.closed_held)] if known else []
-    if w.held is not None:
-        return Cell(numbers.nbytes(w.held), note=words.semicolons(closed))
-    note = words.semicolons([words("methods.unseen"), *closed])
-    return Cell(f"≥ {numbers.nbytes(w.counted)}", note=note)
+    notes = [] if w.held is not None else [words("methods.unseen")]
+    if w.closed_held is not None:
+        notes.append(words("methods.closed", bytes=w.closed_held))
+    for part in ("activations", "buckets"):
+        if nbytes := getattr(most, part):
+            notes.append(f"{words(f'device_memory.{part}')} {numbers.nbytes(nbytes)}")
+    text = numbers.nbytes(w.counted if w.held is None else w.held)
+    return Cell(text if w.held is not None else f"≥ {text}", note=words.semicolons(notes))
 
 
 def _sent(w: Way, words: Words) -> Cell | None:
