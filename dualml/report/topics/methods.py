@@ -193,6 +193,10 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         if w.ratio is not None and w.processes > 1:
             notes.say("fastest", arm=w.arm, backend=w.backend, n=w.processes,
                       precision=w.precision, times=w.ratio)  # fmt: skip
+    notes.about("table-resources")
+    for backend in dict.fromkeys(w.backend for w in good if w.counted and w.held is None):
+        notes.share(backend, "unseen")
+    notes.close()
     notes.about("table-others")
     for w in ways(run):
         if why := w.wrong(words):
