@@ -24,6 +24,7 @@ from dualml.backend import (
 from dualml.backend.ability import Ability
 from dualml.communicator import Communicator
 from dualml.errors import TrialError
+from dualml.methods.skips import Skips
 
 
 class MethodTraining(Training, Observable):
@@ -34,13 +35,25 @@ class MethodTraining(Training, Observable):
             state is not seen.
         keeps: weights and optimizer state are all that an update leaves: a trial can be resumed.
         processes: that the engine says there are.
-        patience: first updates that it may pass over, because its loss scale begins too large.
+        skips: updates that the engine has passed over; its `state` tells of them where the engine
+            may.
     """
 
     sharded: bool = False
     keeps: bool = True
     processes: int = 1
-    patience: int = 0
+    skips: Skips
+
+    def check_processes(self, asked: int) -> None:
+        """
+        Raises:
+            TrialError: the engine is in another group than the ranks of the trial.
+        """
+        if self.processes != asked:
+            raise TrialError(
+                f"the engine trains in {counted(self.processes)}; the trial has {counted(asked)}: "
+                "was it started by a launcher of another job, or with its WORLD_SIZE?"
+            )
 
     @abstractmethod
     def step(self, batch: Array, step: int, weight: float = 1.0) -> Any:
@@ -57,6 +70,10 @@ class MethodTraining(Training, Observable):
     def trace(self, batch: Array, probe: Array) -> Trace:
         """An engine shows no gradients; loss and weights are judged at every update."""
         return Trace(*self.look(batch, probe), loss=0.0, gradients={})
+
+
+def counted(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
 
 
 class Driving(Ability):
@@ -83,10 +100,7 @@ class Driven(Training, Observable, Weighable):
     def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
         self.backend, self.training, self.comm = backend, training, comm
         self.now, self.gathered = 0, -1
-        if training.processes != comm.size:
-            raise TrialError(
-                f"the engine trains in {training.processes} processes; the arm asks for {comm.size}"
-            )
+        training.check_processes(comm.size)
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
         """This rank's lazy loss and its share of the global batch."""

@@ -12,9 +12,6 @@ from typing import Any
 
 from dualml.errors import Unsupported, UserError, nearest
 
-#: Halvings of a loss scale until an update is made: 2¹⁶ is 1 after 16.
-PATIENCE = 25
-
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
@@ -32,6 +29,11 @@ class MethodInfo:
             version that was tried, ``install`` the command.
         moved: what a rank sends in an update, as a multiple of (n - 1)/n of the model's bytes.
         forwards: forward passes of an update.
+        shards: of weights, gradients and state those of which each rank has a part when the
+            optimizer steps.
+        masters: copies of the weights that its optimizer updates in their place, in parts as the
+            state; they count as state.
+        beside: language → what it holds beside these, or where the parts are not equal.
         file: that it shares with others, from which ``options`` tell it apart.
         unsupported: why it does not run on a machine like this at all, and ``page`` says so.
     """
@@ -48,15 +50,13 @@ class MethodInfo:
     install: str = ""
     moved: float = 0.0
     forwards: int = 1
+    shards: Sequence[str] = ()
+    masters: int = 0
+    beside: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     unsupported: str = ""
     page: str = ""
-
-    @property
-    def patience(self) -> int:
-        """First updates that may be passed over; from then on it would train nothing."""
-        return PATIENCE if self.precision == "fp16" else 0
 
     def check(self) -> None:
         """

@@ -27,6 +27,14 @@ SLOT = "loss_scale"
 Arrays = Mapping[str, NDArray[Any]]
 
 
+def hopeless(scale: float, remedy: str) -> TrialError:
+    """What ends a trial after `HOPELESS` skipped updates in a row, the last with this scale."""
+    return TrialError(
+        f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the last "
+        f"with the loss times {scale:g}; {remedy}"
+    )
+
+
 class Scaler:
     """The scale of one training, as torch.amp.GradScaler changes it.
 
@@ -66,10 +74,7 @@ class Scaler:
         self.good, self.lost, self.skipped = 0, self.lost + 1, self.skipped + 1
         if self.lost == HOPELESS:
             lower = "set loss_scale lower" if not dynamic else "lower the learning rate"
-            raise TrialError(
-                f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the "
-                f'last with the loss times {self.scale:g}; {lower}, or use precision = "bf16"'
-            )
+            raise hopeless(self.scale, f'{lower}, or use precision = "bf16"')
         if dynamic:
             self.scale *= BACKOFF
         return False

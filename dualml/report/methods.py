@@ -17,8 +17,10 @@ from dualml.methods import METHODS, MethodInfo
 from dualml.model.spec import ModelSpec
 from dualml.report import ranks
 from dualml.report.blocks import Code
+from dualml.report.closed_memory import closed_form
 from dualml.report.code import change_of_loop, new_lines
 from dualml.report.results import Result
+from dualml.store.manifest import DeviceMemory
 from dualml.store.run import Run, Serial, Trial
 from dualml.store.verdicts import VERDICTS
 from dualml.words import Words, numbers
@@ -185,6 +187,28 @@ class Way(Result):
     def held(self) -> float | None:
         """Bytes on the device of the rank that needs most: `Trial.device_bytes`."""
         return self._median([t.device_bytes for t in self.trials])
+
+    @property
+    def counted(self) -> float | None:
+        """Of it what was seen."""
+        return self._median([t.counted_bytes for t in self.trials])
+
+    @cached_property
+    def ranks_memory(self) -> Sequence[DeviceMemory]:
+        """Of each rank of the first trial that counted."""
+        return next((t.device_memory for t in self.trials if t.device_memory), ())
+
+    @property
+    def most_memory(self) -> DeviceMemory | None:
+        """Of the rank that needs most."""
+        return max(self.ranks_memory, key=lambda rank: rank.counted, default=None)
+
+    @property
+    def closed_held(self) -> float | None:
+        """Bytes of weights, gradients and state by the closed form."""
+        counted = self.ranks_memory
+        form = closed_form(self.run, self.arm, self.backend, counted) if counted else None
+        return form.nbytes if form else None
 
     @property
     def sent(self) -> float | None:

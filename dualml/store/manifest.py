@@ -81,7 +81,13 @@ class DeviceMemory(Record):
         it is seen."""
         if self.device_peak is not None or self.activations is None:
             return self.device_peak
-        return self.weights + self.gradients + self.state + self.activations + self.buckets
+        return self.counted
+
+    @property
+    def counted(self) -> int:
+        """All that was seen."""
+        seen = self.weights + self.gradients + self.state + self.buckets
+        return seen + (self.activations or 0)
 
 
 class LinkTraffic(Record):

@@ -100,6 +100,11 @@ class Trial:
         return max(known) if known and len(known) == len(held) else None
 
     @property
+    def counted_bytes(self) -> int | None:
+        """Of it what was seen."""
+        return max((rank.counted for rank in self.device_memory), default=None)
+
+    @property
     def throughput(self) -> float | None:
         """Sample gradients per second of training."""
         if not self.train_s or self.sample_gradients is None:

@@ -65,15 +65,28 @@ def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays, step: int =
     Raises:
         TrialError: it left every parameter as it was.
     """
-    if not has_moved(before, after):
+    if all(np.array_equal(after[name], before[name]) for name in after):
         raise TrialError(
             f"arm {arm}: optimizer {rule.name} moved no parameter in step {step}; is lr = "
             f"{rule.lr:g} too small, or is the update lost?"
         )
 
 
-def has_moved(before: Arrays, after: Arrays) -> bool:
-    return any(not np.array_equal(after[name], before[name]) for name in after)
+def check_made(arm: str, updates: int, *, last: float, skipped: float) -> None:
+    """After the last update of a training whose loss is scaled.
+
+    Args:
+        last: the scale where it ended.
+
+    Raises:
+        TrialError: every update was skipped.
+    """
+    if skipped == updates:
+        raise TrialError(
+            f"arm {arm}: nothing was trained: {updates} of {updates} updates were skipped because "
+            f"a gradient was not finite; the loss ended at a scale of {last:g}: a dynamic scale "
+            "falls with each of them, ask for more updates; a fixed one is set lower by loss_scale"
+        )
 
 
 def check_loaded(arm: str, given: Arrays, held: Arrays) -> None:

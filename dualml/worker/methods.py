@@ -23,9 +23,11 @@ class MethodAlone(Alone):
 
     training: MethodTraining
 
-    @property
-    def patience(self) -> int:  # type: ignore[override]
-        return self.training.patience
+    def __init__(
+        self, backend: Backend, training: MethodTraining, folder: Path, feed: Feed
+    ) -> None:
+        training.check_processes(1)
+        super().__init__(backend, training, folder, feed)
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         return self.training.keeps and super().checkpoint_due(looked, seconds, every)
@@ -44,7 +46,7 @@ class MethodRanks(Sharing):
     ) -> None:
         self.driven = Driven(backend, training, comm)
         super().__init__(backend, self.driven, folder, feed, comm)
-        self.method, self.patience = training, training.patience
+        self.method = training
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         typical = self.feed.typical(together=False, updates=updates)

@@ -27,12 +27,11 @@ class Alone:
     Attributes:
         rank, size: 0 of 1.
         training: what the trial trains.
-        patience: first updates that an engine may pass over, whose scale begins too large.
         free: whether the order of updates is left to chance.
         traced: the phase whose gradients `Training.trace` shows.
     """
 
-    rank, size, free, patience = 0, 1, False, 0
+    rank, size, free = 0, 1, False
     traced = "gradient"
 
     def __init__(self, backend: Backend, training: Training, folder: Path, feed: Feed) -> None:

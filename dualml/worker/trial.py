@@ -26,8 +26,8 @@ from dualml.worker.guards import (
     check_finite,
     check_loaded,
     check_losses,
+    check_made,
     check_moved,
-    has_moved,
 )
 from dualml.worker.memory import weigh
 from dualml.worker.pace import Pace
@@ -76,6 +76,8 @@ class Trial(Setup):
         samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
         pace = self.pace.summary(self.ranks)
         weights, scaling = self.training.weights(), self.scaling()
+        if scaling:
+            check_made(self.arm_name, self.schedule.updates, **scaling)
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
             check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
@@ -172,10 +174,8 @@ class Trial(Setup):
                 self.write_losses(records, step + 1, stop)
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
                 if not moved and stop > self.scaling().get("skipped", 0):
-                    now = self.training.weights()
-                    moved = has_moved(self.initial, now)
-                    if stop > self.ranks.patience:
-                        check_moved(self.arm_name, self.rule, self.initial, now, stop)
+                    now, moved = self.training.weights(), True
+                    check_moved(self.arm_name, self.rule, self.initial, now, stop)
                 if stop in self.schedule.trace:
                     with self.spending("trace"):
                         self.trace.update(after(self.training, stop))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 
 import mindspore as ms
 import numpy as np
 from mindspore import amp, communication, ops
+from mindspore.mint.distributed import get_world_size, is_initialized
 
-from dualml.backend import Array, Arrays, Recipe, at_once, batch_digest
+from dualml.backend import Array, Arrays, Memory, Recipe, Weighable, at_once, batch_digest
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
 from dualml.methods import MethodInfo
 from dualml.methods.driven import MethodTraining
+from dualml.methods.skips import Skips
 from dualml.model.dropout import masks
 from dualml_ms.compiled import Compiled
+from dualml_ms.memory import nbytes, state_bytes
 from dualml_ms.methods.base import Base, Given
 from dualml_ms.model import LOSSES, Network
 from dualml_ms.model.network import Look
@@ -23,7 +27,7 @@ from dualml_ms.native import data_parallel
 from dualml_ms.optim import load_state, optimizer, state
 
 
-class MindSporeMethod(MethodTraining):
+class MindSporeMethod(MethodTraining, Weighable):
     """See `dualml.methods.driven.MethodTraining`.
 
     A method is made once, and a trial begins with its weights, state and loss scale set back:
@@ -36,7 +40,7 @@ class MindSporeMethod(MethodTraining):
         if recipe.spec.dropouts and not make.masks:
             raise Unsupported(f"{info.title} gives a model its samples alone; {recipe.spec.name} "
                               "takes the masks of its Dropout too")  # fmt: skip
-        self.recipe, self.comm, self.now, self.patience = recipe, comm, 0, info.patience
+        self.recipe, self.comm, self.now, self.skips = recipe, comm, 0, Skips()
         self.network = self._network()
         self.parameters = self.network.canonical()
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
@@ -53,7 +57,7 @@ class MindSporeMethod(MethodTraining):
         with own_mode() as self.mode:
             self.method = make(given)
         self.keeps = make.keeps
-        self.processes = 1 if comm is None else communication.get_group_size(comm.group)
+        self.processes = processes(comm)
         self.compiled = set[int]()
         self.scaled = self._scaled()
         self.layers = Compiled(Look(self.seen, LOSSES[recipe.loss]()))
@@ -74,10 +78,23 @@ class MindSporeMethod(MethodTraining):
         given = [self.arrays(batch, step) for step, batch in enumerate(batches, start=first)]
         lengths = {len(batch) for batch in batches}
         with self._mode() if lengths - self.compiled else nullcontext():
-            losses = self.method.steps(given)
+            losses = self._scaled_steps(given) if self.scaled else self.method.steps(given)
         self.compiled |= lengths
         self.now = first + len(batches) - 1
         return [[(loss, 1.0)] for loss in losses]
+
+    def _scaled_steps(self, given: Sequence[tuple[Array, ...]]) -> list[ms.Tensor]:
+        """The optimizer counts what it makes; its counts are read together, after the last."""
+        losses, counts = list[ms.Tensor](), [self.method.optimizer.global_step + 0]
+        for batch in given:
+            losses += self.method.steps([batch])
+            counts.append(self.method.optimizer.global_step + 0)
+        for before, after in pairwise(int(count.asnumpy()[0]) for count in counts):
+            self.skips.note(after > before, self.scale)
+        return losses
+
+    def scale(self) -> float:
+        return float(self.method.scaler.scale_value.asnumpy())
 
     @contextmanager
     def _mode(self) -> Iterator[None]:
@@ -122,7 +139,16 @@ class MindSporeMethod(MethodTraining):
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
-        return state(self.method.optimizer, self.names()) if self.keeps else {}
+        skips = self.skips.state(self.scale()) if self.scaled else {}
+        return (state(self.method.optimizer, self.names()) if self.keeps else {}) | skips
+
+    def memory(self, batch: Array | None = None) -> Memory:
+        """A gradient is like its parameter, whether a graph holds it or the sums of micro-batches:
+        at every level of mixed precision parameters stay float32, and are cast inside of the graph,
+        which shows neither those copies nor activations."""
+        own = self.method.optimizer
+        gradients = getattr(self.method, "sums", own.parameters)
+        return Memory(nbytes(self.parameters.values()), nbytes(gradients), state_bytes(own))
 
     def names(self) -> list[str]:
         """Canonical names in the order of the optimizer."""
@@ -131,7 +157,10 @@ class MindSporeMethod(MethodTraining):
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.move(lambda _: weights)
-        load_state(self.method.optimizer, state, step, self.names())
+        # Of a method that keeps more than that a trial begins anew, or has ended.
+        kept = (state, step) if self.keeps else ({}, 0)
+        load_state(self.method.optimizer, *kept, self.names())
+        self.skips.load(state)
         for parameter, value in self.scaled:
             ops.assign(parameter, ms.Tensor(value))
         self.now = step
@@ -146,6 +175,13 @@ class MindSporeMethod(MethodTraining):
         scaler = getattr(self.method, "scaler", None)
         kept = vars(scaler).values() if isinstance(scaler, amp.LossScaler) else ()
         return [(p, p.asnumpy().copy()) for p in kept if isinstance(p, ms.Parameter)]
+
+
+def processes(comm: Communicator | None) -> int:
+    """As many as MindSpore says there are."""
+    if comm is not None:
+        return int(communication.get_group_size(comm.group))
+    return int(get_world_size()) if is_initialized() else 1
 
 
 @contextmanager

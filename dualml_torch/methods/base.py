@@ -63,6 +63,17 @@ class Base(ABC):
         there = torch.distributed.is_available() and torch.distributed.is_initialized()
         return torch.distributed.get_world_size() if there else 1
 
+    @property
+    def scale(self) -> float | None:
+        """What the loss is multiplied with; None where no update is ever passed over. Its owner is
+        the method, Accelerate's optimizer, or DeepSpeed's, which looks for gradients that are not
+        finite in float32, too."""
+        scaler = getattr(self, "scaler", None) or getattr(self.optimizer, "scaler", None)
+        if scaler is not None:
+            return float(scaler.get_scale())
+        scale = getattr(self.optimizer, "loss_scale", None)
+        return None if scale is None else float(scale)
+
     def whole(self, model: nn.Module) -> dict[str, Tensor]:
         """Name → whole parameter of the model that was given, where each rank holds a part; all
         ranks call it."""

@@ -12,9 +12,10 @@ from dualml.backend import Array, Arrays, Memory, Recipe, Weighable, batch_diges
 from dualml.communicator import Communicator
 from dualml.methods import MethodInfo
 from dualml.methods.driven import MethodTraining
+from dualml.methods.skips import Skips
 from dualml.model.dropout import masks
-from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.held import memory
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import RuleOptimizer, load_state, optimizer, state
 from dualml_torch.training import numpy
@@ -43,7 +44,6 @@ class TorchMethod(MethodTraining, Weighable):
         self.x = torch.from_numpy(recipe.x).to(device)
         self.y = torch.from_numpy(recipe.y).to(device)
         self.loss = LOSSES[recipe.loss]
-        self.patience = info.patience
         self.sharded, self.keeps = make.sharded, make.keeps
         self.begin(recipe.weights)
 
@@ -61,6 +61,12 @@ class TorchMethod(MethodTraining, Weighable):
         )
         self.method = self.make(given)
         self.processes = self.method.processes
+        self.skips, self.scaled, self.made = Skips(), self.method.scale is not None, False
+        # Engines decide on the host whether they step: no synchronisation is added.
+        self.own().register_step_post_hook(self.stepped)
+
+    def stepped(self, *_: Any) -> None:
+        self.made = True
 
     def network(self, weights: Mapping[str, Array]) -> Network:
         network = Network(self.recipe.spec).to(self.device)
@@ -70,10 +76,15 @@ class TorchMethod(MethodTraining, Weighable):
     def step(
         self, batch: Array, step: int, weight: float = 1.0
     ) -> list[tuple[torch.Tensor, float]]:
-        self.method.weight = weight
+        self.method.weight, self.made = weight, False
         loss = self.method.step(*self.tensors(batch))
         self.now = step
+        if self.scaled:
+            self.skips.note(self.made, self.scale)
         return [(loss, 1.0)]
+
+    def scale(self) -> float:
+        return self.method.scale or 1.0
 
     def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """What the model takes for these samples in the next update, and their labels."""
@@ -109,9 +120,10 @@ class TorchMethod(MethodTraining, Weighable):
         return {name: numpy(p) for name, p in self.seen.canonical().items()}
 
     def state(self) -> dict[str, Arrays]:
+        skips = self.skips.state(self.scale()) if self.scaled else {}
         if self.sharded or not self.keeps:
-            return {}
-        return state(self.own(), list(self.model.canonical()))
+            return {**skips}
+        return state(self.own(), list(self.model.canonical())) | skips
 
     def own(self) -> Any:
         """The arm's optimizer, inside of whatever an engine puts around it."""
@@ -120,47 +132,25 @@ class TorchMethod(MethodTraining, Weighable):
             inner = getattr(inner, "optimizer", None) or inner.optim
         return inner
 
-    def memory(self, batch: Any = None) -> Memory:
-        """Of one more update, after which the method begins anew. Copies of parameters that an
-        engine's optimizer updates count as its state; what it keeps outside of autograd and
-        optimizer is not seen."""
-        inner, kept, gradients = self.own(), dict[int, int](), list[int]()
-        parameters = [local(p) for p in self.model.parameters()]
+    def memory(self, batch: Array | None = None) -> Memory:
+        """Of one more update, after which the method begins anew."""
+        if batch is None:
+            return memory(self.model, self.method, self.own())
+        x, y = self.tensors(batch)
 
-        def count(*_: Any) -> None:
-            every = [*self.model.parameters(), *updated(inner)]
-            there = (local(p.grad) for p in every if p.grad is not None)
-            gradients.append(nbytes({g.data_ptr(): g for g in there}.values()))
+        def update() -> bool:
+            self.made = False
+            self.method.step(x, y)
+            return self.made
 
-        activations = None
-        if batch is not None:
-            x, y = self.tensors(batch)
-            handle = inner.register_step_pre_hook(count)
-            places = {memory_of(tensor) for tensor in (*parameters, *x, y)}
-            with keeping(kept, places):
-                self.method.step(x, y)
-            handle.remove()
-            activations = sum(kept.values())
-        held = {memory_of(p) for p in parameters}
-        copies = nbytes(p for p in updated(inner) if memory_of(local(p)) not in held)
-        weights = nbytes(parameters)
-        return Memory(weights, max(gradients, default=0), state_bytes(inner) + copies, activations)
+        return memory(self.model, self.method, self.own(), update, [*x, y])
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.begin(weights)
+        self.skips.load(state)
         if step and not self.sharded and self.keeps:
             load_state(self.own(), state, step, list(self.model.canonical()))
         self.now = step
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         self.model.load(by(self.weights()))
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that ranks share; any other as it is."""
-    part: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return part
-
-
-def updated(optimizer: RuleOptimizer) -> list[torch.Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from conformance.backends import REFEREE, create
 from conformance.native import distance
 
-from dualml.backend import Recipe
+from dualml.backend import Recipe, Weighable
 from dualml.errors import Unsupported
 from dualml.methods import METHODS
 from dualml.methods.driven import Driven, Driving
@@ -53,9 +54,8 @@ def names(backend: str, ranks: int) -> list[str]:
 
 
 def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """Method → how far it is from the referee, or why it does not run here."""
-    if comm is not None:
-        parts = [np.array_split(batch, comm.size) for batch in BATCHES]
+    """Method → how far it is from the referee and what it holds, or why it does not run here."""
+    batches = BATCHES if comm is None else [np.array_split(b, comm.size) for b in BATCHES]
     backend, want = create(argument["backend"]), expected()
     driving = backend.ability(Driving)
     found: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         runs = []
         for _ in range(2):  # a second trial in the same process begins anew
             driven.load(WEIGHTS, recipe().state(), 0)
-            lazy = driven.stretch(BATCHES if comm is None else parts, 1)
+            lazy = driven.stretch(batches, 1)
             losses = backend.read(lazy) if comm is None else driven.read(lazy)
             weights = driven.weights()
             runs.append(
@@ -81,5 +81,6 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
                     "finite": all(bool(np.isfinite(w).all()) for w in weights.values()),
                 }
             )
-        found[name] = {"runs": runs, "processes": training.processes}
+        memory = asdict(driven.ability(Weighable).memory(batches[0]))
+        found[name] = {"runs": runs, "processes": training.processes, "memory": memory}
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -20,17 +21,24 @@ CASES = [(name, n) for name in judged() for n in (1, 2)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def found(request: pytest.FixtureRequest) -> tuple[str, int, dict[str, Any]]:
-    """Backend, ranks, and method → what came of it."""
+def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
+    """Backend, and of each rank method → what came of it."""
     backend, n = request.param
     require(backends()[backend].framework)
     ability(create(backend), Driving)
     argument = {"backend": backend, "methods": methods.names(backend, n)}
     if n == 1:
-        return backend, n, methods.check(None, argument)
-    ranks = on_ranks(backend, n, "conformance.methods:check", argument, timeout=90, limit=280)
-    assert [set(rank) for rank in ranks] == [set(argument["methods"])] * n
-    return backend, n, ranks[0]
+        return backend, [methods.check(None, argument)]
+    each = on_ranks(backend, n, "conformance.methods:check", argument, timeout=90, limit=280)
+    assert [set(rank) for rank in each] == [set(argument["methods"])] * n
+    return backend, each
+
+
+@pytest.fixture(scope="module")
+def found(ranks: tuple[str, list[dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
+    """Backend, ranks, and of the first of them."""
+    backend, each = ranks
+    return backend, len(each), each[0]
 
 
 def test_each_makes_the_referees_updates(found: tuple[str, int, dict[str, Any]]) -> None:
@@ -62,3 +70,50 @@ def test_only_engines_and_devices_that_are_missing_are_excused(
             assert excused, (name, told)
         else:
             assert told["processes"] == n, name
+
+
+def test_each_holds_what_the_table_says(ranks: tuple[str, list[dict[str, Any]]]) -> None:
+    """To the byte; engines that update copies of the weights pad their parts to so many numbers
+    that each is a multiple of two."""
+    backend, each = ranks
+    psi, n = sum(map(math.prod, methods.SPEC.parameters().values())), len(each)
+    for name, told in each[0].items():
+        if "unsupported" in told:
+            continue
+        info, memories = METHODS[backend][name], [rank[name]["memory"] for rank in each]
+        padded = -(-psi // (2 * n)) * 2 * n if info.masters else psi
+        slots = {"weights": 1, "gradients": 1, "state": len(methods.RULE.slots) + info.masters}
+        for part, copies in slots.items():
+            counts = [memory[part] for memory in memories]
+            if part in info.shards:
+                assert sum(counts) == 4 * copies * padded, (name, part)
+                assert max(counts) < 4 * copies * psi, (name, part)
+            else:
+                assert counts == [4 * copies * psi] * n, (name, part)
+
+
+def test_what_ranks_combine_is_counted_besides(ranks: tuple[str, list[dict[str, Any]]]) -> None:
+    backend, each = ranks
+    one = 4 * sum(map(math.prod, methods.SPEC.parameters().values()))
+    for name, told in each[0].items():
+        if "unsupported" in told:
+            continue
+        buckets = [rank[name]["memory"]["buckets"] for rank in each]
+        if name in ("ddp", "accumulate", "zero_optimizer", "accelerate") and backend == "torch":
+            assert buckets == [one * (len(each) > 1)] * len(each), name
+        elif name == "fsdp":
+            assert all(2 * one <= n < 2.1 * one for n in buckets), name
+        elif name.startswith("deepspeed"):
+            assert min(buckets) >= 4 * 5 * 10**8
+        else:
+            assert not any(buckets), name
+
+
+def test_micro_batches_keep_the_activations_of_one(
+    ranks: tuple[str, list[dict[str, Any]]],
+) -> None:
+    """Four of two samples each, in place of eight at once."""
+    for rank in ranks[1]:
+        if "ddp" in rank and "accumulate" in rank:
+            whole, part = (rank[name]["memory"]["activations"] for name in ("ddp", "accumulate"))
+            assert 0.2 < part / whole < 0.3

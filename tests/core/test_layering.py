@@ -29,6 +29,7 @@ ONLY_TORCH = {
     "spawn.py": "a launcher of PyTorch's; msrun starts MindSpore's ranks as processes of their own",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",
+    "methods/held.py": "MindSpore's graphs show nothing but parameters, state and sums",
     **dict.fromkeys(
         (
             f"parts/{name}.py"

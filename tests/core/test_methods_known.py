@@ -8,11 +8,13 @@ import pytest
 
 from dualml.errors import Unsupported
 from dualml.methods import METHODS, MethodInfo
+from dualml.report.closed_memory import KNOWN
+from dualml.words import LANGUAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"torch": ROOT / "dualml_torch/methods", "mindspore": ROOT / "dualml_ms/methods"}
 #: Of the folders, what is no method.
-AROUND = {"__init__", "base", "training"}
+AROUND = {"__init__", "base", "held", "training"}
 ENTRIES = [(backend, info) for backend, infos in METHODS.items() for info in infos.values()]
 
 
@@ -31,6 +33,13 @@ def test_a_method_has_a_file_or_a_reason_with_a_page(backend: str, info: MethodI
     assert there != bool(info.unsupported)
     assert bool(info.unsupported) == bool(info.page)
     assert not info.page or info.page.startswith("https://")
+
+
+@pytest.mark.parametrize(("backend", "info"), ENTRIES, ids=lambda v: getattr(v, "name", v))
+def test_what_is_shared_and_what_is_besides(backend: str, info: MethodInfo) -> None:
+    assert set(info.shards) <= set(KNOWN)
+    assert set(info.beside) in (set(), set(LANGUAGES))
+    assert not info.masters or "state" in info.shards
 
 
 @pytest.mark.parametrize("backend", FOLDERS)

@@ -92,6 +92,10 @@ split = {{ data = 2 }}
 precision = "fp16"
 loss_scale = 1e9
 {SHARED}
+[arms.too-short]
+precision = "fp16"
+loss_scale = 1e9
+{SHARED.replace("40", "10")}
 """
 
 
@@ -181,6 +185,14 @@ def test_what_always_overflows_fails_with_the_remedy(
     assert trials[arm]["status"] == "failed"
     assert f"{HOPELESS} updates in a row were skipped" in trials[arm]["reason"]
     assert "set loss_scale lower" in trials[arm]["reason"]
+
+
+def test_a_trial_that_ends_before_its_first_update_is_made_fails(
+    ran: tuple[Path, dict[str, Any]],
+) -> None:
+    _, trials = ran
+    assert trials["too-short"]["status"] == "failed"
+    assert "10 of 10 updates were skipped" in trials["too-short"]["reason"]
 
 
 @pytest.mark.parametrize("arm", ["ring", "dynamic-halves"])

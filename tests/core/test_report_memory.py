@@ -78,9 +78,81 @@ def test_one_byte_too_many_is_said(tmp_path: Path) -> None:
     said = page_parts.say(tmp_path)
     assert "device_memory.exact" not in said
     assert said["device_memory.off"] == [
-        "Weights, gradients or state differ from the closed form in 1 of 9 rows, first in adam on "
-        "torch."
+        "Weights, gradients or state differ from the closed form in 1 of 9 rows, of what ranks "
+        "share all of them together: adam on torch optimizer's state +1 B."
     ]
+
+
+# --- ranks that share -----------------------------------------------------------------------------
+
+SHARED = {
+    "zero": {"method": "zero_optimizer", "world_size": 2},
+    "zero2": {"method": "deepspeed_zero2", "world_size": 2},
+    "reducer": {"method": "reducer", "world_size": 2},
+}
+#: Arm → what each rank counted, in bytes: of Adam, whose two slots zero_optimizer deals unevenly;
+#: DeepSpeed has a third, and pads by eight numbers.
+COUNTED = {
+    "zero": [(4 * PSI, 4 * PSI, 6 * PSI, 4 * PSI), (4 * PSI, 4 * PSI, 2 * PSI, 4 * PSI)],
+    "zero2": [(4 * PSI, 2 * PSI + 16, 6 * PSI + 48, 2 * 10**9)] * 2,
+    "reducer": [(4 * PSI, 4 * PSI, 8 * PSI, 0)] * 2,
+}
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    def change(run: dict[str, Any]) -> None:
+        own = {"zero": "torch", "zero2": "torch", "reducer": "mindspore"}
+        run["trials"] = [t for t in run["trials"] if own[t["arm"]] == t["backend"]]
+        for trial in run["trials"]:
+            trial["world_size"] = 2
+            shown = None if trial["backend"] == "mindspore" else MIB
+            names = ("weights", "gradients", "state", "buckets")
+            trial["device_memory"] = [
+                {"parameters": PSI, **dict(zip(names, rank, strict=True)), "activations": shown}
+                for rank in COUNTED[trial["arm"]]
+            ]
+
+    arms = {name: {**fake_run.MAIN["adam"], **more} for name, more in SHARED.items()}
+    return fake_run.make(tmp_path, arms=arms, backends=("torch", "mindspore"), seeds=(0,),
+                         failed=None, different=None, parity=False, change=change)  # fmt: skip
+
+
+def test_what_ranks_share_is_divided_in_the_closed_form(shared: Path) -> None:
+    column = "weights + gradients + state, closed form"
+    assert row(shared, "zero", "torch")[column] == "(4 + 4 + 8/2)Ψ = 3"
+    assert row(shared, "zero2", "torch")[column] == "(4 + 4/2 + 12/2)Ψ = 3"
+    assert row(shared, "reducer", "mindspore")[column] == "(4 + 4 + 8)Ψ = 4"
+    assert row(shared, "zero", "torch")["optimizer's state"] == "1.5"
+    assert row(shared, "zero2", "torch")["buckets"] == "1,907"
+
+
+def test_padding_and_what_is_held_besides_are_said_with_numbers(shared: Path) -> None:
+    said = page_parts.say(shared)
+    (off,) = said["device_memory.off"]
+    assert off.endswith("zero2 on torch gradients +32 B and optimizer's state +96 B.")
+    zero, deepspeed = said["device_memory.beside"]
+    assert zero.startswith("zero on torch: the state of whole tensors is dealt out")
+    assert zero.endswith("has 3.5 MiB of weights, gradients and state, 3 MiB by the closed form, "
+                         "and 1 MiB in buckets.")  # fmt: skip
+    assert "a bucket of 5·10⁸ numbers" in deepspeed
+    assert deepspeed.endswith("and 1.86 GiB in buckets.")
+
+
+def test_the_table_of_methods_shows_what_is_known_and_what_is_not(shared: Path) -> None:
+    run = load([shared])
+    table = page_parts.evidence_tables(run, "methods", Words("en"))["resources"]
+    at = [column.label for column in table.columns].index("device memory")
+    cells = {(line[1].text, line[2].text): line[at] for line in table.cells}
+    zero = cells["zero", "torch"]
+    assert zero.text == "5.5 MiB"
+    assert zero.note == "closed form 3 MiB; activations 1 MiB; buckets 1 MiB"
+    reducer = cells["reducer", "mindspore"]
+    assert reducer.text == "≥ 4 MiB"
+    assert reducer.note == "without activations; closed form 4 MiB"
+    (said,) = page_parts.say(shared)["methods.unseen"]
+    assert said.startswith("mindspore: device memory is at least (≥)")
+    page_parts.same_in_both_languages(run)
 
 
 @pytest.mark.parametrize(

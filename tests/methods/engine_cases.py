@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
+
+
+class Infinite(torch.autograd.Function):
+    """A value as it is, and a gradient that is infinite."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * float("inf")
+
 
 def unasked_clipping(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     """DeepSpeed without the line of our file that turns its clipping off."""
@@ -18,3 +33,63 @@ def unasked_clipping(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
 
     deepspeed.initialize = initialize
     return check(comm, argument)
+
+
+def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
+    """What is said of an Accelerate that finds no other ranks, and of a loop for one process in a
+    group of two."""
+    from pathlib import Path
+    from types import SimpleNamespace
+
+    from conformance.backends import create
+    from conformance.methods import recipe
+
+    from dualml.errors import TrialError
+    from dualml.methods.driven import Driven, Driving
+    from dualml.worker.methods import MethodAlone
+
+    backend, feed = create("torch"), SimpleNamespace()
+    driving, said = backend.ability(Driving), {}
+    alone = {name: driving.method(name, recipe(), None) for name in ("accelerate", "single")}
+    for name, start in (
+        ("accelerate", lambda: Driven(backend, alone["accelerate"], comm)),
+        ("single", lambda: MethodAlone(backend, alone["single"], Path(), feed)),
+    ):
+        try:
+            start()
+        except TrialError as error:
+            said[name] = str(error)
+    return said
+
+
+def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
+    """Updates whose gradients are infinite, by an engine in float32."""
+    from conformance import methods
+    from conformance.backends import create
+
+    from dualml.errors import TrialError
+    from dualml.methods.driven import Driven, Driving
+
+    backend = create("torch")
+    training = backend.ability(Driving).method(argument["method"], methods.recipe(), comm)
+    driven = Driven(backend, training, comm)
+    parts = np.array_split(methods.BATCHES[0], comm.size)
+    driven.load(methods.WEIGHTS, methods.recipe().state(), 0)
+    driven.step(parts, 1)
+    before, whole, told = driven.weights(), training.loss, ""
+    training.method.criterion = lambda logits, y: Infinite.apply(whole(logits, y))
+    lost = []
+    try:
+        for step in range(2, 40):
+            driven.step(parts, step)
+            lost.append(training.skips.lost)
+    except TrialError as error:
+        told = str(error)
+    driven.now += 1  # what is gathered is not that of the update before
+    after = driven.weights()
+    return {
+        "lost": lost,
+        "said": told,
+        "moved": any(not np.array_equal(after[name], w) for name, w in before.items()),
+        "state": {k: float(v) for k, v in driven.state().get("loss_scale", {}).items()},
+    }

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from conformance.backends import on_ranks, require
 
+from dualml.precision.scaling import HOPELESS
+
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).resolve().parent
@@ -73,13 +75,55 @@ def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(out:
     assert "torchrun" not in others
 
 
+def on_two(
+    monkeypatch: pytest.MonkeyPatch, case: str, argument: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What a function of `engine_cases` returns on two ranks."""
+    paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    return on_ranks("torch", 2, f"engine_cases:{case}", argument, timeout=90)
+
+
 def test_deepspeed_clips_gradients_unless_it_is_told_not_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     require("deepspeed")
-    paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     argument = {"backend": "torch", "methods": ["deepspeed_zero1"]}
-    ranks = on_ranks("torch", 2, "engine_cases:unasked_clipping", argument, timeout=90)
+    ranks = on_two(monkeypatch, "unasked_clipping", argument)
     for run in ranks[0]["deepspeed_zero1"]["runs"]:
         assert run["losses"] > 0.05
+
+
+def test_an_engine_of_another_world_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("accelerate")
+    for said in on_two(monkeypatch, "other_sizes", {}):
+        assert "trains in 1 process; the trial has 2 processes" in said["accelerate"]
+        assert "trains in 2 processes; the trial has 1 process" in said["single"]
+
+
+@pytest.mark.parametrize("method", ["deepspeed_zero1", "deepspeed_zero2"])
+def test_deepspeed_skips_infinite_gradients_in_float32_too_until_the_trial_ends(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("deepspeed")
+    for rank in on_two(monkeypatch, "overflow", {"method": method}):
+        assert rank["lost"] == list(range(1, HOPELESS))
+        assert f"{HOPELESS} updates in a row were skipped" in rank["said"]
+        assert not rank["moved"]
+        assert rank["state"] == {"scale": 1.0, "lost": HOPELESS, "skipped": HOPELESS}
+
+
+def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
+    """784 · 10 + 10 parameters, of which two ranks share so many that each part is even."""
+    trials = {t["arm"]: t for t in json.loads((out / "run.json").read_text())["trials"]}
+    psi = 7850
+    for arm in ("zero1", "zero2"):
+        ranks = trials[arm]["device_memory"]
+        assert [rank["weights"] for rank in ranks] == [4 * psi] * 2
+        assert [rank["gradients"] for rank in ranks] == [4 * (psi + 2) // 2] * 2
+        assert [rank["state"] for rank in ranks] == [2 * 4 * (psi + 2) // 2] * 2
+    assert [rank["state"] for rank in trials["torchrun"]["device_memory"]] == [4 * psi] * 2
+    page = (out / "report.md").read_text()
+    assert "(4 + 4/2 + 8/2)Ψ" in page
+    assert "zero1 on torch gradients +8 B and optimizer's state +16 B" in page
+    assert "a bucket of 5·10⁸ numbers" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 
 pytest.importorskip("mindspore")
 
+import mindspore as ms
 from conformance import methods, native
 
-from dualml.backend import backends
-from dualml.errors import Unsupported
+from dualml.backend import Weighable, backends
+from dualml.errors import TrialError, Unsupported
 from dualml.launch.ranks import run_ranks
+from dualml.methods import METHODS
 from dualml.methods.driven import Driven, Driving
+from dualml.precision.scaling import HOPELESS
 
 #: The last is shorter, as the last of an epoch.
 BATCHES = [np.arange(0, 12), np.arange(12, 24), np.arange(24, 31)]
@@ -25,6 +29,7 @@ PARTS = [[batch[: len(batch) // 2], batch[len(batch) // 2 :]] for batch in BATCH
 #: With two ranks or micro-batches sums are added in another order.
 ROUNDING = 1e-6
 LOW = ["amp_o1", "amp_o2", "amp_o3", "amp_auto"]
+UNSUPPORTED = [name for name, info in METHODS["mindspore"].items() if info.unsupported]
 
 
 def backend() -> Any:
@@ -112,10 +117,65 @@ def test_an_overflow_is_passed_over_and_halves_the_scale() -> None:
     assert float(scale.asnumpy()) == before
 
 
-@pytest.mark.parametrize("name", ["data_sink", "amp_bf16", "ddp", "hsdp"])
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_what_does_not_run_here_says_so(name: str) -> None:
     with pytest.raises(Unsupported, match=r"see https://www\.mindspore\.cn/docs/"):
         made(name)
+
+
+def overflowing(name: str) -> Any:
+    """From the start, with a loss scale that float16 cannot hold, and that does not fall."""
+    training = made(name)
+    training.load(native.WEIGHTS, native.recipe().state(), 0)
+    training.method.scaler.scale_factor = 1
+    ms.ops.assign(training.method.scaler.scale_value, ms.Tensor(1e30, ms.float32))
+    return training
+
+
+def test_overflow_in_every_update_ends_the_trial() -> None:
+    training = overflowing("amp_o2")
+    short = HOPELESS - 1
+    losses = backend().read(training.stretch([BATCHES[0]] * short, 1))
+    assert np.isfinite(losses).all()
+    assert native.distance(training.weights(), native.WEIGHTS) == 0
+    counted = {name: float(value) for name, value in training.state()["loss_scale"].items()}
+    assert counted == {"scale": pytest.approx(1e30), "lost": short, "skipped": short}
+    with pytest.raises(TrialError, match=rf"{HOPELESS} updates in a row were skipped.*1e\+30"):
+        training.stretch([BATCHES[0]], HOPELESS)
+
+
+def test_an_update_in_between_ends_the_row() -> None:
+    training = overflowing("amp_o3")
+    scale = training.method.scaler.scale_value
+    training.stretch([BATCHES[0]] * 3, 1)
+    ms.ops.assign(scale, ms.Tensor(1.0, ms.float32))
+    training.stretch([BATCHES[0]] * 2, 4)
+    assert (training.skips.lost, training.skips.skipped) == (0, 3)
+    ms.ops.assign(scale, ms.Tensor(1e30, ms.float32))
+    training.stretch([BATCHES[0]], 6)
+    assert (training.skips.lost, training.skips.skipped) == (1, 4)
+    weights, state = training.weights(), training.state()
+    training.load(weights, state, 6)
+    assert (training.skips.lost, training.skips.skipped) == (1, 4)
+    training.load(native.WEIGHTS, native.recipe().state(), 0)
+    assert (training.skips.lost, training.skips.skipped) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["single", "model_train", *LOW])
+def test_memory_is_that_of_the_tensors_that_are_there(name: str) -> None:
+    """In lower precision, too, parameters and gradients are float32: the graph casts them."""
+    training = made(name)
+    memory = training.ability(Weighable).memory(BATCHES[0])
+    whole = sum(w.nbytes for w in native.WEIGHTS.values())
+    slots = len(native.RULE.slots)
+    assert (memory.weights, memory.gradients, memory.state) == (whole, whole, slots * whole)
+    assert (memory.activations, memory.buckets) == (None, 0)
+    if name != "model_train":  # MindSpore's `Model` shows no gradients
+        x, y = map(ms.Tensor.from_numpy, training.arrays(BATCHES[0], 1))
+        gradients = ms.value_and_grad(training.method.loss, None,
+                                      training.method.optimizer.parameters,
+                                      has_aux=name in LOW)(x, y)[1]  # fmt: skip
+        assert memory.gradients == sum(g.nbytes for g in gradients)
 
 
 def several(comm: Any, argument: Any) -> dict[str, Any]:
@@ -129,6 +189,7 @@ def several(comm: Any, argument: Any) -> dict[str, Any]:
             "losses": float(np.abs(losses / one[0] - 1).max()),
             "weights": native.distance(weights, one[1]),
             "processes": training.processes,
+            "memory": asdict(training.memory(PARTS[0][comm.rank])),
         }
     return found
 
@@ -146,3 +207,6 @@ def test_several_ranks_train_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
             assert rank["processes"] == 2
             assert rank["losses"] < ROUNDING, name
             assert rank["weights"] < ROUNDING, name
+            whole = sum(w.nbytes for w in native.WEIGHTS.values())
+            held = {part: n for part, n in rank["memory"].items() if n}
+            assert held == {"weights": whole, "gradients": whole, "state": whole}, name

@@ -173,6 +173,26 @@ def test_the_report_of_the_shipped_arms_has_the_table(shipped: Any) -> None:
         assert "torch-bf16" in table("lowered")
 
 
+LOW = {"torch": "amp_fp16", "mindspore": "amp_o2"}
+
+
+@pytest.mark.parametrize("backend", LOW)
+def test_updates_that_an_engine_skips_are_recorded(backend: str, tmp_path: Path) -> None:
+    """Of one image that the model is sure of and wrong about: a gradient of 2¹⁶ times the loss,
+    times a white pixel, is too large for float16."""
+    require(backend)
+    arms = {"only": f'method = "{LOW[backend]}"'}
+    path, out = file(tmp_path, arms, updates=40), tmp_path / "out"
+    text = path.read_text().replace("size = 60", "size = 1")
+    path.write_text(text.replace("lr = 0.1, momentum = 0.9", "lr = 0.5"))
+    with Run(dualml("run", path, "--backend", backend, "--out", out), tmp_path) as run:
+        assert run.end(200) == 0, run.text()
+    scale = trials(out)["only"]["loss_scale"]
+    assert scale["skipped"] >= 1
+    assert scale["last"] == 2.0 ** (16 - scale["skipped"])
+    assert f"In only on {backend} {scale['skipped']} update" in (out / "report.md").read_text()
+
+
 @pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
 def test_ranks_of_a_launcher_go_with_their_owner(launcher: str, tmp_path: Path) -> None:
     require("torch")

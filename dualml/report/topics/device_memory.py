@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import NamedTuple
 
 from dualml.report import keys
 from dualml.report.blocks import Block, Item
+from dualml.report.closed_memory import MIB, ClosedForm, closed_form
 from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
@@ -28,7 +28,6 @@ PARTS = {
 }
 COLUMNS = (*PARTS, "device_peak")
 BARS = 8  # arms in a figure
-MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,14 @@ class Held:
     the most of all seeds.
 
     Attributes:
-        slots: tensors that the update rule keeps for each parameter.
-        each: bytes of one number; None where the backend did not say.
+        form: what they should be; None where that is not known.
     """
 
     arm: str
     backend: str
     ranks: tuple[DeviceMemory, ...]
     host: float | None
-    slots: int
-    each: int | None
+    form: ClosedForm | None
 
     def most(self, part: str) -> int | None:
         known = [n for r in self.ranks if (n := getattr(r, part)) is not None]
@@ -58,25 +55,6 @@ class Held:
         shown = [first] if first == most else [first, most]
         return " / ".join(numbers.quantity(None if x is None else x / MIB) for x in shown)
 
-    @property
-    def closed(self) -> str:
-        """``(4 + 4 + 8) Ψ`` with its value for rank 0 in MiB; empty where it is not known."""
-        if self.each is None or not (psi := self.ranks[0].parameters):
-            return numbers.NONE
-        b, state = self.each, self.slots * self.each
-        return f"({b} + {b} + {state})Ψ = {numbers.quantity((2 * b + state) * psi / MIB)}"
-
-    @property
-    def exact(self) -> bool | None:
-        """Whether every rank holds the closed form to the byte; None where it is not known."""
-        if self.each is None or not all(rank.parameters for rank in self.ranks):
-            return None
-        return all(
-            (rank.weights, rank.gradients, rank.state) == (one, one, self.slots * one)
-            for rank in self.ranks
-            for one in (self.each * (rank.parameters or 0),)
-        )
-
 
 def held(run: Run) -> list[Held]:
     """Of every arm and backend that counted."""
@@ -86,17 +64,12 @@ def held(run: Run) -> list[Held]:
             backend,
             known[0].device_memory,
             max((t.peak_memory_mb for t in known if t.peak_memory_mb), default=None),
-            len(run.settings[arm].rule.slots),
-            _size(str(run.environment.get(backend, {}).get("dtype", ""))),
+            closed_form(run, arm, backend, known[0].device_memory),
         )
         for arm in run.arms
         for backend in run.backends
         if (known := [t for t in run.select(arm, backend) if t.device_memory])
     ]
-
-
-def _size(dtype: str) -> int | None:
-    return np.dtype(dtype).itemsize if dtype in ("float32", "float64") else None
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
@@ -108,7 +81,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     head = ["`arm`", "backend", "psi:count", "closed_form:memory"]
     psi = [numbers.whole(h.ranks[0].parameters) for h in rows]
     cells = [
-        [h.arm, h.backend, n, h.closed, *map(h.cell, COLUMNS), h.host]
+        [h.arm, h.backend, n, h.form and h.form.text, *map(h.cell, COLUMNS), h.host]
         for h, n in zip(rows, psi, strict=True)
     ]
     yield from table(words, "device_memory", [*head, *counted], cells)
@@ -139,14 +112,17 @@ def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Whether what was counted is the closed form, and what was not seen."""
+    """Whether what was counted is the closed form, what engines hold besides, and what was not
+    seen."""
     notes, rows = Notes(words, "device_memory", "table-device_memory"), held(run)
-    judged = [h for h in rows if h.exact is not None]
-    off = [h for h in judged if not h.exact]
+    judged = [(h, h.form) for h in rows if h.form is not None]
+    off = [_off(h, form, words) for h, form in judged if form.off]
     if off:
-        notes.warn("off", n=len(off), of=len(judged), arm=off[0].arm, backend=off[0].backend)
+        notes.warn("off", n=len(off), of=len(judged), values=off)
     elif judged:
         notes.say("exact", len(judged), n=len(judged))
+    for besides, arms in _besides(judged, words).items():
+        notes.say("beside", arms=arms, **besides._asdict())
     for backend in run.backends:
         own = [h for h in rows if h.backend == backend]
         if own and all(h.most("activations") is None for h in own):
@@ -155,6 +131,32 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             notes.share(backend, "no_peak")
     notes.close()
     return notes
+
+
+def _off(h: Held, form: ClosedForm, words: Words) -> str:
+    parts = [f"{words(f'device_memory.{part}')} {n:+,} B" for part, n in form.off.items()]
+    return words("device_memory.off", arm=h.arm, backend=h.backend, parts=words.join(parts))
+
+
+class Besides(NamedTuple):
+    """What a method holds besides, and bytes of the rank that holds most."""
+
+    backend: str
+    why: str
+    most: int
+    closed: float
+    buckets: int
+
+
+def _besides(judged: Sequence[tuple[Held, ClosedForm]], words: Words) -> dict[Besides, list[str]]:
+    """By the arms that have it in common."""
+    groups: dict[Besides, list[str]] = {}
+    for h, form in judged:
+        if form.info and form.info.beside and len(h.ranks) > 1:
+            why, buckets = form.info.beside[words.lang], h.most("buckets") or 0
+            key = Besides(h.backend, why, form.most, form.nbytes, buckets)
+            groups.setdefault(key, []).append(h.arm)
+    return groups
 
 
 TOPIC = Topic("device_memory", 890, evidence, findings)

@@ -76,7 +76,7 @@ def _ranked(good: Sequence[Way], words: Words) -> Iterator[Block]:
             "device_memory:bytes", "sent:bytes_update")  # fmt: skip
     rows = [
         [*which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, _reached(w, words),
-         _memory(w), w.held, _sent(w, words)]
+         _memory(w), _held(w, words), _sent(w, words)]
         for w in good
     ]  # fmt: skip
     yield from table(words, "resources", needs, rows)
@@ -136,6 +136,21 @@ def _cheapest(good: Sequence[Way]) -> list[Way]:
 
 def _memory(w: Way) -> float | None:
     return numbers.mean([t.peak_memory_mb for t in w.trials])
+
+
+def _held(w: Way, words: Words) -> Cell | None:
+    """Counted, or what was seen of it; beneath it what is missing, the closed form of weights,
+    gradients and state, and what comes to them."""
+    if w.counted is None or (most := w.most_memory) is None:
+        return None
+    notes = [] if w.held is not None else [words("methods.unseen")]
+    if w.closed_held is not None:
+        notes.append(words("methods.closed", bytes=w.closed_held))
+    for part in ("activations", "buckets"):
+        if nbytes := getattr(most, part):
+            notes.append(f"{words(f'device_memory.{part}')} {numbers.nbytes(nbytes)}")
+    text = numbers.nbytes(w.counted if w.held is None else w.held)
+    return Cell(text if w.held is not None else f"≥ {text}", note=words.semicolons(notes))
 
 
 def _sent(w: Way, words: Words) -> Cell | None:
@@ -211,6 +226,10 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         if w.ratio is not None and w.processes > 1:
             notes.say("fastest", arm=w.arm, backend=w.backend, n=w.processes,
                       precision=w.precision, times=w.ratio)  # fmt: skip
+    notes.about("table-resources")
+    for backend in dict.fromkeys(w.backend for w in good if w.counted and w.held is None):
+        notes.share(backend, "unseen")
+    notes.close()
     notes.about("table-others")
     for w, why in others:
         notes.warn("other", arm=w.arm, backend=w.backend, why=why)

@@ -62,6 +62,8 @@ def _skipped(run: Run, words: Words) -> Sequence[Item]:
             counted.setdefault((t.arm, t.backend), []).append(t.loss_scale)
     for (arm, backend), scales in counted.items():
         skipped = sum(s.skipped for s in scales)
+        if not skipped and scales[-1].last == 1:
+            continue  # an engine that would have, and scales nothing
         notes.say("skipped", skipped, n=skipped, arm=arm, backend=backend,
                   scale=numbers.quantity(scales[-1].last))  # fmt: skip
     return notes

@@ -1,0 +1,93 @@
+"""What weights, gradients and optimizer state take by the closed form, beside what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.methods import METHODS, MethodInfo
+from dualml.store.manifest import DeviceMemory
+from dualml.store.run import Run
+from dualml.words import numbers
+
+MIB = 2**20
+#: The parts it is known of.
+KNOWN = ("weights", "gradients", "state")
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Of Ψ parameters of b bytes and a rule that keeps k tensors for each of them: bΨ + bΨ + kbΨ.
+    What n ranks share is divided by n; copies of the weights that an engine updates in their place
+    count as state.
+
+    Args:
+        size: b.
+        slots: k.
+        counted: what every rank counted, with its Ψ by the plan.
+        info: of the method, which says what ranks share; None of dualml's own trainings.
+
+    Source: Rajbhandari et al. 2020, "ZeRO", sec. 3 and 5.
+    """
+
+    size: int
+    slots: int
+    counted: Sequence[DeviceMemory]
+    info: MethodInfo | None
+
+    def each(self, part: str) -> int:
+        """Bytes for every parameter."""
+        copies = self.slots + (self.info.masters if self.info else 0)
+        return self.size * (copies if part == "state" else 1)
+
+    def ranks(self, part: str) -> int:
+        """That share it."""
+        return len(self.counted) if self.info and part in self.info.shards else 1
+
+    @property
+    def nbytes(self) -> float:
+        """Of rank 0."""
+        psi = self.counted[0].parameters or 0
+        return sum(self.each(part) * psi / self.ranks(part) for part in KNOWN)
+
+    @property
+    def text(self) -> str:
+        """``(4 + 4/2 + 8/2)Ψ`` with its value in MiB."""
+        terms = []
+        for part in KNOWN:
+            each, ranks = self.each(part), self.ranks(part)
+            terms.append(f"{each}/{ranks}" if each and ranks > 1 else str(each))
+        return f"({' + '.join(terms)})Ψ = {numbers.quantity(self.nbytes / MIB)}"
+
+    @property
+    def most(self) -> int:
+        """Bytes that the rank with most of them counted."""
+        return max(rank.weights + rank.gradients + rank.state for rank in self.counted)
+
+    @property
+    def off(self) -> dict[str, int]:
+        """Part → bytes that were counted too many: of all ranks together where they share it, else
+        of the one that is furthest off. Only parts that are off."""
+        differences = {}
+        for part in KNOWN:
+            psi, each = [rank.parameters or 0 for rank in self.counted], self.each(part)
+            counts = [getattr(rank, part) for rank in self.counted]
+            apart = [n - each * own for n, own in zip(counts, psi, strict=True)]
+            together = [sum(counts) - each * psi[0]]
+            differences[part] = max(together if self.ranks(part) > 1 else apart, key=abs)
+        return {part: n for part, n in differences.items() if n}
+
+
+def closed_form(
+    run: Run, arm: str, backend: str, counted: Sequence[DeviceMemory]
+) -> ClosedForm | None:
+    """None where the parameters of a rank or the type of its numbers are not known."""
+    dtype = str(run.environment.get(backend, {}).get("dtype", ""))
+    if dtype not in ("float32", "float64") or not all(rank.parameters for rank in counted):
+        return None
+    settings = run.settings[arm]
+    info = METHODS.get(run.framework(backend), {}).get(settings.method)
+    slots, size = len(settings.rule.slots), np.dtype(dtype).itemsize
+    return ClosedForm(size, slots, counted, info)
