@@ -8,7 +8,7 @@ import mindspore as ms
 from mindspore import amp
 
 from dualml_ms.methods.base import Base, Given
-from dualml_ms.methods.written import at_o1
+from dualml_ms.model.written import at_o1
 
 
 class Method(Base):

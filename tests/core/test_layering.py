@@ -104,6 +104,7 @@ ONLY_MS = {
     "compiled.py": "a compiled cell costs more to be looked at than to be run",
     "graphs.py": "MindSpore compiles the same graphs again in every process",
     "fingerprint.py": "and finds a kept graph by its number instead of its content",
+    "model/written.py": "level O1 of mixed precision reads the source of a model",
     "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
     **dict.fromkeys(
         (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
