@@ -63,11 +63,12 @@ def _ranked(good: Sequence[Way], words: Words) -> Iterator[Block]:
     yield _figure(good, words)
     cheapest = _cheapest(good)
     lower = any(w.lowered for w in good)
-    head = (*WHICH, "precision_kind", "processes:", "step_q:milliseconds", "to_single:relative",
+    head = ("method", "`arm`", "precision_kind", "step_q:milliseconds", "to_single:relative",
             "code_lines:", "verdict", *(["own_precision"] if lower else []))  # fmt: skip
     rows: list[Row] = [
-        [*which(w, words), w.precision, str(w.processes), _step(w, cheapest), _ratio(w, words),
-         _lines(w), _verdict(w, words),
+        [_method(w, words), Cell(w.arm, note=w.backend),
+         Cell(w.precision, note=words.count("rank", w.processes)), _step(w, cheapest),
+         _ratio(w, words), _lines(w), _verdict(w, words),
          *([judged(worst_of(w.lowered), w.lowered, words)] if lower else [])]
         for w in good
     ]  # fmt: skip
@@ -83,8 +84,13 @@ def _ranked(good: Sequence[Way], words: Words) -> Iterator[Block]:
 
 
 def which(w: Way, words: Words) -> list[Cell | str]:
+    return [_method(w, words), w.arm, w.backend]
+
+
+def _method(w: Way, words: Words) -> Cell:
+    """Beneath it who started its ranks."""
     several = w.arm_settings.world_size > 1
-    return [Cell(w.title(words), note=w.launcher(words) if several else ""), w.arm, w.backend]
+    return Cell(w.title(words), note=w.launcher(words) if several else "")
 
 
 def _ms(w: Way) -> str | None:
