@@ -37,8 +37,11 @@ def rows(rounds: int) -> list[Row]:
         row(SECTION, f'text_classifier, precision = "{name}"', "float32", times, name, "float32")
         for name in ("bf16", "fp16")
     ]
-    ranks = slowest(on_ranks("torch", 2, "methods_torch:train", {"rounds": rounds}))
-    made += by_hand("text_classifier, 2 ranks", ranks)
+    hands, ranks = (
+        slowest(on_ranks("torch", 2, "methods_torch:train", {"rounds": rounds, "by_hand": apart}))
+        for apart in (True, False)
+    )
+    made += by_hand("text_classifier, 2 ranks", hands)
     ours = min(("ours", "overlap"), key=lambda name: median(ranks[name]))
     what = "text_classifier, 2 ranks, all_reduce" + (ours == "overlap") * ", overlap = true"
     return made + [

@@ -99,8 +99,11 @@ class File:
         its, self.batches = recipe(), Batches()
         made = method(name, its, comm)
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-        whole = made if comm is None else Driven(backend, made, comm)
-        driven(whole, self.batches, self.ranks, backend.read)  # compiled, in the mode that it sets
+        if comm is None:  # compiled, in the mode that it sets
+            driven(made, self.batches, 1, backend.read)
+        else:
+            several = Driven(backend, made, comm)
+            driven(several, self.batches, comm.size, several.read)
         self.method, self.x, self.y = made.method, its.x, its.y.astype("int32")
 
     def __call__(self) -> None:

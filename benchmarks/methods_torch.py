@@ -26,10 +26,8 @@ from dualml_torch.optim import optimizer
 ALONE = ("single", "recompute", "amp_bf16")
 #: Their files are loops that a script has, and are taken as they are.
 FILES = ("amp_fp16", "accelerate")
-RANKS = (
-    "ddp", "accumulate", "zero_optimizer", "fsdp", "accelerate", "deepspeed_zero1",
-    "deepspeed_zero2",
-)  # fmt: skip
+ENGINES = ("ddp", "accelerate", "deepspeed_zero1", "deepspeed_zero2")
+RANKS = ("accumulate", "zero_optimizer", "fsdp", *ENGINES)
 
 
 class ByHand:
@@ -109,8 +107,21 @@ def alone(rounds: int) -> Times:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update on each rank, by variant."""
+    """Milliseconds of an update on each rank: of ours and of engines, or, ``by_hand``, of methods
+    and their files. Apart, for each has threads of its own that go on for a while."""
     backend = TorchBackend("cpu", 1)
+    calls = {} if argument["by_hand"] else ours(comm, backend)
+    for name, training in known(RANKS if argument["by_hand"] else ENGINES, comm).items():
+        made = Driven(backend, training, comm)
+        calls[name] = partial(driven, made, Batches(), comm.size, made.read)
+        if argument["by_hand"]:
+            calls[f"{name} by hand"] = File(name, comm)
+    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    return {name: [t / STEPS for t in found] for name, found in times.items()}
+
+
+def ours(comm: Any, backend: TorchBackend) -> dict[str, Callable[[], None]]:
+    """dualml's all-reduce, after the backward pass and during it."""
     calls = {}
     for name, settings in (("ours", Aggregation()), ("overlap", Aggregation(overlap=True))):
         training = backend.training(recipe())
@@ -120,11 +131,6 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
             if settings.overlap
             else training.ability(Divisible).pieces(buckets)
         )
-        ours = scheme(settings)(backend, training, pieces, comm, settings)
-        calls[name] = partial(driven, ours, Batches(), comm.size, ours.read)
-    for name, training in known(RANKS, comm).items():
-        made = Driven(backend, training, comm)
+        made = scheme(settings)(backend, training, pieces, comm, settings)
         calls[name] = partial(driven, made, Batches(), comm.size, made.read)
-        calls[f"{name} by hand"] = File(name, comm)
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
-    return {name: [t / STEPS for t in found] for name, found in times.items()}
+    return calls
