@@ -17,7 +17,8 @@ from statistics import median
 
 import bert_torch
 import methods_torch
-from ranks import on_ranks, slowest
+from methods_task import TIE
+from ranks import on_ranks, slowest, tie
 
 from dualml.bench.timing import Row, Times, row
 from dualml.methods import METHODS
@@ -55,8 +56,8 @@ def rows(rounds: int) -> list[Row]:
 def by_hand(what: str, times: Times) -> list[Row]:
     """Of every method that ran, beside its loop in a script."""
     return [
-        row(SECTION, f"{what}, {name}", "the same loop by hand", times, name, f"{name} by hand",
-            target=1.02)
+        tie(row(SECTION, f"{what}, {name}", "the same loop by hand", times, name,
+                f"{name} by hand", target=1.02), TIE)
         for name in times
         if f"{name} by hand" in times
     ]  # fmt: skip

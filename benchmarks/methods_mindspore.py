@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 import mindspore as ms
-from methods_task import STEPS, Batches, driven, milliseconds, own, recipe
+from methods_task import STEPS, TIE, Batches, driven, milliseconds, own, recipe
 from mindspore import amp, nn
-from ranks import on_ranks, paced, slowest
+from ranks import on_ranks, paced, slowest, tie
 
 from dualml.backend import Backend, backends
 from dualml.bench.timing import Row, Times, row, take_turns
@@ -137,8 +137,8 @@ def rows(rounds: int) -> list[Row]:
     ranks = slowest(on_ranks("mindspore", 2, "methods_mindspore:train", {"rounds": rounds}))
     return [
         *(
-            row(SECTION, f"text_classifier{where}, {name}", "the same loop by hand", found, name,
-                f"{name} by hand", target=1.02)
+            tie(row(SECTION, f"text_classifier{where}, {name}", "the same loop by hand", found,
+                    name, f"{name} by hand", target=1.02), TIE)
             for where, found in (("", times), (", 2 ranks", ranks))
             for name in found
             if f"{name} by hand" in found

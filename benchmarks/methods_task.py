@@ -16,6 +16,7 @@ from dualml.optim import rule_from
 from dualml.precision import FULL, Precision
 from dualml.seeds import generator
 
+TIE = "a tie: the same updates, and rounds of two processes differ by a tenth"
 WORDS, LENGTH, CLASSES, SAMPLES, BATCH, STEPS = 4000, 32, 6, 2048, 64, 8
 
 
