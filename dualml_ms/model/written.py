@@ -5,11 +5,9 @@ MindSpore's level O1 writes the source of a model anew, and for that has to find
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,20 +58,20 @@ def at_o1(network: Network) -> nn.Cell:
     name = f"written_{Path(folder.name).name.replace('-', '_')}"
     path = Path(folder.name) / f"{name}.py"
     path.write_text(source(network), "utf-8")
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module  # MindSpore looks for the source there
-    found.loader.exec_module(module)
-    named = [(p, p.name) for p in network.trainable_params()]
+    module_spec.loader.exec_module(module)
+    names = [(p, p.name) for p in network.trainable_params()]
     for cell_name, layer in network.spec.layers:
         if isinstance(layer, LayerNorm):
             setattr(network, cell_name, native(getattr(network, cell_name), layer))
-    with inside(Path(folder.name)):
+    with contextlib.chdir(folder.name):  # what is written goes to the working directory
         model = amp.auto_mixed_precision(module.Written(network), "O1")
-    for parameter, its in named:
-        parameter.name = its
+    for parameter, own_name in names:
+        parameter.name = own_name
     model.folder = folder  # compilation reads the source that was written into it
     return model
 
@@ -84,14 +82,3 @@ def native(cell: nn.Cell, layer: LayerNorm) -> nn.LayerNorm:
     norm = nn.LayerNorm((layer.features,), epsilon=layer.eps)
     norm.gamma, norm.beta = cell.weight, cell.bias
     return norm
-
-
-@contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    """What is written goes to the working directory."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)

@@ -43,7 +43,7 @@ def shift(x: List, size: Number) -> None:
     if isinstance(size, Tensor):
         for a in x:
             a.add_(size)
-    elif (number := once(x, size)) is not None:
+    elif (number := converted(x, size)) is not None:
         torch._foreach_add_(x, number, alpha=1.0)
     else:
         torch._foreach_add_(x, size)
@@ -54,13 +54,13 @@ def scale(x: List, size: Number) -> None:
     if isinstance(size, Tensor):
         for a in x:
             a.mul_(size)
-    elif (number := once(x, size)) is not None:
+    elif (number := converted(x, size)) is not None:
         torch._foreach_mul_(x, number)
     else:
         torch._foreach_mul_(x, size)
 
 
-def once(x: List, size: float) -> Tensor | None:
+def converted(x: List, size: float) -> Tensor | None:
     """The number in the type of the tensors: a float is converted anew for each of them, which
     takes longer than the update of a small one. None where it would lose digits, or they differ."""
     kind = x[0].dtype
@@ -87,11 +87,11 @@ def root(x: List, room: List | None, eps: Number = 0.0) -> List:
     """
     if room is None:
         return torch._foreach_sqrt(x)
-    found = []
+    roots = []
     for a, b in zip(x, room, strict=True):
         limits = torch.finfo(a.dtype)
         if isinstance(eps, float) and eps * limits.eps > 2 * math.sqrt(limits.tiny):
-            found.append(torch.clamp_min(a, limits.tiny, out=b).sqrt_())
+            roots.append(torch.clamp_min(a, limits.tiny, out=b).sqrt_())
         else:
-            found.append(torch.sqrt(a, out=b))
-    return found
+            roots.append(torch.sqrt(a, out=b))
+    return roots

@@ -56,7 +56,7 @@ class RMSprop(RuleOptimizer):
             d = torch._foreach_addcmul(v, mean, mean, -1)
             torch._foreach_sqrt_(d)
         else:
-            d = root(v, room(p))
+            d = root(v, room(p), group["eps"])
         shift(d, group["eps"])
         if group["momentum"]:
             b = state["momentum_buffer"]

@@ -6,11 +6,12 @@ own; `expected` is what must come out: the float64 referee with the model in one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conformance.backends import create
+from conformance.backends import adapter_of, create
 
 from dualml.backend import Recipe
 from dualml.errors import Unsupported
@@ -137,6 +138,16 @@ def recipe_of(case: dict[str, Any]) -> Recipe:
         loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
         precision=Precision(*case.get("precision", ())), schedule=Schedule(**case.get("rates", {})),
     )  # fmt: skip
+
+
+def cases_of(
+    name: str, cases: Mapping[str, dict[str, Any]], few: Mapping[str, list[int]]
+) -> dict[str, dict[str, Any]]:
+    """All of them; of a framework that compiles every stage of every case a few, with fewer sizes
+    of batches (title → sizes)."""
+    if adapter_of(name).COMPILES:
+        return {title: {**cases[title], "sizes": sizes} for title, sizes in few.items()}
+    return dict(cases)
 
 
 def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:

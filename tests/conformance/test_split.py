@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import adapter_of, create, judged, on_ranks, tolerance
+from conformance.backends import create, judged, on_ranks, tolerance
 
 from dualml.backend import backends
 from dualml.reference.communicator import run_threads
@@ -110,9 +110,7 @@ FEW = {
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """The cases that a backend runs."""
-    if adapter_of(name).COMPILES:
-        return {title: {**CASES[title], "sizes": sizes} for title, sizes in FEW.items()}
-    return CASES
+    return split.cases_of(name, CASES, FEW)
 
 
 Found = Callable[[str, str], list[dict[str, Any]]]

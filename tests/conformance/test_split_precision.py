@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import REFEREE, ability, adapter_of, judged, on_ranks
+from conformance.backends import REFEREE, ability, judged, on_ranks
 from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
@@ -65,9 +65,7 @@ FEW = {"by layer bf16": [3, 3], "there and back": [4], "inside fp16": [4, 4], "g
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """The cases that a backend runs."""
-    if adapter_of(name).COMPILES:
-        return {title: {**CASES[title], "sizes": sizes} for title, sizes in FEW.items()}
-    return CASES
+    return split.cases_of(name, CASES, FEW)
 
 
 Found = Callable[[str, str], list[dict[str, Any]]]

@@ -64,15 +64,15 @@ def lasts(run: Run, words: Words) -> list[Last]:
     for w in sorted_out(run, words)[0]:
         if w.reference is not None and w.processes > 1:
             groups.setdefault((w.reference.arm, w.processes), []).append(w)
-    found = []
+    batches = []
     for (arm, n), ways in groups.items():
         settings = plan.experiment.arms[arm].model_copy(update={"world_size": n})
         seed = ways[0].trials[0].seed
         feed = plan.feed(settings, seed)
         step = min(feed.per_epoch, plan.schedule(settings, seed).updates)
         parts = [len(part) for part in feed.parts(step)]
-        found.append(Last(ways, step, parts, predicted(run, n)))
-    return found
+        batches.append(Last(ways, step, parts, predicted(run, n)))
+    return batches
 
 
 def predicted(run: Run, ranks: int) -> list[int]:
