@@ -19,7 +19,7 @@ from dualml_torch.backend import TorchBackend
 from dualml_torch.data import import_torchvision
 
 #: The vocabulary of bert-base-chinese; the sizes of the smallest BERT that is published.
-WORDS, BATCH, STEPS = 21128, 32, 4
+WORDS, BATCH, STEPS = 21128, 32, 8
 THREADS = 2
 #: Updates of a trial: too few to compile for, and enough.
 TRIALS = {"short": 100, "long": 100_000}

@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     asked = parser.parse_args()
-    rounds = 9 if asked.quick else 41
+    rounds = 9 if asked.quick else 31
     print(json.dumps([r.describe() for r in rows(rounds) + bert_rows(rounds)]))
 
 

@@ -14,7 +14,17 @@ from functools import partial
 from typing import Any
 
 import mindspore as ms
-from methods_task import STEPS, TIE, Batches, driven, milliseconds, own, recipe
+from methods_task import (
+    SHARED_STEPS,
+    STEPS,
+    TIE,
+    Batches,
+    driven,
+    milliseconds,
+    own,
+    recipe,
+    steps,
+)
 from mindspore import amp, nn
 from ranks import on_ranks, paced, slowest, tie
 
@@ -107,7 +117,7 @@ class File:
         self.method, self.x, self.y = made.method, its.x, its.y.astype("int32")
 
     def __call__(self) -> None:
-        parts = (self.batches.parts(self.ranks)[self.rank] for _ in range(STEPS))
+        parts = (self.batches.parts(self.ranks)[self.rank] for _ in range(steps(self.ranks)))
         for loss in self.method.steps([(self.x[part], self.y[part]) for part in parts]):
             loss.asnumpy()
 
@@ -121,7 +131,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         calls[name] = partial(driven, made, Batches(), comm.size, made.read)
         calls[f"{name} by hand"] = File(name, backend, comm)
     times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
-    return {name: [t / STEPS for t in found] for name, found in times.items()}
+    return {name: [t / SHARED_STEPS for t in found] for name, found in times.items()}
 
 
 def rows(rounds: int) -> list[Row]:

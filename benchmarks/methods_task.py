@@ -17,7 +17,10 @@ from dualml.precision import FULL, Precision
 from dualml.seeds import generator
 
 TIE = "a tie: the same updates, and rounds of two processes differ by a tenth"
-WORDS, LENGTH, CLASSES, SAMPLES, BATCH, STEPS = 4000, 32, 6, 2048, 64, 8
+WORDS, LENGTH, CLASSES, SAMPLES, BATCH = 4000, 32, 6, 2048, 64
+STEPS = 8  # of a round
+#: On several ranks: as many as a short epoch, after which a trial reads its losses.
+SHARED_STEPS = 32
 
 
 def sentences(words: int = WORDS) -> tuple[Any, Any]:
@@ -55,11 +58,16 @@ class Batches:
         return np.array_split(self.draw.integers(0, SAMPLES, BATCH), ranks)
 
 
+def steps(ranks: int) -> int:
+    """Of a round."""
+    return SHARED_STEPS if ranks > 1 else STEPS
+
+
 def driven(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
-    """STEPS updates as a trial makes them."""
-    parts = [batches.parts(ranks) for _ in range(STEPS)]
+    """A round of updates as a trial makes them."""
+    parts = [batches.parts(ranks) for _ in range(steps(ranks))]
     given = parts if ranks > 1 else [part for (part,) in parts]
-    read(training.stretch(given, batches.now - STEPS + 1))
+    read(training.stretch(given, batches.now - len(parts) + 1))
 
 
 def own(backend: Backend) -> dict[str, Callable[[], None]]:

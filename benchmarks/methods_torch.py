@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from methods_task import STEPS, Batches, driven, milliseconds, own, recipe
+from methods_task import SHARED_STEPS, STEPS, Batches, driven, milliseconds, own, recipe, steps
 from ranks import paced
 
 from dualml.aggregation.buckets import layout
@@ -77,7 +77,7 @@ class File:
 
     def __call__(self) -> None:
         losses = []
-        for _ in range(STEPS):
+        for _ in range(steps(self.ranks)):
             index = torch.from_numpy(self.batches.parts(self.ranks)[self.rank])
             losses.append(self.method.step((self.x[index],), self.y[index]))
         torch.stack(losses).tolist()
@@ -117,7 +117,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         if argument["by_hand"]:
             calls[f"{name} by hand"] = File(name, comm)
     times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
-    return {name: [t / STEPS for t in found] for name, found in times.items()}
+    return {name: [t / SHARED_STEPS for t in found] for name, found in times.items()}
 
 
 def ours(comm: Any, backend: TorchBackend) -> dict[str, Callable[[], None]]:

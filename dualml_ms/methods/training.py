@@ -56,7 +56,7 @@ class MindSporeMethod(MethodTraining, Weighable):
         self.seen = self._network() if make.alters else self.network
         with own_mode() as self.mode:
             self.method = make(given)
-        self.keeps = make.keeps
+        self.keeps, self.weight = make.keeps, 1.0
         self.processes = processes(comm)
         self.compiled = set[int]()
         self.scaled = self._scaled()
@@ -70,7 +70,9 @@ class MindSporeMethod(MethodTraining, Weighable):
         return network
 
     def step(self, batch: Array, step: int, weight: float = 1.0) -> list[tuple[ms.Tensor, float]]:
-        ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
+        if weight != self.weight:  # in an uneven last batch, and after it
+            ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
+            self.weight = weight
         return self.stretch([batch], step)[0]
 
     def stretch(self, batches: Sequence[Array], first: int) -> list[list[tuple[ms.Tensor, float]]]:
