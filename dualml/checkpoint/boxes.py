@@ -99,9 +99,14 @@ class Box:
         return f"[{', '.join(f'{a}:{b}' for a, b in ranges)}]"
 
 
-def uncovered(shape: Sequence[int], boxes: Sequence[Box]) -> list[Box]:
-    """The parts of a tensor that are in none of the boxes."""
-    if sum(box.volume for box in boxes) == math.prod(shape) and overlap(boxes) is None:
+def uncovered(shape: Sequence[int], boxes: Sequence[Box], *, disjoint: bool = False) -> list[Box]:
+    """The parts of a tensor that are in none of the boxes.
+
+    Args:
+        disjoint: whether they are known to share nothing.
+    """
+    whole = sum(box.volume for box in boxes) == math.prod(shape)
+    if whole and (disjoint or overlap(boxes) is None):
         return []
     left = [Box.whole(shape)] if math.prod(shape) else []
     for box in boxes:

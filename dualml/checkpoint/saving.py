@@ -159,7 +159,7 @@ def whole(ranks: Sequence[Sequence[Held]]) -> dict[str, tuple[str, Shape]]:
         if (two := overlap(there)) is not None:
             a, b = (f"{there[i]} of rank {boxes[name][there[i]]}" for i in two)
             raise UserError(f"{plain(name)} {shape}: the slices {a} and {b} overlap in part")
-        if left := uncovered(shape, there):
+        if left := uncovered(shape, there, disjoint=True):
             raise UserError(f"{plain(name)} {shape}: no rank holds {left[0]}")
     return tensors
 

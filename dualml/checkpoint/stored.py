@@ -219,7 +219,7 @@ def stored(path: Path, name: str, kind: str, shape: Shape, shards: Sequence[Shar
             f"{path}: {shown} is stored twice in part: {a.box} in {a.file.name} and {b.box} in "
             f"{b.file.name}"
         )
-    if left := uncovered(shape, boxes):
+    if left := uncovered(shape, boxes, disjoint=True):
         count = sum(box.volume for box in left)
         raise UserError(
             f"{path}: {shown} {shape} is not whole: {left[0]} is in no file, {count:,} of "

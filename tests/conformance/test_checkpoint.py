@@ -33,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("writer", "reader"), itertools.product(NAMES, NAMES))
+@pytest.mark.parametrize(("writer", "reader"), list(itertools.product(NAMES, NAMES)))
 def test_it_goes_on_elsewhere_as_if_nothing_had_happened(
     saved: Callable[[str], Path], writer: str, reader: str
 ) -> None:
