@@ -11,6 +11,7 @@ import typer
 import dualml
 from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
+from dualml.cli.checkpoint import app as checkpoint
 from dualml.cli.compare import compare
 from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
@@ -53,3 +54,4 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 for command in COMMANDS:
     app.command(command.__name__.strip("_"))(limited(command))
 app.add_typer(data, name="data")
+app.add_typer(checkpoint, name="checkpoint")

@@ -17,6 +17,7 @@ from dualml.parse import from_json
 
 Arrays = dict[str, NDArray[Any]]
 NAME = "checkpoint.safetensors"
+FAULT = "not a readable checkpoint"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Progress:
     seen: dict[str, str] = field(default_factory=dict)
     confusion: list[list[int]] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
+
+
+def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
+    """What the metadata of a checkpoint's file says.
+
+    Raises:
+        UserError: another file.
+    """
+    with readable(f"{path}: {FAULT}"):
+        return Progress(**from_json(metadata["progress"].encode()))
 
 
 def checkpoint_path(trial: Path, rank: int) -> Path:
@@ -72,9 +83,8 @@ def load_checkpoint(
         return None
     parts: dict[str, Arrays] = {"weights": {}, "trace": {}}
     state: dict[str, Arrays] = {}
-    fault = f"{path}: not a readable checkpoint"
-    with readable(fault), safe_open(path, framework="numpy") as file:
-        progress = Progress(**from_json(file.metadata()["progress"].encode()))
+    with readable(f"{path}: {FAULT}"), safe_open(path, framework="numpy") as file:
+        progress = progress_of(file.metadata(), path)
         for key in file.keys():  # noqa: SIM118 - not a dictionary
             kind, _, name = key.partition("/")
             if kind in parts:

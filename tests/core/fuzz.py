@@ -314,6 +314,67 @@ def model_traces(draw: Any) -> None:
         (b / name).write_bytes(files[name])
 
 
+@cache
+def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
+    """One of two ranks in slices, the same in two files of Hugging Face's."""
+    from dualml.checkpoint import Slice, opened, save
+    from dualml.checkpoint.convert import convert
+    from dualml.reference.communicator import run_threads
+
+    array, folder = np.arange(24, dtype=np.float32).reshape(6, 4), BASE / "ckpts"
+
+    def own(comm: Any) -> None:
+        rows = slice(3 * comm.rank, 3 * comm.rank + 3)
+        half = np.arange(4, dtype=np.uint16)
+        slices = [Slice("x", (6, 4), (rows.start, 0), array[rows]), Slice.whole("h", half, "BF16")]
+        save(comm, slices, folder / "own", step=3)
+
+    run_threads(2, own)
+    convert(opened(folder / "own"), folder / "hf", "safetensors", 2)
+    convert(opened(folder / "own"), folder / "dcp", "dcp", 2)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return folder, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def checkpoints(draw: Any) -> None:
+    """Manifests, indices, headers, and what headers say of slices."""
+    from dualml.checkpoint import opened
+    from dualml.checkpoint.convert import convert
+    from dualml.checkpoint.shown import describe
+
+    folder, files = checkpoint_files()
+    name = draw(st.sampled_from(sorted(files)))
+    content = files[name]
+    if draw(st.integers(0, 4)) == 0:
+        content = mutated_bytes(draw, content)
+    elif name.endswith(".json"):
+        content = json.dumps(mutated(draw, json.loads(content))).encode()
+    elif draw(st.booleans()):
+        (size,) = struct.unpack("<Q", content[:8])
+        head, data = json.loads(content[8 : 8 + size]), content[8 + size :]
+        keys = [key for key in head["__metadata__"] if key in ("dualml", "DCP_SHARDING_INFO")]
+        key = draw(st.sampled_from(sorted(keys)))
+        inner = mutated(draw, json.loads(head["__metadata__"][key]))
+        head["__metadata__"][key] = json.dumps(inner)
+        text = json.dumps(head).encode()
+        content = struct.pack("<Q", len(text)) + text + data
+    else:
+        content = tensors(draw, content)
+    target = BASE / "converted"
+    try:
+        (folder / name).write_bytes(content)
+        found = opened(folder / name.partition("/")[0])
+        json.dumps(describe(found), allow_nan=False)
+        for tensor in found.tensors:
+            found.read(tensor)
+        convert(found, target, draw(st.sampled_from(["dualml", "safetensors", "dcp", "npz"])))
+        opened(target) if target.is_dir() else None
+    finally:
+        (folder / name).write_bytes(files[name])
+        shutil.rmtree(target, ignore_errors=True)
+        target.unlink(missing_ok=True)
+
+
 def idx_files(draw: Any) -> None:
     """IDX, plain and packed: other sizes, other bytes, bombs."""
     from dualml.data import idx
@@ -390,6 +451,8 @@ OPTIONS = {
     "show lab1": "set",
     "compare x.py:A x.py:B": "shape inputs loss optimizer lr steps map margin seed timeout",
     "capabilities --backend none": "ranks device",
+    "checkpoint convert nowhere out": "to shards",
+    "checkpoint show nowhere": "like",
     "run lab1 --backend numpy": "seed arm data world-size rendezvous device threads resume",
     "find nowhere": "arm seed",
     "bench --no-run": "device backend only limit",
@@ -427,6 +490,7 @@ ENTRIES: dict[str, Case] = {
     "run_folders": run_folders,
     "archives": archives,
     "model_traces": model_traces,
+    "checkpoints": checkpoints,
     "idx_files": idx_files,
     "grids": grids,
     "options": options,

@@ -17,6 +17,7 @@ CASES = {
     "run_folders": (80, 5000),
     "archives": (60, 2000),
     "model_traces": (60, 2500),
+    "checkpoints": (60, 2500),
     "idx_files": (40, 1500),
     "grids": (40, 1000),
     "options": (40, 1500),
@@ -49,7 +50,7 @@ def test_whatever_is_read_ends_in_a_result_or_in_one_line(entry: str) -> None:
     check(entry, CASES[entry][0], seed=0)
 
 
-@pytest.mark.slow("21,500 cases more of the same kind, a quarter of an hour")
+@pytest.mark.slow("24,000 cases more of the same kind, a quarter of an hour")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("entry", CASES)
 def test_the_same_twenty_thousand_times(entry: str) -> None:

@@ -1,0 +1,165 @@
+"""Slices of tensors as boxes: an offset and a shape along every axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, order=True)
+class Box:
+    """Consecutive indices along every axis; of a scalar the empty tuple.
+
+    Example:
+        >>> str(Box((0, 2), (4, 6)))
+        '[0:4, 2:8]'
+    """
+
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> Box:
+        return cls((0,) * len(shape), tuple(shape))
+
+    @property
+    def volume(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        return tuple(o + n for o, n in zip(self.offset, self.shape, strict=True))
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Of the whole tensor."""
+        return self.inside((0,) * len(self.offset))
+
+    def inside(self, origin: Sequence[int]) -> tuple[slice, ...]:
+        """Of an array whose first element is the tensor's at ``origin``."""
+        return tuple(
+            slice(o - start, o - start + n)
+            for o, n, start in zip(self.offset, self.shape, origin, strict=True)
+        )
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether it is a box of a tensor of that shape."""
+        return (
+            len(shape) == len(self.offset) == len(self.shape)
+            and min((*self.offset, *self.shape), default=0) >= 0
+            and all(end <= n for end, n in zip(self.end, shape, strict=True))
+        )
+
+    def meet(self, other: Box) -> Box | None:
+        """What both have; None: no element."""
+        low = tuple(map(max, self.offset, other.offset))
+        high = tuple(map(min, self.end, other.end))
+        if any(a >= b for a, b in zip(low, high, strict=True)):
+            return None
+        return Box(low, tuple(b - a for a, b in zip(low, high, strict=True)))
+
+    def without(self, other: Box) -> Iterator[Box]:
+        """The rest of this box as disjoint boxes, at most two for each axis."""
+        if (common := self.meet(other)) is None:
+            yield self
+            return
+        offset, shape = list(self.offset), list(self.shape)
+        for axis, (low, high) in enumerate(zip(common.offset, common.end, strict=True)):
+            end = offset[axis] + shape[axis]
+            for a, b in ((offset[axis], low), (high, end)):
+                if a < b:
+                    yield Box(
+                        (*offset[:axis], a, *offset[axis + 1 :]),
+                        (*shape[:axis], b - a, *shape[axis + 1 :]),
+                    )
+            offset[axis], shape[axis] = low, high - low
+
+    def runs(self, most: int) -> Iterator[Box]:
+        """The box in pieces of at most ``most`` elements whose elements, one piece after the other,
+        are those of the box in C order."""
+        if self.volume <= most:
+            yield self
+            return
+        axis = next(axis for axis, n in enumerate(self.shape) if n > 1)
+        inner = self.volume // self.shape[axis]
+        rows = max(1, most // inner)
+        for first in range(0, self.shape[axis], rows):
+            n = min(rows, self.shape[axis] - first)
+            piece = Box(
+                (*self.offset[:axis], self.offset[axis] + first, *self.offset[axis + 1 :]),
+                (*self.shape[:axis], n, *self.shape[axis + 1 :]),
+            )
+            yield from piece.runs(most)
+
+    def __str__(self) -> str:
+        ranges = zip(self.offset, self.end, strict=True)
+        return f"[{', '.join(f'{a}:{b}' for a, b in ranges)}]"
+
+
+def uncovered(shape: Sequence[int], boxes: Sequence[Box], *, disjoint: bool = False) -> list[Box]:
+    """The parts of a tensor that are in none of the boxes.
+
+    Args:
+        disjoint: whether they are known to share nothing.
+    """
+    whole = sum(box.volume for box in boxes) == math.prod(shape)
+    if whole and (disjoint or overlap(boxes) is None):
+        return []
+    left = [Box.whole(shape)] if math.prod(shape) else []
+    for box in boxes:
+        left = [rest for piece in left for rest in piece.without(box)]
+    return left
+
+
+def overlap(boxes: Sequence[Box]) -> tuple[int, int] | None:
+    """The numbers of two boxes that share elements; None: there are none.
+
+    Boxes are swept along the axis that most of them differ in, so that those of a mesh take no
+    time that grows with the square of their number.
+    """
+    there = [number for number, box in enumerate(boxes) if box.volume]
+    if len(there) < 2 or not boxes[0].shape:
+        return (there[0], there[1]) if len(there) > 1 else None
+    starts = np.array([boxes[number].offset for number in there])
+    axis = int(np.argmax([len(np.unique(column)) for column in starts.T]))
+    active: list[int] = []
+    for place in np.argsort(starts[:, axis], kind="stable"):
+        number = there[int(place)]
+        box = boxes[number]
+        active = [other for other in active if boxes[other].end[axis] > box.offset[axis]]
+        for other in active:
+            if box.meet(boxes[other]) is not None:
+                return min(number, other), max(number, other)
+        active.append(number)
+    return None
+
+
+def of_range(shape: Sequence[int], begin: int, end: int) -> list[Box]:
+    """The elements ``begin`` … ``end`` − 1 of the flattened tensor as boxes, in that order: what a
+    rank holds that was dealt a range of a flat buffer. At most 2·d − 1 for d axes.
+
+    Example:
+        >>> [str(box) for box in of_range((3, 4), 2, 12)]
+        ['[0:1, 2:4]', '[1:3, 0:4]']
+    """
+    if begin >= end:
+        return []
+    if not shape:
+        return [Box((), ())]
+    inner = math.prod(shape[1:])
+    (first, head), (last, tail) = divmod(begin, inner), divmod(end, inner)
+
+    def row(number: int, a: int, b: int) -> list[Box]:
+        return [Box((number, *box.offset), (1, *box.shape)) for box in of_range(shape[1:], a, b)]
+
+    if first == last:
+        return row(first, head, tail)
+    boxes = row(first, head, inner) if head else []
+    whole = first + bool(head)
+    if whole < last:
+        rest = (0,) * (len(shape) - 1)
+        boxes.append(Box((whole, *rest), (last - whole, *shape[1:])))
+    return boxes + row(last, 0, tail)

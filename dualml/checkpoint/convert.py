@@ -1,0 +1,214 @@
+"""Write a checkpoint in another format or another number of files, piece by piece.
+
+What is written stands beside its place under another name until it is whole and on the disk; then
+it is renamed. An interruption leaves nothing under the name that was asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from dualml.checkpoint import npz, writing
+from dualml.checkpoint.boxes import Box
+from dualml.checkpoint.disk import FULL, check_room, reason, synced
+from dualml.checkpoint.manifest import commit, prepare
+from dualml.checkpoint.sharded import metadata
+from dualml.checkpoint.sources import INDEX
+from dualml.checkpoint.stored import Checkpoint, Shape, Stored
+from dualml.checkpoint.tensorfile import listed
+from dualml.checkpoint.writing import Planned, Written
+from dualml.communicator.parts import parts_of
+from dualml.errors import UserError, nearest
+from dualml.files import write_json
+
+#: Bytes that are read at once.
+AT_ONCE = 8 * 2**20
+MOST_SHARDS = 100_000
+#: Beyond the tensors: headers and manifests.
+BESIDES = 64 * 2**10
+
+
+def convert(source: Checkpoint, target: Path, to: str = "", shards: int | None = None) -> str:
+    """Write all tensors of a checkpoint, bit for bit.
+
+    Args:
+        target: a new file or folder.
+        to: one of `TARGETS`; by default what the name of ``target`` says, else ``dualml``.
+        shards: files. Tensors are cut along their first axis in ``dualml`` and ``dcp``; in
+            ``safetensors`` they stay whole. 1 by default.
+
+    Returns:
+        The format.
+
+    Raises:
+        UserError: the target is there already, the disk is full, a file of the source was changed,
+            or the format has not the type of a tensor.
+    """
+    to = to or {".safetensors": "safetensors", ".npz": "npz"}.get(target.suffix, "dualml")
+    if to not in TARGETS:
+        raise UserError(f"--to {to!r}{nearest(to, TARGETS)}")
+    single = to == "npz" or (to == "safetensors" and target.suffix == ".safetensors")
+    count = 1 if shards is None else shards
+    if not 1 <= count <= MOST_SHARDS:
+        raise UserError(f"--shards is from 1 to {MOST_SHARDS:,}; received {count}")
+    if single and count > 1:
+        raise UserError(
+            f"{target} is one file and --shards is {count}: name a folder, with --to safetensors"
+        )
+    if os.path.lexists(target) and not (
+        not single and target.is_dir() and not any(target.iterdir())
+    ):
+        raise UserError(f"{target} is there already: name another one, or remove it")
+    source.verify()
+    target.absolute().parent.mkdir(parents=True, exist_ok=True)
+    check_room(target.absolute().parent, source.nbytes + BESIDES)
+    remove_left(target.absolute())
+    fresh = target.absolute().with_name(f".{target.absolute().name}.{os.getpid()}")
+    try:
+        TARGETS[to](source, fresh, count if not single else 0)
+        if fresh.is_dir():
+            synced(fresh)
+        os.replace(fresh, target)
+        synced(target.absolute().parent)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise UserError(f"{reason(error, target)}; nothing is left of it") from None
+    finally:
+        remove_tree(fresh)
+    return to
+
+
+def weights_of(checkpoint: Checkpoint) -> Checkpoint:
+    """The weights alone, under their canonical names.
+
+    Raises:
+        UserError: it does not tell weights from other tensors.
+    """
+    weights = checkpoint.below("weights/")
+    if not weights.tensors:
+        raise UserError(
+            f"{checkpoint.path} has no tensors called weights/NAME, but "
+            f"{listed(checkpoint.tensors) or 'none'}: leave out --weights"
+        )
+    return weights
+
+
+def remove_left(target: Path) -> None:
+    """Remove what processes left that were killed while they wrote this target."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        number = path.name.rpartition(".")[2]
+        if number.isdecimal() and len(number) < 10 and not psutil.pid_exists(int(number)):
+            remove_tree(path)
+
+
+def remove_tree(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def planned(tensor: Stored, box: Box) -> Planned:
+    return Planned(tensor.kind, box.shape, functools.partial(tensor.pieces, box, AT_ONCE))
+
+
+def whole(source: Checkpoint, names: Sequence[str]) -> dict[str, Planned]:
+    return {n: planned(source.tensors[n], Box.whole(source.tensors[n].shape)) for n in names}
+
+
+def to_safetensors(source: Checkpoint, fresh: Path, count: int) -> None:
+    """One file, or a folder as Hugging Face has it; ``count`` 0: a file."""
+    if count == 0:
+        writing.write(fresh, whole(source, list(source.tensors)), metadata(None, source.step, 1))
+        return
+    fresh.mkdir()
+    files = dealt(source, count)
+    names = [f"model-{n:05}-of-{len(files):05}.safetensors" for n in range(1, len(files) + 1)]
+    names = names if len(files) > 1 else ["model.safetensors"]
+    about = metadata(None, source.step, len(files))
+    for name, own in zip(names, files, strict=True):
+        writing.write(fresh / name, whole(source, own), about)
+    places = {n: name for name, own in zip(names, files, strict=True) for n in own}
+    if len(files) == 1:
+        return
+    index = {"metadata": {"total_size": source.nbytes}, "weight_map": places}
+    write_json(fresh / INDEX, index)
+    synced(fresh / INDEX)
+
+
+def dealt(source: Checkpoint, count: int) -> list[list[str]]:
+    """Tensors in their order in at most ``count`` files of nearly equal size, none without."""
+    files: list[list[str]] = [[] for _ in range(count)]
+    at, total = 0, max(1, source.nbytes)
+    for name, tensor in source.tensors.items():
+        middle = at + tensor.nbytes / 2
+        files[min(count - 1, int(middle * count / total))].append(name)
+        at += tensor.nbytes
+    return [names for names in files if names] or [[]]
+
+
+def sliced(source: Checkpoint, count: int) -> list[dict[str, Box]]:
+    """File → its slice of each tensor: nearly equal parts along the first axis, at most one of
+    each. Tensors with fewer rows than there are files are in some of them only."""
+    files: list[dict[str, Box]] = [{} for _ in range(count)]
+    for number, (name, tensor) in enumerate(source.tensors.items()):
+        if not tensor.elements or not tensor.shape or count == 1:
+            files[number % count][name] = Box.whole(tensor.shape)
+            continue
+        first = 0
+        for file, rows in zip(files, parts_of(tensor.shape[0], count), strict=True):
+            if rows:
+                rest = tensor.shape[1:]
+                file[name] = Box((first, *(0,) * len(rest)), (rows, *rest))
+                first += rows
+    return [file for file in files if file] or [{}]
+
+
+def write_sliced(
+    source: Checkpoint, folder: Path, count: int, name_of: Callable[[int], str]
+) -> dict[str, Written]:
+    files, written = sliced(source, count), {}
+    for number, boxes in enumerate(files):
+        tensors = {name: planned(source.tensors[name], box) for name, box in boxes.items()}
+        shapes = {name: (box, source.tensors[name].shape) for name, box in boxes.items()}
+        about = metadata(shapes, source.step, len(files))
+        written[name_of(number)] = writing.write(folder / name_of(number), tensors, about)
+    return written
+
+
+def to_dualml(source: Checkpoint, fresh: Path, count: int) -> None:
+    place = prepare(fresh, source.step or 0)
+    files = write_sliced(source, place, count, lambda number: f"rank{number}.safetensors")
+    tensors: Mapping[str, tuple[str, Shape]]
+    tensors = {name: (tensor.kind, tensor.shape) for name, tensor in source.tensors.items()}
+    layout = {"world_size": len(files)}
+    commit(place, files, tensors, step=source.step, layout=layout, about=source.about)
+
+
+def to_dcp(source: Checkpoint, fresh: Path, count: int) -> None:
+    """The names of torch's writer of safetensors for several ranks."""
+    fresh.mkdir()
+    write_sliced(
+        source, fresh, count, lambda n: f"shard-{n + 1:05}-model-00001-of-00001.safetensors"
+    )
+
+
+def to_npz(source: Checkpoint, fresh: Path, count: int) -> None:
+    npz.write(fresh, whole(source, list(source.tensors)))
+
+
+#: Format → what writes it into a new file or folder.
+TARGETS: dict[str, Callable[[Checkpoint, Path, int], None]] = {
+    "dualml": to_dualml,
+    "safetensors": to_safetensors,
+    "dcp": to_dcp,
+    "npz": to_npz,
+}

@@ -1,0 +1,113 @@
+"""NumPy archives: read one array at a time, never with pickle, and written in pieces."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from dualml.arrays import check_memory, check_unpacked, unpacked
+from dualml.checkpoint.boxes import Box
+from dualml.checkpoint.kinds import BITS, EXACT, HELD, Array, kind_of
+from dualml.checkpoint.stored import Shard, Stored
+from dualml.checkpoint.writing import Planned
+from dualml.errors import UserError, plain
+from dualml.files import readable
+
+
+class Archive:
+    """An open archive; the array that was read last is kept, as its slices come one by one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = zipfile.ZipFile(path)
+        self.array = functools.lru_cache(maxsize=1)(self.read)
+
+    def read(self, member: str) -> Array:
+        info = self.file.getinfo(member)
+        with readable(f"{self.path}: {member} is not readable"):
+            check_unpacked(info.file_size, info.compress_size)
+            check_memory(info.file_size, f"{self.path}: {member}")
+            array = unpacked(self.file, info)
+            if (kind := kind_of(array.dtype)) is None:
+                raise ValueError(f"its type {array.dtype} is none of tensors")
+            return np.ascontiguousarray(array, HELD[kind]).reshape(array.shape)
+
+
+def tensors(path: Path) -> dict[str, Stored]:
+    """By name, from the headers alone.
+
+    Raises:
+        UserError: no archive of arrays, or one of a type that no tensor has.
+    """
+    with readable(f"{path}: not a readable .npz"):
+        archive = Archive(path)
+        names = archive.file.namelist()
+        if len({name.removesuffix(".npy") for name in names}) < len(names):
+            raise ValueError("two arrays of one name")
+        shapes = {name: header(archive, name) for name in names}
+    result = {}
+    for name, (shape, dtype) in shapes.items():
+        shown = plain(name.removesuffix(".npy"))
+        if (kind := kind_of(dtype)) is None:
+            why = "holds Python objects, which are a pickle" if dtype.hasobject else "is no tensor"
+            raise UserError(f"{path}: {shown} of type {dtype} {why} and is not read")
+        shard = Shard(path, Box.whole(shape), functools.partial(archive.array, name))
+        result[name.removesuffix(".npy")] = Stored(kind, shape, (shard,))
+    return result
+
+
+def is_pickled(path: Path) -> bool:
+    """Whether an archive is what `torch.save` writes."""
+    with readable(f"{path}: not a readable archive"), zipfile.ZipFile(path) as archive:
+        return any(name.endswith("data.pkl") for name in archive.namelist())
+
+
+def header(archive: Archive, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of an array; what the archive has besides must agree with them."""
+    with archive.file.open(name) as file:
+        first = npy.read_magic(file) == (1, 0)  # type: ignore[no-untyped-call]
+        read: Any = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
+        shape, _, dtype = read(file)
+        there = archive.file.getinfo(name).file_size - file.tell()
+    wrong = math.prod(shape) * dtype.itemsize != there or min(shape, default=0) < 0
+    if wrong and not dtype.hasobject:
+        raise ValueError(f"{name} has another length than its header says")
+    return tuple(shape), dtype
+
+
+def write(path: Path, planned: Mapping[str, Planned]) -> None:
+    """Write a new archive, uncompressed, and wait until it is on the disk.
+
+    Raises:
+        UserError: a tensor is of a type that NumPy has not.
+        OSError: the disk is full, among others.
+    """
+    if lost := [name for name, tensor in planned.items() if tensor.kind in BITS]:
+        kinds = sorted({planned[name].kind for name in lost})
+        raise UserError(
+            f"NumPy has no {' and no '.join(kinds)}, of which {plain(lost[0])} is (and "
+            f"{len(lost) - 1:,} more): convert to safetensors, which passes them bit for bit"
+        )
+    with path.open("xb") as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, tensor in planned.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    dtype = EXACT[tensor.kind].str
+                    described = {"descr": dtype, "fortran_order": False, "shape": tensor.shape}
+                    npy.write_array_header_1_0(member, described)  # type: ignore[no-untyped-call]
+                    copied(member, tensor.pieces())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def copied(member: Any, pieces: Iterable[Array]) -> None:
+    for piece in pieces:
+        member.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)

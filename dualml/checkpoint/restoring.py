@@ -1,0 +1,71 @@
+"""Go on from a checkpoint, whatever the layout that wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import Arrays, Training
+from dualml.checkpoint.kinds import Array
+from dualml.checkpoint.slices import boxes_of
+from dualml.checkpoint.stored import Checkpoint
+from dualml.errors import UserError, plain
+from dualml.precision import SLOT
+from dualml.split.pieces import Piece
+from dualml.split.training import SplitTraining
+
+
+def restore(training: Training, checkpoint: Checkpoint) -> int:
+    """Load weights and optimizer state: of a model that is split what this rank has alone.
+
+    Returns:
+        The updates that were made.
+
+    Raises:
+        UserError: the checkpoint is of another model or optimizer, or of weights alone.
+    """
+    weights, state = checkpoint.below("weights/"), checkpoint.below("state/")
+    split = training if isinstance(training, SplitTraining) else None
+    shapes = split.shapes if split else {n: w.shape for n, w in training.weights().items()}
+    weights.match(shapes, "the one that is trained")
+    pieces = split.pieces[split.comm.rank] if split else {n: Piece(s) for n, s in shapes.items()}
+    own = split.stage.state() if split else training.state()
+    slots: dict[str, dict[str, Piece]] = {}
+    for key, tensor in state.tensors.items():
+        slot, _, name = key.partition("/")
+        if name in pieces or slot == SLOT:
+            slots.setdefault(slot, {})[name] = pieces.get(name, Piece(tensor.shape))
+    check_slots(checkpoint, own, slots)
+    step = checkpoint.step or 0
+    values = {n: part(weights, n, piece) for n, piece in pieces.items()}
+    slices = {s: {n: part(state, f"{s}/{n}", p) for n, p in v.items()} for s, v in slots.items()}
+    if split is None:
+        training.load(values, slices, step)
+    else:
+        split.executor.load(values, split.rescale(slices), split.made(step))
+        split.now = step
+    return step
+
+
+def check_slots(
+    checkpoint: Checkpoint, own: Mapping[str, Arrays], slots: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Raises `UserError` where the optimizers differ; a rank without parameters has no state."""
+    here, there = own.keys() - {SLOT}, slots.keys() - {SLOT}
+    if any(own.values()) and here != there:
+        raise UserError(
+            f"{checkpoint.path} has the optimizer's state {', '.join(sorted(there)) or 'of none'}; "
+            f"the one that is used has {', '.join(sorted(here)) or 'none'}: it is of another "
+            "optimizer"
+        )
+    for slot in here & there:
+        if lost := own[slot].keys() - slots[slot].keys():
+            raise UserError(f"{checkpoint.path} has no {slot} of {plain(min(lost))}")
+
+
+def part(checkpoint: Checkpoint, name: str, piece: Piece) -> Array:
+    """What a rank has of a tensor, and no more of it is read."""
+    parts = [checkpoint.read(name, box.slices) for box in boxes_of(piece)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, piece.axis)

@@ -1,0 +1,216 @@
+"""Save a checkpoint from all ranks: each writes its slices, rank 0 the manifest when all have."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualml.checkpoint.boxes import Box, overlap, uncovered
+from dualml.checkpoint.disk import check_room, reason
+from dualml.checkpoint.kinds import HELD, Array
+from dualml.checkpoint.manifest import MANIFEST, check, commit, kept, prepare
+from dualml.checkpoint.sharded import metadata
+from dualml.checkpoint.slices import Slice
+from dualml.checkpoint.stored import Shape
+from dualml.checkpoint.writing import Planned, Written, write
+from dualml.communicator import Communicator
+from dualml.errors import UserError, plain
+from dualml.split.pieces import share
+from dualml.store.jsonfile import Scalar
+
+#: Bytes that are copied at once where they do not stand together.
+AT_ONCE = 8 * 2**20
+
+
+class Held(NamedTuple):
+    """What ranks tell one another of a slice."""
+
+    name: str
+    kind: str
+    shape: Shape
+    box: Box
+
+    @classmethod
+    def of(cls, name: str, kind: str, *numbers: Sequence[int]) -> Held:
+        whole, offset, own = map(tuple, numbers)
+        return cls(name, kind, whole, Box(offset, own))
+
+    @property
+    def nbytes(self) -> int:
+        return self.box.volume * HELD[self.kind].itemsize
+
+
+def save(
+    comm: Communicator,
+    slices: Iterable[Slice],
+    folder: Path,
+    *,
+    step: int,
+    layout: Mapping[str, Scalar] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> None:
+    """Save what all ranks hold; every rank calls this, and the folder is the same for all.
+
+    A slice that several ranks hold is written by one of them. The checkpoint that is in the folder
+    stays the valid one until all ranks have written and the manifest is replaced; then it is
+    removed. An interruption at any moment leaves one of the two.
+
+    Args:
+        slices: of this rank; those of all ranks together cover every tensor.
+        step: updates made.
+        layout: of the ranks; ``world_size`` is added.
+        about: JSON values to keep with it.
+
+    Raises:
+        UserError: on every rank: slices overlap or leave something uncovered, the folder cannot be
+            written, the disk is full.
+    """
+    own, rank = list(slices), comm.rank
+    check(step, layout or {}, about or {})
+
+    def begin() -> tuple[list[Any], str]:
+        told = [(s.name, s.kind, s.shape, s.offset, s.array.shape) for s in own]
+        return told, prepare(folder, step).name if rank == 0 else ""
+
+    answers = together(comm, folder, begin)
+    place = folder / answers[0][1]
+    try:
+        ranks = [[Held.of(*told) for told in each] for each, _ in answers]
+        tensors, deal = whole(ranks), owners(ranks)
+        parts = [parted([ranks[r][i].name for i in mine]) for r, mine in enumerate(deal)]
+        count = sum(map(len, parts))
+
+        def work() -> dict[str, dict[str, Any]]:
+            if rank == 0:
+                each = (ranks[r][i].nbytes for r, mine in enumerate(deal) for i in mine)
+                check_room(place, sum(each))
+            files = {}
+            for number, part in enumerate(parts[rank]):
+                name = f"rank{rank}.{number}.safetensors" if number else f"rank{rank}.safetensors"
+                chosen = [own[deal[rank][i]] for i in part]
+                files[name] = vars(write_slices(place / name, chosen, step, count))
+            return files
+
+        written = together(comm, folder, work)
+
+        def end() -> None:
+            files = {n: Written(**w) for each in written for n, w in each.items()}
+            whose = {**(layout or {}), "world_size": comm.size}
+            commit(place, files, tensors, step=step, layout=whose, about=about or {})
+
+        together(comm, folder, end if rank == 0 else lambda: None)
+    except UserError:
+        if rank == 0 and place.name not in kept(folder):
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def together(comm: Communicator, folder: Path, work: Callable[[], object]) -> list[Any]:
+    """What the work of each rank returns, as JSON has it; if one fails, all do."""
+    value: object = None
+    fault = ""
+    try:
+        value = work()
+    except (UserError, OSError) as error:
+        fault = reason(error, folder)
+    text = np.frombuffer(json.dumps([value, fault]).encode(), np.uint8)
+    answers = [json.loads(each["text"].tobytes()) for each in share(comm, {"text": text})]
+    for rank, (_, fault) in enumerate(answers):
+        if fault:
+            raise UserError(f"rank {rank}: {fault}; {untouched(folder)}")
+    return [value for value, _ in answers]
+
+
+def untouched(folder: Path) -> str:
+    last = MANIFEST.read_if_there(folder)
+    if last is None:
+        return "there was no checkpoint before"
+    return f"the checkpoint of step {last.step} in {folder} is as it was"
+
+
+def whole(ranks: Sequence[Sequence[Held]]) -> dict[str, tuple[str, Shape]]:
+    """Type and shape of every tensor of which the ranks hold slices.
+
+    Raises:
+        UserError: ranks do not agree, their slices overlap without being the same, or leave
+            something uncovered.
+    """
+    tensors: dict[str, tuple[str, Shape]] = {}
+    boxes: dict[str, dict[Box, int]] = {}
+    first: dict[str, int] = {}
+    for rank, held in enumerate(ranks):
+        for name, kind, shape, box in held:
+            known = tensors.setdefault(name, (kind, shape))
+            if known != (kind, shape):
+                raise UserError(
+                    f"{plain(name)} is {known[0]} {known[1]} on rank {first[name]} and {kind} "
+                    f"{shape} on rank {rank}"
+                )
+            first.setdefault(name, rank)
+            boxes.setdefault(name, {}).setdefault(box, rank)
+    for name, (_, shape) in tensors.items():
+        there = list(boxes[name])
+        if (two := overlap(there)) is not None:
+            a, b = (f"{there[i]} of rank {boxes[name][there[i]]}" for i in two)
+            raise UserError(f"{plain(name)} {shape}: the slices {a} and {b} overlap in part")
+        if left := uncovered(shape, there, disjoint=True):
+            raise UserError(f"{plain(name)} {shape}: no rank holds {left[0]}")
+    return tensors
+
+
+def owners(ranks: Sequence[Sequence[Held]]) -> list[list[int]]:
+    """For each rank the numbers of its slices that it writes: of equal ones the rank writes it
+    that has least to write so far, the larger ones first; of equal ranks the lowest."""
+    holders: dict[tuple[str, Box], list[tuple[int, int]]] = {}
+    for rank, held in enumerate(ranks):
+        there = set()
+        for number, one in enumerate(held):
+            key = (one.name, one.box)
+            if key not in there and (one.box.volume or not math.prod(one.shape)):
+                holders.setdefault(key, []).append((rank, number))
+                there.add(key)
+    deal: list[list[int]] = [[] for _ in ranks]
+    load = [0] * len(ranks)
+
+    def size(places: list[tuple[int, int]]) -> int:
+        rank, number = places[0]
+        return ranks[rank][number].nbytes
+
+    for places in sorted(holders.values(), key=lambda p: (len(p) > 1, -size(p))):
+        rank, number = min(places, key=lambda place: (load[place[0]], place[0]))
+        deal[rank].append(number)
+        load[rank] += size(places)
+    return [sorted(own) for own in deal]
+
+
+def parted(names: Sequence[str]) -> list[list[int]]:
+    """Numbers of slices by the file they go into: a file has one slice of a tensor, under its
+    name."""
+    parts: list[list[int]] = []
+    count: dict[str, int] = {}
+    for number, name in enumerate(names):
+        part = count[name] = count.get(name, -1) + 1
+        if part == len(parts):
+            parts.append([])
+        parts[part].append(number)
+    return parts
+
+
+def write_slices(path: Path, slices: Sequence[Slice], step: int, files: int) -> Written:
+    """Write a file of slices of different tensors."""
+    planned = {s.name: Planned(s.kind, s.array.shape, copied(s.array)) for s in slices}
+    return write(path, planned, metadata({s.name: (s.box, s.shape) for s in slices}, step, files))
+
+
+def copied(array: Array) -> Callable[[], Iterator[Array]]:
+    def pieces() -> Iterator[Array]:
+        for box in Box.whole(array.shape).runs(AT_ONCE // array.itemsize):
+            yield array[box.slices]
+
+    return pieces

@@ -1,0 +1,153 @@
+"""Files whose tensors are slices of larger ones, and the metadata that says which.
+
+A file names each tensor as it is called in the model, and says where its slice begins, as
+`torch.distributed.checkpoint` does in safetensors files (``DCP_SHARDING_INFO``: name →
+``saved_offsets``), so that `HuggingFaceStorageReader` reads them, too. That format leaves out the
+shape of the whole, and the number of files: what is written here says both, with the step, in
+metadata of its own.
+
+Source: torch 2.13, torch/distributed/checkpoint/{filesystem,hf_storage}.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.checkpoint.boxes import Box, uncovered
+from dualml.checkpoint.stored import Shape, Shard, Stored, stored
+from dualml.checkpoint.tensorfile import TensorFile, listed
+from dualml.errors import UserError, plain
+from dualml.parse import from_json
+
+OFFSETS, OWN = "DCP_SHARDING_INFO", "dualml"
+
+
+def metadata(
+    boxes: Mapping[str, tuple[Box, Shape]] | None, step: int | None, files: int
+) -> dict[str, str]:
+    """Of a file.
+
+    Args:
+        boxes: name → slice, and shape of the whole; None: all are whole.
+        files: how many the checkpoint has.
+    """
+    own: dict[str, Any] = {"files": files}
+    if step is not None:
+        own["step"] = step
+    texts = {"format": "pt"}  # whose names these are; transformers asks for it
+    if boxes is not None:
+        own["shapes"] = {name: shape for name, (_, shape) in boxes.items()}
+        offsets = {name: {"saved_offsets": box.offset} for name, (box, _) in boxes.items()}
+        texts |= {OFFSETS: json.dumps(offsets), "DCP_VERSION": "1.0"}
+    return {**texts, OWN: json.dumps(own)}
+
+
+def table(file: TensorFile, key: str) -> dict[str, Any] | None:
+    """A JSON table in the metadata; None where there is none of that name."""
+    if (text := file.metadata.get(key)) is None:
+        return None
+    try:
+        value = from_json(text.encode())
+        if not isinstance(value, dict):
+            raise ValueError("it is no table")
+    except ValueError as error:
+        raise UserError(f"{file.path}: {key} in its metadata: {error}") from None
+    return value
+
+
+def counts(file: TensorFile, what: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+        raise UserError(f"{file.path}: its metadata has no {what}")
+    return tuple(value)
+
+
+def pieces_of(file: TensorFile) -> Iterator[tuple[str, str, Shard]]:
+    """Name, type and slice of each tensor of a file."""
+    offsets = table(file, OFFSETS)
+    for name, entry in file.entries.items():
+        offset: tuple[int, ...] = (0,) * len(entry.shape)
+        if offsets is not None:
+            place = offsets.get(name)
+            value = place.get("saved_offsets") if isinstance(place, dict) else None
+            offset = counts(file, f"saved_offsets of {plain(name)}", value)
+            if len(offset) != len(entry.shape):
+                raise UserError(
+                    f"{file.path}: {plain(name)} of shape {entry.shape} cannot begin at {offset}"
+                )
+        array = functools.partial(file.array, name)
+        yield name, entry.kind, Shard(file.path, Box(offset, entry.shape), array)
+
+
+def tensors_of(path: Path, files: Sequence[TensorFile]) -> dict[str, Stored]:
+    """The tensors of files that are a checkpoint together.
+
+    Raises:
+        UserError: files are missing or of different steps; a tensor is stored twice, has two
+            types, or is not whole.
+    """
+    shards: dict[str, list[Shard]] = {}
+    kinds: dict[str, str] = {}
+    shapes: dict[str, Shape] = {}
+    sliced = {file.path: OFFSETS in file.metadata for file in files}
+    for file in files:
+        whole = (table(file, OWN) or {}).get("shapes")
+        for name, kind, shard in pieces_of(file):
+            there = shards.setdefault(name, [])
+            if there and not (sliced[file.path] and sliced[there[0].file]):
+                raise UserError(
+                    f"{path}: {plain(name)} stands in {there[0].file.name} and in {file.path.name},"
+                    " and nothing in them says which part each has"
+                )
+            if kinds.setdefault(name, kind) != kind:
+                raise UserError(
+                    f"{path}: {plain(name)} is {kinds[name]} in {there[0].file.name} and {kind} in "
+                    f"{file.path.name}"
+                )
+            there.append(shard)
+            if isinstance(whole, dict) and name in whole:
+                shape = counts(file, f"shape of {plain(name)}", whole[name])
+            else:  # as torch reads it: as far as the slices reach
+                shape = tuple(map(max, shapes.get(name, shard.box.end), shard.box.end))
+            if len(shape) != len(shapes.get(name, shape)) or (
+                isinstance(whole, dict) and shapes.get(name, shape) != shape
+            ):
+                raise UserError(f"{path}: {plain(name)} has two shapes, {shapes[name]} and {shape}")
+            shapes[name] = shape
+    check_files(path, files, incomplete(shapes, shards))
+    return {n: stored(path, n, kinds[n], shapes[n], parts) for n, parts in shards.items()}
+
+
+def check_files(path: Path, files: Sequence[TensorFile], lacking: Sequence[str]) -> None:
+    """Raises `UserError` where files say that there are others; the tensors that lack something
+    are named."""
+    for file in files:
+        count = (table(file, OWN) or {}).get("files", len(files))
+        if count != len(files):
+            which = f"; not whole without the others: {listed(lacking)}" if lacking else ""
+            raise UserError(
+                f"{path}: {file.path.name} is one of {count} files; {len(files)} "
+                f"{'is' if len(files) == 1 else 'are'} here{which}"
+            )
+
+
+def incomplete(shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[Shard]]) -> list[str]:
+    """Tensors that slices do not cover."""
+    return [n for n, own in shards.items() if uncovered(shapes[n], [s.box for s in own])]
+
+
+def step_of(files: Sequence[TensorFile]) -> int | None:
+    """Updates made, if the files say so.
+
+    Raises:
+        UserError: they do not agree.
+    """
+    steps = {file.path.name: (table(file, OWN) or {}).get("step") for file in files}
+    (first, step), *others = steps.items()
+    for name, other in others:
+        if other != step:
+            raise UserError(f"files of different steps: {first} of {step}, {name} of {other}")
+    return step if type(step) is int and step >= 0 else None

@@ -1,0 +1,79 @@
+"""A checkpoint as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dualml.checkpoint.stored import Checkpoint
+from dualml.cost.units import told_bytes
+from dualml.errors import plain
+from dualml.report.blocks import Column, Table
+from dualml.words import Words
+
+
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    """All that is known of it, where every slice is stored included."""
+    return {
+        "path": str(checkpoint.path),
+        "format": checkpoint.format,
+        "step": checkpoint.step,
+        "layout": dict(checkpoint.layout),
+        "about": dict(checkpoint.about),
+        "elements": checkpoint.elements,
+        "bytes": checkpoint.nbytes,
+        "files": {str(path): vars(written) for path, written in checkpoint.files.items()},
+        "tensors": [
+            {
+                "name": name,
+                "type": tensor.kind,
+                "shape": list(tensor.shape),
+                "bytes": tensor.nbytes,
+                "shards": [
+                    {
+                        "file": str(shard.file),
+                        "offset": list(shard.box.offset),
+                        "shape": list(shard.box.shape),
+                    }
+                    for shard in tensor.shards
+                ],
+            }
+            for name, tensor in checkpoint.tensors.items()
+        ],
+    }
+
+
+def title(checkpoint: Checkpoint, words: Words) -> Iterator[str]:
+    """What it is, then what its manifest says."""
+    files = {shard.file for t in checkpoint.tensors.values() for shard in t.shards}
+    yield words(
+        "checkpoint.title", path=plain(str(checkpoint.path)), format=checkpoint.format,
+        tensors=words.count("tensor", len(checkpoint.tensors)),
+        files=words.count("file", len(files)), elements=f"{checkpoint.elements:,}",
+        bytes=told_bytes(checkpoint.nbytes),
+    )  # fmt: skip
+    if checkpoint.step is not None:
+        yield words("checkpoint.step", step=f"{checkpoint.step:,}")
+    for key, values in (("layout", checkpoint.layout), ("about", checkpoint.about)):
+        if values:
+            each = (f"{plain(str(name))} = {plain(str(value))}" for name, value in values.items())
+            yield words(f"checkpoint.{key}", values=", ".join(each))
+
+
+def table(checkpoint: Checkpoint, words: Words) -> Table:
+    numbers = ("shards", "bytes")
+    columns = [
+        Column(key, words(f"checkpoint.column.{key}"), show="number" if key in numbers else "text")
+        for key in ("name", "shape", "type", *numbers)
+    ]
+    rows = [
+        [
+            plain(name),
+            " × ".join(f"{n:,}" for n in tensor.shape) or words("checkpoint.scalar"),
+            tensor.kind,
+            f"{len(tensor.shards):,}",
+            f"{tensor.nbytes:,}",
+        ]
+        for name, tensor in checkpoint.tensors.items()
+    ]
+    return Table("tensors", "", columns, rows)

@@ -1,0 +1,215 @@
+"""Open a checkpoint, whoever wrote it: `opened` finds out what a path holds.
+
+Files are told apart by what they hold. One whose tensors may be slices says so in its metadata
+(`DCP_SHARDING_INFO`, see `sharded`); of several files without it, which have a tensor of the same
+name each, nothing says which part is where, and they are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.checkpoint import npz, tensorfile
+from dualml.checkpoint.manifest import MANIFEST
+from dualml.checkpoint.sharded import incomplete, pieces_of, step_of, tensors_of
+from dualml.checkpoint.stored import Checkpoint, Shard, missing, stored
+from dualml.checkpoint.writing import Written
+from dualml.errors import UserError, plain
+from dualml.store import checkpoint as trial
+from dualml.store.jsonfile import parse
+from dualml.store.tensors import WEIGHTS
+from dualml.store.trial import RESULT
+
+INDEX = "model.safetensors.index.json"
+#: ``shard-`` of torch's writer for several ranks, ``model-`` of Hugging Face's and its own.
+NUMBERED = re.compile(
+    r"(?P<shard>shard-\d+-)?(?P<stem>.*-)(?P<number>\d+)-of-(?P<count>\d+)\.safetensors"
+)
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".distcp")
+PICKLED = (
+    "{path} is a pickle, which can run code when it is read, and is not read here; save its "
+    "tensors with safetensors.torch.save_file in torch, or with mindspore.save_checkpoint(..., "
+    "format='safetensors') in MindSpore"
+)
+PICKLED_FOLDER = (
+    "{path} is torch's own checkpoint format: its .metadata is a pickle, which can run code when "
+    "it is read, and is not read here. Save it again with torch.distributed.checkpoint.save(..., "
+    "storage_writer=HuggingFaceStorageWriter(path=DIR, save_distributed=True)), which writes "
+    "safetensors, and name DIR"
+)
+
+
+def opened(path: Path) -> Checkpoint:
+    """The checkpoint in a file or folder; its tensors are not read yet.
+
+    Raises:
+        UserError: there is none, it is damaged, files of it are missing, or it cannot be read
+            without running code.
+    """
+    if path.is_dir():
+        for name, opener in FOLDERS.items():
+            if (path / name).exists():
+                return opener(path)
+        return folder(path)
+    if not path.exists():
+        raise UserError(f"there is no checkpoint {path}")
+    if not path.is_file():
+        raise UserError(f"{path}: not a file")
+    with path.open("rb") as file:
+        magic = file.read(4)
+    packed = magic == b"PK\3\4"
+    if path.suffix in PICKLES or (packed and npz.is_pickled(path)):
+        raise UserError(PICKLED.format(path=path))
+    if packed or path.suffix == ".npz":
+        return Checkpoint(path, "npz", npz.tensors(path))
+    if path.name == MANIFEST.name:
+        return sharded(path.parent)
+    if path.name.endswith(trial.NAME):
+        return of_trial(path)
+    one = tensorfile.opened(path)
+    match = NUMBERED.fullmatch(path.name)
+    if match is not None and (match["shard"] or int(match["count"]) > 1):
+        raise UserError(
+            f"{path} is one of the files of a checkpoint: name the folder {path.parent}"
+        )
+    return Checkpoint(path, "safetensors", tensors_of(path, [one]), step_of([one]))
+
+
+def sharded(path: Path) -> Checkpoint:
+    """A folder with ``checkpoint.json``."""
+    manifest = MANIFEST.read(path)
+    for name, tensor in manifest.tensors.items():
+        try:
+            tensorfile.size_of(plain(name), tensor.type, tensor.shape)
+        except ValueError as error:
+            raise UserError(f"{path / MANIFEST.name}: {error}") from None
+    there = {path / name: record for name, record in manifest.files.items()}
+    lost = [file for file in there if not file.is_file()]
+    files = []
+    for file, record in there.items():
+        if file in lost:
+            continue
+        files.append(tensorfile.opened(file))  # names the tensors where it is too short
+        if (size := file.stat().st_size) != record.bytes:
+            raise UserError(f"{file} has {size:,} bytes; the manifest says {record.bytes:,}")
+    shards: dict[str, list[Shard]] = {name: [] for name in manifest.tensors}
+    for file_ in files:
+        for name, kind, shard in pieces_of(file_):
+            if name not in shards or manifest.tensors[name].type != kind:
+                raise UserError(
+                    f"{file_.path} has {plain(name)} of type {kind}, which the manifest does not "
+                    "name so: the file is of another checkpoint"
+                )
+            shards[name].append(shard)
+    shapes = {name: tuple(record.shape) for name, record in manifest.tensors.items()}
+    if lost:
+        raise missing(path, lost, incomplete(shapes, shards))
+    tensors = {
+        name: stored(path, name, manifest.tensors[name].type, shapes[name], parts)
+        for name, parts in shards.items()
+    }
+    hashes = {file: Written(record.bytes, record.sha256) for file, record in there.items()}
+    return Checkpoint(
+        path, "dualml", tensors, manifest.step, manifest.layout, manifest.about, hashes
+    )
+
+
+def indexed(path: Path) -> Checkpoint:
+    """Hugging Face's folder: an index says which file has which tensor."""
+    index = parse(path / INDEX)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not all(
+        isinstance(file, str) and Path(file).name == file for file in places.values()
+    ):
+        raise UserError(f"{path / INDEX}: it has no weight_map of tensors to files beside it")
+    names = sorted(set(places.values()))
+    lost = [path / name for name in names if not (path / name).is_file()]
+    if lost:
+        gone = {file.name for file in lost}
+        raise missing(path, lost, [name for name, file in places.items() if file in gone])
+    files = {name: tensorfile.opened(path / name) for name in names}
+    for name, file in places.items():
+        if name not in files[file].entries:
+            raise UserError(f"{path / file} has no {plain(name)}, which {INDEX} puts there")
+    tensors = tensors_of(path, list(files.values()))
+    if more := [name for name in tensors if name not in places]:
+        raise UserError(f"{path}: {INDEX} does not name {tensorfile.listed(more)}")
+    return Checkpoint(path, "safetensors", tensors, step_of(list(files.values())))
+
+
+def folder(path: Path) -> Checkpoint:
+    """A folder of safetensors files and nothing that says what they are to one another."""
+    paths = sorted(path.glob("*.safetensors"))
+    own = [file for file in paths if file.name.endswith(trial.NAME)]
+    if own:
+        return of_trial(path / trial.NAME)
+    if not paths:
+        raise UserError(
+            f"{path} has no checkpoint: neither {MANIFEST.name} nor {INDEX} nor files that end in "
+            ".safetensors"
+        )
+    check_numbers(path, paths)
+    files = [tensorfile.opened(file) for file in paths]
+    tensors = tensors_of(path, files)
+    kind = "dcp" if any(len(t.shards) > 1 for t in tensors.values()) else "safetensors"
+    kind = "dcp" if paths[0].name.startswith("shard-") else kind
+    return Checkpoint(path, kind, tensors, step_of(files))
+
+
+def check_numbers(path: Path, paths: Sequence[Path]) -> None:
+    """Raises `UserError` where files count themselves and one is missing. Those of ranks
+    (``shard-``) do not say how many ranks there were, and a rank without tensors has none."""
+    matches = [match for file in paths if (match := NUMBERED.fullmatch(file.name))]
+    for match in matches:
+        shard, stem, count = match["shard"] or "", match["stem"], match["count"]
+        width = len(match["number"])
+        every = [f"{shard}{stem}{n:0{width}}-of-{count}.safetensors" for n in
+                 range(1, min(int(count), 10**5) + 1)]  # fmt: skip
+        lost = [path / name for name in every if not (path / name).exists()]
+        if lost and not shard:
+            raise UserError(
+                f"{path}: {tensorfile.listed(file.name for file in lost)} "
+                f"{'is' if len(lost) == 1 else 'are'} missing; take the file from a copy"
+            )
+
+
+def of_trial(path: Path) -> Checkpoint:
+    """The checkpoint of a trial of `dualml run`: its weights and its optimizer's state. What it
+    recorded for the comparison (``trace/``) stays where it is."""
+    file = tensorfile.opened(path)
+    progress = trial.progress_of(file.metadata, path)
+    tensors = tensors_of(path, [file])
+    kept = {name: t for name, t in tensors.items() if not name.startswith("trace/")}
+    return Checkpoint(path, "trial", kept, progress.step)
+
+
+def of_ended_trial(path: Path) -> Checkpoint:
+    """A trial that has ended keeps its weights alone."""
+    file = tensorfile.opened(path / WEIGHTS.name)
+    return Checkpoint(file.path, "trial", tensors_of(path, [file]), RESULT.read(path).updates)
+
+
+def pickled(path: Path) -> Checkpoint:
+    raise UserError(PICKLED_FOLDER.format(path=path))
+
+
+#: What a folder has in it → who reads it, in this order.
+FOLDERS: dict[str, Callable[[Path], Checkpoint]] = {
+    MANIFEST.name: sharded,
+    INDEX: indexed,
+    ".metadata": pickled,
+    RESULT.name: of_ended_trial,
+    trial.NAME: lambda path: of_trial(path / trial.NAME),
+}
+
+
+def load(path: Path, name: str, where: Sequence[slice] | None = None) -> Any:
+    """One tensor, or a slice of it, from a checkpoint; see `Checkpoint.read`.
+
+    Example:
+        ``load(Path("ckpt"), "weights/fc.weight", [slice(0, 10)])``: its first ten rows.
+    """
+    return opened(path).read(name, where)

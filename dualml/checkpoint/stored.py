@@ -1,0 +1,238 @@
+"""A checkpoint as its reader has it: any slice of any tensor, from whatever holds it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.checkpoint.boxes import Box, overlap, uncovered
+from dualml.checkpoint.kinds import HELD, Array, numbers
+from dualml.checkpoint.tensorfile import MOST_NAMES, listed
+from dualml.checkpoint.writing import Written, sha256
+from dualml.errors import UserError, nearest, plain
+
+Shape = tuple[int, ...]
+#: Names that are offered in place of an unknown one; all of a large model would fill a page.
+MOST_KNOWN = 20
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A stored slice.
+
+    Attributes:
+        file: that it is in.
+        array: its bits, see `kinds`; mapped or read when it is called.
+    """
+
+    file: Path
+    box: Box
+    array: Callable[[], Array] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor: its slices cover it, each element once."""
+
+    kind: str
+    shape: Shape
+    shards: tuple[Shard, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * HELD[self.kind].itemsize
+
+    def bits(self, box: Box) -> Array:
+        """A copy of a slice: of the shards only what lies in it is read."""
+        result = np.empty(box.shape, HELD[self.kind])
+        for shard in self.shards:
+            if (common := shard.box.meet(box)) is not None:
+                part = shard.array()[common.inside(shard.box.offset)]
+                result[common.inside(box.offset)] = part
+        return result
+
+    def pieces(self, box: Box, nbytes: int) -> Iterator[Array]:
+        """The same in C order, at most so many bytes at a time."""
+        for run in box.runs(max(1, nbytes // HELD[self.kind].itemsize)):
+            yield self.bits(run)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is known of a checkpoint without reading its tensors.
+
+    Attributes:
+        format: ``dualml``, ``safetensors``, ``dcp``, ``npz`` or ``trial``.
+        tensors: by name.
+        step: updates made; None: it does not say.
+        layout, about: as its manifest says.
+        files: those with a known size and hash.
+    """
+
+    path: Path
+    format: str
+    tensors: Mapping[str, Stored]
+    step: int | None = None
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[Path, Written] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @property
+    def elements(self) -> int:
+        return sum(tensor.elements for tensor in self.tensors.values())
+
+    def tensor(self, name: str) -> Stored:
+        """Raises `UserError` with near names where there is none of that name."""
+        if name not in self.tensors:
+            known = sorted(self.tensors)
+            some = known if len(known) <= MOST_KNOWN else close(name, known) or known[:MOST_KNOWN]
+            raise UserError(f"{self.path} has no tensor {plain(name)!r}{nearest(name, some)}")
+        return self.tensors[name]
+
+    def read(self, name: str, where: Sequence[slice] | None = None, *, raw: bool = False) -> Array:
+        """A tensor or a slice of it, as a copy.
+
+        Args:
+            where: one slice without a step for each axis; negative numbers count from the end.
+            raw: bfloat16 and 8-bit floats as their bits in unsigned integers. Otherwise bfloat16
+                comes as float32, which has all of its numbers.
+
+        Raises:
+            UserError: no such tensor, a slice outside of it, or a type NumPy cannot compute with.
+        """
+        tensor = self.tensor(name)
+        bits = tensor.bits(box_of(name, tensor.shape, where))
+        return bits if raw else numbers(tensor.kind, bits, name)
+
+    def below(self, prefix: str) -> Checkpoint:
+        """The tensors whose names begin so, without it."""
+        some = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(prefix)
+        }
+        return replace(self, tensors=some)
+
+    def verify(self) -> None:
+        """Read every file whose hash is known.
+
+        Raises:
+            UserError: one was changed since it was written.
+        """
+        for path, written in self.files.items():
+            if (there := sha256(path)) != written.sha256:
+                raise UserError(
+                    f"{path}: its SHA-256 is {there[:16]}…, the manifest says "
+                    f"{written.sha256[:16]}…: it was changed after it was written; take it from a "
+                    "copy, or go back to an earlier checkpoint"
+                )
+
+    def match(self, expected: Mapping[str, Shape], whose: str) -> None:
+        """Whether it has these tensors and no others.
+
+        Args:
+            expected: name → shape.
+            whose: what they are of, for the message.
+
+        Raises:
+            UserError: another model; both sides' names and shapes, and near names.
+        """
+        here = {name: tensor.shape for name, tensor in self.tensors.items()}
+        lost, more = sorted(expected.keys() - here.keys()), sorted(here.keys() - expected.keys())
+        other = [n for n in expected if n in here and here[n] != tuple(expected[n])]
+        first = other[:MOST_NAMES]
+        faults = [f"{plain(n)}: {tuple(expected[n])} there, {here[n]} here" for n in first]
+        faults += [f"and {len(other) - MOST_NAMES:,} more"] * (len(other) > MOST_NAMES)
+        for names, shapes, place in ((lost, expected, "there"), (more, here, "here")):
+            if names:
+                each = [f"{plain(n)} {tuple(shapes[n])}" for n in names[:MOST_NAMES]]
+                rest = f" and {len(names) - MOST_NAMES:,} more" * (len(names) > MOST_NAMES)
+                faults.append(f"only {place}: {', '.join(each)}{rest}")
+        pairs = [(name, near[0]) for name in lost[:MOST_NAMES] if (near := close(name, more))]
+        if pairs:
+            faults.append(f"near names: {', '.join(f'{a} – {b}' for a, b in pairs)}")
+        if faults:
+            raise UserError(
+                f"{self.path} holds another model than {whose} ({len(here):,} tensors here, "
+                f"{len(expected):,} there): {'; '.join(faults)}"
+            )
+
+
+def close(name: str, known: Sequence[str]) -> list[str]:
+    """Names that look like another, or end as it does."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    leaf = name.rpartition("/")[2]
+    return near or [other for other in known if other.endswith(leaf) or name.endswith(other)][:3]
+
+
+def box_of(name: str, shape: Shape, where: Sequence[slice] | None) -> Box:
+    """The box that slices mean, as NumPy would; but none may lie outside."""
+    if where is None:
+        return Box.whole(shape)
+    where = tuple(where)
+    if len(where) > len(shape) or any(
+        not isinstance(s, slice) or s.step not in (None, 1) for s in where
+    ):
+        raise UserError(
+            f"{name} has the shape {shape}: give at most {len(shape)} slices a:b; received {where}"
+        )
+    offset, counts = [], []
+    for n, one in zip(shape, (*where, *[slice(None)] * (len(shape) - len(where))), strict=True):
+        for end in (one.start, one.stop):
+            if end is not None and not -n <= end <= n:
+                raise UserError(f"{name} has the shape {shape}; {where} lies outside")
+        start, stop, _ = one.indices(n)
+        offset.append(start)
+        counts.append(max(0, stop - start))
+    return Box(tuple(offset), tuple(counts))
+
+
+def stored(path: Path, name: str, kind: str, shape: Shape, shards: Sequence[Shard]) -> Stored:
+    """A tensor from its slices.
+
+    Raises:
+        UserError: they overlap, lie outside, or leave a part of it uncovered.
+    """
+    shown = plain(name)
+    for shard in shards:
+        if not shard.box.fits(shape):
+            raise UserError(f"{shard.file}: {shown}{shard.box} lies outside of its shape {shape}")
+    boxes = [shard.box for shard in shards]
+    if (two := overlap(boxes)) is not None:
+        a, b = (shards[number] for number in two)
+        raise UserError(
+            f"{path}: {shown} is stored twice in part: {a.box} in {a.file.name} and {b.box} in "
+            f"{b.file.name}"
+        )
+    if left := uncovered(shape, boxes, disjoint=True):
+        count = sum(box.volume for box in left)
+        raise UserError(
+            f"{path}: {shown} {shape} is not whole: {left[0]} is in no file, {count:,} of "
+            f"{math.prod(shape):,} elements in all"
+        )
+    there = tuple(shard for shard in shards if shard.box.volume)
+    return Stored(kind, shape, there)
+
+
+def missing(path: Path, files: Sequence[Path], tensors: Sequence[str]) -> UserError:
+    """What is said of files that are not there."""
+    return UserError(
+        f"{path}: {listed(file.name for file in files)} "
+        f"{'is' if len(files) == 1 else 'are'} missing; tensors that are not whole without: "
+        f"{listed(tensors)}; take the file from a copy, or go back to an earlier checkpoint"
+    )

@@ -1,0 +1,98 @@
+"""Write a safetensors file in one go: tensors come piece by piece, and are hashed on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.checkpoint.kinds import HELD, Array
+from dualml.checkpoint.tensorfile import METADATA
+from dualml.errors import UserError
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A tensor to be written: its bits come piece by piece, in C order."""
+
+    kind: str
+    shape: tuple[int, ...]
+    pieces: Callable[[], Iterable[Array]]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * HELD[self.kind].itemsize
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a file has become."""
+
+    bytes: int
+    sha256: str
+
+
+def head_of(tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> bytes:
+    """The length and the header, padded so that tensors begin at multiples of eight bytes."""
+    table: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    at = 0
+    for name, tensor in tensors.items():
+        table[name] = {
+            "dtype": tensor.kind,
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + tensor.nbytes],
+        }
+        at += tensor.nbytes
+    text = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def write(path: Path, tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> Written:
+    """Write a new file and wait until it is on the disk.
+
+    Tensors stand in the order of the width of their elements, widest first, as the library writes
+    them: each begins at a multiple of its width.
+
+    Raises:
+        UserError: a name that the format has for itself.
+        OSError: the disk is full, among others; what was written of the file is left.
+    """
+    if METADATA in tensors:
+        raise UserError(f"no tensor of a safetensors file can be called {METADATA}")
+    ordered = dict(sorted(tensors.items(), key=lambda t: (-HELD[t[1].kind].itemsize, t[0])))
+    digest, size = hashlib.sha256(), 0
+    with path.open("xb") as file:
+        parts: Iterable[bytes | memoryview]
+        parts = itertools.chain([head_of(ordered, metadata)], contents(ordered))
+        for content in parts:
+            file.write(content)
+            digest.update(content)
+            size += len(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return Written(size, digest.hexdigest())
+
+
+def contents(tensors: Mapping[str, Planned]) -> Iterable[memoryview]:
+    for name, tensor in tensors.items():
+        left = tensor.nbytes
+        for piece in tensor.pieces():
+            raw = np.ascontiguousarray(piece, HELD[tensor.kind]).reshape(-1).view(np.uint8)
+            left -= raw.nbytes
+            yield raw.data
+        assert left == 0, f"{name}: {left} bytes are missing"
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,71 @@
+"""`dualml checkpoint`: what is in a checkpoint, and the same in another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+
+app = typer.Typer(name="checkpoint", no_args_is_help=True)
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(metavar="PATH")],
+    like: Annotated[Path | None, typer.Option(metavar="PATH")] = None,
+    verify: Annotated[bool, typer.Option("--verify")] = False,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Tensors, step and layout of a checkpoint; its tensors are not read."""
+    from dualml.checkpoint import opened
+    from dualml.checkpoint.shown import describe, table, title
+    from dualml.report.page import terminal
+    from dualml.words import Words
+
+    checkpoint = opened(path)
+    if like is not None:
+        other = {name: tensor.shape for name, tensor in opened(like).tensors.items()}
+        checkpoint.match(other, str(like))
+    if verify:
+        checkpoint.verify()
+    if json:
+        print_json(describe(checkpoint))
+        return
+    words = Words(lang)
+    typer.echo("\n".join(title(checkpoint, words)))
+    if verify:
+        typer.echo(words("checkpoint.verified" if checkpoint.files else "checkpoint.unverified"))
+    terminal.show(table(checkpoint, words))
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="SRC")],
+    target: Annotated[Path, typer.Argument(metavar="DST")],
+    to: Annotated[str, typer.Option(metavar="FORMAT")] = "",
+    shards: Annotated[int | None, typer.Option(metavar="N")] = None,
+    weights: Annotated[bool, typer.Option("--weights")] = False,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Write a checkpoint in another format or another number of files, bit for bit."""
+    from dualml.checkpoint import opened
+    from dualml.checkpoint.convert import convert as write
+    from dualml.checkpoint.convert import weights_of
+    from dualml.checkpoint.shown import describe, title
+    from dualml.words import Words
+
+    checkpoint = opened(source)
+    if weights:
+        checkpoint = weights_of(checkpoint)
+    write(checkpoint, target, to, shards)
+    written = opened(target)
+    if json:
+        print_json(describe(written))
+        return
+    typer.echo("\n".join(title(written, Words(lang))))

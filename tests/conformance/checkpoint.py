@@ -1,0 +1,71 @@
+"""Split trainings on the ranks of any backend that save, and that go on from what others saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from conformance import split
+from conformance.backends import create
+
+from dualml.checkpoint import opened, save
+from dualml.checkpoint.restoring import restore
+from dualml.checkpoint.slices import of_training
+from dualml.experiment.split import Split
+from dualml.reference.training import NumpyTraining
+
+#: Updates before the checkpoint, and after it.
+BEFORE, AFTER = 2, 2
+#: Two replicas of two slices, and how it goes on: three stages.
+WROTE = {"ranks": 4, "split": {"data": 2, "tensor": 2}}
+READS = {"ranks": 3, "split": {"micro_batches": 2}}
+CASE: dict[str, Any] = {
+    "model": "deep",
+    "optimizer": "adam",
+    "sizes": [4] * (BEFORE + AFTER),
+    "loss": "cross_entropy",
+}
+
+
+def training_on(comm: Any, layout: Mapping[str, Any]) -> split.SplitTraining:
+    case = {**CASE, **layout}
+    plan = Split(**layout["split"]).plan(split.spec_of(case), comm.size)
+    return split.made(comm, create(comm.backend), case, plan)
+
+
+def saves(comm: Any, folder: str) -> None:
+    """`BEFORE` updates on the first mesh, then every rank saves what it holds."""
+    training = training_on(comm, WROTE)
+    for step, batch in enumerate(split.batches(CASE)[:BEFORE], start=1):
+        training.step(batch, step)
+    save(comm, of_training(training), Path(folder), step=BEFORE, layout={"mesh": "2 × 1 × 2"})
+
+
+def goes_on(comm: Any, folder: str) -> dict[str, list[float]]:
+    """The other mesh from the checkpoint: weights as they were saved, and after more updates."""
+    training = training_on(comm, READS)
+    assert restore(training, opened(Path(folder))) == BEFORE
+    found = {f"loaded {name}": w for name, w in training.weights().items()}
+    for step, batch in enumerate(split.batches(CASE)[BEFORE:], start=BEFORE + 1):
+        training.step(batch, step)
+    found |= {f"weight {name}": w for name, w in training.weights().items()}
+    for slot, named in training.state().items():
+        found |= {f"state {slot} {name}": a for name, a in named.items()}
+    return {name: np.asarray(a, np.float64).ravel().tolist() for name, a in found.items()}
+
+
+def expected() -> dict[str, np.ndarray]:
+    """The whole model, trained by the referee without a pause."""
+    recipe = split.recipe_of(CASE)
+    training = NumpyTraining(recipe)
+    found = {}
+    for step, batch in enumerate(split.batches(CASE), start=1):
+        training.step(batch, step)
+        if step == BEFORE:
+            found = {f"loaded {name}": w for name, w in training.weights().items()}
+    found |= {f"weight {name}": w for name, w in training.weights().items()}
+    for slot, named in training.state().items():
+        found |= {f"state {slot} {name}": a for name, a in named.items()}
+    return found

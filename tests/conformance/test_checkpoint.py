@@ -1,0 +1,57 @@
+"""A training saved by 4 ranks of one backend goes on with 3 of another, and on another mesh."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance import checkpoint
+from conformance.backends import REFEREE, create, judged, on_ranks, tolerance
+
+from dualml.backend import backends
+from dualml.checkpoint import opened
+
+#: Those that are judged, and the referee, each with each.
+NAMES = sorted({REFEREE.name, *(n for n in judged() if backends()[n].ranks != "none")})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Backend → what its ranks saved."""
+
+    @cache
+    def by(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name) / "ckpt"
+        on_ranks(name, 4, "conformance.checkpoint:saves", str(folder), timeout=60)
+        return folder
+
+    return by
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("writer", "reader"), list(itertools.product(NAMES, NAMES)))
+def test_it_goes_on_elsewhere_as_if_nothing_had_happened(
+    saved: Callable[[str], Path], writer: str, reader: str
+) -> None:
+    folder = saved(writer)
+    found = opened(folder)
+    found.verify()
+    assert found.layout == {"mesh": "2 × 1 × 2", "world_size": 4}
+    assert {len(t.shards) for t in found.tensors.values()} == {1, 2}, "some are split, and once"
+    ranks = on_ranks(reader, 3, "conformance.checkpoint:goes_on", str(folder), timeout=60)
+    whole = checkpoint.expected()
+    bound = 5 * max(tolerance(create(name)) for name in (writer, reader))
+    for arrays in ranks:
+        assert arrays.keys() == whole.keys()
+        for name, want in whole.items():
+            if name.startswith("loaded "):
+                key = f"weights/{name.removeprefix('loaded ')}"
+                np.testing.assert_array_equal(
+                    np.float32(arrays[name]), np.float32(found.read(key).ravel())
+                )
+            distance = np.abs(np.array(arrays[name]) - want.ravel()).max()
+            assert distance <= bound * max(0.1, np.abs(want).max()), name

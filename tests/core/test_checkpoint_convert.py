@@ -1,0 +1,142 @@
+"""From every format to every other, bit for bit, in pieces, and never over what is there."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_cases import arrays, assert_equal, files_of, on_mesh, save_on
+from safetensors.numpy import load_file
+
+from dualml.checkpoint import Slice, opened
+from dualml.checkpoint.convert import AT_ONCE, TARGETS, convert, weights_of
+from dualml.errors import UserError
+
+NAMES = {"dualml": "d", "safetensors": "s.safetensors", "dcp": "p", "npz": "n.npz"}
+
+
+@pytest.fixture
+def ckpt(tmp_path: Path) -> Path:
+    save_on(4, lambda rank: on_mesh(rank, arrays()), tmp_path / "ckpt", about={"lr": 0.1})
+    return tmp_path / "ckpt"
+
+
+@pytest.mark.parametrize("first", TARGETS)
+@pytest.mark.parametrize("second", TARGETS)
+def test_there_and_back(first: str, second: str, ckpt: Path, tmp_path: Path) -> None:
+    a, b = tmp_path / NAMES[first], tmp_path / "again" / NAMES[second]
+    assert convert(opened(ckpt), a, first) == first
+    assert opened(a).format == first
+    convert(opened(a), b, second)
+    assert_equal(opened(b), arrays())
+    assert opened(b).step == (None if "npz" in (first, second) else 10)
+
+
+@pytest.mark.parametrize(("name", "to"), [
+    ("x", "dualml"), ("x.safetensors", "safetensors"), ("x.npz", "npz"),
+])  # fmt: skip
+def test_the_name_says_the_format(name: str, to: str, ckpt: Path, tmp_path: Path) -> None:
+    assert convert(opened(ckpt), tmp_path / name) == to
+    assert opened(tmp_path / name).format == to
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("to", ["dualml", "dcp", "safetensors"])
+def test_any_number_of_files(to: str, shards: int, ckpt: Path, tmp_path: Path) -> None:
+    convert(opened(ckpt), tmp_path / "x", to, shards)
+    found = opened(tmp_path / "x")
+    assert_equal(found, arrays())
+    up = found.tensors["weights/up.weight"]
+    assert len(up.shards) == (1 if to == "safetensors" else min(shards, 8))
+    tensors = [name for name in files_of(tmp_path / "x") if name.endswith(".safetensors")]
+    assert len(tensors) <= shards
+    if to == "safetensors" and shards > 1:
+        index = json.loads((tmp_path / "x/model.safetensors.index.json").read_text())
+        assert index["metadata"]["total_size"] == found.nbytes
+        assert set(index["weight_map"]) == set(arrays())
+        assert set(index["weight_map"].values()) == set(tensors)
+        first = load_file(tmp_path / "x" / tensors[0])
+        for name, array in first.items():
+            np.testing.assert_array_equal(array, arrays()[name])
+
+
+def test_weights_alone_under_their_own_names(ckpt: Path, tmp_path: Path) -> None:
+    convert(weights_of(opened(ckpt)), tmp_path / "w.safetensors")
+    plain = load_file(tmp_path / "w.safetensors")
+    assert sorted(plain) == ["down.weight", "norm.bias", "up.weight"]
+    with pytest.raises(UserError, match=r"has no tensors called weights/NAME, but down.weight, "):
+        weights_of(opened(tmp_path / "w.safetensors"))
+
+
+def test_bits_that_numpy_has_no_type_for(tmp_path: Path) -> None:
+    bits = np.arange(2**16, dtype=np.uint16)
+    half = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    save_on(1, lambda rank: [Slice.whole("b", bits, "BF16"), Slice.whole("h", half)],
+            tmp_path / "a")  # fmt: skip
+    for number, to in enumerate(("safetensors", "dcp", "dualml")):
+        convert(opened(tmp_path / "a"), tmp_path / str(number), to, 3)
+        found = opened(tmp_path / str(number))
+        assert found.tensors["b"].kind == "BF16"
+        assert found.read("b", raw=True).tobytes() == bits.tobytes()
+        assert found.read("h").tobytes() == half.tobytes()
+    with pytest.raises(UserError, match=r"NumPy has no BF16, of which b is .* convert to safeten"):
+        convert(opened(tmp_path / "a"), tmp_path / "x.npz")
+    assert not (tmp_path / "x.npz").exists()
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_large_tensor_is_never_in_memory_whole(to: str, tmp_path: Path) -> None:
+    """Cut along its columns by 8 ranks, rows are put together from all of their files."""
+    big = np.arange(8 * AT_ONCE // 8, dtype=np.float64).reshape(1024, -1)
+    columns = np.split(big, 8, axis=1)
+    width = columns[0].shape[1]
+    save_on(8, lambda r: [Slice("x", big.shape, (0, r * width), columns[r])], tmp_path / "a")
+    tracemalloc.start()
+    try:
+        convert(opened(tmp_path / "a"), tmp_path / "b", to, 1 if to == "npz" else 3)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert big.nbytes == 8 * AT_ONCE
+    assert peak < 3 * AT_ONCE
+    path = (tmp_path / "b").rename(tmp_path / "b.npz") if to == "npz" else tmp_path / "b"
+    assert opened(path).read("x").tobytes() == big.tobytes()
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ({"to": "pickle"}, "--to 'pickle'; known: dcp, dualml, npz, safetensors"),
+    ({"shards": 0}, "--shards is from 1 to 100,000; received 0"),
+    ({"to": "npz", "shards": 2}, "is one file and --shards is 2: name a folder"),
+])  # fmt: skip
+def test_what_cannot_be_asked(
+    words: dict[str, Any], message: str, ckpt: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        convert(opened(ckpt), tmp_path / "x", **words)
+
+
+def test_what_is_there_already_stays(ckpt: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "x").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("there", "there/x", "ckpt", "link"):
+        with pytest.raises(UserError, match="is there already: name another one, or remove it"):
+            convert(opened(ckpt), tmp_path / name)
+    assert (tmp_path / "there" / "x").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    convert(opened(ckpt), tmp_path / "empty")
+    assert_equal(opened(tmp_path / "empty"), arrays())
+
+
+def test_a_changed_file_is_not_passed_on(ckpt: Path, tmp_path: Path) -> None:
+    path = ckpt / "step00000010/rank1.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"rank1.safetensors: its SHA-256 is .*it was changed"):
+        convert(opened(ckpt), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
