@@ -57,15 +57,17 @@ class MindSporeStage(Weighable, MixedStage):
         self.first, self.end = first, len(segments) - 1
         self.precision, self.lower = recipe.precision.type, recipe.precision.lower
         drops = [sum(isinstance(layer, Dropout) for _, layer in s.layers) for s in segments]
-        self.parts = [
-            Part(segment.layers, segment.depth, n, self.precision, segment.lower).set_train()
-            for segment, n in zip(segments, drops, strict=True)
-        ]
-        own = [{p.name: p for p in part.trainable_params()} for part in self.parts]
-        self.parameters = {name: p for named in own for name, p in named.items()}
+        self.parts, self.parameters = list[Part](), dict[str, ms.Parameter]()
+        for segment, n in zip(segments, drops, strict=True):
+            given = (segment.depth, n, self.precision, segment.lower, self.parameters)
+            self.parts.append(Part(segment.layers, *given).set_train())
+            self.parameters |= self.parts[-1].canonical()
+        own = [part.canonical() for part in self.parts]
         tuples = [ms.ParameterTuple(named.values()) for named in own]
-        sums = [t.clone(prefix="gradient", init="zeros") if t else t for t in tuples]
-        self.sums = dict(zip(self.parameters, (p for t in sums for p in t), strict=True))
+        every = ms.ParameterTuple(self.parameters.values())
+        gradients = every.clone(prefix="gradient", init="zeros") if every else every
+        self.sums = dict(zip(self.parameters, gradients, strict=True))
+        sums = [ms.ParameterTuple([self.sums[name] for name in named]) for named in own]
         wanted = [not (first and i == 0) for i in range(len(segments))]
         self.tapes = [Tape(*one) for one in zip(self.parts, wanted, strict=True)]
         self.heads = [Compiled(Forward(*one)) for one in zip(self.parts, self.tapes, strict=True)]

@@ -69,8 +69,8 @@ class Backward(nn.Cell):
         self.after = tuple(held.after for held in part.around) if lower else (False,) * n
         self.branch = tuple(held.branch for held in part.around) if lower else (False,) * n
         self.own = tuple(ms.ParameterTuple(cell.trainable_params()) for cell in part.order)
-        counts = [len(own) for own in self.own]
-        self.at = tuple(sum(counts[:i]) for i in range(len(counts)))
+        names = list(part.canonical())  # in the order of the sums
+        self.at = tuple(tuple(names.index(p.name) for p in own) for own in self.own)
         self.kept, self.of, self.slopes = len(tape.kept), tuple(tape.of), tape.slopes
         self.place = tuple(tape.kept.index(at) if at in tape.kept else 0 for at in tape.of)
         self.tanh, self.relu = TanhGrad(), ReluGrad()
@@ -119,7 +119,7 @@ class Backward(nn.Cell):
                     else:
                         own = self.weights(self.order[i], self.own[i])(x, flow)
                     for k in range(len(self.own[i])):
-                        done = ops.depend(done, ops.assign_add(self.sums[self.at[i] + k], own[k]))
+                        done = ops.depend(done, ops.assign_add(self.sums[self.at[i][k]], own[k]))
                 if self.before[i]:
                     flow = self.lower(flow)
         if not self.wanted:

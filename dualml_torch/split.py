@@ -33,8 +33,10 @@ class TorchStage(Weighable, MixedStage):
         self.criterion = LOSSES[recipe.loss]
         self.lower, kind = recipe.precision.lower, LOWER.get(recipe.precision.type)
         self.type = kind or torch.float32
-        self.parts = [Part(segment.layers, kind).to(device) for segment in segments]
-        self.parameters = {n: p for part in self.parts for n, p in part.named_parameters()}
+        self.parts, self.parameters = list[Part](), dict[str, torch.nn.Parameter]()
+        for segment in segments:
+            self.parts.append(Part(segment.layers, kind, self.parameters).to(device))
+            self.parameters |= self.parts[-1].canonical()
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
         self.x = torch.from_numpy(recipe.x).to(device)

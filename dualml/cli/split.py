@@ -88,10 +88,11 @@ def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
     from dualml.model import model
 
     experiment = load(lab, arms=[arm])
-    name, settings = next(iter(experiment.arms.items()))
+    arm, settings = next(iter(experiment.arms.items()))
     if settings.split is None:
-        raise UserError(f"arm {name} of {experiment.name} has no split: one rank has the model")
-    spec = model(settings.model or experiment.model)
+        raise UserError(f"arm {arm} of {experiment.name} has no split: one rank has the model")
+    name = settings.model or experiment.model
+    spec = model(name, sizes=experiment.sizes_of(name))
     timed = settings.split.balance == "time" and not settings.split.cut
     times = reference_times(spec) if timed else None
     plan = settings.split.plan(spec, settings.world_size, times)

@@ -38,12 +38,14 @@ def load(
     length: int,
     labels: bool = False,
     pretrained: str = "",
+    tokens: text.Tokens = "words",
 ) -> Dataset:
     """The text ``name``, or the one made here in place of a known one that is not there.
 
     Args:
         labels: sentences with a class each, for a classifier, in place of one stream of words.
         pretrained: folder of a model whose vocabulary makes the tokens of labelled sentences.
+        tokens: of a stream, what a token is.
 
     Raises:
         UserError: a file that is missing, damaged or too short; and, with ``explicit``, a known
@@ -55,7 +57,7 @@ def load(
             f"{' and '.join(n for n, info in TEXTS.items() if info.classes)}"
         )
     if name not in TEXTS:
-        return of_file(Path(name).expanduser(), words, length)
+        return of_file(Path(name).expanduser(), words, length, tokens)
     info, notice = TEXTS[name], None
     path = where(info)
     if not info.generated and path is None:
@@ -70,6 +72,7 @@ def load(
         pieces = WordPiece.open(Path(pretrained)) if pretrained else None
         return labelled.dataset(info.name, source, rows, info.classes, pieces=pieces, **sizes)
     lines = generated(info) if path is None else [line for line, _ in entries(info, path)]
+    lines = text.characters(lines) if tokens == "characters" else lines
     return text.dataset(info.name, source, lines, **sizes)
 
 
@@ -78,11 +81,11 @@ def generated(info: TextInfo) -> list[text.Line]:
     return sentences() if info.name == GENERATED else [line for line, _ in feelings()]
 
 
-def of_file(path: Path, words: int, length: int) -> Dataset:
+def of_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
     """The text of any UTF-8 file; says so where characters stand for words."""
     if not is_unicode(str(path.resolve())):  # the plan says where the text is
         raise UserError(f"{path}: its path is not Unicode text; rename what is not")
-    lines, joined = text.lines_of(text.read(path))
+    lines, joined = text.lines_of(text.read(path), tokens)
     notice = None
     if joined:
         notice = both("notice.no_spaces", joined=joined, lines=len(lines), name=path.name)

@@ -17,7 +17,7 @@ from dualml.data.dataset import Array, Dataset, Source, fingerprint
 from dualml.data.fetch import OFFLINE, Unreachable, download
 from dualml.data.places import good_bytes, locate, path_of
 from dualml.data.registry import EMBEDDED, DatasetInfo, IdxFile, find
-from dualml.data.text import LENGTH, WORDS
+from dualml.data.text import LENGTH, WORDS, Tokens
 from dualml.words import LANGUAGES, both, table
 
 
@@ -29,6 +29,7 @@ def load(
     length: int = LENGTH,
     labels: bool = False,
     pretrained: str = "",
+    tokens: Tokens = "words",
 ) -> Dataset:
     """The dataset ``name``, or the embedded one in its place.
 
@@ -39,6 +40,7 @@ def load(
         words, length: of a text: the size of its vocabulary at most, and the tokens of a window.
         labels: of a text: its sentences with their classes, each a sample of ``length`` tokens.
         pretrained: of labelled sentences: the folder whose ``vocab.txt`` makes their tokens.
+        tokens: of a text: what a token is.
 
     Raises:
         UserError: unknown name; ``DUALML_DATA`` is no folder; files that are found but incomplete,
@@ -46,7 +48,7 @@ def load(
             and, with ``explicit``, a dataset that cannot be downloaded.
     """
     if corpora.is_text(name):
-        sizes = {"words": words, "length": length}
+        sizes: dict[str, Any] = {"words": words, "length": length, "tokens": tokens}
         return corpora.load(name, explicit=explicit, labels=labels, pretrained=pretrained, **sizes)
     info = find(name)
     if info.embedded:
@@ -69,7 +71,7 @@ def load_again(planned: Mapping[str, Any]) -> Dataset:
     Raises:
         UserError: it cannot be had any more, or is not the one of the plan.
     """
-    keys = ("words", "length", "labels", "pretrained")
+    keys = ("words", "length", "labels", "pretrained", "tokens")
     made = {key: planned[key] for key in keys if key in planned}
     data = load(planned.get("path") or planned["name"], explicit=True, **made)
     data.check_same(planned)

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from dualml.data.dataset import Dataset, Source, fingerprint
 from dualml.errors import UserError
 
 Line = list[str]
+Tokens = Literal["words", "characters"]
 
 WORDS, LENGTH = 2_000, 32  # of the vocabulary; of a window
 UNKNOWN, END = "<unk>", "<eos>"
@@ -27,6 +29,9 @@ ONE_IN = 10  # lines is for testing
 CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 #: Words of a line without spaces: characters, but ASCII letters and digits stay together.
 CHARACTERS = re.compile(r"[A-Za-z0-9]+|\S")
+#: A space beside a Chinese or Japanese letter or mark.
+WIDE = f"[\u3000-\u303f\uff00-\uffef{CJK.pattern[1:]}"
+BESIDE = re.compile(f"(?<={WIDE}) | (?={WIDE})")
 
 
 def read(path: Path) -> str:
@@ -55,8 +60,9 @@ def read(path: Path) -> str:
     return text
 
 
-def lines_of(text: str) -> tuple[list[Line], int]:
-    """The words of every line that has any, and the number of lines without spaces.
+def lines_of(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
+    """The words of every line that has any, and the number of lines without spaces; or its
+    `characters`, and 0.
 
     Words are what white space separates. A line that has no ASCII space but Chinese or Japanese
     letters is not separated into words: there every character is one, while ASCII letters and
@@ -67,10 +73,24 @@ def lines_of(text: str) -> tuple[list[Line], int]:
         line = raw.strip()
         if not line:
             continue
+        if tokens == "characters":
+            lines += characters([line.split()])
+            continue
         whole = " " not in line and CJK.search(line) is not None
         joined += whole
         lines.append(CHARACTERS.findall(line) if whole else line.split())
     return lines, joined
+
+
+def characters(lines: Sequence[Line]) -> list[Line]:
+    """Every character of a line of words as a word, and one space where white space was, except
+    beside Chinese and Japanese letters, where who separated the words put it.
+
+    Example:
+        >>> characters([["我", "爱", "machine", "learning"]]) == [list("我爱machine learning")]
+        True
+    """
+    return [list(BESIDE.sub("", " ".join(line))) for line in lines]
 
 
 def split(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Line]]:

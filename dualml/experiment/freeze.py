@@ -150,9 +150,10 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
         if classifies:
             if experiment.pretrained and spec.name == experiment.model:
                 return pretrained.opened(experiment).spec(length, len(data.classes))
-            sizes_of = {"words": len(data.vocabulary), "classes": len(data.classes)}
+            sizes_of: dict[str, Any] = {"words": len(data.vocabulary), "classes": len(data.classes)}
             return model(spec.name, length=length, **sizes_of)
-        return model(spec.name, words=len(data.classes), length=length)
+        own = experiment.sizes_of(spec.name)
+        return model(spec.name, words=len(data.classes), length=length, sizes=own)
     if spec.tokens:
         raise UserError(
             f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
@@ -163,7 +164,7 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
         raise UserError(
             f"model {spec.name!r} takes {spec.input_shape} images; {data.name} has {shape}"
         )
-    for key in ("words", "length"):
+    for key in ("words", "length", "tokens"):
         if getattr(sizes, key) != type(sizes).model_fields[key].default:
             raise UserError(
                 f"data.{key} = {getattr(sizes, key)} is for texts; {data.name} has images: leave "
@@ -180,6 +181,8 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
         "length": data.train_x.shape[1],
         "vocabulary": len(data.vocabulary or data.classes),
     }
+    if experiment.data.tokens != "words":
+        facts["tokens"] = experiment.data.tokens
     if data.kind == "labelled":
         facts |= {"labels": True, "classes": list(data.classes)}
     if data.pieces is not None:

@@ -8,13 +8,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from dualml.data.text import LENGTH, SPECIAL, WORDS
+from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
 from dualml.errors import UserError
 from dualml.experiment.arm import RARE, Arm, Seed
 from dualml.model.bert import bert
+from dualml.model.gpt import DECODERS
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.strict import LONGEST_NAME, Strict, shortened
+
+Size = Annotated[int, Field(ge=1, le=2**20)]
 
 
 class Data(Strict):
@@ -23,6 +26,7 @@ class Data(Strict):
 
     Of a text, ``words`` is the size of the vocabulary at most, ``length`` the tokens of a sample;
     ``labels``: its sentences are classified, in place of one stream of words that goes on.
+    ``tokens``: ``characters`` in place of words.
     """
 
     name: str
@@ -32,6 +36,33 @@ class Data(Strict):
     words: Annotated[int, Field(gt=len(SPECIAL))] = WORDS
     length: Annotated[int, Field(ge=1)] = LENGTH
     labels: bool = False
+    tokens: Tokens = "words"
+
+    @model_validator(mode="after")
+    def _sentences_have_words(self) -> Data:
+        if self.labels and self.tokens != "words":
+            raise UserError(
+                f"tokens = {self.tokens} is for a text that a language model goes on with; leave "
+                "it out, or labels"
+            )
+        return self
+
+
+class DecoderSizes(Strict):
+    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.Sizes`; what is left out is
+    the model's own."""
+
+    width: Size | None = None
+    blocks: Annotated[int, Field(ge=1, le=1000)] | None = None
+    heads: Size | None = None
+    kv_heads: Size | None = None
+    inner: Size | None = None
+    dropout: Annotated[float, Field(ge=0, lt=1, strict=False)] | None = None
+    tied: bool | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
 
 
 class Evaluation(Strict):
@@ -65,13 +96,14 @@ class Limits(Strict):
 class Experiment(Strict):
     """A protocol with its arms; where there was little data, ``epochs`` of an arm are
     ``epochs_times`` those of the file. ``pretrained``: a folder that the model ``bert`` starts
-    from, see `dualml.experiment.pretrained`."""
+    from, see `dualml.experiment.pretrained`. ``sizes``: of its models that are decoders."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
     title: dict[str, str]
     question: dict[str, str] = {}
     data: Data
     model: str
+    sizes: DecoderSizes = DecoderSizes()
     pretrained: str = ""
     loss: str = "cross_entropy"
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
@@ -127,6 +159,20 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
+    def _sizes_are_of_a_decoder(self) -> Experiment:
+        models = [self.model, *(arm.model for arm in self.arms.values())]
+        own = self.sizes.given
+        if own and not set(models) & set(DECODERS):
+            raise UserError(
+                f"sizes are of the models {' and '.join(DECODERS)}; {self.model!r} has its own: "
+                "leave them out"
+            )
+        for name in DECODERS:
+            if own and name in models:
+                zoo_model(name, sizes=own)
+        return self
+
+    @model_validator(mode="after")
     def _pretrained_is_a_bert(self) -> Experiment:
         if self.pretrained and self.model != bert.__name__:
             raise UserError(
@@ -134,6 +180,10 @@ class Experiment(Strict):
                 f"model = {self.model!r}"
             )
         return self
+
+    def sizes_of(self, model: str) -> dict[str, Any]:
+        """The sizes of one of its models that were given."""
+        return self.sizes.given if model in DECODERS else {}
 
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds that an arm runs with."""
@@ -160,11 +210,13 @@ class Experiment(Strict):
                 table["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
-        if not self.pretrained:
-            del table["pretrained"]
+        table["sizes"] = self.sizes.given
+        for key in ("pretrained", "sizes"):
+            if not table[key]:
+                del table[key]
         if self.epochs_times == 1:
             del table["epochs_times"]
-        for key in ("validation", "words", "length", "labels"):
+        for key in ("validation", "words", "length", "labels", "tokens"):
             if getattr(self.data, key) == Data.model_fields[key].default:
                 del table["data"][key]
         return table

@@ -25,10 +25,16 @@ class Layer:
     """A layer without parameters that keeps the shape; the others say what they do instead."""
 
     way: ClassVar[Way] = Way.SAME
+    #: Of so many equal blocks the last axis of its input is made: a slice of it has a part of each.
+    blocks: ClassVar[int] = 1
 
     def parameters(self) -> dict[str, Shape]:
         """Last part of a parameter's name → its shape."""
         return {}
+
+    def holder(self, name: str) -> str:
+        """The layer whose name its parameters carry: ``name``, or another whose they are."""
+        return name
 
     def output_shape(self, shape: Shape) -> Shape:
         """Shape of the output for an input of ``shape``; a `UserError` if it does not fit."""

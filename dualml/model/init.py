@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.model.base import Layer
+from dualml.model.decoder import RMSNorm
 from dualml.model.layers import LSTM, Bias, Embedding, LayerNorm, Position
-from dualml.model.spec import ModelSpec
+from dualml.model.spec import ModelSpec, canonical
 from dualml.seeds import generator
 
 
@@ -18,9 +19,11 @@ def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]
     leaves the others as they were."""
     out = {}
     for name, layer in spec.layers:
-        for leaf, shape in layer.parameters().items():
-            draw = generator(seed, "init", spec.name, f"{name}.{leaf}")
-            out[f"{name}.{leaf}"] = law(layer, leaf, shape, draw).astype(np.float32)
+        shapes = layer.parameters()
+        for leaf, full in canonical(name, layer).items():
+            if full not in out:  # else another layer's
+                draw = generator(seed, "init", spec.name, full)
+                out[full] = law(layer, leaf, shapes[leaf], draw).astype(np.float32)
     return out
 
 
@@ -43,7 +46,7 @@ def law(
             return draw.normal(0, 0.1, shape)
         case Position():
             return draw.normal(0, 0.02, shape)
-        case LayerNorm():
+        case LayerNorm() | RMSNorm():
             return np.full(shape, 1.0 if leaf == "weight" else 0.0)
         case Bias():
             return np.zeros(shape)  # nothing here knows the fan-in of what it is added to

@@ -224,6 +224,7 @@ class Attention(Layer):
     """
 
     way: ClassVar[Way] = Way.PRODUCT
+    blocks: ClassVar[int] = 3
 
     heads: int
     causal: bool = False

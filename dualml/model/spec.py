@@ -14,12 +14,18 @@ from dualml.model.base import Layer, Shape
 from dualml.model.layers import LAYERS, Branch, Dropout, Embedding, Merge
 
 
+def canonical(name: str, layer: Layer) -> dict[str, str]:
+    """Last part of a parameter's name → the canonical one, ``<layer>.<leaf>``; of a parameter that
+    is another layer's, too, with that layer's name."""
+    return {leaf: f"{layer.holder(name)}.{leaf}" for leaf in layer.parameters()}
+
+
 def parameters(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
-    """Canonical parameter name ``<layer>.<leaf>`` → shape, in layer order."""
+    """Canonical parameter name → shape, in layer order; one that layers share stands there once."""
     return {
-        f"{name}.{leaf}": shape
+        full: layer.parameters()[leaf]
         for name, layer in layers
-        for leaf, shape in layer.parameters().items()
+        for leaf, full in canonical(name, layer).items()
     }
 
 
@@ -65,7 +71,7 @@ class ModelSpec:
 
     Raises:
         UserError: a layer that does not fit its predecessor, a repeated name, branches that do not
-            pair up, tokens in the middle.
+            pair up, tokens in the middle, a tied layer without its table.
     """
 
     name: str
@@ -81,8 +87,21 @@ class ModelSpec:
                 raise UserError(f"model {self.name!r}, layer {name!r}: tokens only come in first")
         if self.padded and not self.tokens:
             raise UserError(f"model {self.name!r}: padding is of tokens, and it has no Embedding")
+        for name, layer in self.layers:
+            self._check_holder(name, layer)
         if any(list(self.depth().values())[-1:]):
             raise UserError(f"model {self.name!r}: a Branch has no Merge after it")
+
+    def _check_holder(self, name: str, layer: Layer) -> None:
+        holder = layer.holder(name)
+        owner = dict(self.layers[:1]).get(holder)
+        if holder == name:
+            return
+        if not isinstance(owner, Embedding) or owner.parameters() != layer.parameters():
+            raise UserError(
+                f"model {self.name!r}, layer {name!r}: its parameters {layer.parameters()} are "
+                f"those of {holder!r}, which is no embedding of that shape"
+            )
 
     def stacks(self) -> dict[str, list[tuple[int, ...]]]:
         """Layer name → shapes per sample of the value that goes on (last) and of those kept."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from dualml.errors import UserError, nearest
 from dualml.model.base import Layer
 from dualml.model.bert import bert
+from dualml.model.gpt import DECODERS, gpt, gpt_llama
 from dualml.model.layers import (
     GELU,
     LSTM,
@@ -186,7 +189,7 @@ ZOO: dict[str, Callable[[], ModelSpec]] = {
 }
 #: Models of text, from the number of words and the tokens of a sample.
 TEXT_ZOO: dict[str, Callable[..., ModelSpec]] = {
-    make.__name__: make for make in (rnn_lm, rnn_lm_dropout)
+    make.__name__: make for make in (rnn_lm, rnn_lm_dropout, gpt, gpt_llama)
 }
 #: Models that classify sentences, from the same and the number of classes.
 CLASSIFIERS: dict[str, Callable[..., ModelSpec]] = {
@@ -195,25 +198,35 @@ CLASSIFIERS: dict[str, Callable[..., ModelSpec]] = {
 
 
 def model(
-    name: str, words: int | None = None, length: int | None = None, classes: int | None = None
+    name: str,
+    words: int | None = None,
+    length: int | None = None,
+    classes: int | None = None,
+    sizes: Mapping[str, Any] | None = None,
 ) -> ModelSpec:
     """A model of the zoo by name.
 
     Args:
         words, length: of the data; for a model of text alone.
         classes: for a model that classifies sentences.
+        sizes: for a decoder, those that are not its own: fields of `dualml.model.gpt.Sizes`.
 
     Raises:
         UserError: unknown name, or a size for a model that has none.
     """
-    given = {"words": words, "length": length, "classes": classes}
-    sizes = {k: v for k, v in given.items() if v is not None}
+    options = {"words": words, "length": length, "classes": classes}
+    given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+    if sizes:
+        if name not in DECODERS:
+            raise UserError(f"sizes are of {' and '.join(DECODERS)}; model {name!r} has its own")
+        make, own = DECODERS[name]
+        return make(**given, sizes=replace(own, **sizes))
     if name in CLASSIFIERS:
-        return CLASSIFIERS[name](**sizes)
+        return CLASSIFIERS[name](**given)
     if name in TEXT_ZOO:
-        return TEXT_ZOO[name](**sizes)
+        return TEXT_ZOO[name](**given)
     if name not in ZOO:
         raise UserError(f"unknown model {name!r}{nearest(name, [*ZOO, *TEXT_ZOO, *CLASSIFIERS])}")
-    if sizes:
-        raise UserError(f"model {name!r} takes images; {' and '.join(sizes)} are of text")
+    if given:
+        raise UserError(f"model {name!r} takes images; {' and '.join(given)} are of text")
     return ZOO[name]()

@@ -1,5 +1,5 @@
 """Forward and backward of every layer in float64 NumPy; of images in `images`, of sequences in
-`sequence`, of branches and dropout in `model`.
+`sequence`, of decoders in `decoder`, of branches and dropout in `model`.
 
 Each layer is a pair of pure functions found by the type of its spec:
 ``forward(layer, x, params) -> (y, cache)``, ``backward(layer, dy, cache, params) -> (dx, grads)``.
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualml.model.base import Layer
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.layers import (
     GELU,
     LSTM,
@@ -32,6 +33,14 @@ from dualml.model.layers import (
     RowBias,
     Rows,
     Tanh,
+)
+from dualml.reference.decoder import (
+    grouped_backward,
+    grouped_forward,
+    rms_backward,
+    rms_forward,
+    swiglu_backward,
+    swiglu_forward,
 )
 from dualml.reference.images import (
     conv_backward,
@@ -146,6 +155,10 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     Rows: (rows_forward, rows_backward),
     MeanPool: (mean_forward, mean_backward),
     First: (first_forward, first_backward),
+    Tied: (linear_forward, linear_backward),
+    RMSNorm: (rms_forward, rms_backward),
+    SwiGLU: (swiglu_forward, swiglu_backward),
+    GroupedAttention: (grouped_forward, grouped_backward),
 }
 
 #: Of the parameters alone: for a layer whose input nobody differentiates by.

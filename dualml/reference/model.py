@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
-from dualml.model.spec import ModelSpec
+from dualml.model.spec import ModelSpec, canonical
 from dualml.precision import FULL, Held, Precision, Stack, holding
 from dualml.precision import rounded as rounded_to
 from dualml.reference.layers import GRADIENTS, PAIRS
@@ -111,7 +111,7 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
             flow, grads = PAIRS[type(layer)][1](layer, flow, cache, given)
             if lower and product:  # what comes back through its casts has been of the type
                 flow, grads = lower(flow), {leaf: lower(g) for leaf, g in grads.items()}
-            gradients_of |= {f"{name}.{leaf}": g for leaf, g in grads.items()}
+            add(gradients_of, name, layer, grads)
         flow = lower(flow) if lower and held.before else flow
     return (*kept, flow), gradients_of
 
@@ -128,7 +128,8 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     grads = GRADIENTS[type(layer)](layer, flow, cache)
     if lower and layer.way is Way.PRODUCT:
         grads = {leaf: lower(g) for leaf, g in grads.items()}
-    return inner | {f"{name}.{leaf}": g for leaf, g in grads.items()}
+    add(inner, name, layer, grads)
+    return inner
 
 
 def rounding(
@@ -143,8 +144,14 @@ def rounding(
 
 
 def own(name: str, layer: Layer, params: Params) -> Params:
-    """The layer's parameters by the last part of their names."""
-    return {leaf: params[f"{name}.{leaf}"] for leaf in layer.parameters()}
+    """What a layer computes with, by the last part of its name."""
+    return {leaf: params[full] for leaf, full in canonical(name, layer).items()}
+
+
+def add(total: Params, name: str, layer: Layer, grads: Params) -> None:
+    """A layer's gradients to those by canonical name; a parameter may be of several layers."""
+    for leaf, full in canonical(name, layer).items():
+        total[full] = total[full] + grads[leaf] if full in total else grads[leaf]
 
 
 def present(spec: ModelSpec, x: NDArray[Any]) -> Any:

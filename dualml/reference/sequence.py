@@ -151,8 +151,7 @@ def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array
         scores[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
     if HERE in params:
         scores = np.where(params[HERE][:, None, None], scores, -np.inf)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
+    weights = softmax(scores)
     y = (weights @ v).transpose(0, 2, 1, 3).reshape(b, length, width // 3)
     return y, (q, k, v, weights)
 
@@ -160,15 +159,27 @@ def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array
 def attention_backward(
     layer: Attention, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Through the softmax p: ds = p ∘ (dp − Σ p ∘ dp)."""
     q, k, v, weights = cache
     b, length, width = dy.shape
     d_heads = dy.reshape(b, length, layer.heads, -1).transpose(0, 2, 1, 3)  # B N T K
     d_weights = d_heads @ v.swapaxes(2, 3)
-    d_scores = weights * (d_weights - (weights * d_weights).sum(axis=-1, keepdims=True))
+    d_scores = before_softmax(weights, d_weights)
     d_scores /= np.sqrt(q.shape[-1])  # where it is masked, the weight is zero, and so is this
     parts = (d_scores @ k, d_scores.swapaxes(2, 3) @ q, weights.swapaxes(2, 3) @ d_heads)
     return np.stack(parts).transpose(1, 3, 0, 2, 4).reshape(b, length, 3 * width), {}
+
+
+def softmax(scores: Array) -> Array:
+    """Along the last axis."""
+    weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def before_softmax(weights: Array, flow: Array) -> Array:
+    """Through the softmax p: ds = p ∘ (dp − Σ p ∘ dp)."""
+    slope: Array = weights * (flow - (weights * flow).sum(axis=-1, keepdims=True))
+    return slope
 
 
 def norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Array, Any]:

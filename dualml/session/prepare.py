@@ -99,6 +99,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     check_free(out)
     sizes: dict[str, Any] = {"words": experiment.data.words, "length": experiment.data.length}
     sizes |= {"labels": experiment.data.labels, "pretrained": experiment.pretrained}
+    sizes["tokens"] = experiment.data.tokens
     data = load_data(experiment.data.name, explicit=explicit, **sizes)
     if len(data.train_x) < SMALL:
         experiment = read(small=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,9 @@ class Executor(Rank):
         super().__init__(plan, comm, stage)
         self.program = plan.program(self.rank)
         self.same = group_of(comm, plan.same_parameters())
+        self.tied = group_of(comm, plan.tied_groups())
+        pieces = plan.views(self.rank)[1]
+        self.sizes = {name: math.prod(piece.local) for name, piece in pieces.items()}
         self.live = self.held = self.seed = 0
         self.scale = 1.0
 
@@ -156,15 +160,38 @@ class Executor(Rank):
 
     def reduce(self) -> None:
         """Add up the gradients of ranks that hold the same parameters."""
-        if self.same is not None:
-            flat = self.stage.flat()
-            with self.timeline.during("reduce", nbytes=self.comm.nbytes(flat)):
+        if self.same is None and self.tied is None:
+            return
+        flat = self.stage.flat()
+        with self.timeline.during("reduce", nbytes=self.added(self.comm.nbytes(flat))):
+            if self.same is not None:
                 flat = self.summed(self.same, flat)
-            self.stage.assign_flat(flat)
+            if self.tied is not None:
+                flat = self.together(self.tied, flat)
+        self.stage.assign_flat(flat)
+
+    def together(self, group: Communicator, flat: Tensor) -> Tensor:
+        """All gradients, of which those of tied parameters are summed over the ranks that have
+        them."""
+        start, parts = 0, list[Tensor]()
+        for name, size in self.sizes.items():  # in the order of `flat`
+            part = flat[start : start + size]
+            if name in self.plan.tied:
+                part = self.summed(group, self.comm.copy(part))  # MindSpore sums no views
+            parts.append(part)
+            start += size
+        return self.stage.concat(parts, 0)
+
+    def added(self, nbytes: int) -> int:
+        """Bytes that go into the sums, of ``nbytes`` of all gradients."""
+        tied = sum(size for name, size in self.sizes.items() if name in self.plan.tied)
+        own = tied * nbytes // sum(self.sizes.values()) if self.tied is not None else 0
+        return own if self.same is None else own + nbytes
 
     def buffers(self) -> int:
         """Bytes of the copies of gradients that ranks with the same parameters add up in."""
-        return 0 if self.same is None else self.comm.nbytes(self.stage.flat())
+        none = self.same is None and self.tied is None
+        return 0 if none else self.comm.nbytes(self.stage.flat())
 
     def finite(self) -> bool:
         """Whether all gradients on all ranks are: they make the update, or skip it, together."""

@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from dualml.backend.stage import Segment
 from dualml.errors import UserError, nearest
 from dualml.model.base import Layer
+from dualml.model.decoder import GroupedAttention, SwiGLU
 from dualml.model.layers import (
+    GELU,
     Attention,
     Conv2d,
     Dropout,
@@ -30,13 +32,13 @@ from dualml.model.layers import (
     RowBias,
     Tanh,
 )
-from dualml.model.spec import ModelSpec
+from dualml.model.spec import ModelSpec, canonical
 from dualml.precision import Stack, holding, through
 from dualml.split.pieces import Piece
 
 STYLES = ("column", "row", "whole")
 #: Layers that treat every feature or channel by itself, or keep those of a slice together.
-BY_FEATURE = (ReLU, Tanh, MaxPool2d, Flatten, Dropout, MeanPool)
+BY_FEATURE = (ReLU, Tanh, GELU, MaxPool2d, Flatten, Dropout, MeanPool, GroupedAttention)
 #: Layers that can be split → what each rank has fewer of, split by ``column`` and by ``row``.
 SPLIT = {
     Linear: ("outputs", "inputs"),
@@ -88,7 +90,13 @@ def styles_of(
             kind = type(layers[name]).__name__
             raise UserError(
                 f"split.layers.{name}: a {kind} cannot be split inside; Linear, Conv2d and "
-                "Embedding can, and Attention follows the Linear before it"
+                "Embedding can, and attention and SwiGLU follow the Linear before them"
+            )
+        tied = [other for other, layer in spec.layers if name == layer.holder(other) != other]
+        if style != "whole" and tied:
+            raise UserError(
+                f"split.layers.{name}: its table is the weight of {tied[0]}, too, which takes it "
+                "whole; leave it out, or untie them (sizes.tied = false)"
             )
     styles = dict.fromkeys(layers, "whole") | dict(given)
     if parts > 1 and not given:
@@ -105,12 +113,12 @@ def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
     styles: dict[str, str] = {}
     layers, first, lone = dict(spec.layers), "", ""
     for name in names:
-        if isinstance(layers[name], Linear | Conv2d):
+        if type(layers[name]) in (Linear, Conv2d):  # and not Tied
             if first:
                 styles |= {first: "column", name: "row"}
             first = "" if first else name
             lone = lone or name
-        elif not isinstance(layers[name], (*BY_FEATURE, Attention)):
+        elif not isinstance(layers[name], BY_FEATURE) and layers[name].blocks == 1:
             first = ""
     return styles or ({lone: "column"} if lone else {})
 
@@ -118,7 +126,7 @@ def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
 def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
     """Raises `UserError` unless every layer that is split has ``parts`` equal slices."""
     counts: dict[str, tuple[int, str]] = {}
-    before = "whole"
+    shapes, before, sliced = spec.shapes(), "whole", False
     for name, layer in spec.layers:
         style = styles[name]
         if style != "whole":
@@ -127,7 +135,12 @@ def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
             counts[name] = (getattr(layer, field), word)
         elif isinstance(layer, Attention) and before == "column":
             counts[name] = (layer.heads, "heads")
+        elif isinstance(layer, GroupedAttention) and sliced:
+            counts[name] = (layer.kv_heads, "heads with keys of their own")
+        elif isinstance(layer, SwiGLU) and before == "column":
+            counts[name] = (shapes[name][-1], "gates")
         before = style
+        sliced = style == "column" or (sliced and isinstance(layer, BY_FEATURE))
     for wrong, (count, word) in counts.items():
         if count % parts == 0:
             continue
@@ -192,8 +205,8 @@ class Shard:
         self.put(name, first)
         self.shape = self.outputs[name]
         if style == "column":
-            self.blocks = 3 if isinstance(self.next(name), Attention) else 1
-        elif isinstance(layer, Attention) and self.blocks:
+            self.blocks = self.blocks_after(name)
+        elif self.blocks > 1:
             self.blocks = 1
         elif style == "row":
             self.blocks = 0
@@ -204,20 +217,19 @@ class Shard:
             self.split[name] = (axis_of(self.shape), self.blocks)
 
     def takes_slices(self, layer: Layer, style: str) -> bool:
-        if self.blocks == 3:
-            return isinstance(layer, Attention)
+        if self.blocks > 1:
+            return layer.blocks == self.blocks
         return style == "row" or isinstance(layer, BY_FEATURE)
 
     def slice(self, name: str, layer: Layer, style: str) -> list[Layer]:
         """The layer as this rank has it; a row layer's bias is added after the sum."""
         n = self.parts
         if style == "column":
-            blocks = 3 if isinstance(self.next(name), Attention) else 1
             if isinstance(layer, Embedding):
                 self.keep(name, weight=1)
                 return [replace(layer, features=layer.features // n)]
             assert isinstance(layer, Linear | Conv2d)
-            self.keep(name, blocks, weight=0, bias=0)
+            self.keep(name, self.blocks_after(name), weight=0, bias=0)
             return [replace(layer, outputs=layer.outputs // n)]
         if style == "row":
             if isinstance(layer, Embedding):
@@ -231,20 +243,23 @@ class Shard:
         self.keep(name)
         if isinstance(layer, Attention) and self.blocks:
             return [replace(layer, heads=layer.heads // n)]
+        if isinstance(layer, GroupedAttention) and self.blocks:
+            return [replace(layer, heads=layer.heads // n, kv_heads=layer.kv_heads // n)]
         return [layer]
 
     def keep(self, name: str, blocks: int = 1, **axes: int) -> None:
         """Parameters of a layer, split along these axes, whole where none is named."""
-        for leaf in self.layers[name].parameters():
-            whole = self.whole[f"{name}.{leaf}"]
+        for leaf, full in canonical(name, self.layers[name]).items():
+            whole = self.whole[full]
             cut = leaf in axes and self.parts > 1
-            self.pieces[f"{name}.{leaf}"] = (
+            self.pieces[full] = (
                 Piece(whole, axes[leaf], self.part, self.parts, blocks) if cut else Piece(whole)
             )
 
-    def next(self, name: str) -> Layer | None:
+    def blocks_after(self, name: str) -> int:
+        """Of the output of a layer, as the next one takes it."""
         at = self.order.index(name) + 1
-        return self.layers[self.order[at]] if at < len(self.order) else None
+        return self.layers[self.order[at]].blocks if at < len(self.order) else 1
 
     def put(self, name: str, layer: Layer) -> None:
         self.open.append((name, layer))

@@ -158,7 +158,7 @@ def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], 
     times: dict[tuple[int, int], float] = {}
     for kind, groups in (
         (COLLECTIVE, plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else []),
-        (REDUCE, plan.same_parameters()),
+        (REDUCE, plan.same_parameters() or plan.tied_groups()),
     ):
         for group in groups:
             order = [np.flatnonzero(ranks[rank]["kind"] == kind) for rank in group]

@@ -10,7 +10,7 @@ from functools import cached_property
 from dualml.backend import Segment
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
-from dualml.model.spec import ModelSpec
+from dualml.model.spec import ModelSpec, canonical
 from dualml.precision import held_lower
 from dualml.split import vertical
 from dualml.split.horizontal import Item, Shard, styles_of
@@ -126,6 +126,28 @@ class SplitPlan:
             return [list(range(1, 1 + self.trainers))]
         return [group for group in self.mesh.data_groups() if len(group) > 1]
 
+    @cached_property
+    def tied(self) -> dict[str, list[int]]:
+        """Parameters that layers of several stages have in common → those stages."""
+        layers, stages = dict(self.spec.layers), dict[str, list[int]]()
+        for stage, names in enumerate(self.stages):
+            own = [full for name in names for full in canonical(name, layers[name]).values()]
+            for full in dict.fromkeys(own):
+                stages.setdefault(full, []).append(stage)
+        return {full: there for full, there in stages.items() if len(there) > 1}
+
+    def tied_groups(self) -> list[list[int]]:
+        """Groups of ranks of a replica that hold a tied parameter and add up its gradients."""
+        places = {self.place[stage] for there in self.tied.values() for stage in there}
+        mesh = self.mesh
+        if len(places) < 2:
+            return []
+        return [
+            [mesh.rank(data, place, tensor) for place in sorted(places)]
+            for data in range(mesh.data)
+            for tensor in range(mesh.tensor)
+        ]
+
     def boundary(self, stage: int) -> int:
         """Elements that a sample sends from a stage to the next one."""
         last = self.stages[stage][-1]
@@ -220,9 +242,23 @@ def split_plan(
         "grid" if given else schedule, micro_batches, trainers, given, engine,
     )  # fmt: skip
     validate(plan.grid)
+    check_tied(plan)
     for rank in range(world_size):
         plan.views(rank)  # raises where a slice is not possible
     return plan
+
+
+def check_tied(plan: SplitPlan) -> None:
+    """Raises `UserError` where nobody would add up what stages find for a parameter they share."""
+    if not plan.tied or (plan.engine == "messages" and plan.trainers == 1):
+        return
+    (name, stages), *_ = plan.tied.items()
+    given = "engine = rpc" if plan.engine == "rpc" else f"trainers = {plan.trainers}"
+    raise UserError(
+        f"{name} is of layers in stages {' and '.join(map(str, stages))}, whose gradients only "
+        f"engine = messages without trainers adds up; received {given}: leave it out, or untie the "
+        "layers (sizes.tied = false)"
+    )
 
 
 def placed(stages: int, world_size: int) -> tuple[int, ...]:

@@ -109,6 +109,11 @@ def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Col
         total = sum(math.prod(p.local) for p in plan.views(group[0])[1].values())
         calls[tuple(group), "all_reduce gradients"] += 1
         sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
+    for group in plan.tied_groups():
+        pieces = plan.views(group[0])[1]
+        for name in plan.tied:
+            calls[tuple(group), "all_reduce gradients"] += 1
+            sizes[tuple(group), "all_reduce gradients"] += math.prod(pieces[name].local) * FLOAT
     return [Collective(*key, calls[key], sizes[key]) for key in calls]
 
 

@@ -42,10 +42,10 @@ def weights_of(
     """Layer name → what is to be balanced: numbers of parameters, elements of the output that a
     sample keeps for the backward pass, or seconds."""
     if balance == "parameters":
-        sizes = dict.fromkeys((name for name, _ in spec.layers), 0.0)
-        for name, shape in spec.parameters().items():
-            sizes[name.rpartition(".")[0]] += math.prod(shape)
-        return sizes
+        return {
+            name: float(sum(map(math.prod, layer.parameters().values())))
+            for name, layer in spec.layers
+        }
     if balance == "activations":
         return {name: float(math.prod(shape)) for name, shape in spec.shapes().items()}
     if not times or set(times) != {name for name, _ in spec.layers}:

@@ -210,6 +210,7 @@ class DataRecord(Record):
     pretrained: str = ""
     cut: Count = 0
     labels: bool = False
+    tokens: str = "words"
     classes: list[str] = []
     path: str = ""
 

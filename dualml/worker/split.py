@@ -110,6 +110,6 @@ class SplitRanks(Several):
             return {"world_size": self.size, "how": how, **self.memory}
         uses = ["isend and irecv"] if len(plan.stages) > 1 else []
         how = {name: str(self.comm.how("exchange")) for name in uses}
-        if plan.mesh.tensor > 1 or plan.same_parameters():
+        if plan.mesh.tensor > 1 or plan.same_parameters() or plan.tied_groups():
             how["all_reduce"] = str(self.comm.how("all_reduce"))
         return {"world_size": self.size, "how": how, **self.memory}

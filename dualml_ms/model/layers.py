@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from mindspore import nn
 
+from dualml.model import decoder as of_decoders
 from dualml.model import layers as spec
-from dualml_ms.model import modules
+from dualml_ms.model import decoder, modules
 
 
 def realise(layer: spec.Layer) -> nn.Cell:
     """The cell for one layer spec; `Branch`, `Merge` and `Dropout` are `network.Part`'s.
+    It also makes one parameter of what several layers share.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.
@@ -53,6 +55,12 @@ def realise(layer: spec.Layer) -> nn.Cell:
             return modules.MeanPool()
         case spec.First():
             return modules.First()
+        case of_decoders.RMSNorm(features, eps):
+            return decoder.RMSNorm(features, eps)
+        case of_decoders.SwiGLU():
+            return decoder.SwiGLU()
+        case of_decoders.GroupedAttention():
+            return decoder.GroupedAttention(layer)
     raise NotImplementedError(f"dualml_ms has no layer {type(layer).__name__}")
 
 

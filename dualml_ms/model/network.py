@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
-from dualml.model.spec import ModelSpec, parameters
+from dualml.model.spec import ModelSpec, canonical, parameters
 from dualml.precision import Stack, holding
 from dualml_ms.model.layers import realise, realise_lower
 from dualml_ms.model.modules import Lower
@@ -29,6 +29,7 @@ class Part(nn.Cell):
             Dropout is the identity, as it is where they are left out.
         precision: of the products (`dualml.precision`); parameters are float32 with any.
         before: which of the values before the layers are of the lower type.
+        others: canonical name → parameter, of parts before this one, with which it may share some.
 
     Example:
         >>> from dualml.model import model
@@ -45,6 +46,7 @@ class Part(nn.Cell):
         dropouts: int = 0,
         precision: str = "fp32",
         before: Stack = (False,),
+        others: Mapping[str, ms.Parameter] | None = None,
     ) -> None:
         super().__init__()
         self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
@@ -66,8 +68,22 @@ class Part(nn.Cell):
             else:
                 cell = realise(layer)
             setattr(self, name, cell)
+        self.share(dict(others or {}))
         # A CellList would rename the parameters; the attributes above keep the canonical names.
         self.order = [getattr(self, name) for name, _ in layers]
+
+    def share(self, known: dict[str, ms.Parameter]) -> None:
+        """Make parameters of several layers one, under the name of the layer that they are of."""
+        for name, layer in self.layers:
+            for leaf, full in canonical(name, layer).items():
+                if layer.holder(name) == name:
+                    continue
+                known |= {p.name: p for p in self.trainable_params()}
+                cell = getattr(self, name)
+                if full in known:
+                    setattr(cell, leaf, known[full])
+                else:
+                    getattr(cell, leaf).name = full
 
     def construct(self, *arguments):
         """The stack after the layers, a tuple with the top last."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
+from dualml.model import decoder as of_decoders
 from dualml.model import layers as spec
-from dualml_torch.model import modules
+from dualml_torch.model import decoder, modules
 
 
 def realise(layer: spec.Layer) -> nn.Module:
     """The module for one layer spec; `Branch`, `Merge` and `Dropout` are `network.Part`'s.
+    It also makes one parameter of what several layers share.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.
@@ -47,4 +49,10 @@ def realise(layer: spec.Layer) -> nn.Module:
             return modules.MeanPool()
         case spec.First():
             return modules.First()
+        case of_decoders.RMSNorm(features, eps):
+            return nn.RMSNorm(features, eps=eps)
+        case of_decoders.SwiGLU():
+            return decoder.SwiGLU()
+        case of_decoders.GroupedAttention():
+            return decoder.GroupedAttention(layer)
     raise NotImplementedError(f"dualml_torch has no layer {type(layer).__name__}")

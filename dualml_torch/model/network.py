@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
-from dualml.model.spec import ModelSpec, parameters
+from dualml.model.spec import ModelSpec, canonical
 from dualml_torch.model.layers import realise
 
 Values = tuple[Tensor, ...]
@@ -25,6 +25,7 @@ class Part(nn.Module):
 
     Args:
         lower: type of the products (`dualml.precision`); parameters are float32 with any.
+        others: canonical name → parameter, of parts before this one, with which it may share some.
 
     Example:
         >>> from dualml.model import model
@@ -35,13 +36,21 @@ class Part(nn.Module):
     """
 
     def __init__(
-        self, layers: Sequence[tuple[str, Layer]], lower: torch.dtype | None = None
+        self,
+        layers: Sequence[tuple[str, Layer]],
+        lower: torch.dtype | None = None,
+        others: Mapping[str, nn.Parameter] | None = None,
     ) -> None:
         super().__init__()
-        self.layers, self.lower = tuple(layers), lower
+        self.layers, self.lower, known = tuple(layers), lower, dict(others or {})
         for name, layer in layers:
             if not isinstance(layer, Branch | Merge | Dropout):
-                self.add_module(name, realise(layer))
+                module = realise(layer)
+                for leaf, full in canonical(name, layer).items():
+                    if full in known:
+                        setattr(module, leaf, known[full])
+                    known[full] = getattr(module, leaf)
+                self.add_module(name, module)
 
     def forward(
         self, values: Values, masks: Sequence[Tensor] = (), here: Tensor | None = None
@@ -91,8 +100,11 @@ class Part(nn.Module):
 
     def canonical(self) -> dict[str, nn.Parameter]:
         """Canonical name → parameter, in the order of the layers."""
-        own = dict(self.named_parameters())
-        return {name: own[name] for name in parameters(self.layers)}
+        return {
+            full: getattr(self._modules[name], leaf)
+            for name, layer in self.layers
+            for leaf, full in canonical(name, layer).items()
+        }
 
     def load(self, weights: Mapping[str, NDArray]) -> None:
         """Copy canonical weights into the parameters."""

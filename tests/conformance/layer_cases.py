@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dualml.model.base import Layer
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.dropout import masks
 from dualml.model.layers import (
     GELU,
@@ -64,6 +65,15 @@ CASES = {
     "mean that passes over padding": case(
         (6,), Embedding(9, 4), Tanh(), MeanPool(masked=True), Linear(4, LABELS)
     ),
+    "rms norm": case((5, 4), Linear(4, 6), RMSNorm(6, eps=0.1), Linear(6, LABELS)),
+    "swiglu": case((5, 4), Linear(4, 6), SwiGLU(), Linear(3, LABELS)),
+    "attention of groups of heads": case(
+        (5, 4), Linear(4, 16), GroupedAttention(4, 2, 2, 5), Linear(8, LABELS)
+    ),
+    "attention with positions turned": case(
+        (5, 4), Linear(4, 16), GroupedAttention(2, 1, 4, 5, base=10.0), Linear(8, LABELS)
+    ),
+    "tied head": case((6,), Embedding(9, 4), Tanh(), Tied(4, 9, of="l0")),
     "position": case((5, 4), Linear(4, 6), Position(5, 6), Tanh(), Linear(6, LABELS)),
     "rows and their mean": case((1, 5, 4), Rows(), Linear(4, 6), MeanPool(), Linear(6, LABELS)),
     "branches": case(

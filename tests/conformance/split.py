@@ -106,6 +106,8 @@ SPECS = {
     "vit": _vit(),
     "rnn": model("rnn_lm", words=24, length=6),
     "dropout": model("rnn_lm_dropout", words=24, length=6),
+    "gpt": model("gpt", words=24, length=6, sizes={"width": 8, "blocks": 1, "dropout": 0.1}),
+    "llama": model("gpt_llama", words=24, length=6, sizes={"width": 16, "blocks": 1}),
 }
 
 

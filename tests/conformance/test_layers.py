@@ -62,7 +62,7 @@ def zoo(name: str) -> tuple[ModelSpec, tuple[np.ndarray, np.ndarray]]:
     return model(name, words=WORDS, length=LENGTH), (text[:, :-1].copy(), text[:, 1:].copy())
 
 
-@pytest.fixture(scope="module", params=["vit", "rnn_lm", "rnn_lm_dropout"])
+@pytest.fixture(scope="module", params=["vit", "rnn_lm", "rnn_lm_dropout", "gpt", "gpt_llama"])
 def pair(request: pytest.FixtureRequest, rival: Backend) -> tuple[Any, Any]:
     """The same model and data on the backend and on the referee, in chunks of 16 samples."""
     spec, data = zoo(request.param)

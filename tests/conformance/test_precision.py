@@ -39,7 +39,7 @@ def make(
     if name == "text_classifier":
         spec = model(name, words=50, length=7)
         x, y = draw.integers(0, 50, (SAMPLES, 7)), draw.integers(0, 6, SAMPLES)
-    elif name == "rnn_lm":
+    elif name in ("rnn_lm", "gpt", "gpt_llama"):
         spec = model(name, words=50, length=7)
         x, y = draw.integers(0, 50, (SAMPLES, 7)), draw.integers(0, 50, (SAMPLES, 7))
     else:
@@ -65,7 +65,9 @@ BOTH = pytest.mark.parametrize(
 
 
 @BOTH
-@pytest.mark.parametrize("name", ["softmax", "mlp", "lenet", "text_classifier", "rnn_lm"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "mlp", "lenet", "text_classifier", "rnn_lm", "gpt", "gpt_llama"]
+)
 def test_values_are_rounded_where_the_rule_says(
     rival: Backend, name: str, precision: Precision
 ) -> None:

@@ -93,6 +93,22 @@ CASES = {
                                   cut=["fc3", "fc4"]),
     "data tensor": case(4, "lenet", data=2, tensor=2),
     "data tensor masks": case(4, "dropout", data=2, tensor=2, layers=RNN, sizes=[6, 5]),
+    "gpt by layer": case(2, "gpt", "adam", cut=["mlp_branch1"], micro_batches=3, sizes=[6, 5]),
+    "gpt there and back": case(2, "gpt", place=[0, 1, 0], cut=["attention_branch1", "norm"],
+                               micro_batches=2, sizes=[6, 5]),
+    "gpt inside": case(2, "gpt", "adam", tensor=2, sizes=[6, 5]),
+    "gpt by data": case(2, "gpt", "adam", data=2, sizes=[6, 5]),
+    "gpt three stages": case(3, "gpt", micro_batches=2, sizes=[6, 5],
+                             cut=["attention_branch1", "mlp_branch1"]),
+    "llama by layer": case(2, "llama", "adam", cut=["mlp_branch1"], micro_batches=3, sizes=[6, 5]),
+    "llama inside": case(2, "llama", "adam", tensor=2, sizes=[6, 5]),
+    "llama head inside": case(2, "llama", tensor=2, sizes=[6, 5],
+                              layers={"embedding": "row", "up1": "column", "head": "column"}),
+    "gpt data pipeline": case(4, "gpt", "adam", data=2, cut=["norm"], micro_batches=2,
+                              sizes=[6, 1]),
+    "gpt tensor pipeline": case(4, "gpt", "adam", tensor=2, cut=["mlp_branch1"], sizes=[6, 5]),
+    "llama tensor pipeline": case(4, "llama", tensor=2, cut=["norm"], sizes=[6, 5],
+                                  micro_batches=2),
     "four heads": case(4, "vit", "adam", tensor=4, layers={"qkv": "column", "proj": "row"}),
 }  # fmt: skip
 #: For a framework that compiles every stage of every case and every size of a micro-batch: a few
@@ -105,6 +121,9 @@ FEW = {
     "trainers": [4, 4],
     "tensor pipeline": [3, 3],
     "data": [4, 1],
+    "gpt by layer": [3, 3],
+    "gpt there and back": [2, 2],
+    "llama inside": [4, 4],
 }
 
 

@@ -50,6 +50,10 @@ CASES = {
     "trainers": lower(BF16, 3, "deep", trainers=2, place=[0, 1, 0], micro_batches=2),
     "tensor pipeline": lower(BF16, 4, "vit", tensor=2, cut=["branch2"], micro_batches=2),
     "data pipeline": lower(FP16, 4, "lenet", data=2, cut=["flatten"]),
+    "gpt by layer": lower(
+        BF16, 2, "gpt", "adam", cut=["mlp_branch1"], micro_batches=2, sizes=[6, 5]
+    ),
+    "llama inside": lower(BF16, 2, "llama", tensor=2, sizes=[6, 5]),
 }
 #: Each is judged beside the whole model that overflows alike.
 OVERFLOWING = {
@@ -60,7 +64,8 @@ OVERFLOWING = {
 }
 #: For a framework that compiles every stage of every case.
 FEW = {"by layer bf16": [3, 3], "there and back": [4], "inside fp16": [4, 4], "gathered": [3],
-       "lenet inside": [4], "masks by layer": [4], "trainers": [4]}  # fmt: skip
+       "lenet inside": [4], "masks by layer": [4], "trainers": [4],
+       "llama inside": [4]}  # fmt: skip
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:

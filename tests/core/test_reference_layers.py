@@ -15,6 +15,7 @@ from conformance.layer_cases import BATCH, CASES, case, drawn, samples, weights
 from dualml.errors import UserError
 from dualml.model import TEXT_ZOO, ZOO, ModelSpec, initial_weights, model
 from dualml.model.base import Layer
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.layers import (
     LAYERS,
     LSTM,
@@ -154,6 +155,12 @@ def test_branches_are_counted() -> None:
     ((4, 5), (LayerNorm(4),), r"LayerNorm takes \(…, 4\)"),
     ((4, 5), (Position(5, 4),), r"Position takes \(5, 4\)"),
     ((4, 8), (Attention(2),), r"Attention takes \(T, a multiple of 6\)"),
+    ((4, 5), (RMSNorm(4),), r"RMSNorm takes \(…, 4\)"),
+    ((4, 5), (SwiGLU(),), r"SwiGLU takes \(…, an even number\)"),
+    ((4, 12), (GroupedAttention(2, 1, 4, 4),), r"GroupedAttention takes \(4, 16\)"),
+    ((4, 16), (GroupedAttention(3, 2, 2, 4),), "3 heads make no 2 equal groups"),
+    ((6,), (Embedding(9, 4), Tied(4, 9, of="l7")), "'l1': its parameters .* of 'l7', which is no"),
+    ((6,), (Embedding(9, 4), Tied(4, 8, of="l0")), "of 'l0', which is no embedding of that shape"),
     ((4, 5), (Bias(4),), "Bias takes"),
     ((2, 4, 5), (Bias(5),), "Bias takes"),
     ((2, 4, 5), (Rows(),), r"Rows takes \(1, H, W\)"),
@@ -175,7 +182,7 @@ def test_text_models_have_the_sizes_of_the_data() -> None:
         spec = model(name, words=50, length=9)
         assert spec.tokens
         assert spec.input_shape == (9,)
-        assert spec.shapes()["decoder"] == (9, 50)
+        assert list(spec.shapes().values())[-1] == (9, 50)
     assert model("rnn_lm_dropout").dropouts == ("dropout1", "dropout2")
     assert not model("vit").tokens
     with pytest.raises(UserError, match=r"lenet.* takes images; words are of text"):

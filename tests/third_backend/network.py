@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
+from dualml.model import decoder
 from dualml.model import layers as spec
+from dualml.model.spec import canonical
 from third_backend.values import Array, Value, lift, stack
 
 Own = Mapping[str, Value]
@@ -157,6 +159,45 @@ def _(layer: spec.First, x: Value, own: Own) -> Value:
     return x[:, 0]
 
 
+@apply.register
+def _(layer: decoder.RMSNorm, x: Value, own: Own) -> Value:
+    return x * ((x * x).mean(-1) + layer.eps).power(-0.5) * own["weight"]
+
+
+@apply.register
+def _(layer: decoder.SwiGLU, x: Value, own: Own) -> Value:
+    half = x.shape[-1] // 2
+    gate, up = x[..., :half], x[..., half:]
+    return gate * gate.sigmoid() * up
+
+
+@apply.register
+def _(layer: decoder.GroupedAttention, x: Value, own: Own) -> Value:
+    """Head by head."""
+    b, length, _ = x.shape
+    parts = x.reshape(b, length, -1, layer.width).transpose(2, 0, 1, 3)
+    later = np.triu(np.full((length, length), -1e30, np.float32), 1)
+    heads = []
+    for head in range(layer.heads):
+        group = head // layer.each
+        first = group * (layer.each + 2)
+        q, k, v = (parts[first + n] for n in (head % layer.each, layer.each, layer.each + 1))
+        if layer.base:
+            q, k = turned(layer, q), turned(layer, k)
+        scores = q @ k.transpose(0, 2, 1) * (1 / np.sqrt(layer.width)) + later
+        heads.append(softmax(scores) @ v)
+    return stack(heads, 2).reshape(b, length, -1)
+
+
+def turned(layer: decoder.GroupedAttention, x: Value) -> Value:
+    """Entry i of a pair by its cosine, and by its sine with the other entry's sign."""
+    cos, sin = (np.float32(np.concatenate([a, a], 1)) for a in decoder.turns(layer))
+    half = layer.width // 2
+    other = np.roll(np.arange(layer.width), half)
+    sign = np.float32(np.where(np.arange(layer.width) < half, -1, 1))
+    return x * cos + x[..., other] * (sin * sign)
+
+
 def forward(
     layers: Sequence[tuple[str, spec.Layer]],
     own: Own,
@@ -178,7 +219,7 @@ def forward(
         elif isinstance(layer, spec.Dropout):
             x = x * next(waiting) if masks else x
         else:
-            given = {leaf: own[f"{name}.{leaf}"] for leaf in layer.parameters()}
+            given = {leaf: own[full] for leaf, full in canonical(name, layer).items()}
             if layer.padded:
                 given[HERE] = Value(np.float32(tokens != spec.PADDING))
             x = apply(layer, x, given)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualml.backend import Recipe, Segment
+from dualml.model.spec import parameters
 from third_backend.network import LOSSES, forward
 from third_backend.optim import Optimizer
 from third_backend.values import Array, Value, backward
@@ -21,12 +22,7 @@ class SingleStage:
     def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
         self.segments, self.recipe, self.first = segments, recipe, first
         self.criterion, self.measuring, self.infers = LOSSES[recipe.loss], False, 0
-        shapes = {
-            f"{name}.{leaf}": shape
-            for segment in segments
-            for name, layer in segment.layers
-            for leaf, shape in layer.parameters().items()
-        }
+        shapes = parameters([layer for segment in segments for layer in segment.layers])
         self.own = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         self.optimizer = Optimizer(recipe.rule, self.own)
         self.kept: dict[tuple[int, int], Any] = {}

@@ -22,11 +22,12 @@ from dualml_torch.recorded import INTO, Recorded, record
 
 DRAW = np.random.default_rng(0)
 FORMATS = ("contiguous_format", "channels_last")
+NAMES = ("lenet", "mlp", "softmax", "vit", "rnn_lm", "rnn_lm_dropout", "gpt", "gpt_llama")
 
 
 def batch_of(name: str, size: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
     spec = model(name)
-    if name.startswith("rnn"):
+    if spec.tokens:
         tokens = torch.from_numpy(DRAW.integers(0, 2000, (size, 33)))
         masks = [
             torch.from_numpy(DRAW.integers(0, 2, (size, *spec.shapes()[layer])).astype(np.float32))
@@ -50,9 +51,9 @@ def by_autograd(network: nn.Module, loss: str, parts: list) -> tuple[list, list]
 
 @pytest.mark.parametrize("memory", FORMATS)
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
-@pytest.mark.parametrize("name", ["lenet", "mlp", "softmax", "vit", "rnn_lm", "rnn_lm_dropout"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_bit_is_that_of_autograd(name: str, loss: str, memory: str) -> None:
-    if name.startswith("rnn") and loss == "mse":
+    if model(name).tokens and loss == "mse":
         pytest.skip("a text has a loss of its own")
     network = Network(model(name)).to(memory_format=getattr(torch, memory))
     network.load(initial_weights(model(name), 0))

@@ -1,0 +1,41 @@
+"""``dualml generate``: a trained language model goes on with a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import complain, print_json
+
+Option = typer.Option
+
+
+def generate(
+    folder: Annotated[Path, typer.Argument(metavar="RUN")],
+    arm: Annotated[str | None, Option("--arm")] = None,
+    backend: Annotated[str | None, Option("--backend")] = None,
+    prompt: Annotated[str, Option("--prompt")] = "",
+    length: Annotated[int, Option("--length")] = 200,
+    temperature: Annotated[float, Option("--temperature")] = 1.0,
+    seed: Annotated[int, Option("--seed", min=0)] = 0,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Let a trained language model go on with a text."""
+    from dualml.session import generate as session
+    from dualml.words import Words
+
+    made = session.generate(
+        folder, arm=arm, backend=backend, prompt=prompt, length=length, temperature=temperature,
+        seed=seed,
+    )  # fmt: skip
+    if json:
+        print_json(made.describe())
+        return
+    if made.unknown:
+        words = Words(lang)
+        complain(words("generate.unknown", words=words.join(made.unknown)))
+    typer.echo(made.text)

@@ -1,0 +1,174 @@
+"""Text from a run: a trained language model goes on with a prompt, without a framework.
+
+The referee computes with the weights that a trial left, whatever backend trained them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.arrays import Arrays
+from dualml.data import load_again
+from dualml.data.text import END, UNKNOWN, lines_of
+from dualml.errors import UserError, nearest
+from dualml.model.spec import ModelSpec
+from dualml.model.zoo import TEXT_ZOO
+from dualml.reference.model import Model
+from dualml.seeds import generator
+from dualml.store.checkpoint import load_checkpoint
+from dualml.store.folder import RunFolder
+from dualml.store.manifest import TrialRecord
+from dualml.store.tensors import WEIGHTS, check_shape, read_weights
+
+MOST = 100_000  # tokens
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a model went on with.
+
+    Attributes:
+        arm, backend, seed: of the trial whose weights were used.
+        text: ``prompt`` and what follows.
+        unknown: words of the prompt that the model does not know.
+    """
+
+    arm: str
+    backend: str
+    seed: int
+    prompt: str
+    text: str
+    unknown: tuple[str, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def generate(
+    folder: Path,
+    *,
+    arm: str | None = None,
+    backend: str | None = None,
+    prompt: str = "",
+    length: int = 200,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> Generated:
+    """Go on with ``prompt`` for ``length`` tokens, each drawn from softmax(logits / temperature).
+
+    Args:
+        folder: of a run.
+        arm, backend: of the trial; left out, the first that has weights.
+        prompt: lines of text; an empty one is the begin of a line.
+        temperature: 0: the most probable token every time.
+        seed: of the draws.
+
+    Raises:
+        UserError: no run folder, no trial with weights, a model that goes on with no text, a
+            number out of its range, data that cannot be had any more.
+    """
+    if not 1 <= length <= MOST:
+        raise UserError(f"--length is a number of tokens from 1 to {MOST:,}; received {length:,}")
+    if not 0 <= temperature < math.inf:
+        raise UserError(f"--temperature is a number from 0 on; received {temperature}")
+    opened, plan = RunFolder.open(folder)
+    arms = plan.experiment.arms
+    if arm is not None and arm not in arms:
+        raise UserError(f"{folder} has no arm {arm!r}{nearest(arm, arms)}")
+    trials = [t for t in opened.trials.values() if arm in (None, t.arm)]
+    chosen = [t for t in trials if plan.spec_of(arms[t.arm]).name in TEXT_ZOO]
+    if not chosen:
+        names = dict.fromkeys(plan.spec_of(arms[t.arm]).name for t in trials)
+        raise UserError(
+            f"{folder}: {', '.join(names)} does not go on with a text; generate takes runs of "
+            f"{', '.join(TEXT_ZOO)}"
+        )
+    known = list(dict.fromkeys(t.backend for t in chosen))
+    if backend is not None and backend not in known:
+        raise UserError(f"{folder}: no trial ran on backend {backend!r}{nearest(backend, known)}")
+    chosen = [t for t in chosen if backend in (None, t.backend)]
+    trial, spec, weights = trained(opened, chosen, {t: plan.spec_of(arms[t]) for t in arms})
+    words, tokens = load_again(plan.data).classes, plan.data.get("tokens", "words")
+    lines, _ = lines_of(prompt, tokens)
+    given = [word for line in lines for word in (END, *line)] or [END]
+    number = {word: token for token, word in enumerate(words)}
+    stream = [number.get(word, number[UNKNOWN]) for word in given]
+    draw = generator(seed, "generate", trial.arm)
+    added = following(Model(spec, weights), stream, temperature, draw, length)
+    more = [words[token] for token in added]
+    unknown = tuple(dict.fromkeys(word for word in given if word not in number))
+    text = joined([*given[1:], *more], "" if tokens == "characters" else " ")
+    return Generated(trial.arm, trial.backend, trial.seed, prompt, text, unknown)
+
+
+def trained(
+    folder: RunFolder, trials: Sequence[TrialRecord], specs: dict[str, ModelSpec]
+) -> tuple[TrialRecord, ModelSpec, Arrays]:
+    """The first trial that has weights, final ones or those of a checkpoint.
+
+    Raises:
+        UserError: none has; weights of another model.
+    """
+    for trial in trials:
+        place, spec = folder.trial_folder(trial.key), specs[trial.arm]
+        if (place / WEIGHTS.name).exists():
+            return trial, spec, read_weights(place, spec.parameters())
+        if (checkpoint := load_checkpoint(place, 0)) is not None:
+            weights = checkpoint[1]
+            for name, shape in spec.parameters().items():
+                if name not in weights:
+                    raise UserError(f"{place}: the checkpoint has no {name}")
+                check_shape(place, name, weights[name], shape)
+            return trial, spec, weights
+    states = ", ".join(f"{t.arm} on {t.backend}: {t.status}" for t in trials[:5])
+    raise UserError(
+        f"{folder.path}: no trial has weights ({states}); run it to its end with dualml run "
+        f"--resume {folder.path}"
+    )
+
+
+def following(
+    model: Model,
+    stream: Sequence[int],
+    temperature: float,
+    draw: np.random.Generator,
+    length: int,
+) -> list[int]:
+    """``length`` tokens after ``stream``. The model sees as many before each as it was trained on;
+    what stands behind the last of them it does not look at."""
+    (context,) = model.spec.input_shape
+    seen = list(stream)
+    window = np.zeros((1, context), np.int64)
+    for _ in range(length):
+        last = seen[-context:]
+        window[0, : len(last)] = last
+        logits = model.forward(window)[0][0, len(last) - 1]
+        logits[0] = -np.inf  # nothing can be shown for a word that is not known
+        seen.append(drawn(logits, temperature, draw))
+    return seen[len(stream) :]
+
+
+def drawn(logits: NDArray[np.float64], temperature: float, draw: np.random.Generator) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    with np.errstate(over="ignore"):
+        shares = np.exp((logits - logits.max()) / temperature)
+    return int(draw.choice(len(shares), p=shares / shares.sum()))
+
+
+def joined(words: Sequence[str], between: str) -> str:
+    """As lines."""
+    lines: list[list[str]] = [[]]
+    for word in words:
+        if word == END:
+            lines.append([])
+        else:
+            lines[-1].append(word)
+    return "\n".join(between.join(line) for line in lines)

@@ -1,0 +1,64 @@
+"""Modules of decoders.
+
+Shapes: B batch, T positions, G groups of R heads, K entries of a head.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dualml.model.decoder import GroupedAttention as Spec
+from dualml.model.decoder import turns
+
+
+class SwiGLU(nn.Module):
+    """(…, 2·D) → (…, D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = x.chunk(2, -1)
+        return functional.silu(gate) * up
+
+
+class GroupedAttention(nn.Module):
+    """Written out on a GPU, as `modules.Attention` is. Positions are turned in float32."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, layer: Spec) -> None:
+        super().__init__()
+        self.layer = layer
+        if layer.base:
+            for name, angles in zip(("cos", "sin"), turns(layer), strict=True):
+                self.register_buffer(name, torch.from_numpy(angles).float(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, length, _ = x.shape
+        r, groups, width = self.layer.each, self.layer.kv_heads, self.layer.width
+        parts = x.view(b, length, groups, r + 2, width).permute(0, 2, 3, 1, 4)  # B G R+2 T K
+        q, k, v = parts[:, :, :r], parts[:, :, r], parts[:, :, r + 1]
+        if self.layer.base:
+            q, k = self.turned(q), self.turned(k)
+        if x.is_cpu:
+            q = q.reshape(b, -1, length, width)
+            if r > 1:
+                k, v = (y[:, :, None].expand(-1, -1, r, -1, -1).flatten(1, 2) for y in (k, v))
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return y.transpose(1, 2).reshape(b, length, -1)
+        # The heads of a group see the same keys: their queries are one long sequence.
+        scores = q.reshape(b, groups, -1, width) @ k.transpose(2, 3) / math.sqrt(width)
+        before = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        weights = scores.masked_fill(~before.repeat(r, 1), -math.inf).softmax(-1)
+        y = (weights @ v).view(b, groups, r, length, width)
+        return y.permute(0, 3, 1, 2, 4).reshape(b, length, -1)
+
+    def turned(self, x: Tensor) -> Tensor:
+        """(…, T, K) with the pairs of entries turned by the angles of their positions."""
+        first, second = x.float().chunk(2, -1)
+        cos, sin = self.cos, self.sin
+        y = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+        return y.to(x.dtype)
