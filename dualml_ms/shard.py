@@ -88,7 +88,7 @@ class MindSporeShardable(Shardable):
         self.optimizer = self.apply = self.apply_scaled = None
         return laid(self.parameters, weights), laid(self.sums, gradients)
 
-    def clear(self, vector: ms.Tensor) -> None:
+    def wipe(self, vector: ms.Tensor) -> None:
         vector.asnumpy()[...] = 0
 
     def shard(self, recipe: Recipe, weights: Sequence[ms.Tensor]) -> MindSporeShard:

@@ -74,7 +74,7 @@ class TorchShardable(Shardable):
             parameter.data, parameter.grad = places[name], grads[name]
         return vectors, sums
 
-    def clear(self, vector: torch.Tensor) -> None:
+    def wipe(self, vector: torch.Tensor) -> None:
         vector.zero_()
 
     def shard(self, recipe: Recipe, weights: Sequence[torch.Tensor]) -> TorchShard:

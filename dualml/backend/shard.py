@@ -71,7 +71,7 @@ class Shardable(Ability):
         gradients are added up in parts of the second; the stage's own optimizer is given up."""
 
     @abstractmethod
-    def clear(self, vector: Tensor) -> None:
+    def wipe(self, vector: Tensor) -> None:
         """Fill a vector with zeros."""
 
     @abstractmethod

@@ -58,7 +58,7 @@ class NumpyShardable(Shardable):
         self._state = {}
         return laid(self.own, weights), laid(self.sums, gradients)
 
-    def clear(self, vector: Array) -> None:
+    def wipe(self, vector: Array) -> None:
         vector[...] = 0
 
     def shard(self, recipe: Recipe, weights: Sequence[Array]) -> NumpyShard:

@@ -191,8 +191,8 @@ class Executor(Rank):
         """Go to the point after update ``step``; arrays as this rank has them."""
         self.stage.load(weights, state, step)
 
-    def gradients(self) -> Arrays:
-        """Copies, reduced; arrays as this rank has them."""
+    def reduced(self) -> Arrays:
+        """Copies of the gradients, reduced; arrays as this rank has them."""
         return self.stage.gradients()
 
     def state(self) -> dict[str, Arrays]:

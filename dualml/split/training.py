@@ -113,7 +113,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         self.executor.scale = self.scale
         with self.executor.timeline.off():
             losses = self.executor.run(batch, self.now + 1)
-        gradients = self.unscaled(self.together(self.executor.gradients()))
+        gradients = self.unscaled(self.together(self.executor.reduced()))
         self.stage.zero()
         loss = float(self.read([losses])[0])
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)

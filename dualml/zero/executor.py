@@ -81,7 +81,7 @@ class ShardedExecutor(Executor):
 
     # --- what the ranks have together -------------------------------------------------------------
 
-    def gradients(self) -> Arrays:
+    def reduced(self) -> Arrays:
         return self.unit.named(self.whole(self.group.numpy(self.sums[0])))
 
     def state(self) -> dict[str, Arrays]:

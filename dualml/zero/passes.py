@@ -77,7 +77,7 @@ class Passes:
         ``sums``."""
         if self.sharding.stage == 1:
             for vector in self.gradients_of:
-                self.flat.clear(vector)
+                self.flat.wipe(vector)
         pieces, losses = chunks(part, self.recipe.chunk), []
         for number in range(max(self.rounds, len(pieces))):
             piece, share = pieces[number] if number < len(pieces) else (NOTHING, 0.0)
@@ -89,11 +89,12 @@ class Passes:
     def round(self, piece: Array, step: int, factor: float, first: bool) -> Any:
         """Forward and backward of one chunk; its lazy loss. Of an empty one this rank only hands on
         what the others need."""
-        loss, flow = self.forward(piece, step), None
+        loss = self.forward(piece, step)
+        flow: Any = None
         for number in reversed(range(len(self.segments))):
             self.fetch(number)
             if self.sharding.stage > 1:
-                self.flat.clear(self.gradients_of[number])
+                self.flat.wipe(self.gradients_of[number])
             if len(piece) and flow is None:
                 late, flow = self.stage.loss_backward(0, factor)
                 loss = late if loss is None else loss

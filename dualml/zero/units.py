@@ -66,7 +66,7 @@ def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
     own = {name: parameters([(name, layer)]) for name, layer in spec.layers}
     sizes = {name: (sum(map(math.prod, p.values())),) for name, p in own.items() if p}
     position = {name: i for i, (name, _) in enumerate(spec.layers)}
-    starts = []
+    starts = list[int]()
     for bucket in layout(sizes, bucket_bytes):
         start = position[bucket[0]] if starts else 0
         while start and isinstance(spec.layers[start - 1][1], Branch):
@@ -86,7 +86,8 @@ def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Seg
     Args:
         lower: whether it is trained in a lower precision.
     """
-    depths, stack, segments = {-1: 1}, (False,), []
+    depths, segments = {-1: 1}, list[Segment]()
+    stack: Stack = (False,)
     for at, depth in enumerate(spec.depth().values()):
         depths[at] = depth + 1
     for cut in cuts:

@@ -215,7 +215,7 @@ def stale(patch: pytest.MonkeyPatch) -> None:
 def uncleared(patch: pytest.MonkeyPatch) -> None:
     from dualml.reference.split import NumpyStage
 
-    patch.setattr(NumpyStage, "clear", lambda self, vector: None)
+    patch.setattr(NumpyStage, "wipe", lambda self, vector: None)
 
 
 def shifted(patch: pytest.MonkeyPatch) -> None:
