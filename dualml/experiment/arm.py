@@ -261,7 +261,8 @@ class Arm(Strict):
     @model_validator(mode="after")
     def _zero_fits(self) -> Arm:
         if self.zero or self.zero_reduce != "reduce_scatter":
-            check_zero(self)
+            other = "method" if self.method else "kind" if self.kind != "train" else ""
+            check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
         return self
 
     @field_validator("schedule")
@@ -298,4 +299,4 @@ class Arm(Strict):
     @property
     def sharding(self) -> Sharding:
         """Of an arm with ``zero``."""
-        return sharding_of(self)
+        return sharding_of(self.zero, self.zero_reduce, self.aggregation)

@@ -102,14 +102,16 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         return self.stage.score(logits, self.stage.targets(y))
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """`dualml.zero.units.held` in bytes, counted; what is gathered counts as buckets."""
+        """`dualml.zero.units.held` in bytes, counted; what is gathered counts as buckets. What
+        chunks keep for the backward pass counts as of the stages of a split, with the samples; it
+        is not seen where a compiled graph computes the loss with its gradients."""
         nbytes, stage = self.comm.nbytes, self.sharding.stage
         gathered = [self.gradients_of] * (stage > 1) + [self.weights_of] * (stage > 2)
         kept = None
         if batch is not None:
             self.stage.measuring = True
-            self.forward(batch[: self.recipe.chunk], self.now + 1, fetch=False)
-            kept, self.stage.measuring = self.stage.held(), False
+            loss = self.forward(batch[: self.recipe.chunk], self.now + 1, fetch=False)
+            kept, self.stage.measuring = None if loss is None else self.stage.held(), False
             self.flat.drop()
         return Memory(
             weights=sum(map(nbytes, self.own if stage == 3 else self.weights_of)),

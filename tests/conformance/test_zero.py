@@ -168,7 +168,8 @@ def test_what_is_held_is_the_closed_form(found: Found, name: str, title: str) ->
             "state": width * form.state,
             "buckets": width * form.gathered,
         }
-        assert rank["memory"]["activations"] > 0
+        kept = rank["memory"]["activations"]
+        assert kept is None or kept > 0
 
 
 @pytest.mark.parametrize(("name", "title"), every(CASES))

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import page_parts
 import pytest
-from command import run
+from command import goes_on_when_interrupted, run
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
@@ -24,6 +25,8 @@ from dualml.experiment.exact import inexact, single_of
 from dualml.experiment.load import load
 from dualml.model import model
 from dualml.model.layers import Branch
+from dualml.report.closed_memory import closed_form
+from dualml.store.load import load as load_run
 from dualml.zero import Sharding, units_of
 from dualml.zero.moves import adding, broadcasting, gathering, scattering
 from dualml.zero.units import held, moved, segments_of
@@ -284,3 +287,23 @@ def test_a_run_gives_the_trajectory_of_one_rank(tmp_path: Path) -> None:
             assert rank["state"] == 8 * 2 * padded // n
             assert rank["gradients"] == 8 * padded // (n if stage > 1 else 1)
             assert rank["weights"] == 8 * padded // (n if stage > 2 else 1)
+    folder = load_run([tmp_path / "o"])
+    for name, text in (("zero1", "(8 + 8 + 16/3)"), ("zero2", "(8 + 8/3 + 16/3)"),
+                       ("zero3", "(8/3 + 8/3 + 16/3)")):  # fmt: skip
+        (trial,) = folder.select(name, "numpy")
+        form = closed_form(folder, name, "numpy", trial.device_memory)
+        assert form is not None
+        assert form.off == {}
+        assert form.text.startswith(f"{text}(Ψ + 1) = ")
+        assert round(form.nbytes) == form.most
+    said = page_parts.say(tmp_path / "o")
+    assert "device_memory.off" not in said
+    assert [s.verdict for s in folder.serial if s.arm.startswith("zero")] == ["equal"] * 3
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("arm", ["zero1", "zero3"])
+def test_a_trial_that_is_interrupted_goes_on(tmp_path: Path, arm: str) -> None:
+    (tmp_path / "z.toml").write_text(TOML)
+    more = ["--set", f"arms.{arm}.epochs=12", "--set", "evaluation.per_epoch=1"]
+    goes_on_when_interrupted(tmp_path / "z.toml", tmp_path, arm, *more)
