@@ -25,6 +25,7 @@ from dualml_ms.model.modules import Lower
 from dualml_ms.model.network import Part
 from dualml_ms.optim import load_state, optimizer, state
 from dualml_ms.scaled import AllFinite, Clocked, Numbers, UpdateFrom
+from dualml_ms.shard import MindSporeShardable
 from dualml_ms.split_cells import (
     Backward,
     Divided,
@@ -42,7 +43,7 @@ from dualml_ms.split_tape import Tape
 Values = tuple[ms.Tensor, ...]
 
 
-class MindSporeStage(Weighable, MixedStage):
+class MindSporeStage(Weighable, MixedStage, MindSporeShardable):
     """See `dualml.backend.stage.Stage`.
 
     Args:

@@ -14,11 +14,12 @@ from dualml_torch.model import LOSSES
 from dualml_torch.model.network import LOWER, Part
 from dualml_torch.optim import load_state, optimizer, state
 from dualml_torch.scaled import finite, unscale
+from dualml_torch.shard import TorchShardable
 
 Values = tuple[torch.Tensor, ...]
 
 
-class TorchStage(Weighable, MixedStage):
+class TorchStage(Weighable, MixedStage, TorchShardable):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -188,7 +189,10 @@ class TorchStage(Weighable, MixedStage):
 
     def zero(self) -> None:
         for parameter in self.parameters.values():
-            parameter.grad = None
+            if self.flattened and parameter.grad is not None:
+                parameter.grad.zero_()
+            else:
+                parameter.grad = None
         self.kept.clear()
         self.bytes.clear()
 

@@ -183,6 +183,8 @@ class DataParallel(Training, Observable, Weighable):
 
     #: Whether all ranks hold the same model (or can, by `consensus`) when it is evaluated.
     alike = True
+    #: Whether all of them have to take part in the evaluation of any sample.
+    together = False
 
     def consensus(self) -> list[Tensor] | None:
         """The mean of all ranks' parameters where they differ, else None; all ranks call it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy
-from dualml.aggregation.schedule import Schedule, Stage, Transfer
+from dualml.aggregation.schedule import Schedule, Stage, Then, Transfer
 
 
 @STRATEGIES.register("ring", 60)
@@ -30,16 +30,7 @@ class Ring(Strategy):
     )
 
     def schedule(self, n: int) -> Schedule:
-        def step(number: int, offset: int, then: str) -> tuple[Transfer, ...]:
-            chunks = [(r + offset - number) % n for r in range(n)]
-            return tuple(
-                Transfer(r, (r + 1) % n, c, c, then)  # type: ignore[arg-type]
-                for r, c in enumerate(chunks)
-            )
-
-        scatter = [step(i, 0, "add") for i in range(n - 1)]
-        gather = [step(i, 1, "put") for i in range(n - 1)]
-        return Schedule(n, n, tuple(scatter + gather))
+        return Schedule(n, n, (*turn(n, 0, "add"), *turn(n, 1, "put")))
 
     def stages(self, n: int, length: int) -> list[Stage]:
         largest = -(-length // n)  # its way around the ring is the critical path
@@ -51,3 +42,14 @@ class Ring(Strategy):
         # All chunks twice, but for two that follow one another: at best two of the short ones.
         longer = length % n
         return 2 * (n - 1), 2 * length - 2 * (length // n) - (1 if n - longer == 1 else 0)
+
+
+def turn(n: int, first: int, then: Then) -> tuple[tuple[Transfer, ...], ...]:
+    """Once around the ring, in n − 1 steps: rank r sends chunk r + ``first`` to the right, and from
+    then on what it has just received; in the end it receives chunk r + ``first`` + 1."""
+
+    def step(number: int) -> tuple[Transfer, ...]:
+        chunks = [(r + first - number) % n for r in range(n)]
+        return tuple(Transfer(r, (r + 1) % n, c, c, then) for r, c in enumerate(chunks))
+
+    return tuple(step(number) for number in range(n - 1))

@@ -91,8 +91,9 @@ def settings(arm: Arm) -> dict[str, str]:
         "epochs": "" if arm.updates else f"{arm.epochs:g}",
         "partition": "" if arm.plan_partition is None else chosen(arm.plan_partition),
     }
-    named = ("dealt_to", "cores", "model", "method", "launcher")
+    named = ("dealt_to", "cores", "model", "method", "launcher", "zero")
     values |= {key: str(getattr(arm, key) or "") for key in named}
+    values["zero_reduce"] = arm.zero_reduce if arm.zero_reduce != "reduce_scatter" else ""
     values["backends"] = ", ".join(arm.backends)
     asked = arm.plan_precision
     if asked.lower:

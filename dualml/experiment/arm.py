@@ -11,6 +11,7 @@ from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import backends
 from dualml.errors import UserError, nearest
+from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
 from dualml.methods.known import check_name
 from dualml.model.zoo import model as zoo_model
@@ -19,6 +20,7 @@ from dualml.parse import LARGEST
 from dualml.partition import Partition, partition_from
 from dualml.precision import LossScale, Precision
 from dualml.strict import Strict
+from dualml.zero.settings import Sharding
 
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
@@ -27,7 +29,7 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
     "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
-    "loss_scale",
+    "loss_scale", "zero", "zero_reduce",
 )  # fmt: skip
 
 
@@ -68,6 +70,9 @@ class Arm(Strict):
     ``precision`` is the type of the products of matrices (see `dualml.precision`), ``loss_scale``
     what the loss is multiplied with before the backward pass: a number, or ``dynamic``; left out,
     ``dynamic`` with ``fp16``, else nothing.
+
+    ``zero`` 1, 2 or 3: the ranks share out the optimizer's state, gradients, too, and weights, too
+    (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves half as much again.
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -96,6 +101,8 @@ class Arm(Strict):
     backends: list[str] = []
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     loss_scale: Literal["dynamic"] | Annotated[float, Field(gt=0, strict=False)] | None = None
+    zero: Literal[0, 1, 2, 3] = 0
+    zero_reduce: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
 
     @field_validator("model")
     @classmethod
@@ -251,6 +258,13 @@ class Arm(Strict):
                             )  # fmt: skip
         return self
 
+    @model_validator(mode="after")
+    def _zero_fits(self) -> Arm:
+        if self.zero or self.zero_reduce != "reduce_scatter":
+            other = "method" if self.method else "kind" if self.kind != "train" else ""
+            check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
+        return self
+
     @field_validator("schedule")
     @classmethod
     def _schedule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
@@ -281,3 +295,8 @@ class Arm(Strict):
     def plan_precision(self) -> Precision:
         scale: LossScale = "dynamic" if self.precision == "fp16" else None
         return Precision(self.precision, self.loss_scale or scale)
+
+    @property
+    def sharding(self) -> Sharding:
+        """Of an arm with ``zero``."""
+        return sharding_of(self.zero, self.zero_reduce, self.aggregation)

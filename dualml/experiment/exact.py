@@ -10,7 +10,7 @@ from dualml.methods import METHODS
 #: What changes nothing in the arithmetic of an update but its rounding.
 HOW = (
     *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
-    *("method", "launcher", "backends"),
+    *("method", "launcher", "backends", "zero", "zero_reduce"),
 )
 
 

@@ -38,6 +38,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         if arm.model not in ("", experiment.model)
     }
     splits = freeze_splits(experiment, spec, models)
+    check_zero_models(experiment, spec, models)
     text = data.kind == "text"
     order = {
         "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
@@ -119,6 +120,19 @@ def freeze_splits(
         except UserError as error:
             raise UserError(f"arms.{name}: {error}") from None
     return splits
+
+
+def check_zero_models(
+    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
+) -> None:
+    """Raises `UserError` for an arm whose ranks cannot share out its model."""
+    for name, arm in experiment.arms.items():
+        own = models.get(arm.model, spec)
+        if arm.zero and own.padded:
+            raise UserError(
+                f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
+                "has to see; it cannot be taken apart in units: leave out zero"
+            )
 
 
 def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpec:

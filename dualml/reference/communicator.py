@@ -81,7 +81,7 @@ class ThreadCommunicator(Communicator):
     def write(self, x: Any, start: int, value: Any, then: str) -> Any:
         place = x[start : start + len(value)]
         if then == "add":
-            with np.errstate(over="ignore"):  # of float16: told by whoever asked for it
+            with np.errstate(over="ignore", invalid="ignore"):  # told by whoever asked for it
                 place += value
         else:
             place[...] = value

@@ -12,13 +12,14 @@ from dualml.communicator import How
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Tape, backward, forward, gradients_alone, rounding
+from dualml.reference.shard import NumpyShardable
 from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
 Values = tuple[Array, ...]
 
 
-class NumpyStage(Weighable, MixedStage):
+class NumpyStage(Weighable, MixedStage, NumpyShardable):
     """See `dualml.backend.stage.Stage`.
 
     Args:

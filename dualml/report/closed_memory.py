@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dualml.methods import METHODS, MethodInfo
+from dualml.model.spec import ModelSpec
 from dualml.store.manifest import DeviceMemory
 from dualml.store.run import Run
 from dualml.words import numbers
+from dualml.zero import Unit, units_of
 
 MIB = 2**20
 #: The parts it is known of.
@@ -28,6 +30,8 @@ class ClosedForm:
         slots: k.
         counted: what every rank counted, with its Ψ by the plan.
         info: of the method, which says what ranks share; None of dualml's own trainings.
+        shards: parts that the ranks of dualml's own training share.
+        padding: zeros beside the Ψ parameters that make them divisible.
 
     Source: Rajbhandari et al. 2020, "ZeRO", sec. 3 and 5.
     """
@@ -36,6 +40,8 @@ class ClosedForm:
     slots: int
     counted: Sequence[DeviceMemory]
     info: MethodInfo | None
+    shards: Collection[str] = ()
+    padding: int = 0
 
     def each(self, part: str) -> int:
         """Bytes for every parameter."""
@@ -44,22 +50,24 @@ class ClosedForm:
 
     def ranks(self, part: str) -> int:
         """That share it."""
-        return len(self.counted) if self.info and part in self.info.shards else 1
+        shared = self.info.shards if self.info else self.shards
+        return len(self.counted) if part in shared else 1
 
     @property
     def nbytes(self) -> float:
         """Of rank 0."""
-        psi = self.counted[0].parameters or 0
+        psi = (self.counted[0].parameters or 0) + self.padding
         return sum(self.each(part) * psi / self.ranks(part) for part in KNOWN)
 
     @property
     def text(self) -> str:
-        """``(4 + 4/2 + 8/2)Ψ`` with its value in MiB."""
+        """``(4 + 4/2 + 8/2)Ψ`` with its value in MiB; ``(Ψ + 2)`` with two zeros."""
         terms = []
         for part in KNOWN:
             each, ranks = self.each(part), self.ranks(part)
             terms.append(f"{each}/{ranks}" if each and ranks > 1 else str(each))
-        return f"({' + '.join(terms)})Ψ = {numbers.quantity(self.nbytes / MIB)}"
+        psi = f"(Ψ + {self.padding})" if self.padding else "Ψ"
+        return f"({' + '.join(terms)}){psi} = {numbers.quantity(self.nbytes / MIB)}"
 
     @property
     def most(self) -> int:
@@ -72,7 +80,8 @@ class ClosedForm:
         of the one that is furthest off. Only parts that are off."""
         differences = {}
         for part in KNOWN:
-            psi, each = [rank.parameters or 0 for rank in self.counted], self.each(part)
+            each = self.each(part)
+            psi = [(rank.parameters or 0) + self.padding for rank in self.counted]
             counts = [getattr(rank, part) for rank in self.counted]
             apart = [n - each * own for n, own in zip(counts, psi, strict=True)]
             together = [sum(counts) - each * psi[0]]
@@ -90,4 +99,20 @@ def closed_form(
     settings = run.settings[arm]
     info = METHODS.get(run.framework(backend), {}).get(settings.method)
     slots, size = len(settings.rule.slots), np.dtype(dtype).itemsize
-    return ClosedForm(size, slots, counted, info)
+    if not settings.zero:
+        return ClosedForm(size, slots, counted, info)
+    units = units_in(run, arm)
+    if units is None:
+        return None
+    padding = sum(unit.length - unit.size for unit in units)
+    return ClosedForm(size, slots, counted, None, KNOWN[-settings.zero :], padding)
+
+
+def units_in(run: Run, arm: str) -> list[Unit] | None:
+    """Of an arm with ``zero``; None where its model is not known."""
+    settings = run.settings[arm]
+    name = settings.model or str(run.experiment.get("model"))
+    if name not in run.models:
+        return None
+    spec = ModelSpec.restore(dict(run.models[name]))
+    return units_of(spec, settings.aggregation.bucket_bytes, settings.world_size)

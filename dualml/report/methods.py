@@ -17,13 +17,14 @@ from dualml.methods import METHODS, MethodInfo
 from dualml.model.spec import ModelSpec
 from dualml.report import ranks
 from dualml.report.blocks import Code
-from dualml.report.closed_memory import closed_form
+from dualml.report.closed_memory import closed_form, units_in
 from dualml.report.code import change_of_loop, new_lines
 from dualml.report.results import Result
 from dualml.store.manifest import DeviceMemory
 from dualml.store.run import Run, Serial, Trial
 from dualml.store.verdicts import VERDICTS
 from dualml.words import Words, numbers
+from dualml.zero.units import moved
 
 #: What may differ between two ways to train the same model, and what differs where one of them is
 #: held to another task: then it is named, with what it did in place of what.
@@ -218,12 +219,17 @@ class Way(Result):
     def closed(self) -> float | None:
         """Bytes that a rank sends in an update by the closed form: so many times (n - 1)/n of the
         model's, two for an all-reduce by a ring; None where none is known."""
-        moved = self.info.moved if self.info else 2 * (self.arm_settings.world_size > 1)
-        name = self.arm_settings.model or str(self.run.experiment.get("model"))
-        if name not in self.run.models or not moved:
+        settings, n = self.arm_settings, self.processes
+        if settings.zero:
+            units, own = units_in(self.run, self.arm), -(-settings.batch_size // n)
+            rounds = max(1, -(-own // settings.chunk))
+            return 4.0 * moved(units, n, settings.sharding, rounds) if units else None
+        times = self.info.moved if self.info else 2 * (settings.world_size > 1)
+        name = settings.model or str(self.run.experiment.get("model"))
+        if name not in self.run.models or not times:
             return None
-        size, n = ModelSpec.restore(dict(self.run.models[name])).nbytes(), self.processes
-        return moved * (n - 1) / n * size
+        size = ModelSpec.restore(dict(self.run.models[name])).nbytes()
+        return times * (n - 1) / n * size
 
     @property
     def epoch_updates(self) -> float | None:

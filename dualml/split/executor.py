@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation.slow import pause
-from dualml.backend import Segment
+from dualml.backend import Memory, Segment, Weighable
 from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.communicator import Communicator
 from dualml.model.dropout import masks as dropout_masks
@@ -195,9 +195,13 @@ class Executor(Rank):
 
     def finite(self) -> bool:
         """Whether all gradients on all ranks are: they make the update, or skip it, together."""
-        assert self.mixed is not None
-        own = self.comm.tensor(np.array([self.mixed.finite()], np.float32))
+        own = self.comm.tensor(np.array([self.own_finite()], np.float32))
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
+
+    def own_finite(self) -> bool:
+        """Whether all numbers of this rank's gradients are."""
+        assert self.mixed is not None
+        return self.mixed.finite()
 
     def update(self, step: int) -> None:
         """Update ``step`` of the parameters."""
@@ -213,6 +217,19 @@ class Executor(Rank):
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         """Go to the point after update ``step``; arrays as this rank has them."""
         self.stage.load(weights, state, step)
+
+    def reduced(self) -> Arrays:
+        """Copies of the gradients, reduced; arrays as this rank has them."""
+        return self.stage.gradients()
+
+    def state(self) -> dict[str, Arrays]:
+        """The optimizer's: slot → parameter → copy."""
+        return self.stage.state()
+
+    def memory(self) -> Memory:
+        """Of weights, gradients and state."""
+        assert isinstance(self.stage, Weighable)  # see `SplitTraining.memory`
+        return self.stage.memory()
 
     # --- messages ---------------------------------------------------------------------------------
 

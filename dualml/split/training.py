@@ -51,7 +51,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         plan: SplitPlan,
         comm: Communicator,
         recipe: Recipe,
-        executor: type[Executor] = Executor,
+        executor: Callable[[SplitPlan, Communicator, Stage], Executor] = Executor,
         stage: Stage | None = None,
     ) -> None:
         self.backend, self.plan, self.comm = backend, plan, comm
@@ -105,7 +105,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         if not isinstance(self.stage, Weighable):
             raise Unsupported("the stages of this backend cannot count the bytes they hold")
         kept, buffers = self.executor.held, self.executor.buffers()
-        return replace(self.stage.memory(), activations=kept, buckets=buffers)
+        return replace(self.executor.memory(), activations=kept, buckets=buffers)
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         self.executor.scale = self.scale
         with self.executor.timeline.off():
             losses = self.executor.run(batch, self.now + 1)
-        gradients = self.unscaled(self.together(self.stage.gradients()))
+        gradients = self.unscaled(self.together(self.executor.reduced()))
         self.stage.zero()
         loss = float(self.read([losses])[0])
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
@@ -173,7 +173,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         return self.together(self.stage.weights())
 
     def state(self) -> dict[str, Arrays]:
-        state = self.stage.state()
+        state = self.executor.state()
         flat = {f"{slot}/{name}": a for slot, named in state.items() for name, a in named.items()}
         slots: dict[str, list[Arrays]] = {}
         for rank, arrays in enumerate(share(self.comm, flat)):
@@ -198,7 +198,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         keys = {f"{name}[{pieces[name].part}]": name for name in own}
         moved = by({key: own[name] for key, name in keys.items()})
         loaded = {name: moved[key] for key, name in keys.items()}
-        self.executor.load(loaded, self.stage.state(), self.made(self.now))
+        self.executor.load(loaded, self.executor.state(), self.made(self.now))
 
 
 def stage_of(backend: Backend, plan: SplitPlan, rank: int, recipe: Recipe) -> Stage:

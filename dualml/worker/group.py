@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dualml.aggregation.asynchronous import Asynchronous, staleness
 from dualml.aggregation.local_sgd import LocalSGD
 from dualml.aggregation.native import Summed
+from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.scheme import scheme
 from dualml.aggregation.slow import Slow
 from dualml.backend import Arrays, Backend, Pieces, Training
@@ -22,6 +23,8 @@ from dualml.experiment.deals import Feed
 from dualml.store.times import TIMES
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.ranks import Sharing
+from dualml.zero.model import ShardedModel
+from dualml.zero.parallel import Zero
 
 
 class Group(Sharing):
@@ -31,7 +34,7 @@ class Group(Sharing):
         self,
         backend: Backend,
         training: Training,
-        pieces: Pieces,
+        pieces: Pieces | None,
         folder: Path,
         comm: Communicator,
         arm: Arm,
@@ -40,10 +43,14 @@ class Group(Sharing):
     ) -> None:
         settings = arm.aggregation
         slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
-        kind = scheme(settings)
-        self.pieces, self.every = pieces, settings.every
-        self.parallel = kind(backend, training, pieces, comm, settings, slow, seed)
-        self.free = kind is Asynchronous and settings.arrival == "free"
+        self.every = settings.every
+        if isinstance(training, ShardedModel):
+            self.parallel: DataParallel = Zero(backend, training, comm, settings, slow, seed)
+        else:
+            assert pieces is not None
+            kind = scheme(settings)
+            self.parallel = kind(backend, training, pieces, comm, settings, slow, seed)
+        self.free = isinstance(self.parallel, Asynchronous) and settings.arrival == "free"
         self.staleness: dict[str, Any] = {}
         super().__init__(backend, self.parallel, folder, feed, comm)
 
@@ -88,17 +95,19 @@ class Group(Sharing):
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         mean = self.parallel.consensus()
-        own = self.pieces.parameters() if mean is not None else []
+        own = self.parallel.pieces.parameters() if mean is not None else []
         if mean is not None:
-            self.pieces.assign(mean)
+            self.parallel.pieces.assign(mean)
         yield
         if mean is not None:
-            self.pieces.assign(own)
+            self.parallel.pieces.assign(own)
         self.comm.barrier()  # nobody's waiting for the evaluation counts as part of an update
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
+        if self.parallel.together:
+            return super().score(x, y, index, classes)
         if self.parallel.alike:
             return evaluate(self.training, x, y, index, classes, self.comm)
         return super().score(x, y, index, classes) if self.rank == 0 else None
@@ -106,7 +115,7 @@ class Group(Sharing):
     def finish(self) -> None:
         mean = self.parallel.consensus()
         if mean is not None:
-            self.pieces.assign(mean)
+            self.parallel.pieces.assign(mean)
         TIMES.write(self.folder, self.rank, self.parallel.times.columns())
         if isinstance(self.parallel, Asynchronous) and self.rank == 0:
             self.staleness = {"staleness": staleness(self.parallel.served, self.size)}

@@ -22,6 +22,7 @@ from dualml.worker.methods import MethodAlone, MethodRanks
 from dualml.worker.models import ModelCache
 from dualml.worker.ranks import Alone
 from dualml.worker.split import SplitRanks, split_training
+from dualml.zero.model import ShardedModel
 
 
 class Setup:
@@ -77,6 +78,15 @@ class Setup:
             if comm is None:
                 return MethodAlone(backend, made, folder, self.feed)
             return MethodRanks(backend, made, folder, self.feed, comm)
+        if arm.zero and comm is not None:
+            sharding, place = arm.sharding, f"{comm.rank} of {comm.size}"
+            model = models.keep(
+                f"{sharding} {place} {key}",
+                lambda: ShardedModel(backend, self.recipe(), comm, sharding),
+            )
+            if arm.plan_precision.lower:
+                self.held = model.held
+            return Group(backend, model, None, folder, comm, arm, self.seed, self.feed)
         own = models.keep(key, self.make)
         if arm.plan_precision.lower:
             self.held = own.ability(Mixed).held

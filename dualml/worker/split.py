@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualml.aggregation.slow import Slow
-from dualml.backend import Arrays, Backend, Recipe
+from dualml.backend import Arrays, Backend, Recipe, Stage
 from dualml.communicator import Communicator
 from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Feed
 from dualml.machine import peak_memory_mb
 from dualml.split.asynchronous import executor_class
+from dualml.split.executor import Executor
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
 from dualml.split.training import SplitTraining, layers_of, stage_of
 from dualml.store.times import TIMELINE
 from dualml.worker.models import ModelCache
 from dualml.worker.ranks import Several
+from dualml.zero.executor import executor_of
 
 #: What every rank reports of its memory, in this order.
 MEMORY = ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
@@ -46,10 +50,14 @@ def split_training(
         return models.keep(asked, lambda: backend.ability(RemoteCalls).rpc(plan, comm, recipe))
     assert arm.split is not None
     stage = models.keep(
-        f"stage {key} {layers_of(plan, comm.rank)}",
+        f"stage {key} {arm.zero} {layers_of(plan, comm.rank)}",
         lambda: stage_of(backend, plan, comm.rank, recipe),
     )
-    return SplitTraining(backend, plan, comm, recipe, executor_class(arm.split.arrival), stage)
+    executor: Callable[[SplitPlan, Communicator, Stage], Executor]
+    executor = executor_class(arm.split.arrival)
+    if arm.zero:
+        executor = partial(executor_of, recipe=recipe, sharding=arm.sharding)
+    return SplitTraining(backend, plan, comm, recipe, executor, stage)
 
 
 class SplitRanks(Several):

@@ -7,6 +7,7 @@ own; `expected` is what must come out: the float64 referee with the model in one
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,11 @@ from dualml.optim import Schedule, rule_from
 from dualml.precision import Precision
 from dualml.reference.training import NumpyTraining
 from dualml.seeds import generator
+from dualml.split.executor import Executor
 from dualml.split.plan import SplitPlan
 from dualml.split.training import SplitTraining
+from dualml.zero import Sharding
+from dualml.zero.executor import executor_of
 
 Arrays = dict[str, np.ndarray]
 SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10
@@ -155,7 +159,11 @@ def cases_of(
 def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
     """This rank's part of the model."""
     recipe = recipe_of(case)
-    training = SplitTraining(backend, plan, comm, recipe)
+    executor: Any = Executor
+    if "zero" in case:  # among ranks with the same parameters
+        sharding = Sharding(1, **case["zero"])
+        executor = partial(executor_of, recipe=recipe, sharding=sharding)
+    training = SplitTraining(backend, plan, comm, recipe, executor)
     training.executor.seed = SEED
     training.load(recipe.weights, recipe.state(), 0)
     return training
@@ -195,7 +203,11 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         found = found_by(training, case, training.read)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         row = plan.pipeline_row(comm.rank)
-        told.append({"live": training.executor.live, "bound": plan.grid.live(row)})
+        own = sum(int(np.prod(piece.local)) for piece in plan.views(comm.rank)[1].values())
+        told.append({
+            "live": training.executor.live, "bound": plan.grid.live(row), "own": own,
+            "state": training.memory().state,
+        })  # fmt: skip
         comm.barrier()
     return told
 

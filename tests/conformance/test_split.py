@@ -13,6 +13,7 @@ from conformance import split
 from conformance.backends import create, judged, on_ranks, tolerance
 
 from dualml.backend import backends
+from dualml.experiment.split import Split
 from dualml.reference.communicator import run_threads
 from dualml.split.executor import Executor
 
@@ -110,6 +111,13 @@ CASES = {
     "llama tensor pipeline": case(4, "llama", tensor=2, cut=["norm"], sizes=[6, 5],
                                   micro_batches=2),
     "four heads": case(4, "vit", "adam", tensor=4, layers={"qkv": "column", "proj": "row"}),
+    "zero data": {**case(2, "deep", "adam", data=2), "zero": {}},
+    "zero trainers": {**case(3, "deep", "adam", trainers=2, place=[0, 1, 0], micro_batches=2),
+                      "zero": {"native": True}},
+    "zero data pipeline": {**case(4, "deep", "adam", data=2, micro_batches=2), "zero": {}},
+    "zero data tensor": {**case(4, "lenet", "adam", data=2, tensor=2),
+                         "zero": {"reduce": "all_reduce"}},
+    "zero replicas": {**case(3, "lenet", "adam", data=3), "zero": {}},
 }  # fmt: skip
 #: For a framework that compiles every stage of every case and every size of a micro-batch: a few
 #: that have all that there is, with these batches.
@@ -124,6 +132,8 @@ FEW = {
     "gpt by layer": [3, 3],
     "gpt there and back": [2, 2],
     "llama inside": [4, 4],
+    "zero data pipeline": [4, 4],
+    "zero replicas": [6, 6],
 }
 
 
@@ -145,15 +155,21 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
         folder = tmp_path_factory.mktemp(f"{name}{ranks}")
         argument = {"cases": list(chosen.values()), "folder": str(folder)}
         told = on_ranks(name, ranks, "conformance.split:train", argument, timeout=60)
-        return {
-            title: [
-                {**told[r][i], "arrays": dict(np.load(folder / f"case{i}.rank{r}.npz"))}
-                for r in range(ranks)
-            ]
-            for i, title in enumerate(chosen)
-        }
 
-    return lambda name, title: group(name, CASES[title]["ranks"])[title]
+        def of(rank: int, i: int) -> dict[str, Any]:
+            if "unsupported" in told[rank][i]:
+                return told[rank][i]
+            return {**told[rank][i], "arrays": dict(np.load(folder / f"case{i}.rank{rank}.npz"))}
+
+        return {title: [of(r, i) for r in range(ranks)] for i, title in enumerate(chosen)}
+
+    def case_of(name: str, title: str) -> list[dict[str, Any]]:
+        ranks = group(name, CASES[title]["ranks"])[title]
+        if "unsupported" in ranks[0]:
+            pytest.skip(ranks[0]["unsupported"])
+        return ranks
+
+    return case_of
 
 
 EVERY = [
@@ -191,6 +207,21 @@ def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> 
     for rank in ranks[1:]:
         for key, value in ranks[0]["arrays"].items():
             np.testing.assert_array_equal(rank["arrays"][key], value, err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "title"), [e for e in EVERY if e[1].startswith("zero")])
+def test_ranks_with_the_same_parameters_share_out_their_state(
+    found: Found, name: str, title: str
+) -> None:
+    """Of Adam 2Ψ/n, padded; a rank that alone has its parameters has all of it."""
+    width = np.dtype(create(name).dtype).itemsize
+    asked = cases_of(name)[title]
+    groups = Split(**asked["split"]).plan(split.spec_of(asked), asked["ranks"]).same_parameters()
+    sizes = {rank: len(group) for group in groups for rank in group}
+    for rank, told in enumerate(found(name, title)):
+        n = sizes.get(rank, 1)
+        assert told["state"] == 2 * width * -(-told["own"] // n)
+    assert sizes
 
 
 @pytest.mark.parametrize("title", ["crossed", "vit inside", "trainers", "masks inside"])

@@ -192,12 +192,19 @@ arms.a.optimizer = {{ name = "adam", lr = 0.003 }}
     )
 
 
-def test_a_model_that_passes_over_padding_is_not_split(lab: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("settings", "what"), [
+    ('split = { cut = ["up1"] }', "it cannot be split: leave out split"),
+    ("zero = 2", "it cannot be taken apart in units: leave out zero"),
+])  # fmt: skip
+def test_a_model_that_passes_over_padding_stays_whole(
+    lab: Path, tmp_path: Path, settings: str, what: str
+) -> None:
     text = TOML.replace('partition = { name = "dirichlet_labels", alpha = 0.5 }\n', "")
-    lab.write_text(text + 'split = { cut = ["up1"] }\n')
+    lab.write_text(f"{text}{settings}\n")
     done = dualml("run", lab, "--backend", "numpy", "--arm", "all", "--out", tmp_path / "out")
     assert done.returncode == 2
     assert "arms.two: model 'text_classifier' passes over padding" in done.stderr
+    assert what in done.stderr
 
 
 class Fixed:

@@ -291,3 +291,32 @@ def test_a_parameter_is_assigned_in_its_place() -> None:
     ops.assign(parameter, ms.Tensor(np.full(8, 3, np.float32)))
     assert (parameter.asnumpy() == 3).all()
     assert memory[0] == 3
+
+
+def test_a_parameter_lies_in_the_memory_it_is_given() -> None:
+    """What shards rely on: a part of an array is the parameter's own memory, for compiled cells
+    that read it and that assign it."""
+
+    class Both(nn.Cell):
+        def __init__(self, parameter: ms.Parameter) -> None:
+            super().__init__()
+            self.p = parameter
+
+        def construct(self, x):
+            read = self.p * x
+            return ops.depend(read, ops.assign_add(self.p, ops.depend(x, read)))
+
+    memory = np.ones(10, np.float32)
+    parameter = ms.Parameter(ms.Tensor(np.zeros(8, np.float32)), name="p")
+    parameter.set_data(ms.Tensor.from_numpy(memory[1:9]))
+    cell, two = Both(parameter), ms.Tensor(np.full(8, 2, np.float32))
+    assert cell(two).asnumpy().tolist() == [2.0] * 8
+    assert memory.tolist() == [1.0, *[3.0] * 8, 1.0]
+    memory[:] = 5
+    assert cell(two).asnumpy().tolist() == [10.0] * 8
+    assert memory.tolist() == [5.0, *[7.0] * 8, 5.0]
+    other = np.full(8, 4, np.float32)
+    parameter.set_data(ms.Tensor.from_numpy(other))  # also after it was compiled
+    assert cell(two).asnumpy().tolist() == [8.0] * 8
+    assert other.tolist() == [6.0] * 8
+    assert memory[1] == 7

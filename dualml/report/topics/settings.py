@@ -118,18 +118,21 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
     several = {arm: run.settings[arm] for arm in ranks.several(run)}
     dealt = any(arm.partition for arm in several.values())
     pinned = any(arm.cores for arm in several.values())
+    sharded = any(arm.zero for arm in several.values())
     rows = [
         [
             *(name, arm.world_size),
             *([arm.cores or None] if pinned else []),
             *([settings_text(arm.partition) if arm.partition else None] if dealt else []),
+            *([arm.zero or None] if sharded else []),
             *_combined(arm.aggregation, words),
             ranks.handicap_text(run, name, words),
         ]
         for name, arm in several.items()
     ]
     head = ["`arm`", "ranks:count", *(["cores_each:count"] if pinned else []),
-            *(["`partition`"] if dealt else []), "`strategy`", "of", "reduce", "every:updates",
+            *(["`partition`"] if dealt else []), *(["`zero`"] if sharded else []),
+            "`strategy`", "of", "reduce", "every:updates",
             "bucket", "compress", "arrival", "handicap"]  # fmt: skip
     yield from table(words, "aggregation", head, rows)
     measured = [

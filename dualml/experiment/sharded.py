@@ -1,0 +1,72 @@
+"""What arms with ``zero`` may ask for, see `dualml.zero`."""
+
+from __future__ import annotations
+
+from dualml.aggregation.settings import Aggregation
+from dualml.errors import UserError
+from dualml.experiment.split import Split
+from dualml.zero.settings import NATIVE, STRATEGIES, Sharding
+
+
+def sharding_of(zero: int, reduce: str, settings: Aggregation) -> Sharding:
+    """What is shared out, and how."""
+    return Sharding(zero, reduce, settings.bucket_bytes, settings.strategy == NATIVE)
+
+
+def check_zero(
+    asked: Sharding, other: str, world_size: int, split: Split | None, settings: Aggregation
+) -> None:
+    """Raises `UserError` for settings of an arm that do not go together.
+
+    Args:
+        other: key of what the arm does in place of training by dualml's own updates; empty where it
+            does that.
+    """
+    zero = f"zero = {asked.stage}"
+    if not asked.stage:
+        raise UserError(
+            f"zero_reduce = {asked.reduce} says how sharded gradients come together; set zero = 1, "
+            "2 or 3, or leave it out"
+        )
+    if other:
+        raise UserError(f"{zero} is for training by dualml's own updates; leave out {other}")
+    if world_size == 1:
+        raise UserError(
+            f"{zero} shares out over the ranks what each of them would hold; world_size is 1: set "
+            "2 or more"
+        )
+    if split is not None and asked.stage > 1:
+        raise UserError(
+            f"{zero} takes gradients apart in units of whole layers, which a split's ranks do not "
+            "have; with split use zero = 1, which shares out the state among replicas"
+        )
+    if split is not None:
+        check_replicas(split)
+    if settings.strategy not in STRATEGIES:
+        raise UserError(
+            f"{zero} adds up gradients by reduce-scatter, which strategy = {settings.strategy} is "
+            f"not; use ring (messages of dualml's own), {NATIVE} (the framework's collectives), or "
+            "leave it out"
+        )
+    for key in ("of", "compress", "overlap"):
+        value = getattr(settings, key)
+        if value != Aggregation.model_fields[key].default:
+            raise UserError(
+                f"{zero} adds up gradients as they are, unit by unit; leave out "
+                f"aggregation.{key} = {str(value).lower()}"
+            )
+
+
+def check_replicas(split: Split) -> None:
+    """Raises `UserError` for a split without ranks that have the same parameters, or whose ranks
+    update them on their own."""
+    if split.engine == "rpc" or split.arrival == "asynchronous":
+        what = "engine = rpc" if split.engine == "rpc" else "arrival = asynchronous"
+        raise UserError(
+            f"zero = 1 shares out an update that replicas make together; leave out {what}"
+        )
+    if split.data == 1 and split.trainers == 1:
+        raise UserError(
+            "zero = 1 shares out the state among ranks that have the same part of the model; with "
+            "this split no two do: set split.data = 2 or more"
+        )

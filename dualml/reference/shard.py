@@ -1,0 +1,81 @@
+"""A part of a model in flat vectors, and the rule of its optimizer over slices of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dualml.backend import Array, Recipe
+from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml.optim.base import State
+from dualml.reference.tape import nbytes
+from dualml.reference.types import Params
+
+
+class NumpyShard:
+    """See `dualml.backend.shard.Shard`."""
+
+    def __init__(self, recipe: Recipe, weights: Sequence[Array]) -> None:
+        self.recipe, self.weights = recipe, {str(i): w for i, w in enumerate(weights)}
+        self._state: State = recipe.rule.init(self.weights)
+
+    def finite(self, gradients: Sequence[Array]) -> bool:
+        return all(np.isfinite(g).all() for g in gradients)
+
+    def update(self, gradients: Sequence[Array], step: int, made: int, scale: float) -> None:
+        given = dict(zip(self.weights, gradients, strict=True))
+        if scale != 1:
+            given = {name: g * (1 / scale) for name, g in given.items()}
+        after, self._state = self.recipe.rule.update(
+            self.weights, given, self._state, made, self.recipe.rate(step)
+        )
+        for name, vector in self.weights.items():
+            vector[...] = after[name]
+
+    def state(self) -> Slots:
+        return {slot: [a.copy() for a in own.values()] for slot, own in self._state.items()}
+
+    def load(self, state: Slots, made: int) -> None:
+        copies = {slot: map(np.array, state[slot]) for slot in self.recipe.rule.slots}
+        self._state = {
+            slot: dict(zip(self.weights, arrays, strict=True)) for slot, arrays in copies.items()
+        }
+
+    def held(self) -> int:
+        return nbytes(self._state)
+
+
+class NumpyShardable(Shardable):
+    """See `dualml.backend.shard.Shardable`; of a stage with these attributes."""
+
+    own: Params
+    sums: Params
+    kept: dict[tuple[int, int], object]
+    _state: State
+
+    def flatten(self, weights: Vectors, gradients: Vectors) -> tuple[list[Array], list[Array]]:
+        self._state = {}
+        return laid(self.own, weights), laid(self.sums, gradients)
+
+    def wipe(self, vector: Array) -> None:
+        vector[...] = 0
+
+    def shard(self, recipe: Recipe, weights: Sequence[Array]) -> NumpyShard:
+        return NumpyShard(recipe, weights)
+
+    def drop(self) -> None:
+        self.kept.clear()
+
+
+def laid(arrays: Params, how: Vectors) -> list[Array]:
+    """Put each array where it belongs in new vectors."""
+    shapes = {name: a.shape for name, a in arrays.items()}
+    memory = [np.zeros(size) for size in how.memory]
+    vectors = []
+    for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
+        vector = memory[0 if how.together else number][:length]
+        for name, (start, stop) in spans(names, shapes).items():
+            arrays[name] = vector[start:stop].reshape(shapes[name])
+        vectors.append(vector)
+    return vectors

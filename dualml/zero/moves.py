@@ -1,0 +1,118 @@
+"""How gradients come together and weights go out: a rule over the communicator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from dualml.aggregation import Ring, Schedule, Transfer
+from dualml.aggregation.base import execute
+from dualml.aggregation.ring import turn
+from dualml.communicator import Communicator
+from dualml.zero.settings import Sharding
+
+Tensor = Any
+
+
+@cache
+def scattering(n: int) -> Schedule:
+    """A reduce-scatter around the ring: in the end rank r has the sum of chunk r.
+
+    >>> print(scattering(3).grid())
+    rank 0 | 2→1+  1→1+
+    rank 1 | 0→2+  2→2+
+    rank 2 | 1→0+  0→0+
+    """
+    return Schedule(n, n, turn(n, -1, "add"))
+
+
+@cache
+def gathering(n: int) -> Schedule:
+    """An all-gather around the ring: in the end every rank has chunk r of rank r.
+
+    >>> print(gathering(3).grid())
+    rank 0 | 0→1=  2→1=
+    rank 1 | 1→2=  0→2=
+    rank 2 | 2→0=  1→0=
+    """
+    return Schedule(n, n, turn(n, 0, "put"))
+
+
+@cache
+def broadcasting(n: int) -> Schedule:
+    """Every rank broadcasts its chunk, one after the other: each sends and receives as much as in
+    an all-gather, but all in one step."""
+    steps = (
+        tuple(Transfer(root, rank, root, root, "put") for rank in range(n) if rank != root)
+        for root in range(n)
+    )
+    return Schedule(n, n, tuple(steps))
+
+
+@cache
+def adding(n: int) -> Schedule:
+    """An all-reduce around the ring."""
+    return Ring().schedule(n)
+
+
+class Moves:
+    """The collectives of one group; vectors have a length that its size divides.
+
+    Attributes:
+        seconds: inside them.
+        late: told of the schedule and the bytes of each collective that the framework makes, whose
+            messages nobody can hold up one by one.
+    """
+
+    def __init__(self, comm: Communicator, sharding: Sharding) -> None:
+        self.comm, self.sharding, self.seconds = comm, sharding, 0.0
+        self.late: Callable[[Schedule, int], None] = lambda schedule, nbytes: None
+        n, whole = comm.size, sharding.reduce == "all_reduce"
+        self.sums, self.weights = (
+            (adding(n), broadcasting(n)) if whole else (scattering(n), gathering(n))
+        )
+
+    def own(self, vector: Tensor) -> Tensor:
+        """This rank's part of a vector; a view of it."""
+        part = len(vector) // self.comm.size
+        return self.comm.slice(vector, self.comm.rank * part, (self.comm.rank + 1) * part)
+
+    def reduce(self, vector: Tensor) -> Tensor:
+        """This rank's part of the sum of all ranks' vectors, in its place, and all that is right of
+        the vector afterwards."""
+        comm = self.comm
+        with self.timed(self.sums, vector):
+            if not self.sharding.native:
+                return self.own(execute(self.sums, comm, vector))
+            if self.sharding.reduce == "all_reduce":
+                return self.own(self.put(vector, 0, comm.all_reduce(vector)))
+            part = comm.rank * (len(vector) // comm.size)
+            return self.own(self.put(vector, part, comm.reduce_scatter(vector)))
+
+    def gather(self, vector: Tensor) -> None:
+        """Every rank's own part of the vector, on every rank."""
+        comm, part = self.comm, len(vector) // self.comm.size
+        with self.timed(self.weights, vector):
+            if not self.sharding.native:
+                execute(self.weights, comm, vector)
+            elif self.sharding.reduce == "all_reduce":
+                for root in range(comm.size):
+                    place = comm.slice(vector, root * part, (root + 1) * part)
+                    self.put(vector, root * part, comm.broadcast(place, root))
+            else:
+                for rank, came in enumerate(comm.all_gather(self.own(vector))):
+                    self.put(vector, rank * part, came)
+
+    def put(self, vector: Tensor, start: int, value: Tensor) -> Tensor:
+        return self.comm.write(vector, start, value, "put")
+
+    @contextmanager
+    def timed(self, schedule: Schedule, vector: Tensor) -> Iterator[None]:
+        begin = time.perf_counter()
+        if self.sharding.native:
+            self.late(schedule, self.comm.nbytes(vector))
+        yield
+        self.seconds += time.perf_counter() - begin

@@ -1,0 +1,153 @@
+"""Forward and backward passes of a model whose numbers the ranks share out, as one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import Array, Backend, MixedStage, Recipe, Stage, Staging, chunks
+from dualml.backend.ability import Tensor
+from dualml.backend.shard import Shardable, Vectors
+from dualml.communicator import Communicator
+from dualml.errors import Unsupported
+from dualml.model.dropout import masks
+from dualml.zero.moves import Moves
+from dualml.zero.settings import Sharding
+from dualml.zero.units import segments_of, units_of
+
+NOTHING = np.zeros(0, np.int64)
+
+
+class Passes:
+    """This rank's part of a model, and the whole of it unit by unit.
+
+    In stage 1 the model is one segment: frameworks that compile it compile the whole. In stages 2
+    and 3 every unit is one.
+
+    Attributes:
+        weights_of, gradients_of: the vector of each unit; of stage 3, and of stages 2 and 3, there
+            is only one of them at a time.
+        own: this rank's part of the weights of each unit.
+        sums: this rank's part of the gradient of each unit, added up over ranks and chunks; of
+            stage 1 parts of ``gradients_of``.
+        rounds: chunks that the rank with most samples makes of its part of the batch: as often all
+            ranks meet in stages 2 and 3.
+    """
+
+    def __init__(
+        self, backend: Backend, recipe: Recipe, comm: Communicator, sharding: Sharding
+    ) -> None:
+        self.backend, self.recipe, self.comm, self.sharding = backend, recipe, comm, sharding
+        self.rounds, apart, weights_apart = 1, sharding.stage > 1, sharding.stage > 2
+        self.units = units_of(recipe.spec, sharding.bucket_bytes, comm.size)
+        cuts = [unit.layers for unit in self.units] if apart else [slice(0, None)]
+        self.segments = segments_of(recipe.spec, cuts, recipe.precision.lower)
+        self.stage, self.flat = self.staged()
+        names, lengths = [list(u.shapes) for u in self.units], [u.length for u in self.units]
+        self.weights_of, self.gradients_of = self.flat.flatten(
+            Vectors(names, lengths, weights_apart), Vectors(names, lengths, apart)
+        )
+        self.moves = Moves(comm, sharding)
+        self.own = [self.moves.own(vector) for vector in self.weights_of]
+        self.sums = [self.moves.own(vector) for vector in self.gradients_of]
+        if weights_apart:
+            self.own = [comm.copy(part) for part in self.own]
+        if apart:
+            self.sums = [comm.copy(part) for part in self.sums]
+        self.shard = self.flat.shard(recipe, self.own)
+
+    def staged(self) -> tuple[Stage, Shardable]:
+        """The model as the backend computes it, and as the place of its numbers.
+
+        Raises:
+            Unsupported: this backend trains no parts of models, or not so.
+        """
+        staging = self.backend.ability(Staging)
+        stage = staging.stage(self.segments, self.recipe, first=True, last=True)
+        if not isinstance(stage, Shardable):
+            raise Unsupported(f"this backend cannot {Shardable.does}")
+        if self.recipe.precision.lower and not isinstance(stage, MixedStage):
+            raise Unsupported(f"this backend cannot {MixedStage.does}")
+        return stage, stage
+
+    def run(self, part: Array, step: int, factor: float) -> Any:
+        """The lazy loss of this rank's part of a batch, None where it has none; ``factor`` times
+        its gradient is in ``gradients_of``, or in stages 2 and 3 added up over the ranks in
+        ``sums``."""
+        if self.sharding.stage == 1:
+            for vector in self.gradients_of:
+                self.flat.wipe(vector)
+        pieces, losses = chunks(part, self.recipe.chunk), []
+        for number in range(max(self.rounds, len(pieces))):
+            piece, share = pieces[number] if number < len(pieces) else (NOTHING, 0.0)
+            loss = self.round(piece, step, share * factor, number == 0)
+            if len(piece):
+                losses.append((loss, share))
+        return self.stage.lazy(losses) if losses else None
+
+    def round(self, piece: Array, step: int, factor: float, first: bool) -> Any:
+        """Forward and backward of one chunk; its lazy loss. Of an empty one this rank only hands on
+        what the others need."""
+        loss = self.forward(piece, step)
+        flow: Any = None
+        for number in reversed(range(len(self.segments))):
+            self.fetch(number)
+            if self.sharding.stage > 1:
+                self.flat.wipe(self.gradients_of[number])
+            if len(piece) and flow is None:
+                late, flow = self.stage.loss_backward(0, factor)
+                loss = late if loss is None else loss
+            elif len(piece):
+                flow = self.stage.backward(number, 0, flow)
+            if self.sharding.stage > 1:
+                part = self.moves.reduce(self.gradients_of[number])
+                self.comm.write(self.sums[number], 0, part, "put" if first else "add")
+        return loss
+
+    def forward(self, piece: Array, step: int, fetch: bool = True) -> Any:
+        """The lazy loss of a chunk, None where it comes with the backward pass.
+
+        Args:
+            fetch: whether units come from the other ranks; else with whatever numbers there are.
+        """
+        there, last = len(piece) > 0, len(self.segments) - 1
+        drawn = masks(self.recipe.spec, self.recipe.seed, step, piece) if there else {}
+        values: Any = (self.stage.samples(piece),) if there else ()
+        for number, segment in enumerate(self.segments):
+            if fetch:
+                self.fetch(number)
+            own = [drawn[name] for name, _ in segment.layers if name in drawn]
+            if there and number == last:
+                return self.stage.loss(0, values, self.stage.labels(piece), own)
+            if there:
+                values = self.stage.forward(number, 0, values, own)
+        return None
+
+    def fetch(self, number: int) -> None:
+        """The weights of a unit, from all ranks' parts; nothing where they are always there."""
+        if self.sharding.stage == 3:
+            vector = self.weights_of[number]
+            self.comm.write(self.moves.own(vector), 0, self.own[number], "put")
+            self.moves.gather(vector)
+
+    def combine(self) -> None:
+        """Add up the gradients over the ranks, where that has not been done unit by unit."""
+        if self.sharding.stage == 1:
+            for vector in self.gradients_of:
+                self.moves.reduce(vector)
+
+    def spread(self) -> None:
+        """Give this rank's part of the weights to all, unless they fetch it when they need it."""
+        if self.sharding.stage < 3:
+            for vector in self.weights_of:
+                self.moves.gather(vector)
+
+    def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """Logits, and the output of every layer, in evaluation mode."""
+        outputs: dict[str, Tensor] = {}
+        for number, segment in enumerate(self.segments):
+            self.fetch(number)
+            values, tops = self.stage.infer(number, values)
+            outputs |= {name: top for (name, _), top in zip(segment.layers, tops, strict=True)}
+        return values[-1], outputs

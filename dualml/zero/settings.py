@@ -1,0 +1,35 @@
+"""What of a model is shared out, and how, as an arm asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dualml.aggregation.buckets import BUCKET_BYTES
+
+STAGES = (1, 2, 3)
+#: How gradients come together and weights go out: each rank gets the sum of its part, and gives its
+#: part to all (the halves of an all-reduce); or every rank gets the whole sum, and each broadcasts.
+WAYS = ("reduce_scatter", "all_reduce")
+#: The strategy of an arm that leaves the collectives to the framework; with any other that fits
+#: they are made of messages around a ring.
+NATIVE = "reduce_scatter_all_gather"
+#: Strategies of an arm that fit.
+STRATEGIES = ("all_reduce", "ring", NATIVE)
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How a trial shares out what it holds.
+
+    Attributes:
+        stage: 1 the optimizer's state, 2 and gradients, 3 and weights.
+        reduce: one of `WAYS`.
+        bucket_bytes: of a unit, as `dualml.aggregation.buckets.layout` takes it; 0: every layer
+            with parameters is one.
+        native: whether the framework's own collectives are used.
+    """
+
+    stage: int
+    reduce: str = "reduce_scatter"
+    bucket_bytes: int = BUCKET_BYTES
+    native: bool = False

@@ -1,0 +1,149 @@
+"""Units of a model, padded so that the ranks divide them; what is held and moved in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.aggregation.buckets import layout
+from dualml.backend import Array, Arrays, Segment
+from dualml.backend.shard import spans
+from dualml.model.base import Shape
+from dualml.model.layers import Branch
+from dualml.model.spec import ModelSpec, parameters
+from dualml.precision import Stack, through
+from dualml.zero.settings import Sharding
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Consecutive layers whose parameters lie in one vector.
+
+    Attributes:
+        layers: which of the model's.
+        shapes: canonical name → shape of their parameters, in order.
+        length: elements of the vector: so many that the ranks divide it.
+    """
+
+    layers: slice
+    shapes: dict[str, Shape]
+    length: int
+
+    @property
+    def size(self) -> int:
+        """Elements of the parameters, without padding."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def named(self, vector: Array) -> Arrays:
+        """Canonical name → copy of its part of the vector."""
+        return {
+            name: vector[start:stop].reshape(self.shapes[name]).copy()
+            for name, (start, stop) in spans(list(self.shapes), self.shapes).items()
+        }
+
+    def vector(self, named: Mapping[str, Array], dtype: Any) -> Array:
+        """The vector, padded, of arrays among which are those of the unit."""
+        vector = np.zeros(self.length, dtype)
+        for name, (start, stop) in spans(list(self.shapes), self.shapes).items():
+            vector[start:stop] = np.ravel(named[name])
+        return vector
+
+
+def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
+    """The units of a model for n ranks: layers in buckets, each layer whole in one of them. Those
+    without parameters go with the layer before them, but a branch with what it surrounds.
+
+    Example:
+        >>> from dualml.model import model
+        >>> [(list(unit.shapes), unit.size, unit.length)
+        ...  for unit in units_of(model("softmax"), 0, 4)]
+        [(['fc.weight', 'fc.bias'], 7850, 7852)]
+    """
+    own = {name: parameters([(name, layer)]) for name, layer in spec.layers}
+    sizes = {name: (sum(map(math.prod, p.values())),) for name, p in own.items() if p}
+    position = {name: i for i, (name, _) in enumerate(spec.layers)}
+    starts = list[int]()
+    for bucket in layout(sizes, bucket_bytes):
+        start = position[bucket[0]] if starts else 0
+        while start and isinstance(spec.layers[start - 1][1], Branch):
+            start -= 1
+        starts.append(start)
+    units = []
+    for start, stop in zip(starts, [*starts[1:], len(spec.layers)], strict=True):
+        shapes = parameters(spec.layers[start:stop])
+        size = sum(map(math.prod, shapes.values()))
+        units.append(Unit(slice(start, stop), shapes, -(-size // n) * n))
+    return units
+
+
+def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Segment]:
+    """The model in these parts, for one rank.
+
+    Args:
+        lower: whether it is trained in a lower precision.
+    """
+    depths, segments = {-1: 1}, list[Segment]()
+    stack: Stack = (False,)
+    for at, depth in enumerate(spec.depth().values()):
+        depths[at] = depth + 1
+    for cut in cuts:
+        layers = spec.layers[cut]
+        before: Stack = stack if lower else (False,)
+        segments.append(Segment(tuple(layers), depths[cut.start - 1], {}, before))
+        for _, layer in layers:
+            stack = through(layer, stack)
+    return segments
+
+
+@dataclass(frozen=True)
+class Held:
+    """Of one rank, elements.
+
+    Attributes:
+        weights, gradients, state: kept from update to update.
+        gathered: of the largest unit, what is there for a moment: its whole gradient, before the
+            ranks have added it up, and in stage 3 its whole weights.
+    """
+
+    weights: int
+    gradients: int
+    state: int
+    gathered: int
+
+
+def held(units: Sequence[Unit], n: int, stage: int, slots: int) -> Held:
+    """With Ψ elements in all units, padding included, and k slots of the optimizer: Ψ + Ψ + kΨ/N in
+    stage 1, Ψ + (1 + k)Ψ/N in stage 2, (2 + k)Ψ/N in stage 3.
+
+    Source: Rajbhandari et al. 2020, section 5; with k = 2 and numbers of 4 bytes 8Ψ + 8Ψ/N,
+    4Ψ + 12Ψ/N and 16Ψ/N.
+    """
+    whole = sum(unit.length for unit in units)
+    most = max((unit.length for unit in units), default=0)
+    part = whole // n
+    return Held(
+        weights=part if stage == 3 else whole,
+        gradients=whole if stage == 1 else part,
+        state=slots * part,
+        gathered=(stage > 1) * most + (stage > 2) * most,
+    )
+
+
+def moved(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) -> int:
+    """Elements that each rank sends in an update, and receives, in collectives around a ring.
+
+    Once (N − 1)/N · Ψ for the sum of the gradients, in stages 2 and 3 for that of every chunk;
+    once for the weights after the update, in stage 3 twice for those of every chunk: before its
+    forward and before its backward pass. An all-reduce in place of a reduce-scatter moves twice as
+    much; broadcasts by all ranks move what an all-gather moves.
+
+    Source: Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ and 3Ψ for many ranks.
+    """
+    part = sum(unit.length for unit in units) // n * (n - 1)
+    sums = (2 if sharding.reduce == "all_reduce" else 1) * (1 if sharding.stage == 1 else chunks)
+    weights = 2 * chunks if sharding.stage == 3 else 1
+    return part * (sums + weights)

@@ -1,0 +1,112 @@
+"""A part of a model in flat vectors, and an optimizer over slices of them.
+
+On a CPU a parameter whose data `Tensor.from_numpy` made of a part of an array lies in that part:
+compiled cells read it there and assign it there (measured, and tested in tests/mindspore).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from dualml.backend import Array, Recipe
+from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml_ms.compiled import Compiled
+from dualml_ms.memory import state_bytes
+from dualml_ms.optim import load_state, optimizer, state
+from dualml_ms.scaled import AllFinite, Clocked, Numbers, Unscaling
+
+
+class VectorUpdate(nn.Cell):
+    """One update with the gradients that are given; of a scaled loss what takes the scale off comes
+    first."""
+
+    def __init__(self, optimizer: nn.Optimizer, scaled: bool) -> None:
+        super().__init__(auto_prefix=False)
+        self.scaled, self.optimizer = scaled, Unscaling(optimizer) if scaled else optimizer
+
+    def construct(self, *tensors):
+        if self.scaled:
+            return self.optimizer(tensors[0], tensors[1:])
+        return self.optimizer(tensors)
+
+
+class MindSporeShard:
+    """See `dualml.backend.shard.Shard`."""
+
+    def __init__(self, recipe: Recipe, weights: Sequence[ms.Tensor]) -> None:
+        self.scaled, self.number = recipe.precision.loss_scale is not None, Numbers()
+        parameters = [ms.Parameter(w, name=f"shard{i}") for i, w in enumerate(weights)]
+        for parameter, vector in zip(parameters, weights, strict=True):
+            parameter.set_data(vector)  # its memory, not a copy of it
+        rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
+        self.clock: Clocked | None = None
+        if self.scaled and not recipe.schedule.constant:
+            rates = self.clock = Clocked(rates)
+        self.optimizer = optimizer(recipe.rule, parameters, rates)
+        self.all_finite = Compiled(AllFinite())
+        self.apply = Compiled(VectorUpdate(self.optimizer, self.scaled))
+
+    def finite(self, gradients: Sequence[ms.Tensor]) -> bool:
+        return bool(self.all_finite(*gradients).asnumpy())
+
+    def update(self, gradients: Sequence[ms.Tensor], step: int, made: int, scale: float) -> None:
+        """How many were made the optimizer counts itself."""
+        if self.clock is not None:
+            self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
+        inverse = [self.number(1 / scale)] if self.scaled else []
+        self.apply(*inverse, *gradients)
+
+    def state(self) -> Slots:
+        return {slot: list(named.values()) for slot, named in state(self.optimizer).items()}
+
+    def load(self, state: Slots, made: int) -> None:
+        named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
+        load_state(self.optimizer, named, made)
+
+    def held(self) -> int:
+        return state_bytes(self.optimizer)
+
+
+class MindSporeShardable(Shardable):
+    """See `dualml.backend.shard.Shardable`; of a stage with these attributes."""
+
+    parameters: dict[str, ms.Parameter]
+    sums: dict[str, ms.Parameter]
+    optimizer: Any
+    apply: Any
+    apply_scaled: Any
+    kept: dict[tuple[int, int], Any]
+
+    def flatten(
+        self, weights: Vectors, gradients: Vectors
+    ) -> tuple[list[ms.Tensor], list[ms.Tensor]]:
+        self.optimizer = self.apply = self.apply_scaled = None
+        return laid(self.parameters, weights), laid(self.sums, gradients)
+
+    def wipe(self, vector: ms.Tensor) -> None:
+        vector.asnumpy()[...] = 0
+
+    def shard(self, recipe: Recipe, weights: Sequence[ms.Tensor]) -> MindSporeShard:
+        return MindSporeShard(recipe, weights)
+
+    def drop(self) -> None:
+        self.kept.clear()
+
+
+def laid(parameters: Mapping[str, ms.Parameter], how: Vectors) -> list[ms.Tensor]:
+    """Put the parameters where they belong in new vectors."""
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    memory: list[Array] = [np.zeros(size, np.float32) for size in how.memory]
+    vectors = []
+    for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
+        vector = memory[0 if how.together else number][:length]
+        for name, (start, stop) in spans(names, shapes).items():
+            part = vector[start:stop].reshape(shapes[name])
+            parameters[name].set_data(ms.Tensor.from_numpy(part))
+        vectors.append(ms.Tensor.from_numpy(vector))
+    return vectors

@@ -1,0 +1,99 @@
+"""A part of a model in flat vectors, and an optimizer over slices of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from dualml.backend import Recipe
+from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml_torch.memory import state_bytes
+from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.scaled import finite, unscale
+
+
+class TorchShard:
+    """See `dualml.backend.shard.Shard`."""
+
+    def __init__(self, recipe: Recipe, weights: Sequence[torch.Tensor]) -> None:
+        self.recipe = recipe
+        self.parameters = [torch.nn.Parameter(vector) for vector in weights]  # the same memory
+        self.optimizer = optimizer(recipe.rule, self.parameters)
+
+    def finite(self, gradients: Sequence[torch.Tensor]) -> bool:
+        self._give(gradients)
+        return finite(self.parameters)
+
+    def update(self, gradients: Sequence[torch.Tensor], step: int, made: int, scale: float) -> None:
+        """How many were made the optimizer counts itself."""
+        self._give(gradients)
+        if scale != 1:
+            unscale(self.parameters, scale)
+        if not self.recipe.schedule.constant:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.recipe.rate(step)
+        self.optimizer.advance()
+
+    def _give(self, gradients: Sequence[torch.Tensor]) -> None:
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+    def state(self) -> Slots:
+        return {slot: list(named.values()) for slot, named in state(self.optimizer).items()}
+
+    def load(self, state: Slots, made: int) -> None:
+        named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
+        load_state(self.optimizer, named, made)
+
+    def held(self) -> int:
+        return state_bytes(self.optimizer)
+
+
+class TorchShardable(Shardable):
+    """See `dualml.backend.shard.Shardable`; of a stage with these attributes."""
+
+    device: torch.device
+    parameters: dict[str, torch.nn.Parameter]
+    optimizer: Any
+    kept: dict[tuple[int, int], Any]
+    bytes: dict[tuple[int, int], dict[int, int]]
+    #: Whether gradients have a place of their own.
+    flattened = False
+
+    def flatten(
+        self, weights: Vectors, gradients: Vectors
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Autograd adds to a ``grad`` that is there already, in its place."""
+        self.optimizer, self.flattened = None, True
+        shapes = {name: tuple(p.shape) for name, p in self.parameters.items()}
+        vectors, places = laid(shapes, weights, self.device)
+        sums, grads = laid(shapes, gradients, self.device)
+        for name, parameter in self.parameters.items():
+            parameter.data, parameter.grad = places[name], grads[name]
+        return vectors, sums
+
+    def wipe(self, vector: torch.Tensor) -> None:
+        vector.zero_()
+
+    def shard(self, recipe: Recipe, weights: Sequence[torch.Tensor]) -> TorchShard:
+        return TorchShard(recipe, weights)
+
+    def drop(self) -> None:
+        self.kept.clear()
+        self.bytes.clear()
+
+
+def laid(
+    shapes: Mapping[str, tuple[int, ...]], how: Vectors, device: torch.device
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """New vectors, and each parameter's part of them."""
+    memory = [torch.zeros(size, device=device) for size in how.memory]
+    vectors, places = [], {}
+    for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
+        vector = memory[0 if how.together else number][:length]
+        for name, (start, stop) in spans(names, shapes).items():
+            places[name] = vector[start:stop].view(shapes[name])
+        vectors.append(vector)
+    return vectors, places

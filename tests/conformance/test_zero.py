@@ -1,0 +1,254 @@
+"""However its numbers are shared out over the ranks, a model is trained as the whole one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import split, zero
+from conformance.backends import adapter_of, create, judged, on_ranks, tolerance
+from conformance.test_split import assert_same
+from conformance.test_split_precision import assert_alike, assert_near
+
+from dualml.backend import backends
+from dualml.optim import RULES
+from dualml.reference.communicator import run_threads
+from dualml.reference.shard import NumpyShard
+from dualml.zero.model import ShardedModel
+from dualml.zero.moves import Moves
+from dualml.zero.units import Unit
+
+#: Batches of 8 divide by 2 and 4, 7 do not, of 1 most ranks have no sample.
+SIZES = [8, 7, 1]
+#: Bytes of a bucket in which some layers, but not all, of the models here come together.
+SOME = 1400
+VARIANTS = [name for rule in RULES.values() for name in rule.variants if rule.name != "gd"]
+
+
+def case(
+    ranks: int,
+    stage: int,
+    model: str = "lenet",
+    optimizer: str = "adam",
+    *,
+    sizes: list[int] = SIZES,
+    loss: str = "cross_entropy",
+    chunk: int = zero.CHUNK,
+    **sharding: Any,
+) -> dict[str, Any]:
+    shared = {"stage": stage, "bucket_bytes": SOME, **sharding}
+    return {"ranks": ranks, "model": model, "optimizer": optimizer, "sizes": sizes, "loss": loss,
+            "chunk": chunk, "zero": shared}  # fmt: skip
+
+
+STAGES = (1, 2, 3)
+CASES = {
+    **{f"stage {s} of {n}": case(n, s) for s in STAGES for n in (2, 3, 4)},
+    **{f"stage {s} {v}": case(2, s, "deep", v) for s in STAGES for v in VARIANTS},
+    **{f"stage {s} chunks": case(3, s, "deep", chunk=2) for s in STAGES},
+    **{f"stage {s} all_reduce": case(3, s, reduce="all_reduce") for s in STAGES},
+    **{f"stage {s} native": case(3, s, native=True) for s in STAGES},
+    **{f"stage {s} native all_reduce": case(2, s, native=True, reduce="all_reduce")
+       for s in STAGES},
+    **{f"stage {s} layers": case(2, s, "vit", bucket_bytes=0) for s in STAGES},
+    **{f"stage {s} whole": case(2, s, "vit", "sgd", bucket_bytes=2**20) for s in STAGES},
+    **{f"stage {s} text": case(2, s, "rnn", sizes=[6, 5]) for s in STAGES},
+    **{f"stage {s} masks": case(3, s, "dropout", "sgd", sizes=[6, 5], chunk=2) for s in STAGES},
+    "stage 2 mse": case(4, 2, "deep", loss="mse"),
+    "stage 3 rates": {**case(2, 3, "deep"), "rates": {"kind": "cosine", "warmup": 2}},
+}  # fmt: skip
+LOWER = {
+    f"stage {s} {kind}": {**case(2 + s % 2, s, model, sizes=[8, 7]), "precision": precision}
+    for s in STAGES
+    for kind, precision, model in [("bf16", ("bf16",), "vit"), ("fp16", ("fp16", 256.0), "lenet")]
+}
+#: Inputs a hundred times as large: the first gradients of the scaled loss are too large for fp16.
+OVERFLOWING = {
+    f"stage {s} overflow": {**case(2, s, sizes=[8] * 9), "precision": ("fp16", "dynamic"),
+                            "enlarged": 100.0, "rates": {"kind": "cosine", "warmup": 3}}
+    for s in STAGES
+}  # fmt: skip
+KNOWN = {**CASES, **LOWER, **OVERFLOWING}
+#: For a framework that compiles every unit of every case and every size of a chunk.
+FEW = {
+    **{f"stage {s} of {n}": [4 * n] for s in STAGES for n in (2, 3, 4)},
+    **{f"stage {s} {v}": [4, 4] for s in STAGES for v in ("sgd-momentum", "adamw")},
+    **{f"stage {s} chunks": [12, 6] for s in STAGES},
+    **{f"stage {s} layers": [4, 1] for s in (1, 3)},
+    **{f"stage {s} masks": [6] for s in (1, 3)},
+    **{f"stage {s} bf16": [6] for s in STAGES},
+    "stage 1 all_reduce": [6], "stage 3 all_reduce": [6], "stage 2 native": [6],
+    "stage 3 native": [6], "stage 3 rates": [4, 4], "stage 1 fp16": [6],
+    "stage 2 overflow": [8] * 9, "stage 3 overflow": [8] * 9,
+}  # fmt: skip
+SPLITTING = [name for name in judged() if backends()[name].ranks != "none"]
+
+
+def cases_of(name: str) -> dict[str, dict[str, Any]]:
+    """The cases that a backend runs."""
+    if adapter_of(name).COMPILES:
+        return {t: {**KNOWN[t], "sizes": sizes} for t, sizes in FEW.items()}
+    return KNOWN
+
+
+def every(among: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, title) for name in SPLITTING for title in cases_of(name) if title in among]
+
+
+Found = Callable[[str, str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Backend and case → what each rank found; all cases of one size are run on one group."""
+
+    @cache
+    def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
+        chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
+        folder = tmp_path_factory.mktemp(f"{name}{ranks}")
+        argument = {"cases": list(chosen.values()), "folder": str(folder)}
+        told = on_ranks(name, ranks, "conformance.zero:train", argument, timeout=180)
+        return {
+            title: [
+                {**told[r][i], "arrays": dict(np.load(folder / f"case{i}.rank{r}.npz"))}
+                for r in range(ranks)
+            ]
+            for i, title in enumerate(chosen)
+        }
+
+    return lambda name, title: group(name, KNOWN[title]["ranks"])[title]
+
+
+def trained(arrays: split.Arrays) -> split.Arrays:
+    """Without the loss of a trace, which ranks that share a batch do not tell."""
+    return {**arrays, "losses": arrays["losses"][1:]}
+
+
+@pytest.mark.parametrize(("name", "title"), every(CASES))
+def test_n_ranks_with_a_part_each_are_one(found: Found, name: str, title: str) -> None:
+    """Losses, gradients, activations, weights, optimizer state: on every rank alike."""
+    ranks = found(name, title)
+    whole = trained(zero.expected(cases_of(name)[title]))
+    for rank in ranks:
+        assert_same(trained(rank["arrays"]), whole, tolerance(create(name)))
+    assert_alike([rank["arrays"] for rank in ranks])
+
+
+@pytest.mark.parametrize(("name", "title"), every(LOWER))
+def test_so_they_are_in_a_lower_precision(found: Found, name: str, title: str) -> None:
+    asked, ranks = cases_of(name)[title], found(name, title)
+    assert_near(trained(ranks[0]["arrays"]), trained(zero.expected(asked)), asked)
+    assert_alike([rank["arrays"] for rank in ranks])
+
+
+@pytest.mark.parametrize(("name", "title"), every(OVERFLOWING))
+def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) -> None:
+    ranks = [rank["arrays"] for rank in found(name, title)]
+    assert_alike(ranks)
+    skipped = float(ranks[0]["state loss_scale skipped"])
+    assert 1 <= skipped < len(OVERFLOWING[title]["sizes"]) - 1
+    start = zero.recipe_of(OVERFLOWING[title]).weights
+    assert any(not np.array_equal(ranks[0][f"weight {n}"], w) for n, w in start.items())
+
+
+@pytest.mark.parametrize(("name", "title"), every(KNOWN))
+def test_what_is_held_is_the_closed_form(found: Found, name: str, title: str) -> None:
+    """To the byte, on every rank, padding included."""
+    asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize
+    form, _ = zero.forms(asked, asked["ranks"])
+    for rank in found(name, title):
+        memory = {part: n for part, n in rank["memory"].items() if part != "activations"}
+        assert memory == {
+            "weights": width * form.weights,
+            "gradients": width * form.gradients,
+            "state": width * form.state,
+            "buckets": width * form.gathered,
+        }
+        kept = rank["memory"]["activations"]
+        assert kept is None or kept > 0
+
+
+@pytest.mark.parametrize(("name", "title"), every(CASES))
+def test_what_is_sent_is_the_closed_form(found: Found, name: str, title: str) -> None:
+    asked = cases_of(name)[title]
+    if asked["zero"].get("native"):
+        assert name == "numpy" or any(rank["calls"] for rank in found(name, title))
+        return
+    for rank in found(name, title):
+        assert rank["moved"] == [zero.forms(asked, asked["ranks"])[1]] * 2
+        assert rank["calls"] == 0
+
+
+@pytest.mark.parametrize("name", SPLITTING)
+@pytest.mark.parametrize(("stage", "then"), [(1, 3), (3, 2)])
+def test_weights_and_state_go_on_in_another_layout(name: str, stage: int, then: int) -> None:
+    asked = case(2, stage, "deep", sizes=[8] * 4)
+    other = {"stage": then, "bucket_bytes": 0}
+    argument = {"case": asked, "then": other}
+    whole = zero.expected(asked)
+    for rank in on_ranks(name, 2, "conformance.zero:resumed", argument, timeout=120):
+        for key, weights in rank.items():
+            want = whole[f"weight {key}"].ravel()
+            assert np.abs(np.array(weights) - want).max() <= tolerance(create(name)) * max(
+                1.0, np.abs(want).max()
+            )
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+
+def unsummed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Moves, "reduce", lambda self, vector: self.own(vector))
+
+
+def not_spread(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ShardedModel, "spread", lambda self: None)
+
+
+def stale(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Moves, "gather", lambda self, vector: None)
+
+
+def uncleared(patch: pytest.MonkeyPatch) -> None:
+    from dualml.reference.split import NumpyStage
+
+    patch.setattr(NumpyStage, "wipe", lambda self, vector: None)
+
+
+def shifted(patch: pytest.MonkeyPatch) -> None:
+    """Arrays in another order than they lie in."""
+    right = Unit.named
+    patch.setattr(Unit, "named", lambda self, vector: right(self, np.roll(vector, 1)))
+
+
+def alone(patch: pytest.MonkeyPatch) -> None:
+    """An optimizer that forgets."""
+    right = NumpyShard.update
+
+    def planted(self: NumpyShard, *words: Any) -> None:
+        self._state = self.recipe.rule.init(self.weights)
+        right(self, *words)
+
+    patch.setattr(NumpyShard, "update", planted)
+
+
+@pytest.mark.parametrize(("title", "plant"), [
+    ("stage 1 of 2", unsummed), ("stage 1 of 2", not_spread), ("stage 3 of 2", stale),
+    ("stage 2 chunks", uncleared), ("stage 1 of 2", uncleared), ("stage 2 of 3", shifted),
+    ("stage 3 of 3", alone),
+])  # fmt: skip
+def test_planted_faults_are_seen(
+    title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
+) -> None:
+    asked = CASES[title]
+    argument = {"cases": [asked], "folder": str(tmp_path)}
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        run_threads(asked["ranks"], lambda comm: zero.train(comm, argument), 10)
+    mine = dict(np.load(tmp_path / "case0.rank0.npz"))
+    with pytest.raises(AssertionError):
+        assert_same(trained(mine), trained(zero.expected(asked)), 1e-3)

@@ -1,0 +1,109 @@
+"""Training whose ranks share out what they hold, on the ranks of any backend.
+
+`train` runs on every rank (see `dualml.launch.ranks`) and leaves what it found in a file of its
+own; what must come out is the whole model's of `conformance.split`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from conformance import split
+from conformance.backends import create
+
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import Recipe
+from dualml.communicator.parts import parts_of
+from dualml.optim import RULES, rule_from
+from dualml.reference.training import NumpyTraining
+from dualml.zero import Sharding, units_of
+from dualml.zero.model import ShardedModel
+from dualml.zero.parallel import Zero
+from dualml.zero.units import held, moved
+
+CHUNK = 256
+
+
+def recipe_of(case: dict[str, Any]) -> Recipe:
+    """As `split.recipe_of`; the optimizer may be a variant of any rule."""
+    recipe = split.recipe_of({**case, "optimizer": "sgd"})
+    return replace(recipe, rule=rule_of(case["optimizer"]), chunk=case.get("chunk", CHUNK))
+
+
+def rule_of(name: str) -> Any:
+    if name in split.OPTIMIZERS:
+        return rule_from(split.OPTIMIZERS[name])
+    for kind, rule in RULES.items():
+        if name in rule.variants:
+            return rule_from({"name": kind, **rule.variants[name]})
+    raise KeyError(name)
+
+
+def sharding_of(case: dict[str, Any]) -> Sharding:
+    return Sharding(**case["zero"])
+
+
+def made(comm: Any, case: dict[str, Any]) -> Zero:
+    """This rank's part, at its start."""
+    backend, recipe = create(comm.backend), recipe_of(case)
+    model = ShardedModel(backend, recipe, comm, sharding_of(case))
+    training = Zero(backend, model, comm, Aggregation(), seed=split.SEED)
+    training.load(*start_of(case), 0)
+    return training
+
+
+def start_of(case: dict[str, Any]) -> tuple[Any, Any]:
+    """Weights and state before the first update."""
+    recipe = recipe_of(case)
+    return recipe.weights, recipe.state()
+
+
+def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every case: arrays in ``folder``, and of each what was held and sent."""
+    told = []
+    for number, case in enumerate(argument["cases"]):
+        training = made(comm, case)
+        found = split.found_by(training, case, training.read)
+        np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
+        batch = split.batches(case)[0]
+        memory = asdict(training.memory(batch))
+        training.load(*start_of(case), 0)
+        comm.traffic.reset()
+        training.step(batch, 1)
+        width = np.dtype(training.backend.dtype).itemsize
+        sent = [comm.traffic.bytes_sent / width, comm.traffic.bytes_received / width]
+        told.append({"memory": memory, "moved": sent, "calls": comm.traffic.calls})
+        comm.barrier()
+    return told
+
+
+def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
+    """The first updates in one layout, the others in another, from weights and state alone."""
+    case, other = argument["case"], {**argument["case"], "zero": argument["then"]}
+    own, half = split.batches(case), len(case["sizes"]) // 2
+    first, second = made(comm, case), made(comm, other)
+    for step, batch in enumerate(own[:half], start=1):
+        first.step(batch, step)
+    second.load(first.weights(), first.state(), half)
+    for step, batch in enumerate(own[half:], start=half + 1):
+        second.step(batch, step)
+    return {name: w.ravel().tolist() for name, w in second.weights().items()}
+
+
+def expected(case: dict[str, Any]) -> split.Arrays:
+    """The whole model, trained by the referee."""
+    return split.found_by(NumpyTraining(recipe_of(case)), case, np.array)
+
+
+def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
+    """What a rank must hold, in elements, and send in the update of the first batch."""
+    sharding, rule = sharding_of(case), rule_of(case["optimizer"])
+    units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
+    most = max(parts_of(case["sizes"][0], n))
+    rounds = math.ceil(most / case.get("chunk", CHUNK))
+    own = held(units, n, sharding.stage, len(rule.slots))
+    return own, moved(units, n, sharding, rounds)
