@@ -7,7 +7,16 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, Weighable
+from dualml.backend import (
+    Array,
+    Arrays,
+    Memory,
+    MixedStage,
+    Recipe,
+    Recomputing,
+    Segment,
+    Weighable,
+)
 from dualml.communicator import How
 from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES
@@ -18,7 +27,7 @@ from dualml_torch.scaled import finite, unscale
 Values = tuple[torch.Tensor, ...]
 
 
-class TorchStage(Weighable, MixedStage):
+class TorchStage(Weighable, MixedStage, Recomputing):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -33,7 +42,9 @@ class TorchStage(Weighable, MixedStage):
         self.criterion = LOSSES[recipe.loss]
         self.lower, kind = recipe.precision.lower, LOWER.get(recipe.precision.type)
         self.type = kind or torch.float32
-        self.parts = [Part(segment.layers, kind).to(device) for segment in segments]
+        self.parts = [
+            Part(segment.layers, kind, recipe.recompute).to(device) for segment in segments
+        ]
         self.parameters = {n: p for part in self.parts for n, p in part.named_parameters()}
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None

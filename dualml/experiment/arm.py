@@ -13,6 +13,7 @@ from dualml.backend import backends
 from dualml.errors import UserError, nearest
 from dualml.experiment.split import Split
 from dualml.methods.known import check_name
+from dualml.model.recompute import check as check_recompute
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
 from dualml.parse import LARGEST
@@ -27,7 +28,7 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
     "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
-    "loss_scale",
+    "loss_scale", "recompute",
 )  # fmt: skip
 
 
@@ -68,6 +69,9 @@ class Arm(Strict):
     ``precision`` is the type of the products of matrices (see `dualml.precision`), ``loss_scale``
     what the loss is multiplied with before the backward pass: a number, or ``dynamic``; left out,
     ``dynamic`` with ``fp16``, else nothing.
+
+    ``recompute``: which activations are computed again in the backward pass: ``none``,
+    ``selective``, ``full``, or those of a list of layers (see `dualml.model.recompute`).
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -96,6 +100,7 @@ class Arm(Strict):
     backends: list[str] = []
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     loss_scale: Literal["dynamic"] | Annotated[float, Field(gt=0, strict=False)] | None = None
+    recompute: str | list[str] = "none"
 
     @field_validator("model")
     @classmethod
@@ -249,6 +254,26 @@ class Arm(Strict):
             raise UserError(f"loss_scale and compress = {settings.compress}: what overflows would "
                             "be kept back or cut off before it is seen; leave one of them out"
                             )  # fmt: skip
+        return self
+
+    @field_validator("recompute")
+    @classmethod
+    def _recompute_is_known(cls, value: str | list[str]) -> str | list[str]:
+        check_recompute(value)
+        return value
+
+    @model_validator(mode="after")
+    def _recompute_fits(self) -> Arm:
+        if self.recompute == "none":
+            return self
+        if self.kind != "train":
+            raise UserError("recompute is for training; leave it out of kind = collectives")
+        if self.method:
+            raise UserError(f"method = {self.method} keeps what it keeps; leave out recompute, or "
+                            "use method = recompute")  # fmt: skip
+        if self.split is not None and self.split.engine == "rpc":
+            raise UserError("recompute and engine = rpc: there the framework keeps what it needs; "
+                            "use engine = messages, or leave out recompute")  # fmt: skip
         return self
 
     @field_validator("schedule")
