@@ -32,9 +32,10 @@ from dualml.backend import Backend, backends
 from dualml.bench.timing import Row, Times, row, take_turns
 from dualml.methods import METHODS
 from dualml.methods.driven import Driven
+from dualml.model.recompute import blocks, stretches
 from dualml_ms.methods import method
 from dualml_ms.model import LOSSES, Network
-from dualml_ms.model.network import blocks
+from dualml_ms.model.network import Block
 from dualml_ms.optim import optimizer
 
 SECTION = "training methods, mindspore"
@@ -53,9 +54,8 @@ class Update(nn.Cell):
         self.model = Network(its.spec)
         self.model.load(its.weights)
         self.model.set_train()
-        self.parts = blocks(self.model) if name == "recompute" else []
-        for part in self.parts:
-            part.recompute()
+        parts = stretches(its.spec.layers, blocks(its.spec)) if name == "recompute" else ()
+        self.parts = [Block(self.model, some) for some in parts]
         self.scaler = None
         if level := METHODS["mindspore"][name].options.get("level"):
             self.model = amp.auto_mixed_precision(self.model, level)
@@ -66,8 +66,9 @@ class Update(nn.Cell):
 
     def loss(self, x, y):
         value = x if self.parts else self.model(x)
+        here = self.model.here(x)
         for part in self.parts:
-            value = part(value, x)
+            value = (part(value, here) if part.asks else part(value))[0]
         loss = self.criterion(value, y)
         return loss if self.scaler is None else self.scaler.scale(loss), loss
 

@@ -3,7 +3,7 @@
 What a compiled forward pass computed inside is gone when it returns. So the forward cell returns
 what its layers' derivatives need, too (`split_tape.Tape`), and the backward cell goes back from
 there layer by layer. The last segment's loss, gradients and all come from one cell, when its
-backward pass is due: its forward pass only puts the input aside.
+backward pass is due: its forward pass only puts the input aside, whatever is to be computed again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,20 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, Weighable, at_once
+from dualml.backend import (
+    Array,
+    Arrays,
+    Memory,
+    MixedStage,
+    Recipe,
+    Recomputing,
+    Segment,
+    Weighable,
+    at_once,
+)
 from dualml.communicator import How
 from dualml.model.layers import Dropout
+from dualml.model.recompute import stretches
 from dualml.precision import rounded
 from dualml_ms.compiled import Compiled
 from dualml_ms.memory import nbytes, state_bytes
@@ -43,7 +54,7 @@ from dualml_ms.split_tape import Tape
 Values = tuple[ms.Tensor, ...]
 
 
-class MindSporeStage(Weighable, MixedStage, MindSporeShardable):
+class MindSporeStage(Weighable, MixedStage, MindSporeShardable, Recomputing):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -70,7 +81,8 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable):
         self.sums = dict(zip(self.parameters, gradients, strict=True))
         sums = [ms.ParameterTuple([self.sums[name] for name in named]) for named in own]
         wanted = [not (first and i == 0) for i in range(len(segments))]
-        self.tapes = [Tape(*one) for one in zip(self.parts, wanted, strict=True)]
+        again = [stretches(segment.layers, recipe.recompute) for segment in segments]
+        self.tapes = [Tape(*one) for one in zip(self.parts, wanted, again, strict=True)]
         self.heads = [Compiled(Forward(*one)) for one in zip(self.parts, self.tapes, strict=True)]
         self.back = [
             Compiled(Backward(*one))
@@ -79,6 +91,7 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable):
         criterion = LOSSES[recipe.loss]()
         self.points = Compiled(Score(criterion))
         if last:
+            self.parts[-1].compute_again(recipe.recompute)
             mean = Loss(self.parts[-1], criterion, segments[-1].lower)
             depth = segments[-1].depth if wanted[-1] else 0
             self.back[-1] = Compiled(Last(mean, depth, tuples[-1], sums[-1]))
@@ -141,7 +154,7 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable):
         outputs, tape = self.heads[segment](*values, *given), self.tapes[segment]
         inner = sum(0 < at < self.layers[segment] for at in tape.kept)
         stack, inside = outputs[: len(outputs) - inner], outputs[len(outputs) - inner :]
-        begin = values[-1:] if 0 in tape.kept else ()
+        begin = [values[at - 1] for at in tape.kept if at <= 0]
         end = stack[-1:] if self.layers[segment] in tape.kept else ()
         self.kept[segment, micro] = (*begin, *inside, *end, *given)
         return stack

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mindspore as ms
 from mindspore import nn, ops
 from mindspore.ops.operations._grad_ops import ReluGrad, TanhGrad
 
 from dualml.precision import Stack
-from dualml_ms.model.network import BRANCH, DROPOUT, MERGE, Part
-from dualml_ms.split_tape import RELU, TANH, Tape
+from dualml_ms.model.network import BRANCH, DROPOUT, MERGE, Block, Part
+from dualml_ms.split_tape import RELU, TANH, Tape, span
 
 
 class Forward(nn.Cell):
@@ -54,7 +55,8 @@ class Backward(nn.Cell):
     """Add the gradients of a segment to the sums; those of the stack before it, where wanted.
 
     Layer by layer from what is on the tape: nothing is computed again but what a layer's own
-    derivative needs. Arguments: the tape, the masks, the gradients of the stack after the segment.
+    derivative needs, and the stretches that are to be, once their gradient is there. Arguments: the
+    tape, the masks, the gradients of the stack after the segment.
 
     In a lower type a gradient has the type of the value that it belongs to.
     """
@@ -73,14 +75,39 @@ class Backward(nn.Cell):
         self.at = tuple(tuple(names.index(p.name) for p in own) for own in self.own)
         self.kept, self.of, self.slopes = len(tape.kept), tuple(tape.of), tape.slopes
         self.place = tuple(tape.kept.index(at) if at in tape.kept else 0 for at in tape.of)
+        self.again(part, tape)
         self.tanh, self.relu = TanhGrad(), ReluGrad()
         self.inputs = ops.GradOperation(sens_param=True)
         self.weights = ops.GradOperation(get_by_list=True, sens_param=True)
         self.both = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)
 
-    def taken(self, i, tape):
+    def again(self, part: Part, tape: Tape) -> None:
+        """What is computed again, and where: of each layer the number of the stretch that ends with
+        it (``anew``; −1: none), and the top of a stretch that it goes back from (``inside``)."""
+        n = len(part.order)
+        self.stretches = [Block(part, replace(some, again=False)) for some in tape.again]
+        self.entries = tuple(tuple(map(tape.kept.index, own)) for own in tape.entries)
+        ends = {some.layers.stop - 1: number for number, some in enumerate(tape.again)}
+        starts = {i: some.layers.start for some in tape.again for i in span(some)}
+        self.anew = tuple(ends.get(i, -1) for i in range(n))
+        self.inside = tuple(tape.of[i] - starts.get(i, tape.of[i]) for i in range(n))
+
+    def stacks(self, number, tape, masks, flow):
+        """The stack before the first layer of a stretch and after each of them."""
+        block, values = self.stretches[number], ()
+        for at in self.entries[number]:
+            values += (ops.depend(tape[at], flow),)
+        return block.walk(values, masks[block.begins : block.begins + block.dropouts])
+
+    def top(self, i, tape, stacks):
+        """What layer ``i`` goes back from."""
+        if self.inside[i] > 0:
+            return stacks[self.inside[i]][-1]
+        return tape[self.place[i]]
+
+    def taken(self, i, tape, stacks):
         """What layer ``i`` took."""
-        x = tape[self.place[i]]
+        x = self.top(i, tape, stacks)
         for k in range(self.of[i], i):
             x = self.order[k](x)
         return x
@@ -89,12 +116,14 @@ class Backward(nn.Cell):
         part, n, end = self.part, len(self.part.order), self.kept + self.part.dropouts
         tape, masks = arguments[: self.kept], arguments[self.kept : end]
         kept, flow, used = arguments[end:-1], arguments[-1], part.dropouts
-        done = True
+        done, stacks = True, ()
         for j in range(n):
             i = n - 1 - j
             if i >= self.first:
                 if self.after[i]:
                     flow = self.lower(flow)
+                if self.anew[i] >= 0:
+                    stacks = self.stacks(self.anew[i], tape, masks, flow)
                 if part.kinds[i] == BRANCH:
                     flow = flow + kept[-1]
                     kept = kept[:-1]
@@ -106,13 +135,13 @@ class Backward(nn.Cell):
                         mask = masks[used]
                         flow = flow * (self.lower(mask) if self.after[i] else mask)
                 elif self.slopes[i] == TANH:
-                    flow = self.tanh(tape[self.place[i]], flow)
+                    flow = self.tanh(self.top(i, tape, stacks), flow)
                 elif self.slopes[i] == RELU:
-                    flow = self.relu(flow, tape[self.place[i]])
+                    flow = self.relu(flow, self.top(i, tape, stacks))
                 elif len(self.own[i]) == 0:
-                    flow = self.inputs(self.order[i])(self.taken(i, tape), flow)
+                    flow = self.inputs(self.order[i])(self.taken(i, tape, stacks), flow)
                 else:
-                    x = self.taken(i, tape)
+                    x = self.taken(i, tape, stacks)
                     if i > self.first:
                         gradients = self.both(self.order[i], self.own[i])(x, flow)
                         flow, own = gradients[0][0], gradients[1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dualml.model.layers import Flatten, ReLU, Tanh
-from dualml_ms.model.network import Part
+from dualml.model.recompute import Stretch
+from dualml_ms.model.network import BRANCH, MERGE, Part
 
 #: Whose derivative is known from what they gave; of any other layer, from what it took.
 LAYER, TANH, RELU = range(3)
@@ -15,23 +18,51 @@ class Tape:
 
     Of the stacks before the first layer and after each of them, numbered from 0, the tops that some
     layer's derivative needs: what Tanh and ReLU gave, what any other layer took. What Flatten gave
-    is made again of what it took: no copy of it is kept.
+    is made again of what it took: no copy of it is kept. Of layers that are computed again what
+    goes into the first of them is kept in place of what is inside. Of the stack before all layers
+    the values under the top have the numbers −1, −2, …
 
     Attributes:
         first: the first layer that a gradient flows through, minus one.
-        kept: the numbers of those tops.
+        kept: the numbers of those tops, in order.
         of: layer → number of the top it goes back from.
+        again: the stretches that are computed again for some derivative.
+        entries: for each of them the numbers of the values that go into it.
     """
 
-    def __init__(self, part: Part, wanted: bool) -> None:
+    def __init__(self, part: Part, wanted: bool, stretches: Sequence[Stretch] = ()) -> None:
         kinds = [type(layer) for _, layer in part.layers]
         weighted = [i for i, cell in enumerate(part.order) if cell.trainable_params()]
         self.first = -1 if wanted else min(weighted, default=len(kinds))
         self.slopes = tuple(SLOPES.get(kind, LAYER) for kind in kinds)
         self.flat = tuple(kind is Flatten for kind in kinds)
+        begins = {i: s.layers.start for s in stretches if s.again for i in span(s)}
         self.of = [i if slope == LAYER else i + 1 for i, slope in enumerate(self.slopes)]
         for i in range(len(self.of)):
-            while self.of[i] and self.flat[self.of[i] - 1]:
+            while self.of[i] > begins.get(i, 0) and self.flat[self.of[i] - 1]:
                 self.of[i] -= 1
-        used = [at for i, at in enumerate(self.of) if i >= self.first and not part.kinds[i]]
-        self.kept = tuple(sorted(set(used)))
+        used = {i for i in range(len(kinds)) if i >= self.first and not part.kinds[i]}
+        inside = {i for i in used if i in begins and self.of[i] > begins[i]}
+        self.again = [s for s in stretches if s.again and not inside.isdisjoint(span(s))]
+        stacks = numbers(part)
+        self.entries = [stacks[s.layers.start][-s.takes :] for s in self.again]
+        kept = {self.of[i] for i in used - inside} | {n for own in self.entries for n in own}
+        self.kept = tuple(sorted(kept))
+
+
+def span(some: Stretch) -> range:
+    """Its layers."""
+    return range(some.layers.start, some.layers.stop)
+
+
+def numbers(part: Part) -> list[tuple[int, ...]]:
+    """The numbers of the values on the stack before the first layer and after each."""
+    stack = tuple(range(1 - part.depth, 1))
+    stacks = [stack]
+    for i, kind in enumerate(part.kinds):
+        if kind == BRANCH:
+            stack = (*stack[:-1], i + 1, i + 1)
+        else:
+            stack = (*stack[: -2 if kind == MERGE else -1], i + 1)
+        stacks.append(stack)
+    return stacks

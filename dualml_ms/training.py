@@ -16,6 +16,7 @@ from dualml.backend import (
     Mixed,
     Observable,
     Recipe,
+    Recomputing,
     Trace,
     Training,
     Weighable,
@@ -104,13 +105,13 @@ class Apply(nn.Cell):
         return done
 
 
-class MindSporeTraining(Training, Observable, Mixed, Weighable):
+class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
         self.scaler, self.number = recipe.precision.scaler(), Numbers()
-        self.network = Network(recipe.spec, recipe.precision.type)
+        self.network = Network(recipe.spec, recipe.precision.type, recipe.recompute)
         self.network.load(recipe.weights)
         self.network.set_train()
         self.parameters = self.network.canonical()

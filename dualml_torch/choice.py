@@ -86,8 +86,9 @@ def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) 
             for and fails.
     """
     wanted, compiling = setting(MEMORY_FORMAT, FORMATS), setting(COMPILE, ("never", "always"))
-    if recipe.precision.lower:
-        compiling = "never"  # the compiler keeps float32 where the rule rounds
+    if recipe.precision.lower or recipe.recompute:
+        # The compiler keeps float32 where the rule rounds, and what could be computed again.
+        compiling = "never"
     images = any(p.dim() == 4 for p in network.parameters())
     formats = FORMATS if images else FORMATS[:1]
     if wanted and images:
@@ -206,6 +207,7 @@ def kept_at(recipe: Recipe, batch: Batch) -> Path | None:
     compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
     parts = [*versions, threads, compiler, repr(spec), recipe.loss, len(batch[1])]
     parts += [recipe.precision.type] if recipe.precision.lower else []
+    parts += [recipe.recompute] if recipe.recompute else []
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     try:
         return machine.cache_dir() / f"torch-kernels-{key}.json"

@@ -92,16 +92,35 @@ def record(
 
     names, parameters = zip(*network.named_parameters(), strict=True)
 
+    whole = Gradient(network, loss)
+
     def run(share: Tensor, labels: Tensor, *tensors: Tensor) -> tuple[Tensor | None, ...]:
         given, own = tensors[: len(inputs)], tensors[len(inputs) :]
-        outputs = torch.func.functional_call(network, dict(zip(names, own, strict=True)), given)
-        mean = loss(outputs, labels)
-        return mean.detach(), *torch.autograd.grad(mean, own, share, allow_unused=True)
+        named = {f"network.{name}": p for name, p in zip(names, own, strict=True)}
+        found: tuple[Tensor | None, ...] = torch.func.functional_call(
+            whole, named, (share, labels, own, *given)
+        )
+        return found
 
     recorded = make_fx(run)(share, labels, *inputs, *parameters)
     simplify(recorded.graph)
     recorded.recompile()
     return recorded
+
+
+class Gradient(nn.Module):
+    """Loss and gradients in one call: what is computed again in the backward pass takes the same
+    parameters as the forward pass."""
+
+    def __init__(self, network: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.network, self.loss = network, loss
+
+    def forward(
+        self, share: Tensor, labels: Tensor, own: Sequence[Tensor], *inputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        mean = self.loss(self.network(*inputs), labels)
+        return mean.detach(), *torch.autograd.grad(mean, own, share, allow_unused=True)
 
 
 def targets(graph: GraphModule) -> set[Any]:

@@ -7,7 +7,16 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, Weighable
+from dualml.backend import (
+    Array,
+    Arrays,
+    Memory,
+    MixedStage,
+    Recipe,
+    Recomputing,
+    Segment,
+    Weighable,
+)
 from dualml.communicator import How
 from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES
@@ -19,7 +28,7 @@ from dualml_torch.shard import TorchShardable
 Values = tuple[torch.Tensor, ...]
 
 
-class TorchStage(Weighable, MixedStage, TorchShardable):
+class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -36,8 +45,9 @@ class TorchStage(Weighable, MixedStage, TorchShardable):
         self.type = kind or torch.float32
         self.parts, self.parameters = list[Part](), dict[str, torch.nn.Parameter]()
         for segment in segments:
-            self.parts.append(Part(segment.layers, kind, self.parameters).to(device))
-            self.parameters |= self.parts[-1].canonical()
+            part = Part(segment.layers, kind, self.parameters, recipe.recompute).to(device)
+            self.parts.append(part)
+            self.parameters |= part.canonical()
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
         self.x = torch.from_numpy(recipe.x).to(device)

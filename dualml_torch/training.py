@@ -14,6 +14,7 @@ from dualml.backend import (
     Mixed,
     Observable,
     Recipe,
+    Recomputing,
     Trace,
     Training,
     Weighable,
@@ -30,13 +31,13 @@ from dualml_torch.recorded import Recorded
 from dualml_torch.scaled import finite, unscale
 
 
-class TorchTraining(Training, Observable, Mixed, Weighable):
+class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
         self.recipe, self.device, self.now = recipe, device, 0
         self.scaler = recipe.precision.scaler()
-        self.network = Network(recipe.spec, recipe.precision.type).to(device)
+        self.network = Network(recipe.spec, recipe.precision.type, recipe.recompute).to(device)
         self.network.load(recipe.weights)
         self.network.train()
         self.loss = LOSSES[recipe.loss]

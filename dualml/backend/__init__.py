@@ -16,6 +16,7 @@ from dualml.backend.ability import NativeParallel as NativeParallel
 from dualml.backend.ability import Observable as Observable
 from dualml.backend.ability import Overlapping as Overlapping
 from dualml.backend.ability import Pieces as Pieces
+from dualml.backend.ability import Recomputing as Recomputing
 from dualml.backend.ability import Replicable as Replicable
 from dualml.backend.ability import Staging as Staging
 from dualml.backend.ability import Weighable as Weighable

@@ -129,6 +129,13 @@ class MixedStage(Ability):
         ``scale``."""
 
 
+class Recomputing(Ability):
+    """Keeps of the layers that `Recipe.recompute` names only what goes into them, and computes them
+    again in the backward pass; a `Training` or a `Stage`."""
+
+    does = "compute activations again in the backward pass"
+
+
 class Divisible(Ability):
     """Makes an update in parts, so that ranks can share its batch."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.model.recompute import Groups
 from dualml.model.spec import ModelSpec
 from dualml.optim.base import Rule, State
 from dualml.optim.schedule import Schedule
@@ -33,6 +34,8 @@ class Recipe:
             way of computing is chosen for it where the numbers are the same but for rounding.
         seed: of the trial; the masks of Dropout are drawn from it (`dualml.model.dropout`).
         precision: of the products, and how the loss is scaled (`dualml.precision`).
+        recompute: layers of which activations are not kept but computed again
+            (`dualml.model.recompute`); this alone decides no number.
     """
 
     spec: ModelSpec
@@ -47,6 +50,7 @@ class Recipe:
     batch: int = 0
     seed: int = 0
     precision: Precision = FULL
+    recompute: Groups = ()
 
     def rate(self, step: int) -> float:
         """The step size of update ``step`` (from 1)."""

@@ -95,6 +95,7 @@ def settings(arm: Arm) -> dict[str, str]:
     values |= {key: str(getattr(arm, key) or "") for key in named}
     values["zero_reduce"] = arm.zero_reduce if arm.zero_reduce != "reduce_scatter" else ""
     values["backends"] = ", ".join(arm.backends)
+    values["recompute"] = "" if arm.recompute == "none" else plain(arm.recompute)
     asked = arm.plan_precision
     if asked.lower:
         values["precision"] = asked.type
@@ -111,9 +112,10 @@ def settings(arm: Arm) -> dict[str, str]:
 
 
 def usual(arm: Arm, key: str) -> str:
-    """What a split has by itself, where another one of the group has something else; or fp32."""
-    if key == "precision" and arm.kind == "train" and not arm.method:
-        return arm.precision
+    """What a split has by itself, where another one of the group has something else; or fp32, or no
+    recomputation."""
+    if key in ("precision", "recompute") and arm.kind == "train" and not arm.method:
+        return plain(getattr(arm, key))
     table, _, name = key.partition(".")
     return plain(getattr(arm.split, name)) if arm.split and table == "split" else ""
 

@@ -14,6 +14,7 @@ from dualml.errors import UserError, nearest
 from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
 from dualml.methods.known import check_name
+from dualml.model.recompute import check as check_recompute
 from dualml.model.zoo import model as zoo_model
 from dualml.optim import Rule, Schedule, rule_from
 from dualml.parse import LARGEST
@@ -29,7 +30,7 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
     "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
-    "loss_scale", "zero", "zero_reduce",
+    "loss_scale", "zero", "zero_reduce", "recompute",
 )  # fmt: skip
 
 
@@ -73,6 +74,9 @@ class Arm(Strict):
 
     ``zero`` 1, 2 or 3: the ranks share out the optimizer's state, gradients, too, and weights, too
     (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves half as much again.
+
+    ``recompute``: which activations are computed again in the backward pass: ``none``,
+    ``selective``, ``full``, or those of a list of layers (see `dualml.model.recompute`).
     """
 
     kind: Literal["train", "collectives"] = "train"
@@ -103,6 +107,7 @@ class Arm(Strict):
     loss_scale: Literal["dynamic"] | Annotated[float, Field(gt=0, strict=False)] | None = None
     zero: Literal[0, 1, 2, 3] = 0
     zero_reduce: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
+    recompute: str | list[str] = "none"
 
     @field_validator("model")
     @classmethod
@@ -263,6 +268,26 @@ class Arm(Strict):
         if self.zero or self.zero_reduce != "reduce_scatter":
             other = "method" if self.method else "kind" if self.kind != "train" else ""
             check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
+        return self
+
+    @field_validator("recompute")
+    @classmethod
+    def _recompute_is_known(cls, value: str | list[str]) -> str | list[str]:
+        check_recompute(value)
+        return value
+
+    @model_validator(mode="after")
+    def _recompute_fits(self) -> Arm:
+        if self.recompute == "none":
+            return self
+        if self.kind != "train":
+            raise UserError("recompute is for training; leave it out of kind = collectives")
+        if self.method:
+            raise UserError(f"method = {self.method} keeps what it keeps; leave out recompute, or "
+                            "use method = recompute")  # fmt: skip
+        if self.split is not None and self.split.engine == "rpc":
+            raise UserError("recompute and engine = rpc: there the framework keeps what it needs; "
+                            "use engine = messages, or leave out recompute")  # fmt: skip
         return self
 
     @field_validator("schedule")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
@@ -10,7 +12,7 @@ from dualml.methods import METHODS
 #: What changes nothing in the arithmetic of an update but its rounding.
 HOW = (
     *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
-    *("method", "launcher", "backends", "zero", "zero_reduce"),
+    *("method", "launcher", "backends", "zero", "zero_reduce", "recompute"),
 )
 
 
@@ -27,7 +29,7 @@ def inexact(arm: Arm, samples: int) -> str | None:
     """
     if any(m[arm.method].precision != "fp32" for m in METHODS.values() if arm.method in m):
         return "precision"
-    if arm.world_size == 1 and arm.plan_precision.lower:
+    if arm.world_size == 1 and arm.plan_precision.lower and arm.recompute == "none":
         return "precision"
     s = arm.aggregation
     if arm.split is not None:
@@ -65,7 +67,7 @@ def single_of(name: str, contrast: Contrast) -> str | None:
         decided = contrast.decisions[other]
         return decided["world_size"] == 1 and not decided["method"]
 
-    return contrast.partner(name, vary=HOW, where=plain)
+    return keeping(contrast.partners(name, vary=HOW, where=plain), contrast)
 
 
 def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
@@ -77,16 +79,28 @@ def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
         alone = decided["world_size"] == 1 and not decided["method"]
         return alone and decided["precision"] == precision
 
-    return contrast.partner(name, vary=(*HOW, "precision", "loss_scale"), where=own)
+    vary = (*HOW, "precision", "loss_scale")
+    return keeping(contrast.partners(name, vary=vary, where=own), contrast)
+
+
+def keeping(arms: Sequence[str], contrast: Contrast) -> str | None:
+    """The first of these arms that keeps its activations, else the first; None of none."""
+    return min(arms, key=lambda arm: contrast.decisions[arm]["recompute"] != "none", default=None)
 
 
 def against(name: str, contrast: Contrast) -> str | None:
     """The arm that an arm is held against on its own backend: one with several ranks or a method
-    against one with neither, one of those in a lower precision against the same in float32; None
-    without one."""
+    against one with neither, one that computes activations again against one that keeps them, one
+    in a lower precision against the same in float32; None without one."""
     own = contrast.decisions[name]
     if own["world_size"] != 1 or own["method"]:
         return single_of(name, contrast)
+    if own["recompute"] != "none":
+        return contrast.partner(
+            name,
+            vary=("recompute",),
+            where=lambda other: contrast.decisions[other]["recompute"] == "none",
+        )
     if own["precision"] == "fp32":
         return None
     return contrast.partner(

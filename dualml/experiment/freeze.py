@@ -18,6 +18,7 @@ from dualml.experiment.plan import Index, Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.model import CLASSIFIERS, initial_weights, model
+from dualml.model.recompute import recomputed
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
@@ -37,6 +38,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         for arm in experiment.arms.values()
         if arm.model not in ("", experiment.model)
     }
+    check_recompute(experiment, spec, models)
     splits = freeze_splits(experiment, spec, models)
     check_zero_models(experiment, spec, models)
     text = data.kind == "text"
@@ -93,6 +95,17 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     }
     parts = parts_of(experiment, spec, description, weights, order, models, splits)
     return Plan(experiment, spec, description, weights, order, parts, deals, models, splits)
+
+
+def check_recompute(
+    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
+) -> None:
+    """Raises `UserError` for an arm that computes again what its model has not."""
+    for name, arm in experiment.arms.items():
+        try:
+            recomputed(models.get(arm.model, spec), arm.recompute)
+        except UserError as error:
+            raise UserError(f"arms.{name}: {error}") from None
 
 
 def freeze_splits(

@@ -20,6 +20,7 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Course, Feed, Shared, deal_key, lists_of
 from dualml.experiment.fingerprint import hash_of
 from dualml.experiment.schema import Experiment
+from dualml.model.recompute import recomputed
 from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
 
@@ -123,6 +124,7 @@ class Plan:
             batch=(arm.batch_size or len(self.pool(arm, seed))) if arm.world_size == 1 else 0,
             seed=seed,
             precision=arm.plan_precision,
+            recompute=recomputed(self.spec_of(arm), arm.recompute),
         )
 
     def schedule(self, arm: Arm, seed: int) -> Schedule:

@@ -68,7 +68,8 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
     settle_by_seeds(comparisons, trials)
     own = lowered(experiment, kept)
     several = any(
-        a.kind == "train" and (a.world_size > 1 or a.method or a.plan_precision.lower)
+        a.kind == "train"
+        and (a.world_size > 1 or a.method or a.plan_precision.lower or a.recompute != "none")
         for a in experiment.arms.values()
     )
     return {

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
+from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical
-from dualml.precision import FULL, Held, Precision, Stack, holding
+from dualml.precision import FULL, Held, Precision, Stack, holding, through
 from dualml.precision import rounded as rounded_to
 from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
@@ -39,7 +40,29 @@ class Entry(NamedTuple):
     held: Held = Held(False, False)
 
 
-Tape = list[Entry]
+class Again(NamedTuple):
+    """What layers that are computed again leave on the tape: what went into them.
+
+    Attributes:
+        values, masks, here, lower, before: as `forward` took them.
+        gives: how many values they gave.
+    """
+
+    layers: Sequence[tuple[str, Layer]]
+    values: Values
+    masks: Sequence[NDArray[Any]]
+    here: NDArray[Any] | None
+    lower: Rounding | None
+    before: Stack
+    gives: int
+
+    def tape(self, params: Params) -> Tape:
+        """The tape that they would have left."""
+        layers, values = self.layers, self.values
+        return forward(layers, params, values, self.masks, self.here, self.lower, self.before)[1]
+
+
+Tape = list["Entry | Again"]
 
 
 def forward(
@@ -50,6 +73,7 @@ def forward(
     here: NDArray[Any] | None = None,
     lower: Rounding | None = None,
     before: Stack = (False,),
+    again: Sequence[Stretch] = (),
 ) -> tuple[Values, Tape]:
     """The stack after any consecutive layers of a model, and the tape for `backward`.
 
@@ -60,7 +84,10 @@ def forward(
         here: which positions hold a token, (B, T), for layers that are `padded`.
         lower: rounds to the type of `dualml.precision`.
         before: which of ``values`` are of that type.
+        again: all of the layers, where some are computed again.
     """
+    if again:
+        return in_stretches(layers, params, values, masks, here, lower, before, again)
     *kept, x = values
     tape: Tape = []
     waiting = iter(masks)
@@ -91,12 +118,44 @@ def forward(
     return (*kept, x), tape
 
 
+def in_stretches(
+    layers: Sequence[tuple[str, Layer]],
+    params: Params,
+    values: Sequence[NDArray[Any]],
+    masks: Sequence[NDArray[Any]],
+    here: NDArray[Any] | None,
+    lower: Rounding | None,
+    before: Stack,
+    again: Sequence[Stretch],
+) -> tuple[Values, Tape]:
+    """`forward`, with a tape that holds of some stretches what goes into them alone."""
+    stack, whole = tuple(values), Tape()
+    for some in again:
+        own, below = layers[some.layers], stack[: -some.takes]
+        given, drawn = stack[-some.takes :], masks[some.masks]
+        tokens, held = here if some.here else None, before[-some.takes :]
+        after, tape = forward(own, params, given, drawn, tokens, lower, held)
+        if some.again:
+            tape = [Again(own, given, drawn, tokens, lower, held, len(after))]
+        stack, whole = (*below, *after), whole + tape
+        for _, layer in own:
+            before = through(layer, before)
+    return stack, whole
+
+
 def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Values, Params]:
     """From the loss's gradients with respect to the stack after the layers of `forward`: those
     with respect to the stack before them, and canonical name → gradient of every parameter."""
     *kept, flow = gradients
     gradients_of: Params = {}
-    for name, layer, _, cache, lower, held in reversed(tape):
+    for entry in reversed(tape):
+        if isinstance(entry, Again):
+            stack = (*kept, flow)
+            (*inner, flow), grads = backward(entry.tape(params), params, stack[-entry.gives :])
+            kept = [*stack[: -entry.gives], *inner]
+            gradients_of |= grads
+            continue
+        name, layer, _, cache, lower, held = entry
         flow = lower(flow) if lower and held.after else flow
         if isinstance(layer, Branch):
             flow = flow + kept.pop()
@@ -119,10 +178,16 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
 def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> Params:
     """Of `backward` the gradients of the parameters: what flows out of the first layer that has
     some, and through those before it, is not computed."""
-    at = next((i for i, entry in enumerate(tape) if entry.layer.parameters()), len(tape))
-    if at == len(tape) or type(tape[at].layer) not in GRADIENTS:
+    at = next((i for i, entry in enumerate(tape) if weighted(entry)), len(tape))
+    if at == len(tape):
+        return {}
+    entry = tape[at]
+    if isinstance(entry, Again):
+        stack, inner = backward(tape[at + 1 :], params, gradients)
+        return inner | gradients_alone(entry.tape(params), params, stack[-entry.gives :])
+    if type(entry.layer) not in GRADIENTS:
         return backward(tape[at:], params, gradients)[1]
-    name, layer, _, cache, lower, held = tape[at]
+    name, layer, _, cache, lower, held = entry
     (*_, flow), inner = backward(tape[at + 1 :], params, gradients)
     flow = lower(flow) if lower and held.after else flow
     grads = GRADIENTS[type(layer)](layer, flow, cache)
@@ -130,6 +195,12 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
         grads = {leaf: lower(g) for leaf, g in grads.items()}
     add(inner, name, layer, grads)
     return inner
+
+
+def weighted(entry: Entry | Again) -> bool:
+    """Whether there are parameters."""
+    layers = [layer for _, layer in entry.layers] if isinstance(entry, Again) else [entry.layer]
+    return any(layer.parameters() for layer in layers)
 
 
 def rounding(
@@ -166,12 +237,17 @@ class Model:
         spec: layers in sequence.
         weights: canonical name → array of any float type; kept as float64.
         precision: values are rounded to its type where `dualml.precision` says so.
+        recompute: the layers that are computed again (`dualml.model.recompute`).
     """
 
     def __init__(
-        self, spec: ModelSpec, weights: Mapping[str, NDArray[Any]], precision: Precision = FULL
+        self,
+        spec: ModelSpec,
+        weights: Mapping[str, NDArray[Any]],
+        precision: Precision = FULL,
+        recompute: Groups = (),
     ) -> None:
-        self.spec = spec
+        self.spec, self.again = spec, stretches(spec.layers, recompute)
         self.weights: Params = copies(weights)
         self.lower, self.overflowing = rounding(precision)
 
@@ -179,16 +255,19 @@ class Model:
         """Samples as the first layer takes them."""
         return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
 
-    def forward(self, x: NDArray[Any], masks: Sequence[NDArray[Any]] = ()) -> tuple[Array, Tape]:
+    def forward(
+        self, x: NDArray[Any], masks: Sequence[NDArray[Any]] = (), again: Sequence[Stretch] = ()
+    ) -> tuple[Array, Tape]:
         """Logits, and the tape that they leave.
 
         Args:
             masks: of the Dropout layers, in order; without them Dropout is the identity.
+            again: all of the layers, where some are computed again.
         """
-        x = self.inputs(x)
-        here = present(self.spec, x)
+        x, layers = self.inputs(x), self.spec.layers
+        given = (x,), masks, present(self.spec, x), self.lower
         with self.overflowing():
-            (logits,), tape = forward(self.spec.layers, self.weights, (x,), masks, here, self.lower)
+            (logits,), tape = forward(layers, self.weights, *given, again=again)
         return logits, tape
 
     def loss_and_gradients(
@@ -201,7 +280,7 @@ class Model:
     ) -> tuple[float, Params]:
         """Mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and the
         gradient of every parameter, of ``scale`` times the loss."""
-        logits, tape = self.forward(x, masks)
+        logits, tape = self.forward(x, masks, self.again)
         with self.overflowing():
             value, flow = LOSSES[loss](logits, y)
             grads = gradients_alone(tape, self.weights, (flow * scale,))

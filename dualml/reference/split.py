@@ -7,11 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Memory, MixedStage, Recipe, Segment, Weighable
+from dualml.backend import (
+    Array,
+    Arrays,
+    Memory,
+    MixedStage,
+    Recipe,
+    Recomputing,
+    Segment,
+    Weighable,
+)
 from dualml.communicator import How
+from dualml.model.recompute import Stretch, stretches
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import Tape, backward, forward, gradients_alone, rounding
+from dualml.reference.model import Entry, Tape, backward, forward, gradients_alone, rounding
 from dualml.reference.shard import NumpyShardable
 from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
@@ -19,7 +29,7 @@ from dualml.reference.types import copies
 Values = tuple[Array, ...]
 
 
-class NumpyStage(Weighable, MixedStage, NumpyShardable):
+class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -35,6 +45,7 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable):
         self.sums = copies(self.own)
         self._state = recipe.rule.init(self.own)
         self.kept: dict[tuple[int, int], Any] = {}
+        self.again = [stretches(segment.layers, recipe.recompute) for segment in segments]
         self.measuring, self.infers = False, 0
         self.round, self.overflowing = rounding(recipe.precision)
         self.lower = recipe.precision.lower
@@ -67,20 +78,24 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable):
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
-        out, tape = self._through(segment, values, masks)
+        out, tape = self._through(segment, values, masks, self.again[segment])
         self.kept[segment, micro] = tape
         return out
 
     def _through(
-        self, segment: int, values: Values, masks: Sequence[Array] = ()
+        self,
+        segment: int,
+        values: Values,
+        masks: Sequence[Array] = (),
+        again: Sequence[Stretch] = (),
     ) -> tuple[Values, Tape]:
         own = self.segments[segment]
         with self.overflowing():
-            return forward(own.layers, self.own, values, masks, lower=self.round, before=own.lower)
+            return forward(own.layers, self.own, values, masks, None, self.round, own.lower, again)
 
     def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
         segment = len(self.segments) - 1
-        out, tape = self._through(segment, values, masks)
+        out, tape = self._through(segment, values, masks, self.again[segment])
         with self.overflowing():
             loss, gradient = self.criterion(out[-1], labels)
         self.kept[segment, micro] = (tape, gradient)
@@ -118,7 +133,7 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable):
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Array]]:
         out, tape = self._through(segment, values)
-        return out, [entry.output for entry in tape]
+        return out, [entry.output for entry in tape if isinstance(entry, Entry)]
 
     def score(self, logits: Array, labels: Array) -> tuple[float, Array]:
         return float(self.criterion(logits, labels)[0]), logits.argmax(axis=-1)

@@ -13,6 +13,7 @@ from dualml.backend import (
     Mixed,
     Observable,
     Recipe,
+    Recomputing,
     Trace,
     Training,
     Weighable,
@@ -23,17 +24,17 @@ from dualml.communicator import How
 from dualml.model.dropout import masks
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import Model
+from dualml.reference.model import Entry, Model
 from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
 
-class NumpyTraining(Training, Observable, Mixed, Weighable):
+class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
-        self.model = Model(recipe.spec, recipe.weights, recipe.precision)
+        self.model = Model(recipe.spec, recipe.weights, recipe.precision, recipe.recompute)
         self.scaler = recipe.precision.scaler()
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
@@ -82,7 +83,7 @@ class NumpyTraining(Training, Observable, Mixed, Weighable):
             part = batch[: self.recipe.chunk]
             drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
             x = self.model.inputs(self.given(part)[0])
-            _, tape = self.model.forward(x, drawn)
+            _, tape = self.model.forward(x, drawn, self.model.again)
             activations = taped(tape, but=[x, *self.model.weights.values()])
         return Memory(weights, weights, nbytes(self._state), activations)
 
@@ -92,7 +93,9 @@ class NumpyTraining(Training, Observable, Mixed, Weighable):
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, tape = self.model.forward(self.x[probe])
-        return batch_digest(*self.given(batch)), {entry.name: entry.output for entry in tape}
+        return batch_digest(*self.given(batch)), {
+            entry.name: entry.output for entry in tape if isinstance(entry, Entry)
+        }
 
     def given(self, batch: Array) -> tuple[Array, Array]:
         return self.x[batch], self.y[batch]

@@ -21,8 +21,8 @@ def headline(run: Run, words: Words) -> tuple[Tone, str]:
     if not run.judged:
         return tone, sentence
     sentences = []
-    for key, of_split in (("serial", False), ("serial_split", True)):
-        compared = [s for s in run.judged if split(run, s) == of_split]
+    for key in ("serial", "serial_split", "serial_recompute"):
+        compared = [s for s in run.judged if kind(run, s) == key]
         if compared:
             equal = sum(s.verdict == "equal" for s in compared)
             sentences.append(words(f"headline.{key}", equal=equal, n=len(compared)))
@@ -35,6 +35,17 @@ def headline(run: Run, words: Words) -> tuple[Tone, str]:
 def split(run: Run, s: Serial) -> bool:
     """Whether a split arm is held against its whole model."""
     return s.arm in run.arms and ranks.split(run, s.arm)
+
+
+def kind(run: Run, s: Serial) -> str:
+    """What is held against what: several ranks or a method against one process (``serial``), a
+    split model against the whole one (``serial_split``), one process that computes activations
+    again against one that keeps them (``serial_recompute``)."""
+    if split(run, s):
+        return "serial_split"
+    alone = s.arm in run.arms and ranks.size(run, s.arm) == 1 and not run.settings[s.arm].method
+    again = alone and run.settings[s.arm].recompute != "none"
+    return "serial_recompute" if again else "serial"
 
 
 def worse_first(verdict: str) -> int:

@@ -20,6 +20,7 @@ from dualml.backend import (
     Mixed,
     MixedStage,
     Recipe,
+    Recomputing,
     Segment,
     Stage,
     Staging,
@@ -205,12 +206,15 @@ def stage_of(backend: Backend, plan: SplitPlan, rank: int, recipe: Recipe) -> St
     """What a rank has of the model.
 
     Raises:
-        Unsupported: this backend trains no parts of models, or none in the recipe's precision.
+        Unsupported: this backend trains no parts of models, or none in the recipe's precision or
+            with its recomputation.
     """
     segments, first, last = layers_of(plan, rank)
     stage = backend.ability(Staging).stage(segments, recipe, first=first, last=last)
-    if recipe.precision.lower and not isinstance(stage, MixedStage):
-        raise Unsupported(f"this backend cannot {MixedStage.does}")
+    needs = {MixedStage: recipe.precision.lower, Recomputing: bool(recipe.recompute)}
+    for kind, needed in needs.items():
+        if needed and not isinstance(stage, kind):
+            raise Unsupported(f"this backend cannot {kind.does}")
     return stage
 
 

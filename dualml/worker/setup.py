@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation import REPLICAS, SCHEMES
-from dualml.backend import Backend, Mixed, Recipe, Replicable, Training
+from dualml.backend import Backend, Mixed, Recipe, Recomputing, Replicable, Training
 from dualml.communicator import Communicator, How
 from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
@@ -88,6 +88,8 @@ class Setup:
                 self.held = model.held
             return Group(backend, model, None, folder, comm, arm, self.seed, self.feed)
         own = models.keep(key, self.make)
+        if arm.recompute != "none":
+            own.ability(Recomputing)
         if arm.plan_precision.lower:
             self.held = own.ability(Mixed).held
         if comm is None:
@@ -111,7 +113,7 @@ class Setup:
         alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
         own += arm.method
         key = (self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone)
-        return str((*key, arm.plan_precision))
+        return str((*key, arm.plan_precision, arm.recompute))
 
     def recipe(self) -> Recipe:
         """Not kept: of a partition by features it holds a training set of its own."""

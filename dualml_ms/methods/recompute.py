@@ -6,26 +6,21 @@ Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 
 import mindspore as ms
 
+from dualml.model.recompute import blocks
 from dualml_ms.methods.base import Base, Given
-from dualml_ms.model.network import blocks
 
 
 class Method(Base):
     def __init__(self, given: Given) -> None:
         super().__init__()
         self.model = given.model
-        self.blocks = blocks(self.model)
-        for block in self.blocks:
-            block.recompute()
+        self.model.compute_again(blocks(self.model.spec))
         self.optimizer = given.optimizer(self.model.trainable_params())
         self.criterion = given.criterion
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters)
 
     def loss(self, x, y, *masks):
-        value = x
-        for block in self.blocks:
-            value = block(value, x, *masks)
-        return self.criterion(value, y)
+        return self.criterion(self.model(x, *masks), y)
 
     def construct(self, x, y, *masks):
         loss, gradients = self.gradient(x, y, *masks)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
+from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical, parameters
 from dualml.precision import Stack, holding
 from dualml_ms.model.layers import realise, realise_lower
@@ -71,6 +72,11 @@ class Part(nn.Cell):
         self.share(dict(others or {}))
         # A CellList would rename the parameters; the attributes above keep the canonical names.
         self.order = [getattr(self, name) for name, _ in layers]
+        self.blocks: list[Block] = []
+
+    def compute_again(self, groups: Groups) -> None:
+        """From now on these layers, and no others, are computed again in the backward pass."""
+        self.blocks = [Block(self, some) for some in stretches(self.layers, groups)]
 
     def share(self, known: dict[str, ms.Parameter]) -> None:
         """Make parameters of several layers one, under the name of the layer that they are of."""
@@ -88,7 +94,19 @@ class Part(nn.Cell):
     def construct(self, *arguments):
         """The stack after the layers, a tuple with the top last."""
         masks = arguments[self.depth : self.depth + self.dropouts]
-        return self.walk(arguments[: self.depth], masks)[-1]
+        return self.through(arguments[: self.depth], masks)
+
+    def through(self, values, masks, here=None):
+        """The stack after the layers, of which some may be computed again."""
+        if len(self.blocks) == 0:
+            return self.walk(values, masks, here)[-1]
+        for i in range(len(self.blocks)):
+            block = self.blocks[i]
+            below = len(values) - block.depth
+            own = masks[block.begins : block.begins + block.dropouts]
+            more = (here,) if block.asks else ()
+            values = (*values[:below], *block(*values[below:], *own, *more))
+        return values
 
     def walk(self, values, masks, here=None):
         """The stack before the first layer and after each of them.
@@ -142,14 +160,15 @@ class Network(Part):
         (2, 10)
     """
 
-    def __init__(self, spec: ModelSpec, precision: str = "fp32") -> None:
+    def __init__(self, spec: ModelSpec, precision: str = "fp32", recompute: Groups = ()) -> None:
         super().__init__(spec.layers, precision=precision)
         self.spec = spec
+        self.compute_again(recompute)
 
     def construct(self, x, *masks):
         """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
         training."""
-        return self.walk((x,), masks, self.here(x))[-1][-1].astype(ms.float32)
+        return self.through((x,), masks, self.here(x))[-1].astype(ms.float32)
 
     def here(self, x):
         """Which positions of tokens (B, T) hold one; None where no layer asks."""
@@ -157,30 +176,31 @@ class Network(Part):
 
 
 class Block(Part):
-    """Some layers of ``network``, with its cells: takes the value before them, and all that the
-    network takes."""
+    """Some layers of a part, with its cells: takes the values that go into them, their masks, and
+    where tokens are if one of them asks.
 
-    def __init__(self, network: Network, some: slice) -> None:
+    Where they are to be computed again, MindSpore's compiler makes their operators a second time
+    in the backward pass, from what they took.
+    """
+
+    def __init__(self, part: Part, some: Stretch) -> None:
         nn.Cell.__init__(self, auto_prefix=False)  # the parameters have their names
-        self.layers, self.depth = network.layers[some], 1
-        self.kinds, self.padded = network.kinds[some], network.padded[some]
-        self.order, self.asks = network.order[some], network.spec.padded
-        self.lower = None
-        self.before = network.kinds[: some.start].count(DROPOUT)
-        self.dropouts = self.kinds.count(DROPOUT)
+        own = some.layers
+        self.layers, self.depth, self.asks = part.layers[own], some.takes, some.here
+        self.kinds, self.padded, self.order = part.kinds[own], part.padded[own], part.order[own]
+        self.lower, self.after = part.lower, part.after[own]
+        self.casts, self.widens = part.casts[own], part.widens[own]
+        self.begins, self.dropouts = some.masks.start, some.masks.stop - some.masks.start
         for (name, _), cell in zip(self.layers, self.order, strict=True):
             setattr(self, name, cell)
+        if some.again:
+            self.recompute()
 
-    def construct(self, value, x, *masks):
-        here = x != PADDING if self.asks else None
-        own = masks[self.before : self.before + self.dropouts]
-        return self.walk((value,), own, here)[-1][-1]
-
-
-def blocks(network: Network) -> list[Block]:
-    """The model in parts, cut behind every residual connection; each takes what the one before it
-    gives, the first the samples, and then what the model takes."""
-    return [Block(network, some) for some in network.spec.blocks()]
+    def construct(self, *arguments):
+        """The values after the layers."""
+        here = arguments[-1] if self.asks else None
+        masks = arguments[self.depth : self.depth + self.dropouts]
+        return self.walk(arguments[: self.depth], masks, here)[-1]
 
 
 class Look(nn.Cell):

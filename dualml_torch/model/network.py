@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
+from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical
 from dualml_torch.model.layers import realise
 
@@ -26,6 +26,7 @@ class Part(nn.Module):
     Args:
         lower: type of the products (`dualml.precision`); parameters are float32 with any.
         others: canonical name → parameter, of parts before this one, with which it may share some.
+        recompute: the layers that are computed again (`dualml.model.recompute`).
 
     Example:
         >>> from dualml.model import model
@@ -40,6 +41,7 @@ class Part(nn.Module):
         layers: Sequence[tuple[str, Layer]],
         lower: torch.dtype | None = None,
         others: Mapping[str, nn.Parameter] | None = None,
+        recompute: Groups = (),
     ) -> None:
         super().__init__()
         self.layers, self.lower, known = tuple(layers), lower, dict(others or {})
@@ -51,6 +53,11 @@ class Part(nn.Module):
                         setattr(module, leaf, known[full])
                     known[full] = getattr(module, leaf)
                 self.add_module(name, module)
+        self.compute_again(recompute)
+
+    def compute_again(self, groups: Groups) -> None:
+        """From now on these layers, and no others, are computed again in the backward pass."""
+        self.stretches = stretches(self.layers, groups)
 
     def forward(
         self, values: Values, masks: Sequence[Tensor] = (), here: Tensor | None = None
@@ -61,9 +68,34 @@ class Part(nn.Module):
             masks: of the Dropout layers, in order; without them Dropout is the identity.
             here: which positions hold a token, (B, T), for layers that are `padded`.
         """
+        if self.stretches and torch.is_grad_enabled():
+            for some in self.stretches:
+                below, own = values[: -some.takes], values[-some.takes :]
+                values = (*below, *self.through(some, own, masks[some.masks], here))
+            return values
         for _, after in self.walk(values, masks, here):
             values = after
         return values
+
+    def through(
+        self, some: Stretch, values: Values, masks: Sequence[Tensor], here: Tensor | None
+    ) -> Values:
+        """The values after a stretch from those that go into it."""
+        count = len(masks)
+
+        def inside(*given: Tensor) -> Values:
+            values = given[: some.takes]
+            drawn = given[some.takes : some.takes + count]
+            tokens = given[some.takes + count :]  # where they are, if a layer asks
+            *_, (_, after) = self.walk(values, drawn, *tokens, some=some.layers)
+            return after
+
+        asked = (here,) if some.here and here is not None else ()
+        given = (*values, *masks, *asked)
+        if not some.again:
+            return inside(*given)
+        again: Values = checkpoint(inside, *given, use_reentrant=False, preserve_rng_state=False)
+        return again
 
     def walk(
         self,
@@ -122,8 +154,8 @@ class Network(Part):
         torch.Size([2, 10])
     """
 
-    def __init__(self, spec: ModelSpec, precision: str = "fp32") -> None:
-        super().__init__(spec.layers, LOWER.get(precision))
+    def __init__(self, spec: ModelSpec, precision: str = "fp32", recompute: Groups = ()) -> None:
+        super().__init__(spec.layers, LOWER.get(precision), recompute)
         self.spec = spec
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
@@ -136,21 +168,6 @@ class Network(Part):
         """Layer name → output for ``x``; NumPy has no bfloat16, float32 has all its numbers."""
         after = {name: stack[-1] for name, stack in self.walk((x,), (), self.here(x))}
         return after if self.lower is None else {name: y.float() for name, y in after.items()}
-
-    def blocks(self, x: Tensor, *masks: Tensor) -> list[Callable[[Tensor], Tensor]]:
-        """The model in parts, cut behind every residual connection; each takes what the one before
-        it gives, the first ``x``."""
-        here, waiting = self.here(x), list(masks)
-        parts = []
-        for some in self.spec.blocks():
-            count = sum(isinstance(layer, Dropout) for _, layer in self.layers[some])
-            own, waiting = waiting[:count], waiting[count:]
-            parts.append(partial(self._block, masks=own, here=here, some=some))
-        return parts
-
-    def _block(self, x: Tensor, **given: Any) -> Tensor:
-        *_, (_, after) = self.walk((x,), **given)
-        return after[-1]
 
     def here(self, x: Tensor) -> Tensor | None:
         """Which positions of tokens (B, T) hold one; None where no layer asks."""

@@ -28,12 +28,17 @@ BATCHES = [np.arange(0, 16), np.arange(16, 32), np.arange(32, 43)]
 
 
 def recipe() -> Recipe:
+    return recipe_with()
+
+
+def recipe_with(**options: Any) -> Recipe:
     """Sentences of several lengths, padded."""
     draw = generator(0, "conformance", "methods")
     x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(2, LENGTH + 1, SAMPLES)[:, None]] = 0
     y = draw.integers(0, 3, SAMPLES)
-    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, updates=3, batch=16)
+    options = {"updates": 3, "batch": 16, **options}
+    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, **options)
 
 
 def expected() -> dict[str, Any]:

@@ -33,6 +33,7 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
+from dualml.model.recompute import recomputed
 from dualml.model.spec import ModelSpec
 from dualml.optim import Schedule, rule_from
 from dualml.precision import Precision
@@ -135,14 +136,15 @@ def batches(case: dict[str, Any]) -> list[np.ndarray]:
 
 
 def recipe_of(case: dict[str, Any]) -> Recipe:
-    """Optional are ``precision`` (type and scale of the loss), ``schedule``, and ``enlarged``: how
-    many times as large the samples are."""
+    """Optional are ``precision`` (type and scale of the loss), ``schedule``, ``recompute``, and
+    ``enlarged``: how many times as large the samples are."""
     spec = spec_of(case)
     x, y = data(spec, case.get("enlarged", 1.0))
     return Recipe(
         spec=spec, weights=initial_weights(spec, 1), rule=rule_from(OPTIMIZERS[case["optimizer"]]),
         loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
         precision=Precision(*case.get("precision", ())), schedule=Schedule(**case.get("rates", {})),
+        recompute=recomputed(spec, case.get("recompute", "none")),
     )  # fmt: skip
 
 
@@ -189,6 +191,14 @@ def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
     return told
 
 
+def kept(training: SplitTraining, case: dict[str, Any]) -> int:
+    """Most bytes that this rank keeps for backward passes in an update."""
+    training.count_kept(True)
+    training.step(batches(case)[0], len(case["sizes"]))
+    training.count_kept(False)
+    return training.executor.held
+
+
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     """Every case: arrays in ``folder``, and of each case what is no array."""
     backend = create(comm.backend)
@@ -204,9 +214,10 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         row = plan.pipeline_row(comm.rank)
         own = sum(int(np.prod(piece.local)) for piece in plan.views(comm.rank)[1].values())
+        held = kept(training, case) if case.get("recompute") else 0
         told.append({
             "live": training.executor.live, "bound": plan.grid.live(row), "own": own,
-            "state": training.memory().state,
+            "state": training.memory().state, "held": held,
         })  # fmt: skip
         comm.barrier()
     return told

@@ -29,6 +29,7 @@ ONLY_TORCH = {
     "spawn.py": "a launcher of PyTorch's; msrun starts MindSpore's ranks as processes of their own",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",
+    "model/kept.py": "what a compiled graph keeps is not visible: nothing to hold a table against",
     "methods/held.py": "MindSpore's graphs show nothing but parameters, state and sums",
     **dict.fromkeys(
         (

@@ -12,7 +12,7 @@ from dualml.report import curves, keys, ranks, verdicts
 from dualml.report.blocks import Block, Column, Item, Table
 from dualml.report.columns import Row, table
 from dualml.report.figure import Axis, Band, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.headline import split
+from dualml.report.headline import kind
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
 from dualml.store.run import Array, Run, Serial
@@ -29,7 +29,8 @@ class Against:
     split: bool
 
     def of(self, run: Run) -> list[Serial]:
-        return [s for s in run.serial if split(run, s) == self.split]
+        own = "serial_split" if self.split else "serial"
+        return [s for s in run.serial if kind(run, s) == own]
 
     def name(self, what: str) -> str:
         return f"split-{what}" if self.split else what

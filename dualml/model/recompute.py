@@ -1,0 +1,154 @@
+"""Which activations are computed again in the backward pass, in place of being kept until then.
+
+An arm's ``recompute`` says it: ``none``; ``selective``, the inside of every attention, whose scores
+grow with the square of the length and take few products to make (Korthikanti et al. 2022, "Reducing
+Activation Recomputation in Large Transformer Models", sec. 5); ``full``, every block that ends in a
+residual connection (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", sec. 3); or
+the names of layers. Of layers that stand together only what goes into the first of them is kept.
+
+What is computed again is what was computed: the same kernels on the same values, with the masks of
+Dropout that the plan draws (`dualml.model.dropout`). The numbers of a training do not change.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dualml.errors import UserError, nearest
+from dualml.model.base import Layer
+from dualml.model.layers import Attention, Branch, Dropout, Merge
+from dualml.model.spec import ModelSpec
+
+SETTINGS = ("none", "selective", "full")
+#: Names of layers, in the order of the model; each tuple is computed again as a whole.
+Groups = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive layers of a part of a model.
+
+    Attributes:
+        layers: where they stand in the part.
+        again: whether they are computed again.
+        takes: how many values of the stack go into them, from the top.
+        masks: which of the masks of the part's Dropout layers are theirs.
+        here: whether one of them has to know which positions hold a token.
+    """
+
+    layers: slice
+    again: bool
+    takes: int
+    masks: slice
+    here: bool
+
+
+def check(setting: str | Sequence[str]) -> None:
+    """Raises `UserError` for what no model can mean."""
+    if isinstance(setting, str):
+        if setting not in SETTINGS:
+            raise UserError(
+                f"recompute is {', '.join(SETTINGS)} or a list of names of layers; "
+                f"received {setting!r}{nearest(setting, SETTINGS)}"
+            )
+        return
+    if not setting:
+        raise UserError("recompute = [] names no layer; leave it out")
+    for name in setting:
+        if list(setting).count(name) > 1:
+            raise UserError(f"recompute names {name!r} twice; name each layer once")
+
+
+def recomputed(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
+    """The layers of a model that are computed again.
+
+    Raises:
+        UserError: the model has nothing of the kind, or no layer of a name.
+
+    Example:
+        >>> from dualml.model import model
+        >>> recomputed(model("vit"), "selective")
+        (('attention',),)
+        >>> recomputed(model("mlp"), ["tanh2", "fc2", "flatten"])
+        (('flatten',), ('fc2', 'tanh2'))
+    """
+    check(setting)
+    names = [name for name, _ in spec.layers]
+    if setting == "none":
+        return ()
+    if setting == "selective":
+        inner = tuple((name,) for name, layer in spec.layers if isinstance(layer, Attention))
+        if not inner:
+            raise UserError(
+                f"recompute = selective computes attention again, and {spec.name} has none; "
+                f"{_instead(spec)}"
+            )
+        return inner
+    if setting == "full":
+        full = tuple(
+            block for block in blocks(spec) if isinstance(dict(spec.layers)[block[-1]], Merge)
+        )
+        if not full:
+            raise UserError(
+                "recompute = full keeps what goes into blocks that end in a residual connection, "
+                f"and {spec.name} has none: all of it would be there at once again; "
+                f"{_instead(spec)}"
+            )
+        return full
+    for name in setting:
+        if name not in names:
+            raise UserError(f"recompute: {spec.name} has no layer {name!r}{nearest(name, names)}")
+    runs = itertools.groupby(names, key=lambda name: name in setting)
+    return tuple(tuple(run) for chosen, run in runs if chosen)
+
+
+def _instead(spec: ModelSpec) -> str:
+    names = [name for name, _ in spec.layers]
+    shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    return f'name layers of it, as in recompute = ["{names[-1]}"]: {shown}'
+
+
+def blocks(spec: ModelSpec) -> Groups:
+    """All layers of a model in parts, cut behind every residual connection that is in no other."""
+    return tuple(tuple(name for name, _ in spec.layers[some]) for some in spec.blocks())
+
+
+def stretches(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[Stretch, ...]:
+    """Some consecutive layers of a model, or a rank's slices of them, one stretch after the other;
+    none where nothing of them is computed again.
+
+    A group that another part of the model has a part of is computed again part by part: no message
+    between ranks is sent twice.
+    """
+    group = {name: number for number, names in enumerate(groups) for name in names}
+    runs = itertools.groupby(range(len(layers)), key=lambda i: group.get(layers[i][0]))
+    found, masks = list[Stretch](), 0
+    for number, run in runs:
+        places = list(run)
+        some = slice(places[0], places[-1] + 1)
+        count = sum(isinstance(layer, Dropout) for _, layer in layers[some])
+        own = slice(masks, masks + count)
+        masks += count
+        here = any(layer.padded for _, layer in layers[some])
+        found.append(Stretch(some, number is not None, takes(layers[some]), own, here))
+    return tuple(found) if any(some.again for some in found) else ()
+
+
+def takes(layers: Sequence[tuple[str, Layer]]) -> int:
+    """How many values of the stack go into some layers, from the top.
+
+    Example:
+        >>> takes([("norm", Layer()), ("merge", Merge())])
+        2
+    """
+    needed = there = 1
+    for _, layer in layers:
+        if isinstance(layer, Branch):
+            there += 1
+        elif isinstance(layer, Merge):
+            there -= 1
+            if not there:  # what it adds was kept before the first of them
+                needed, there = needed + 1, 1
+    return needed

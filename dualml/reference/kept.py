@@ -1,0 +1,78 @@
+"""What the referee's tape holds of each layer, as `dualml.model.kept` counts it: what every layer
+gives, and what its backward pass needs besides. Numbers are float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from dualml.model.base import Layer, Shape
+from dualml.model.kept import Keeps, mask_bytes
+from dualml.model.layers import (
+    GELU,
+    LSTM,
+    Attention,
+    Branch,
+    Conv2d,
+    Dropout,
+    Embedding,
+    First,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    MeanPool,
+    Merge,
+    Position,
+    ReLU,
+    Rows,
+    Tanh,
+)
+
+WIDTH = 8
+
+
+def padded(layer: Conv2d, before: Shape, after: Shape) -> int:
+    """The image with its border."""
+    channels, height, width = before
+    return WIDTH * channels * (height + 2 * layer.padding) * (width + 2 * layer.padding)
+
+
+def gates(layer: LSTM, before: Shape, after: Shape) -> int:
+    """i, f, g, o, tanh c and h of every step, c of all but the last, and both zero states."""
+    return WIDTH * layer.hidden * (7 * after[0] + 1)
+
+
+def softmax(layer: Attention, before: Shape, after: Shape) -> int:
+    return WIDTH * layer.heads * before[0] ** 2
+
+
+def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
+    return WIDTH * before[0] if layer.masked else 0
+
+
+KEPT: Mapping[type[Layer], Keeps] = {
+    Linear: Keeps(taken=True, given=True),
+    Conv2d: Keeps(given=True, own=padded),
+    MaxPool2d: Keeps(taken=True, given=True),
+    ReLU: Keeps(given=True, own=lambda layer, before, after: math.prod(after)),
+    Tanh: Keeps(given=True),
+    GELU: Keeps(taken=True, given=True, own=lambda layer, before, after: WIDTH * math.prod(after)),
+    Flatten: Keeps(given=True, view=True),
+    # The row of every token, and whether it has one.
+    Embedding: Keeps(given=True, own=lambda layer, before, after: 9 * math.prod(before)),
+    LSTM: Keeps(taken=True, given=True, own=gates),
+    # What is normal, and one over the deviation of every position.
+    LayerNorm: Keeps(
+        given=True,
+        own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
+    ),
+    Dropout: Keeps(given=True, own=mask_bytes),
+    Attention: Keeps(taken=True, given=True, own=softmax),
+    Position: Keeps(given=True),
+    Rows: Keeps(given=True, view=True),
+    MeanPool: Keeps(given=True, own=shares),
+    First: Keeps(given=True, view=True),
+    Branch: Keeps(given=True, view=True),
+    Merge: Keeps(given=True),
+}

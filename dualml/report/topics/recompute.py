@@ -1,0 +1,133 @@
+"""Activations that are computed again instead of kept: what that saves, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dualml.report import ranks, verdicts
+from dualml.report.blocks import Block, Cell, Item
+from dualml.report.closed_memory import MIB
+from dualml.report.columns import table, verdict
+from dualml.report.headline import worse_first
+from dualml.report.notes import Notes
+from dualml.report.results import Result
+from dualml.report.spread import Spread, ratio
+from dualml.report.topics import Topic
+from dualml.store.run import Run, Serial
+from dualml.words import Words, numbers
+
+
+@dataclass(frozen=True)
+class Row:
+    """An arm on a backend beside ``base``, the arm that keeps all and is like it in all else.
+
+    Attributes:
+        kept: bytes of activations of the rank that keeps most; None where nobody sees them.
+        share: of them in those of ``base``.
+        times: an update, as times one of ``base``.
+        judged: against ``base``, the worst of the seeds; None where it was not.
+    """
+
+    arm: str
+    backend: str
+    base: str
+    kept: int | None
+    share: float | None
+    step: Spread | None
+    times: Spread | None
+    judged: Serial | None
+
+
+def groups(run: Run) -> list[list[str]]:
+    """Arms that differ in what they compute again alone, the one that keeps all first."""
+    every = run.contrast.groups(ranks.training(run), vary=("recompute",))
+    return [
+        sorted(arms, key=lambda arm: run.settings[arm].recompute != "none")
+        for arms in every
+        if len(arms) > 1
+    ]
+
+
+def rows(run: Run) -> list[Row]:
+    """Of every group that has a base."""
+    return [
+        _row(run, arm, backend, arms[0])
+        for arms in groups(run)
+        if run.settings[arms[0]].recompute == "none"
+        for backend in run.backends
+        for arm in arms
+        if run.select(arm, backend)
+    ]
+
+
+def _row(run: Run, arm: str, backend: str, base: str) -> Row:
+    own, other = (Result(run, name, backend) for name in (arm, base))
+    kept, all_kept = (most(run, name, backend) for name in (arm, base))
+    seeds = [s for s in run.serial if (s.arm, s.backend, s.against) == (arm, backend, base)]
+    return Row(
+        arm, backend, base, kept,
+        share=kept / all_kept if kept is not None and all_kept and arm != base else None,
+        step=own.step,
+        times=ratio(own.steps, other.steps) if arm != base else None,
+        judged=min(seeds, key=lambda s: worse_first(s.verdict), default=None),
+    )  # fmt: skip
+
+
+def most(run: Run, arm: str, backend: str) -> int | None:
+    """Bytes of activations of the rank that keeps most, the most of all seeds."""
+    counts = [r.activations for t in run.select(arm, backend) for r in t.device_memory]
+    return max((n for n in counts if n is not None), default=None)
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    every = rows(run)
+    told = ["verdict"] if any(r.judged for r in every) else []
+    head = ("`arm`", "backend", "recompute", "kept:memory", "kept_share:percent",
+            "step:milliseconds", "kept_times:relative", *told)  # fmt: skip
+    cells = [
+        [r.arm, r.backend, chosen(run, r.arm), None if r.kept is None else r.kept / MIB, r.share,
+         r.step, r.times, *(judged(r, words) for _ in told)]
+        for r in every
+    ]  # fmt: skip
+    yield from table(words, "recompute", head, cells)
+
+
+def chosen(run: Run, arm: str) -> str:
+    """As the experiment file has it."""
+    setting = run.settings[arm].recompute
+    return setting if isinstance(setting, str) else ", ".join(setting)
+
+
+def judged(row: Row, words: Words) -> Cell:
+    return Cell(numbers.NONE) if row.judged is None else verdict(row.judged, words, why=False)
+
+
+def findings(run: Run, words: Words) -> Sequence[Item]:
+    notes, every = Notes(words, "recompute", "table-recompute"), rows(run)
+    for r in every:
+        if r.arm == r.base or r.times is None:
+            continue
+        place = {"arm": r.arm, "backend": r.backend, "base": r.base, "times": r.times.mean}
+        if r.share is None:
+            notes.say("unseen", **place)
+        else:
+            notes.say("kept", **place, share=r.share)
+    told = [r for r in every if r.judged is not None and r.judged.against == r.base]
+    equal = [r for r in told if r.judged and r.judged.verdict == "equal"]
+    if told:
+        notes.say("equal", len(told), k=len(equal), n=len(told))
+    for r in told:
+        s = r.judged
+        if s and s.verdict == "different" and s.first_divergence:
+            notes.say("diverged", s=s, **verdicts.place(s.first_divergence, words))
+        elif s and s.verdict != "equal":
+            notes.warn("open", s=s, reason=words.either(f"reason.{s.reason}", s.reason))
+    return notes
+
+
+def about(run: Run) -> bool:
+    return any(run.settings[arm].recompute != "none" for arm in ranks.training(run))
+
+
+TOPIC = Topic("recompute", 895, evidence, findings, leads=lambda run: 42 * about(run), when=about)

@@ -1,0 +1,64 @@
+"""Small trainings that compute activations again, in one process and on ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from conformance import methods
+from conformance.backends import create
+
+from dualml.aggregation.buckets import layout
+from dualml.aggregation.scheme import scheme
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import Divisible, Recipe, Recomputing
+from dualml.errors import Unsupported
+from dualml.model import ModelSpec, initial_weights, model
+from dualml.model.recompute import recomputed
+from dualml.optim import SGD
+
+BATCH, CHUNK, SAMPLES = np.arange(24), 16, 40
+
+
+def spec_of(name: str) -> ModelSpec:
+    return model(name, words=50, length=7) if name.startswith(("text", "rnn")) else model(name)
+
+
+def data(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Half of the padded sentences are short."""
+    draw = np.random.default_rng(0)
+    if not spec.tokens:
+        x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
+        return x, draw.integers(0, 10, SAMPLES)
+    x = draw.integers(1, 50, (SAMPLES, *spec.input_shape)).astype(np.int32)
+    if spec.padded:
+        x[: SAMPLES // 2, 4:] = 0
+    return x, draw.integers(0, 6, SAMPLES if spec.padded else x.shape)
+
+
+def recipe(name: str, setting: Any, **options: Any) -> Recipe:
+    spec = spec_of(name)
+    (x, y), weights = data(spec), initial_weights(spec, 0)
+    given = {"rule": SGD(lr=0.1, momentum=0.9), "updates": 4, "seed": 3, "chunk": CHUNK, **options}
+    again = recomputed(spec, setting)
+    return Recipe(spec=spec, weights=weights, x=x, y=y, recompute=again, **given)
+
+
+def train(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
+    """Losses and final weights of this rank, and what it kept for its backward pass; or why not."""
+    backend = create(comm.backend)
+    own = methods.recipe_with(recompute=recomputed(methods.SPEC, argument["recompute"]))
+    training = backend.training(own)
+    try:
+        training.ability(Recomputing)
+    except Unsupported as reason:
+        return {"unsupported": str(reason)}
+    pieces = training.ability(Divisible).pieces(layout(methods.SPEC.parameters(), 2**12))
+    together = scheme(Aggregation())(backend, training, pieces, comm, Aggregation())
+    together.load(methods.WEIGHTS, own.state(), 0)
+    lazy = [together.step(batch, t) for t, batch in enumerate(methods.BATCHES, start=1)]
+    return {
+        "losses": together.read(lazy).tolist(),
+        "weights": {name: w.tolist() for name, w in together.weights().items()},
+        "kept": together.memory(methods.BATCHES[0]).activations,
+    }
