@@ -204,7 +204,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         own = sum(int(np.prod(piece.local)) for piece in plan.views(comm.rank)[1].values())
         told.append({
             "live": training.executor.live, "bound": plan.grid.live(row), "own": own,
-            "state": training.memory().state,
+            "state": training.memory().state if "zero" in case else None,
         })  # fmt: skip
         comm.barrier()
     return told
