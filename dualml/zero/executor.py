@@ -22,7 +22,13 @@ from dualml.zero.units import Unit
 def executor_of(
     plan: SplitPlan, comm: Communicator, stage: Stage, *, recipe: Recipe, sharding: Sharding
 ) -> Executor:
-    """A rank that has no parameters, or some that no other rank has, is like any other."""
+    """A rank that has no parameters, or some that no other rank has, is like any other.
+
+    Raises:
+        Unsupported: on all ranks, if this backend cannot do it.
+    """
+    if not isinstance(stage, Shardable):
+        raise Unsupported(f"this backend cannot {Shardable.does}")
     shared = any(comm.rank in group for group in plan.same_parameters())
     if not shared or not plan.views(comm.rank)[1]:
         return Executor(plan, comm, stage)
@@ -42,8 +48,7 @@ class ShardedExecutor(Executor):
         self, plan: SplitPlan, comm: Communicator, stage: Stage, recipe: Recipe, sharding: Sharding
     ) -> None:
         super().__init__(plan, comm, stage)
-        if not isinstance(stage, Shardable):
-            raise Unsupported(f"this backend cannot {Shardable.does}")
+        assert isinstance(stage, Shardable)  # see `executor_of`
         assert self.same is not None  # see `executor_of`
         self.group = self.same
         shapes = {name: piece.local for name, piece in plan.views(comm.rank)[1].items()}

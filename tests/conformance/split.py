@@ -217,7 +217,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         held = kept(training, case) if case.get("recompute") else 0
         told.append({
             "live": training.executor.live, "bound": plan.grid.live(row), "own": own,
-            "state": training.memory().state, "held": held,
+            "state": training.memory().state if "zero" in case else None, "held": held,
         })  # fmt: skip
         comm.barrier()
     return told

@@ -18,6 +18,7 @@ from conformance.backends import create
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import Recipe
 from dualml.communicator.parts import parts_of
+from dualml.errors import Unsupported
 from dualml.optim import RULES, rule_from
 from dualml.reference.training import NumpyTraining
 from dualml.zero import Sharding, units_of
@@ -64,9 +65,13 @@ def start_of(case: dict[str, Any]) -> tuple[Any, Any]:
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     """Every case: arrays in ``folder``, and of each what was held and sent."""
-    told = []
+    told = list[dict[str, Any]]()
     for number, case in enumerate(argument["cases"]):
-        training = made(comm, case)
+        try:
+            training = made(comm, case)
+        except Unsupported as reason:
+            told.append({"unsupported": str(reason)})
+            continue
         found = split.found_by(training, case, training.read)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         batch = split.batches(case)[0]
