@@ -116,7 +116,8 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
             outputs = self.parts[segment](values, own)
         else:
             sizes = self.bytes.setdefault((segment, micro), {})
-            with keeping(sizes, {memory_of(p) for p in self.parameters.values()}):
+            there = (*self.parameters.values(), *self.parts[segment].buffers())
+            with keeping(sizes, {memory_of(t) for t in there}):
                 outputs = self.parts[segment](values, own)
         if labels is not None:
             outputs = (self.criterion(outputs[-1].float(), labels),)

@@ -110,7 +110,8 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         inputs, labels = self.tensors(batch[: self.recipe.chunk])
         sizes: dict[int, int] = {}
         # Masks are drawn anew for every update, so that they are part of what it keeps.
-        with keeping(sizes, {memory_of(t) for t in (*own, inputs[0], labels)}):
+        there = (*own, *self.network.buffers(), inputs[0], labels)
+        with keeping(sizes, {memory_of(t) for t in there}):
             loss = self.loss(self.network(*inputs), labels)
         # Not backward: it would write into ``grad``, and call hooks that send messages.
         gradients = torch.autograd.grad(loss, own, allow_unused=True)

@@ -22,6 +22,7 @@ from dualml.model.recompute import recomputed
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
+from dualml.zero.units import shared_across, units_of
 
 MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
 
@@ -146,6 +147,14 @@ def check_zero_models(
                 f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
                 "has to see; it cannot be taken apart in units: leave out zero"
             )
+        if arm.zero > 1:
+            units = units_of(own, arm.aggregation.bucket_bytes, arm.world_size)
+            if shared := shared_across(own, units):
+                raise UserError(
+                    f"arms.{name}: zero = {arm.zero} takes model {own.name!r} apart between "
+                    f"{shared[1]} and {shared[0]}, which share parameters; use zero = 1, "
+                    f"sizes.tied = false, or one unit: aggregation.bucket_bytes = {own.nbytes()}"
+                )
 
 
 def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpec:

@@ -40,13 +40,17 @@ class Keeps:
     view: bool = False
 
 
+#: Of one layer, if it depends on its settings.
+Rule = Keeps | Callable[[Any], Keeps]
+
+
 def mask_bytes(layer: Dropout, before: Shape, after: Shape) -> int:
     """`Keeps.own` of Dropout: its mask in float32."""
     return MASK * math.prod(after)
 
 
 def kept(
-    spec: ModelSpec, table: Mapping[type[Layer], Keeps], width: int, groups: Groups = ()
+    spec: ModelSpec, table: Mapping[type[Layer], Rule], width: int, groups: Groups = ()
 ) -> int | None:
     """Bytes that one sample keeps; None for a model with a layer of which that is not known.
 
@@ -70,6 +74,7 @@ def kept(
             if rule is None and not some.again:
                 return None
             rule = rule or Keeps()
+            rule = rule if isinstance(rule, Keeps) else rule(layer)
             taken = stack[-1] if isinstance(layer, Branch) else stack.pop()
             stack = stack[:-1] if isinstance(layer, Merge) else stack
             if rule.view:

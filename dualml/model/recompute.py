@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from dualml.errors import UserError, nearest
 from dualml.model.base import Layer
+from dualml.model.decoder import GroupedAttention
 from dualml.model.layers import Attention, Branch, Dropout, Merge
 from dualml.model.spec import ModelSpec
 
@@ -79,7 +80,8 @@ def recomputed(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
     if setting == "none":
         return ()
     if setting == "selective":
-        inner = tuple((name,) for name, layer in spec.layers if isinstance(layer, Attention))
+        kinds = Attention | GroupedAttention
+        inner = tuple((name,) for name, layer in spec.layers if isinstance(layer, kinds))
         if not inner:
             raise UserError(
                 f"recompute = selective computes attention again, and {spec.name} has none; "

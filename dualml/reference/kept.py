@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 from dualml.model.base import Layer, Shape
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.kept import Keeps, mask_bytes
 from dualml.model.layers import (
     GELU,
@@ -47,6 +48,14 @@ def softmax(layer: Attention, before: Shape, after: Shape) -> int:
     return WIDTH * layer.heads * before[0] ** 2
 
 
+def turned(layer: GroupedAttention, before: Shape, after: Shape) -> int:
+    """The softmax, and queries and keys where they were turned, or put side by side."""
+    queries = layer.length * layer.heads * layer.width
+    keys = layer.length * layer.kv_heads * layer.width if layer.base else 0
+    copied = queries + keys if layer.base else queries if layer.each > 1 else 0
+    return WIDTH * (layer.heads * layer.length**2 + copied)
+
+
 def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
     return WIDTH * before[0] if layer.masked else 0
 
@@ -68,6 +77,16 @@ KEPT: Mapping[type[Layer], Keeps] = {
         own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
     ),
     Dropout: Keeps(given=True, own=mask_bytes),
+    RMSNorm: Keeps(
+        given=True,
+        own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
+    ),
+    # σ(g); g and u are halves of what was taken.
+    SwiGLU: Keeps(
+        taken=True, given=True, own=lambda layer, before, after: WIDTH * math.prod(after)
+    ),
+    GroupedAttention: Keeps(taken=True, given=True, own=turned),
+    Tied: Keeps(taken=True, given=True),
     Attention: Keeps(taken=True, given=True, own=softmax),
     Position: Keeps(given=True),
     Rows: Keeps(given=True, view=True),

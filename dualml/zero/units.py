@@ -55,7 +55,8 @@ class Unit:
 
 def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
     """The units of a model for n ranks: layers in buckets, each layer whole in one of them. Those
-    without parameters go with the layer before them, but a branch with what it surrounds.
+    without parameters go with the layer before them, but a branch with what it surrounds. What
+    several layers share is in the unit of the one that it is named after.
 
     Example:
         >>> from dualml.model import model
@@ -63,7 +64,10 @@ def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
         ...  for unit in units_of(model("softmax"), 0, 4)]
         [(['fc.weight', 'fc.bias'], 7850, 7852)]
     """
-    own = {name: parameters([(name, layer)]) for name, layer in spec.layers}
+    own = {
+        name: parameters([(name, layer)]) if layer.holder(name) == name else {}
+        for name, layer in spec.layers
+    }
     sizes = {name: (sum(map(math.prod, p.values())),) for name, p in own.items() if p}
     position = {name: i for i, (name, _) in enumerate(spec.layers)}
     starts = list[int]()
@@ -74,10 +78,20 @@ def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
         starts.append(start)
     units = []
     for start, stop in zip(starts, [*starts[1:], len(spec.layers)], strict=True):
-        shapes = parameters(spec.layers[start:stop])
+        names = [name for name, _ in spec.layers[start:stop]]
+        shapes = {full: shape for name in names for full, shape in own[name].items()}
         size = sum(map(math.prod, shapes.values()))
         units.append(Unit(slice(start, stop), shapes, -(-size // n) * n))
     return units
+
+
+def shared_across(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | None:
+    """A layer, and the one in another unit whose parameters it shares; None if there is none."""
+    unit = {name: number for number, one in enumerate(units) for name, _ in spec.layers[one.layers]}
+    for name, layer in spec.layers:
+        if unit[layer.holder(name)] != unit[name]:
+            return name, layer.holder(name)
+    return None
 
 
 def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Segment]:

@@ -33,7 +33,7 @@ def memory(
         update: makes one, and says whether it was made; without it there are no gradients.
         samples: that the update is made with.
     """
-    own = {memory_of(local(p)) for p in model.parameters()}
+    own = {memory_of(local(t)) for t in (*model.parameters(), *model.buffers())}
     besides, kept, passes = Besides(model, method, own), Sizes(), [0]
     if update is not None:
         places = own | {memory_of(tensor) for tensor in samples}

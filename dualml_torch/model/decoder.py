@@ -39,26 +39,29 @@ class GroupedAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         b, length, _ = x.shape
         r, groups, width = self.layer.each, self.layer.kv_heads, self.layer.width
-        parts = x.view(b, length, groups, r + 2, width).permute(0, 2, 3, 1, 4)  # B G R+2 T K
-        q, k, v = parts[:, :, :r], parts[:, :, r], parts[:, :, r + 1]
+        parts = x.view(b, length, groups, r + 2, width)
+        q, k, v = parts[..., :r, :], parts[..., r, :], parts[..., r + 1, :]  # B T G R K, B T G K
         if self.layer.base:
             q, k = self.turned(q), self.turned(k)
         if x.is_cpu:
-            q = q.reshape(b, -1, length, width)
             if r > 1:
-                k, v = (y[:, :, None].expand(-1, -1, r, -1, -1).flatten(1, 2) for y in (k, v))
+                k, v = (y[..., None, :].expand(-1, -1, -1, r, -1) for y in (k, v))
+            # In the order of x, as the kernel's result then is: nothing is copied behind it.
+            q, k, v = (y.reshape(b, length, -1, width).transpose(1, 2) for y in (q, k, v))
             y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             return y.transpose(1, 2).reshape(b, length, -1)
         # The heads of a group see the same keys: their queries are one long sequence.
-        scores = q.reshape(b, groups, -1, width) @ k.transpose(2, 3) / math.sqrt(width)
+        q = q.permute(0, 2, 3, 1, 4).reshape(b, groups, -1, width)
+        scores = q @ k.permute(0, 2, 3, 1) / math.sqrt(width)
         before = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
         weights = scores.masked_fill(~before.repeat(r, 1), -math.inf).softmax(-1)
-        y = (weights @ v).view(b, groups, r, length, width)
+        y = (weights @ v.transpose(1, 2)).view(b, groups, r, length, width)
         return y.permute(0, 3, 1, 2, 4).reshape(b, length, -1)
 
     def turned(self, x: Tensor) -> Tensor:
-        """(…, T, K) with the pairs of entries turned by the angles of their positions."""
+        """(B, T, …, K) with the pairs of entries turned by the angles of their positions."""
         first, second = x.float().chunk(2, -1)
-        cos, sin = self.cos, self.sin
+        shape = (self.layer.length, *[1] * (x.dim() - 3), -1)
+        cos, sin = self.cos.view(shape), self.sin.view(shape)
         y = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
         return y.to(x.dtype)

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 
 from dualml.model.base import Layer, Shape
-from dualml.model.kept import Keeps, kept, mask_bytes
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
+from dualml.model.kept import Keeps, Rule, kept, mask_bytes
 from dualml.model.layers import (
     GELU,
     Attention,
@@ -46,11 +47,22 @@ def sums(layer: Attention, before: Shape, after: Shape) -> int:
     return WIDTH * (layer.heads * positions + (seen if layer.masked else 0))
 
 
+def grouped(layer: GroupedAttention) -> Keeps:
+    """As of `Attention`, where queries, keys and values are parts of what was taken: not those that
+    are turned, nor those of several groups, of which each head has its own."""
+    several = layer.each > 1 and layer.kv_heads > 1
+    row = layer.length * layer.heads * layer.width
+    keys = layer.length * layer.kv_heads * layer.width
+    copied = 3 * row if several else row + keys if layer.base else 0
+    own = WIDTH * (layer.heads * layer.length + copied)
+    return Keeps(taken=not several, given=True, own=lambda layer, before, after: own)
+
+
 def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
     return WIDTH * before[0] if layer.masked else 0
 
 
-KEPT: Mapping[type[Layer], Keeps] = {
+KEPT: Mapping[type[Layer], Rule] = {
     Linear: Keeps(taken=True),
     Conv2d: Keeps(taken=True),
     MaxPool2d: Keeps(taken=True, own=lambda layer, before, after: INDEX * math.prod(after)),
@@ -67,6 +79,15 @@ KEPT: Mapping[type[Layer], Keeps] = {
         taken=True, own=lambda layer, before, after: 2 * WIDTH * math.prod(after[:-1])
     ),
     Dropout: Keeps(own=mask_bytes),
+    # What is normal, and one over the size of every position.
+    RMSNorm: Keeps(
+        taken=True,
+        own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
+    ),
+    # g · σ(g), by which u is multiplied.
+    SwiGLU: Keeps(taken=True, own=lambda layer, before, after: WIDTH * math.prod(after)),
+    GroupedAttention: grouped,
+    Tied: Keeps(taken=True),
     Attention: Keeps(taken=True, given=True, own=sums),
     Position: Keeps(),
     Rows: Keeps(view=True),

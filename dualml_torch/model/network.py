@@ -155,7 +155,7 @@ class Network(Part):
     """
 
     def __init__(self, spec: ModelSpec, precision: str = "fp32", recompute: Groups = ()) -> None:
-        super().__init__(spec.layers, LOWER.get(precision), recompute)
+        super().__init__(spec.layers, LOWER.get(precision), recompute=recompute)
         self.spec = spec
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]

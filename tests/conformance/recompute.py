@@ -14,13 +14,24 @@ from dualml.aggregation.settings import Aggregation
 from dualml.backend import Divisible, Recipe, Recomputing
 from dualml.errors import Unsupported
 from dualml.model import ModelSpec, initial_weights, model
+from dualml.model.gpt import DECODERS, Sizes
 from dualml.model.recompute import recomputed
 from dualml.optim import SGD
 
 BATCH, CHUNK, SAMPLES = np.arange(24), 16, 40
+#: Decoders: heads with keys of their own and that share them, turned or not.
+SIZES = {
+    "gpt": Sizes(width=8, dropout=0.5),
+    "gpt shared": Sizes(width=8, kv_heads=2, tied=False),
+    "gpt_llama": Sizes(width=16, kv_heads=2, tied=False),
+    "gpt_llama own": Sizes(width=16),
+    "gpt_llama one": Sizes(width=16, kv_heads=1),
+}
 
 
 def spec_of(name: str) -> ModelSpec:
+    if name in SIZES:
+        return DECODERS[name.split()[0]][0](50, 7, SIZES[name])
     return model(name, words=50, length=7) if name.startswith(("text", "rnn")) else model(name)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance.recompute import SIZES, spec_of
 
 from dualml.backend import Recipe
 from dualml.errors import UserError
@@ -191,6 +192,7 @@ ZOO: list[tuple[str, list[Any]]] = [
     ("text_classifier", ["none", "selective", "full", ["pool"], ["embedding"]]),
     ("rnn_lm_dropout", ["none", ["lstm"], ["dropout1", "lstm", "dropout2"], ["decoder"]]),
     ("nested", ["none", *SETTINGS]),
+    *((name, ["none", "selective", "full", ["up1"]]) for name in SIZES),
 ]
 
 
@@ -198,10 +200,7 @@ ZOO: list[tuple[str, list[Any]]] = [
     ("name", "setting"), [(name, s) for name, settings in ZOO for s in settings], ids=str
 )
 def test_the_referee_keeps_the_closed_form_to_the_byte(name: str, setting: Any) -> None:
-    text = name.startswith(("text", "rnn"))
-    spec = NESTED if name == "nested" else (
-        model(name, words=50, length=7) if text else model(name)
-    )  # fmt: skip
+    spec = NESTED if name == "nested" else spec_of(name)
     counted = training(spec, setting, chunk=10).memory(np.arange(24)).activations
     each = kept(spec, KEPT, WIDTH, recomputed(spec, setting))
     assert each is not None

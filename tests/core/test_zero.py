@@ -29,11 +29,11 @@ from dualml.report.closed_memory import closed_form
 from dualml.store.load import load as load_run
 from dualml.zero import Sharding, units_of
 from dualml.zero.moves import adding, broadcasting, gathering, scattering
-from dualml.zero.units import held, moved, segments_of
+from dualml.zero.units import held, moved, segments_of, shared_across
 
 SGD = {"name": "sgd", "lr": 0.1}
 RANKS = [2, 3, 4, 5]
-MODELS = ["softmax", "mlp", "lenet", "vit", "rnn_lm_dropout"]
+MODELS = ["softmax", "mlp", "lenet", "vit", "rnn_lm_dropout", "gpt_llama"]
 
 
 def spec_of(name: str) -> Any:
@@ -152,6 +152,14 @@ def test_padding_counts() -> None:
     assert (unit.size, unit.length) == (7850, 7852)
     assert held([unit], 4, 3, slots=2).state == 2 * 7852 // 4
     assert math.prod(spec.parameters()["fc.weight"]) == 7840
+
+
+def test_a_tied_table_is_held_once() -> None:
+    spec = model("gpt")
+    several, (whole,) = units_of(spec, 0, 2), units_of(spec, spec.nbytes(), 2)
+    assert sum(unit.size for unit in several) == whole.size == spec.nbytes() // 4
+    assert shared_across(spec, several) == ("head", "embedding")
+    assert shared_across(spec, [whole]) is None
 
 
 # --- what arms may ask for ------------------------------------------------------------------------

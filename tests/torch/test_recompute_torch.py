@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conformance.recompute import BATCH, CHUNK, recipe, spec_of
+from conformance.recompute import BATCH, CHUNK, SIZES, recipe, spec_of
 
 from dualml.backend import Weighable, backends
 from dualml.model.recompute import recomputed
@@ -23,6 +23,7 @@ CASES: list[tuple[str, list[Any]]] = [
     ("vit", ["none", "selective", "full", ["rows", "embed"], ["relu", "down", "merge2", "ln3"],
              ["qkv", "attention", "proj", "merge1", "branch2", "ln2"]]),
     ("text_classifier", ["none", "selective", "full", ["pool"], ["embedding"], ["up1", "gelu1"]]),
+    *((name, ["none", "selective", "full", ["up1"]]) for name in SIZES),
     ("rnn_lm_dropout", [["lstm"], ["dropout1", "lstm", "dropout2"]]),
 ]  # fmt: skip
 
