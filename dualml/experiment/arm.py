@@ -73,7 +73,7 @@ class Arm(Strict):
     ``dynamic`` with ``fp16``, else nothing.
 
     ``zero`` 1, 2 or 3: the ranks share out the optimizer's state, gradients, too, and weights, too
-    (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves half as much again.
+    (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves more.
 
     ``recompute``: which activations are computed again in the backward pass: ``none``,
     ``selective``, ``full``, or those of a list of layers (see `dualml.model.recompute`).
