@@ -153,7 +153,7 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
             stack = (*kept, flow)
             (*inner, flow), grads = backward(entry.tape(params), params, stack[-entry.gives :])
             kept = [*stack[: -entry.gives], *inner]
-            gradients_of |= grads
+            gather(gradients_of, grads)
             continue
         name, layer, _, cache, lower, held = entry
         flow = lower(flow) if lower and held.after else flow
@@ -184,7 +184,8 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     entry = tape[at]
     if isinstance(entry, Again):
         stack, inner = backward(tape[at + 1 :], params, gradients)
-        return inner | gradients_alone(entry.tape(params), params, stack[-entry.gives :])
+        gather(inner, gradients_alone(entry.tape(params), params, stack[-entry.gives :]))
+        return inner
     if type(entry.layer) not in GRADIENTS:
         return backward(tape[at:], params, gradients)[1]
     name, layer, _, cache, lower, held = entry
@@ -195,6 +196,12 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
         grads = {leaf: lower(g) for leaf, g in grads.items()}
     add(inner, name, layer, grads)
     return inner
+
+
+def gather(total: Params, more: Params) -> None:
+    """Add gradients to others; a parameter may be of several layers."""
+    for name, gradient in more.items():
+        total[name] = total[name] + gradient if name in total else gradient
 
 
 def weighted(entry: Entry | Again) -> bool:

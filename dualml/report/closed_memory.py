@@ -92,7 +92,8 @@ class ClosedForm:
 def closed_form(
     run: Run, arm: str, backend: str, counted: Sequence[DeviceMemory]
 ) -> ClosedForm | None:
-    """None where the parameters of a rank or the type of its numbers are not known."""
+    """None where the parameters of a rank or the type of its numbers are not known, and where
+    replicas of the parts of a model share out their state."""
     dtype = str(run.environment.get(backend, {}).get("dtype", ""))
     if dtype not in ("float32", "float64") or not all(rank.parameters for rank in counted):
         return None
@@ -102,7 +103,7 @@ def closed_form(
     if not settings.zero:
         return ClosedForm(size, slots, counted, info)
     units = units_in(run, arm)
-    if units is None:
+    if units is None or settings.split is not None:
         return None
     padding = sum(unit.length - unit.size for unit in units)
     return ClosedForm(size, slots, counted, None, KNOWN[-settings.zero :], padding)

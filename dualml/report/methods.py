@@ -223,7 +223,9 @@ class Way(Result):
         if settings.zero:
             units, own = units_in(self.run, self.arm), -(-settings.batch_size // n)
             rounds = max(1, -(-own // settings.chunk))
-            return 4.0 * moved(units, n, settings.sharding, rounds) if units else None
+            if units is None or settings.split is not None:
+                return None
+            return 4.0 * moved(units, n, settings.sharding, rounds)
         times = self.info.moved if self.info else 2 * (settings.world_size > 1)
         name = settings.model or str(self.run.experiment.get("model"))
         if name not in self.run.models or not times:

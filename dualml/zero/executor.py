@@ -61,8 +61,18 @@ class ShardedExecutor(Executor):
         self.shard = stage.shard(recipe, [self.moves.own(self.vector)])
 
     def reduce(self) -> None:
-        with self.timeline.during("reduce", nbytes=self.comm.nbytes(self.gradient)):
+        with self.timeline.during("reduce", nbytes=self.added(self.comm.nbytes(self.gradient))):
+            self.reduce_tied()
             self.moves.reduce(self.gradient)
+
+    def reduce_tied(self) -> None:
+        """Add up the gradients of tied parameters over the ranks that have them, in their place."""
+        start = 0
+        for name, size in self.sizes.items():  # in the order of the unit
+            if self.tied is not None and name in self.plan.tied:
+                part = self.comm.copy(self.comm.slice(self.gradient, start, start + size))
+                self.comm.write(self.gradient, start, self.summed(self.tied, part), "put")
+            start += size
 
     def buffers(self) -> int:
         """They add up where the gradients are."""

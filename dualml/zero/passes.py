@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array, Backend, MixedStage, Recipe, Stage, Staging, chunks
+from dualml.backend import (
+    Array,
+    Backend,
+    MixedStage,
+    Recipe,
+    Recomputing,
+    Stage,
+    Staging,
+    chunks,
+)
 from dualml.backend.ability import Tensor
 from dualml.backend.shard import Shardable, Vectors
 from dualml.communicator import Communicator
@@ -69,6 +78,8 @@ class Passes:
             raise Unsupported(f"this backend cannot {Shardable.does}")
         if self.recipe.precision.lower and not isinstance(stage, MixedStage):
             raise Unsupported(f"this backend cannot {MixedStage.does}")
+        if self.recipe.recompute and not isinstance(stage, Recomputing):
+            raise Unsupported(f"this backend cannot {Recomputing.does}")
         return stage, stage
 
     def run(self, part: Array, step: int, factor: float) -> Any:

@@ -106,7 +106,7 @@ def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Seg
         depths[at] = depth + 1
     for cut in cuts:
         layers = spec.layers[cut]
-        before: Stack = stack if lower else (False,)
+        before: Stack = stack if lower else (False,) * depths[cut.start - 1]
         segments.append(Segment(tuple(layers), depths[cut.start - 1], {}, before))
         for _, layer in layers:
             stack = through(layer, stack)

@@ -37,11 +37,13 @@ CASES: list[tuple[str, Any]] = [
     ("rnn_lm_dropout", ["dropout1", "lstm", "dropout2"]),
     ("rnn_lm_dropout", ["embedding", "lstm"]),
     ("lenet", ["relu1", "pool1", "conv2"]),
+    ("gpt", "full"),
+    ("gpt_llama", "selective"),
 ]
 
 
 #: For a framework that compiles every training anew.
-FEWER = [CASES[1], CASES[3], CASES[4]]
+FEWER = [CASES[1], CASES[3], CASES[4], CASES[7]]
 
 
 def same(backend: Backend, one: dict[str, Any], other: dict[str, Any], bound: float) -> None:

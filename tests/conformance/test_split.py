@@ -115,6 +115,8 @@ CASES = {
     "zero trainers": {**case(3, "deep", "adam", trainers=2, place=[0, 1, 0], micro_batches=2),
                       "zero": {"native": True}},
     "zero data pipeline": {**case(4, "deep", "adam", data=2, micro_batches=2), "zero": {}},
+    "zero tied pipeline": {**case(4, "gpt", "adam", data=2, cut=["mlp_branch1"],
+                                  micro_batches=2, sizes=[6, 5]), "zero": {}},
     "zero data tensor": {**case(4, "lenet", "adam", data=2, tensor=2),
                          "zero": {"reduce": "all_reduce"}},
     "zero replicas": {**case(3, "lenet", "adam", data=3), "zero": {}},
@@ -133,6 +135,7 @@ FEW = {
     "gpt there and back": [2, 2],
     "llama inside": [4, 4],
     "zero data pipeline": [4, 4],
+    "zero tied pipeline": [4, 4],
     "zero replicas": [6, 6],
 }
 

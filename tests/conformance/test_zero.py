@@ -61,6 +61,8 @@ CASES = {
     "stage 1 gpt": case(2, 1, "gpt", sizes=[6, 5], bucket_bytes=0),
     **{f"stage {s} gpt whole": case(2, s, "gpt", sizes=[6, 5], bucket_bytes=2**20) for s in (2, 3)},
     **{f"stage {s} llama": case(3, s, "llama", sizes=[6, 5]) for s in STAGES},
+    **{f"stage {s} again": {**case(2, s, "llama", sizes=[6, 5]), "recompute": "full"}
+       for s in STAGES},
     "stage 2 mse": case(4, 2, "deep", loss="mse"),
     "stage 3 rates": {**case(2, 3, "deep"), "rates": {"kind": "cosine", "warmup": 2}},
 }  # fmt: skip
@@ -85,6 +87,7 @@ FEW = {
     **{f"stage {s} masks": [6] for s in (1, 3)},
     **{f"stage {s} bf16": [6] for s in STAGES},
     "stage 1 gpt": [4], "stage 3 gpt whole": [4], "stage 3 llama": [6],
+    "stage 2 again": [4],
     "stage 1 all_reduce": [6], "stage 3 all_reduce": [6], "stage 2 native": [6],
     "stage 3 native": [6], "stage 3 rates": [4, 4], "stage 1 fp16": [6],
     "stage 2 overflow": [8] * 9, "stage 3 overflow": [8] * 9,

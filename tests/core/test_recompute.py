@@ -163,6 +163,14 @@ def test_padding_is_passed_over_again(setting: Any) -> None:
     assert all(np.array_equal(w, other.weights()[n]) for n, w in one.weights().items())
 
 
+@pytest.mark.parametrize("setting", ["full", ["embedding"], ["norm", "head"]])
+def test_a_tied_table_has_the_gradients_of_both_layers(setting: Any) -> None:
+    one, other = (training(spec_of("gpt"), s, chunk=10) for s in ("none", setting))
+    for step in (1, 2):
+        assert one.step(np.arange(24), step) == other.step(np.arange(24), step)
+    assert all(np.array_equal(w, other.weights()[n]) for n, w in one.weights().items())
+
+
 def test_other_masks_would_be_seen() -> None:
     one, other = training(NESTED, "none"), training(NESTED, "full", seed=4)
     assert one.step(np.arange(24), 1) != other.step(np.arange(24), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,8 @@ class Crossing:
 
 def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
     """Planned bytes are those of the mean batch; gradients do not depend on it. What is gathered
-    and what is added up forward were counted together."""
+    and what is added up forward were counted together, as were all sums of gradients of a rank:
+    where it makes several, or shares out its state, nothing was counted of one alone."""
     share = mean_share(arm, trial)
     links = {f"{x['source']} → {x['target']}": x for x in trial.split.get("links") or ()}
     planned: dict[tuple[tuple[int, ...], str], list[tuple[str, float, float]]] = {}
@@ -57,13 +59,16 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
         way = c["kind"].rpartition(" ")[2]
         size = c["nbytes"] * (1.0 if way == "gradients" else share)
         planned.setdefault((tuple(c["ranks"]), way), []).append((c["kind"], c["calls"], size))
+    sums = Counter(rank for group, way in planned if way == "gradients" for rank in group)
+    sharded = arm.run.settings[arm.name].zero
     for (group, way), parts in planned.items():
         where = (", " if way else " → ").join(map(str, group))
         link = links.get(where) or {}
         counted = link.get("messages"), link.get("bytes")
         if way:
             calls, nbytes = events.collectives(trial, group[0]).get(way) or (None, None)
-            counted = (calls, nbytes) if nbytes else (None, None)
+            several = way == "gradients" and (sharded or sums[group[0]] > 1)
+            counted = (calls, nbytes) if nbytes and not several else (None, None)
         kinds, messages, sizes = zip(*parts, strict=True)
         yield Crossing(where, tuple(dict.fromkeys(kinds)), sum(messages), sum(sizes), *counted)
 
