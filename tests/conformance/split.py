@@ -7,8 +7,8 @@ own; `expected` is what must come out: the float64 referee with the model in one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
