@@ -10,6 +10,7 @@ import functools
 import glob
 import os
 import shutil
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,9 +21,8 @@ from dualml.checkpoint.boxes import Box
 from dualml.checkpoint.disk import FULL, check_room, reason, synced
 from dualml.checkpoint.manifest import commit, prepare
 from dualml.checkpoint.sharded import metadata
-from dualml.checkpoint.sources import INDEX
+from dualml.checkpoint.sources import INDEX, PICKLES, is_part
 from dualml.checkpoint.stored import Checkpoint, Shape, Stored
-from dualml.checkpoint.tensorfile import listed
 from dualml.checkpoint.writing import Planned, Written
 from dualml.communicator.parts import parts_of
 from dualml.errors import UserError, nearest
@@ -35,7 +35,7 @@ MOST_SHARDS = 100_000
 BESIDES = 64 * 2**10
 
 
-def convert(source: Checkpoint, target: Path, to: str = "", shards: int | None = None) -> str:
+def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | None = None) -> str:
     """Write all tensors of a checkpoint, bit for bit.
 
     Args:
@@ -48,9 +48,11 @@ def convert(source: Checkpoint, target: Path, to: str = "", shards: int | None =
         The format.
 
     Raises:
-        UserError: the target is there already, the disk is full, a file of the source was changed,
-            or the format has not the type of a tensor.
+        UserError: the target is there already, is called as its reader would not read it, or lies
+            in the source; the disk is full, a file of the source was changed, or the format has
+            not the type of a tensor.
     """
+    target = Path(target)
     to = to or {".safetensors": "safetensors", ".npz": "npz"}.get(target.suffix, "dualml")
     if to not in TARGETS:
         raise UserError(f"--to {to!r}{nearest(to, TARGETS)}")
@@ -62,15 +64,12 @@ def convert(source: Checkpoint, target: Path, to: str = "", shards: int | None =
         raise UserError(
             f"{target} is one file and --shards is {count}: name a folder, with --to safetensors"
         )
-    if os.path.lexists(target) and not (
-        not single and target.is_dir() and not any(target.iterdir())
-    ):
-        raise UserError(f"{target} is there already: name another one, or remove it")
+    check_target(source, target, single)
     source.verify()
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     check_room(target.absolute().parent, source.nbytes + BESIDES)
     remove_left(target.absolute())
-    fresh = target.absolute().with_name(f".{target.absolute().name}.{os.getpid()}")
+    fresh = target.absolute().with_name(f"{begun(target.absolute())}{os.getpid()}")
     try:
         TARGETS[to](source, fresh, count if not single else 0)
         if fresh.is_dir():
@@ -86,26 +85,37 @@ def convert(source: Checkpoint, target: Path, to: str = "", shards: int | None =
     return to
 
 
-def weights_of(checkpoint: Checkpoint) -> Checkpoint:
-    """The weights alone, under their canonical names.
-
-    Raises:
-        UserError: it does not tell weights from other tensors.
-    """
-    weights = checkpoint.below("weights/")
-    if not weights.tensors:
+def check_target(source: Checkpoint, target: Path, single: bool) -> None:
+    """Raises `UserError` for a place where nothing may be written, or not under that name."""
+    empty = not single and not target.is_symlink() and target.is_dir() and not any(target.iterdir())
+    if empty and target.samefile(Path.cwd()):
+        raise UserError(f"{target} is the folder you are in: name a new one")
+    if os.path.lexists(target) and not empty:
+        raise UserError(f"{target} is there already: name another one, or remove it")
+    if single and (is_part(target.name) or target.suffix in PICKLES):
         raise UserError(
-            f"{checkpoint.path} has no tensors called weights/NAME, but "
-            f"{listed(checkpoint.tensors) or 'none'}: leave out --weights"
+            f"{target.name} is what a file of another kind is called, or one of several: name "
+            "another one"
         )
-    return weights
+    if source.path.is_dir() and target.resolve().is_relative_to(source.path.resolve()):
+        raise UserError(f"{target} lies in {source.path}, which is read: name another place")
+
+
+def begun(target: Path) -> str:
+    """What a file or folder is called until it is whole, but for the number of its process."""
+    return f".{target.name}.dualml-{socket.gethostname()}-"
 
 
 def remove_left(target: Path) -> None:
-    """Remove what processes left that were killed while they wrote this target."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.*"):
-        number = path.name.rpartition(".")[2]
-        if number.isdecimal() and len(number) < 10 and not psutil.pid_exists(int(number)):
+    """Remove what processes of this host left that were killed while they wrote this target.
+
+    One with our own number was another's: numbers repeat in containers.
+    """
+    for path in target.parent.glob(f"{glob.escape(begun(target))}*"):
+        number = path.name.removeprefix(begun(target))
+        if not number.isdecimal() or len(number) > 9:
+            continue
+        if int(number) == os.getpid() or not psutil.pid_exists(int(number)):
             remove_tree(path)
 
 

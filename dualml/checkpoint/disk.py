@@ -33,8 +33,10 @@ def check_room(folder: Path, nbytes: int) -> None:
 
 def reason(error: Exception, folder: Path) -> str:
     """What went wrong when the folder was written, with the remedy where it is full."""
-    if not isinstance(error, OSError):
+    if isinstance(error, UserError):
         return str(error)
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
     text = f"{error.filename or folder}: {error.strerror or error}"
     if error.errno not in FULL:
         return text

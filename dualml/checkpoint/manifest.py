@@ -7,12 +7,13 @@ one step, is what makes a new checkpoint of them.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,14 +23,17 @@ import dualml
 from dualml.checkpoint.disk import synced
 from dualml.checkpoint.writing import Written
 from dualml.errors import UserError
+from dualml.parse import from_json
 from dualml.store.jsonfile import Count, JsonFile, Record, Scalar, checked
 
-FILE = r"^step\d{8,19}(-\d{1,6})?/rank\d{1,6}(\.\d{1,3})?\.safetensors$"
+FILE = r"^step\d{8,19}(-\d{1,6})?/rank\d{1,6}(\.\d{1,9})?\.safetensors$"
 FileName = Annotated[str, Field(pattern=FILE)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PLACE = re.compile(r"step\d{8,19}(-\d{1,6})?")
+#: Held by the one that saves; empty, and left where it is.
+LOCK = ".checkpoint.lock"
 #: What may be in such a folder.
-OWN = re.compile(r"rank\d{1,6}(\.\d{1,3})?\.safetensors|\.?checkpoint\.json(\.\d+)?")
+OWN = re.compile(r"rank\d{1,6}(\.\d{1,9})?\.safetensors|\.?checkpoint\.json(\.\d+)?")
 
 
 class FileRecord(Record):
@@ -72,10 +76,49 @@ def check(step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any])
     """Raises `UserError` for what a manifest cannot say, before anything is written."""
     given = {"step": step, "layout": dict(layout), "about": dict(about)}
     checked(Manifest, {**given, "dualml": "", "files": {}, "tensors": {}}, Path(MANIFEST.name))
+    for name, value in given.items():
+        try:  # as its reader will; one level deeper, as it stands in the manifest
+            from_json(json.dumps({name: value}, allow_nan=False).encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"{name} can hold what JSON can: {error}") from None
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Nobody else saves into the folder meanwhile; a process that is killed lets go of it.
+
+    Raises:
+        UserError: another one does, or the folder has something else in it.
+        OSError: it cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    check_own(folder)
+    lock = FileLock(folder / LOCK)
     try:
-        json.dumps(given["about"])
-    except (TypeError, ValueError) as error:
-        raise UserError(f"about can hold what JSON can: {error}") from None
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(
+            f"another process saves into {folder} at this moment: wait for it, end it, or name "
+            "another folder"
+        ) from None
+    except NotImplementedError:  # a file system without locks: `commit` looks at the files
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_own(folder: Path) -> None:
+    """Raises `UserError` for a folder that has something else in it."""
+    if not (folder / MANIFEST.name).exists():
+        strange = [p.name for p in folder.iterdir() if p.name != LOCK and not is_place(p)]
+        if strange:
+            raise UserError(
+                f"{folder} has {sorted(strange)[0]} in it and is no checkpoint: name another folder"
+            )
 
 
 def prepare(folder: Path, step: int) -> Path:
@@ -88,12 +131,7 @@ def prepare(folder: Path, step: int) -> Path:
         OSError: it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / MANIFEST.name).exists():
-        strange = [path.name for path in folder.iterdir() if not is_place(path)]
-        if strange:
-            raise UserError(
-                f"{folder} has {sorted(strange)[0]} in it and is no checkpoint: name another folder"
-            )
+    check_own(folder)
     forget(folder, kept(folder))
     names = (f"step{step:08d}" + (f"-{n}" if n else "") for n in itertools.count())
     place = next(folder / name for name in names if not (folder / name).exists())
@@ -137,6 +175,9 @@ def commit(
     Args:
         files: name inside ``place`` → what was written.
         tensors: name → type and shape.
+
+    Raises:
+        UserError: a file is not as it was written, or the manifest is none that can be read.
     """
     folder = place.parent
     manifest = MANIFEST.made(
@@ -149,8 +190,15 @@ def commit(
             "tensors": {n: {"type": kind, "shape": shape} for n, (kind, shape) in tensors.items()},
         }
     )
+    for name, file in files.items():
+        path = place / name
+        if not path.is_file() or path.stat().st_size != file.bytes:
+            raise UserError(
+                f"{path} is not as it was written: another process has changed the folder"
+            )
     synced(place)
     MANIFEST.write(place, manifest)
+    MANIFEST.read(place)  # what its reader refuses must not take the place of the last good one
     synced(place / MANIFEST.name)
     os.replace(place / MANIFEST.name, folder / MANIFEST.name)
     synced(folder)

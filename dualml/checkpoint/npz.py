@@ -87,7 +87,7 @@ def write(path: Path, planned: Mapping[str, Planned]) -> None:
     """Write a new archive, uncompressed, and wait until it is on the disk.
 
     Raises:
-        UserError: a tensor is of a type that NumPy has not.
+        UserError: a tensor is of a type that NumPy has not, or has a name that archives cut.
         OSError: the disk is full, among others.
     """
     if lost := [name for name, tensor in planned.items() if tensor.kind in BITS]:
@@ -95,6 +95,11 @@ def write(path: Path, planned: Mapping[str, Planned]) -> None:
         raise UserError(
             f"NumPy has no {' and no '.join(kinds)}, of which {plain(lost[0])} is (and "
             f"{len(lost) - 1:,} more): convert to safetensors, which passes them bit for bit"
+        )
+    if lost := [name for name in planned if "\0" in name]:
+        raise UserError(
+            f"no array of an .npz can be called {plain(lost[0])}, with a zero in it: convert to "
+            "safetensors"
         )
     with path.open("xb") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:

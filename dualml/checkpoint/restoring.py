@@ -24,7 +24,8 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
         The updates that were made.
 
     Raises:
-        UserError: the checkpoint is of another model or optimizer, or of weights alone.
+        UserError: the checkpoint is of another model or optimizer, of weights alone, or has state
+            and no step.
     """
     weights, state = checkpoint.below("weights/"), checkpoint.below("state/")
     split = training if isinstance(training, SplitTraining) else None
@@ -38,6 +39,11 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
         if name in pieces or slot == SLOT:
             slots.setdefault(slot, {})[name] = pieces.get(name, Piece(tensor.shape))
     check_slots(checkpoint, own, slots)
+    if checkpoint.step is None and state.tensors:
+        raise UserError(
+            f"{checkpoint.path} has the optimizer's state and does not say after how many updates "
+            f"(as {checkpoint.format} need not): restore from the checkpoint it was converted from"
+        )
     step = checkpoint.step or 0
     values = {n: part(weights, n, piece) for n, piece in pieces.items()}
     slices = {s: {n: part(state, f"{s}/{n}", p) for n, p in v.items()} for s, v in slots.items()}

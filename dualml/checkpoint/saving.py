@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -14,7 +15,7 @@ import numpy as np
 from dualml.checkpoint.boxes import Box, overlap, uncovered
 from dualml.checkpoint.disk import check_room, reason
 from dualml.checkpoint.kinds import HELD, Array
-from dualml.checkpoint.manifest import MANIFEST, check, commit, kept, prepare
+from dualml.checkpoint.manifest import MANIFEST, alone, check, commit, kept, prepare
 from dualml.checkpoint.sharded import metadata
 from dualml.checkpoint.slices import Slice
 from dualml.checkpoint.stored import Shape
@@ -49,7 +50,7 @@ class Held(NamedTuple):
 def save(
     comm: Communicator,
     slices: Iterable[Slice],
-    folder: Path,
+    folder: Path | str,
     *,
     step: int,
     layout: Mapping[str, Scalar] | None = None,
@@ -69,14 +70,33 @@ def save(
 
     Raises:
         UserError: on every rank: slices overlap or leave something uncovered, the folder cannot be
-            written, the disk is full.
+            written, another process saves into it, the disk is full.
     """
-    own, rank = list(slices), comm.rank
-    check(step, layout or {}, about or {})
+    with contextlib.ExitStack() as held:
+        save_alone(comm, slices, Path(folder), step, layout or {}, about or {}, held)
+
+
+def save_alone(
+    comm: Communicator,
+    slices: Iterable[Slice],
+    folder: Path,
+    step: int,
+    layout: Mapping[str, Scalar],
+    about: Mapping[str, Any],
+    held: contextlib.ExitStack,
+) -> None:
+    """``held`` lets go of the folder in the end."""
+    own: list[Slice] = []
+    rank = comm.rank
 
     def begin() -> tuple[list[Any], str]:
+        check(step, layout, about)
+        own.extend(slices)
         told = [(s.name, s.kind, s.shape, s.offset, s.array.shape) for s in own]
-        return told, prepare(folder, step).name if rank == 0 else ""
+        if rank:
+            return told, ""
+        held.enter_context(alone(folder))
+        return told, prepare(folder, step).name
 
     answers = together(comm, folder, begin)
     place = folder / answers[0][1]
@@ -101,8 +121,8 @@ def save(
 
         def end() -> None:
             files = {n: Written(**w) for each in written for n, w in each.items()}
-            whose = {**(layout or {}), "world_size": comm.size}
-            commit(place, files, tensors, step=step, layout=whose, about=about or {})
+            whose = {**layout, "world_size": comm.size}
+            commit(place, files, tensors, step=step, layout=whose, about=about)
 
         together(comm, folder, end if rank == 0 else lambda: None)
     except UserError:
@@ -114,16 +134,16 @@ def save(
 def together(comm: Communicator, folder: Path, work: Callable[[], object]) -> list[Any]:
     """What the work of each rank returns, as JSON has it; if one fails, all do."""
     value: object = None
-    fault = ""
+    fault, cause = "", None
     try:
         value = work()
-    except (UserError, OSError) as error:
-        fault = reason(error, folder)
+    except Exception as error:  # whatever it is, the others wait for a word of this rank
+        fault, cause = reason(error, folder), error
     text = np.frombuffer(json.dumps([value, fault]).encode(), np.uint8)
     answers = [json.loads(each["text"].tobytes()) for each in share(comm, {"text": text})]
     for rank, (_, fault) in enumerate(answers):
         if fault:
-            raise UserError(f"rank {rank}: {fault}; {untouched(folder)}")
+            raise UserError(f"rank {rank}: {fault}; {untouched(folder)}") from cause
     return [value for value, _ in answers]
 
 

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dualml.checkpoint.boxes import Box, uncovered
 from dualml.checkpoint.stored import Shape, Shard, Stored, stored
-from dualml.checkpoint.tensorfile import TensorFile, listed
+from dualml.checkpoint.tensorfile import TensorFile, listed, size_of
 from dualml.errors import UserError, plain
 from dualml.parse import from_json
 
 OFFSETS, OWN = "DCP_SHARDING_INFO", "dualml"
+#: Files of ranks, as torch's writer and ours number them.
+OF_RANK = re.compile(r"shard-(?P<number>\d{1,6})(?P<rest>-.*)")
 
 
 def metadata(
@@ -117,6 +120,11 @@ def tensors_of(path: Path, files: Sequence[TensorFile]) -> dict[str, Stored]:
             ):
                 raise UserError(f"{path}: {plain(name)} has two shapes, {shapes[name]} and {shape}")
             shapes[name] = shape
+    for name, shape in shapes.items():
+        try:
+            size_of(plain(name), kinds[name], shape)
+        except ValueError as error:
+            raise UserError(f"{path}: {error}") from None
     check_files(path, files, incomplete(shapes, shards))
     return {n: stored(path, n, kinds[n], shapes[n], parts) for n, parts in shards.items()}
 
@@ -128,10 +136,22 @@ def check_files(path: Path, files: Sequence[TensorFile], lacking: Sequence[str])
         count = (table(file, OWN) or {}).get("files", len(files))
         if count != len(files):
             which = f"; not whole without the others: {listed(lacking)}" if lacking else ""
+            if gone := absent(file.path.name, count, {other.path.name for other in files}):
+                which += f"; missing: {listed(gone)}"
             raise UserError(
                 f"{path}: {file.path.name} is one of {count} files; {len(files)} "
                 f"{'is' if len(files) == 1 else 'are'} here{which}"
             )
+
+
+def absent(name: str, count: Any, there: Collection[str]) -> list[str]:
+    """The files that are not there, where the name of one says how the others are called."""
+    match = OF_RANK.fullmatch(name)
+    if match is None or type(count) is not int or count > 10**5:
+        return []
+    width = len(match["number"])
+    every = [f"shard-{n:0{width}}{match['rest']}" for n in range(1, count + 1)]
+    return [other for other in every if other not in there]
 
 
 def incomplete(shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[Shard]]) -> list[str]:

@@ -49,7 +49,7 @@ def title(checkpoint: Checkpoint, words: Words) -> Iterator[str]:
     yield words(
         "checkpoint.title", path=plain(str(checkpoint.path)), format=checkpoint.format,
         tensors=words.count("tensor", len(checkpoint.tensors)),
-        files=words.count("file", len(files)), elements=f"{checkpoint.elements:,}",
+        files=words.count("file", len(files)), elements=words.count("element", checkpoint.elements),
         bytes=told_bytes(checkpoint.nbytes),
     )  # fmt: skip
     if checkpoint.step is not None:

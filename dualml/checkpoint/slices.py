@@ -12,7 +12,8 @@ from dualml.backend import Training
 from dualml.checkpoint.boxes import Box, of_range
 from dualml.checkpoint.kinds import BITS, HELD, Array, kind_of
 from dualml.checkpoint.stored import Shape
-from dualml.errors import UserError
+from dualml.errors import UserError, plain
+from dualml.parse import is_unicode
 from dualml.split.pieces import Piece
 from dualml.split.training import SplitTraining
 
@@ -55,6 +56,13 @@ class Slice:
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "shape", tuple(map(int, self.shape)))
         object.__setattr__(self, "offset", tuple(map(int, self.offset)))
+        if not is_unicode(self.name):
+            raise UserError(f"{plain(self.name)} is no name of a tensor: not Unicode text")
+        if not len(self.shape) == len(self.offset) == self.array.ndim:
+            raise UserError(
+                f"{self.name}: its shape {self.shape}, the offset {self.offset} and the slice's "
+                f"shape {self.array.shape} are to have equally many axes"
+            )
         if not self.box.fits(self.shape):
             raise UserError(f"{self.name}{self.box} lies outside of its shape {self.shape}")
 

@@ -8,6 +8,7 @@ name each, nothing says which part is where, and they are refused.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,14 @@ INDEX = "model.safetensors.index.json"
 NUMBERED = re.compile(
     r"(?P<shard>shard-\d+-)?(?P<stem>.*-)(?P<number>\d+)-of-(?P<count>\d+)\.safetensors"
 )
-PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".distcp")
+PICKLES = (".pt", ".pth", ".bin", ".pkl", ".distcp")
 PICKLED = (
     "{path} is a pickle, which can run code when it is read, and is not read here; save its "
-    "tensors with safetensors.torch.save_file in torch, or with mindspore.save_checkpoint(..., "
-    "format='safetensors') in MindSpore"
+    "tensors with safetensors.torch.save_file in torch"
+)
+MINDSPORE = (
+    "{path} is MindSpore's own checkpoint format, protobuf, which is not read here; save it with "
+    "mindspore.save_checkpoint(..., format='safetensors')"
 )
 PICKLED_FOLDER = (
     "{path} is torch's own checkpoint format: its .metadata is a pickle, which can run code when "
@@ -42,13 +46,14 @@ PICKLED_FOLDER = (
 )
 
 
-def opened(path: Path) -> Checkpoint:
+def opened(path: Path | str) -> Checkpoint:
     """The checkpoint in a file or folder; its tensors are not read yet.
 
     Raises:
         UserError: there is none, it is damaged, files of it are missing, or it cannot be read
             without running code.
     """
+    path = Path(path)
     if path.is_dir():
         for name, opener in FOLDERS.items():
             if (path / name).exists():
@@ -61,21 +66,29 @@ def opened(path: Path) -> Checkpoint:
     with path.open("rb") as file:
         magic = file.read(4)
     packed = magic == b"PK\3\4"
-    if path.suffix in PICKLES or (packed and npz.is_pickled(path)):
+    pickled = magic[:1] == b"\x80" and path.suffix == ".ckpt"
+    if path.suffix in PICKLES or pickled or (packed and npz.is_pickled(path)):
         raise UserError(PICKLED.format(path=path))
+    if path.suffix == ".ckpt" and not packed:
+        raise UserError(MINDSPORE.format(path=path))
     if packed or path.suffix == ".npz":
         return Checkpoint(path, "npz", npz.tensors(path))
     if path.name == MANIFEST.name:
         return sharded(path.parent)
-    if path.name.endswith(trial.NAME):
-        return of_trial(path)
     one = tensorfile.opened(path)
-    match = NUMBERED.fullmatch(path.name)
-    if match is not None and (match["shard"] or int(match["count"]) > 1):
+    if is_of_trial(one):
+        return of_trial(path)
+    if is_part(path.name):
         raise UserError(
             f"{path} is one of the files of a checkpoint: name the folder {path.parent}"
         )
     return Checkpoint(path, "safetensors", tensors_of(path, [one]), step_of([one]))
+
+
+def is_part(name: str) -> bool:
+    """Whether a file of this name is one of several."""
+    match = NUMBERED.fullmatch(name)
+    return match is not None and bool(match["shard"] or int(match["count"]) > 1)
 
 
 def sharded(path: Path) -> Checkpoint:
@@ -106,6 +119,8 @@ def sharded(path: Path) -> Checkpoint:
             shards[name].append(shard)
     shapes = {name: tuple(record.shape) for name, record in manifest.tensors.items()}
     if lost:
+        if MANIFEST.read(path) != manifest:
+            raise tensorfile.replaced(path)
         raise missing(path, lost, incomplete(shapes, shards))
     tensors = {
         name: stored(path, name, manifest.tensors[name].type, shapes[name], parts)
@@ -121,10 +136,12 @@ def indexed(path: Path) -> Checkpoint:
     """Hugging Face's folder: an index says which file has which tensor."""
     index = parse(path / INDEX)
     places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict) or not all(
-        isinstance(file, str) and Path(file).name == file for file in places.values()
-    ):
-        raise UserError(f"{path / INDEX}: it has no weight_map of tensors to files beside it")
+    beside = re.compile(r"[^/]+\.safetensors")
+    named = isinstance(places, dict) and [str(file) for file in places.values()]
+    if not isinstance(places, dict) or not named or not all(map(beside.fullmatch, named)):
+        raise UserError(
+            f"{path / INDEX}: it has no weight_map of tensors to files beside it, .safetensors"
+        )
     names = sorted(set(places.values()))
     lost = [path / name for name in names if not (path / name).is_file()]
     if lost:
@@ -143,16 +160,17 @@ def indexed(path: Path) -> Checkpoint:
 def folder(path: Path) -> Checkpoint:
     """A folder of safetensors files and nothing that says what they are to one another."""
     paths = sorted(path.glob("*.safetensors"))
-    own = [file for file in paths if file.name.endswith(trial.NAME)]
-    if own:
-        return of_trial(path / trial.NAME)
     if not paths:
+        if pickles := sorted(file for file in path.iterdir() if file.suffix in PICKLES):
+            raise UserError(PICKLED.format(path=pickles[0]))
         raise UserError(
             f"{path} has no checkpoint: neither {MANIFEST.name} nor {INDEX} nor files that end in "
             ".safetensors"
         )
     check_numbers(path, paths)
     files = [tensorfile.opened(file) for file in paths]
+    if any(map(is_of_trial, files)):
+        raise UserError(f"{path / trial.NAME} is missing, or not a readable checkpoint")
     tensors = tensors_of(path, files)
     kind = "dcp" if any(len(t.shards) > 1 for t in tensors.values()) else "safetensors"
     kind = "dcp" if paths[0].name.startswith("shard-") else kind
@@ -162,18 +180,24 @@ def folder(path: Path) -> Checkpoint:
 def check_numbers(path: Path, paths: Sequence[Path]) -> None:
     """Raises `UserError` where files count themselves and one is missing. Those of ranks
     (``shard-``) do not say how many ranks there were, and a rank without tensors has none."""
-    matches = [match for file in paths if (match := NUMBERED.fullmatch(file.name))]
-    for match in matches:
-        shard, stem, count = match["shard"] or "", match["stem"], match["count"]
-        width = len(match["number"])
-        every = [f"{shard}{stem}{n:0{width}}-of-{count}.safetensors" for n in
-                 range(1, min(int(count), 10**5) + 1)]  # fmt: skip
-        lost = [path / name for name in every if not (path / name).exists()]
-        if lost and not shard:
+    there: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for file in paths:
+        if (match := NUMBERED.fullmatch(file.name)) and not match["shard"]:
+            there[match["stem"], match["count"]].add(match["number"])
+    for (stem, count), numbers in there.items():
+        width = len(min(numbers))
+        every = (f"{n:0{width}}" for n in range(1, min(int(count), 10**5) + 1))
+        lost = [f"{stem}{n}-of-{count}.safetensors" for n in every if n not in numbers]
+        if lost:
             raise UserError(
-                f"{path}: {tensorfile.listed(file.name for file in lost)} "
+                f"{path}: {tensorfile.listed(lost)} "
                 f"{'is' if len(lost) == 1 else 'are'} missing; take the file from a copy"
             )
+
+
+def is_of_trial(file: tensorfile.TensorFile) -> bool:
+    """Others may call their files so, too."""
+    return file.path.name.endswith(trial.NAME) and "progress" in file.metadata
 
 
 def of_trial(path: Path) -> Checkpoint:
@@ -186,8 +210,15 @@ def of_trial(path: Path) -> Checkpoint:
     return Checkpoint(path, "trial", kept, progress.step)
 
 
+def of_running_trial(path: Path) -> Checkpoint:
+    file = path / trial.NAME
+    return of_trial(file) if is_of_trial(tensorfile.opened(file)) else folder(path)
+
+
 def of_ended_trial(path: Path) -> Checkpoint:
     """A trial that has ended keeps its weights alone."""
+    if not (path / WEIGHTS.name).exists():
+        raise UserError(f"{path}: the trial has ended and left no weights ({WEIGHTS.name})")
     file = tensorfile.opened(path / WEIGHTS.name)
     return Checkpoint(file.path, "trial", tensors_of(path, [file]), RESULT.read(path).updates)
 
@@ -202,11 +233,11 @@ FOLDERS: dict[str, Callable[[Path], Checkpoint]] = {
     INDEX: indexed,
     ".metadata": pickled,
     RESULT.name: of_ended_trial,
-    trial.NAME: lambda path: of_trial(path / trial.NAME),
+    trial.NAME: of_running_trial,
 }
 
 
-def load(path: Path, name: str, where: Sequence[slice] | None = None) -> Any:
+def load(path: Path | str, name: str, where: Sequence[slice] | None = None) -> Any:
     """One tensor, or a slice of it, from a checkpoint; see `Checkpoint.read`.
 
     Example:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualml.checkpoint.boxes import Box, overlap, uncovered
 from dualml.checkpoint.kinds import HELD, Array, numbers
-from dualml.checkpoint.tensorfile import MOST_NAMES, listed
+from dualml.checkpoint.tensorfile import MOST_NAMES, listed, replaced
 from dualml.checkpoint.writing import Written, sha256
 from dualml.errors import UserError, nearest, plain
 
@@ -133,7 +133,11 @@ class Checkpoint:
             UserError: one was changed since it was written.
         """
         for path, written in self.files.items():
-            if (there := sha256(path)) != written.sha256:
+            try:
+                there = sha256(path)
+            except FileNotFoundError:
+                raise replaced(path) from None
+            if there != written.sha256:
                 raise UserError(
                     f"{path}: its SHA-256 is {there[:16]}…, the manifest says "
                     f"{written.sha256[:16]}…: it was changed after it was written; take it from a "
@@ -194,6 +198,8 @@ def box_of(name: str, shape: Shape, where: Sequence[slice] | None) -> Box:
     offset, counts = [], []
     for n, one in zip(shape, (*where, *[slice(None)] * (len(shape) - len(where))), strict=True):
         for end in (one.start, one.stop):
+            if end is not None and not hasattr(end, "__index__"):
+                raise UserError(f"{name}: {end} in {one} is no whole number")
             if end is not None and not -n <= end <= n:
                 raise UserError(f"{name} has the shape {shape}; {where} lies outside")
         start, stop, _ = one.indices(n)

@@ -10,10 +10,10 @@ Source: https://github.com/huggingface/safetensors, "Format".
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +51,25 @@ class TensorFile:
         start: bytes before the first tensor.
         entries: tensor → where it is, in the order of the file.
         metadata: texts by key.
+        stamp: what tells it from another file that took its place.
     """
 
     path: Path
     start: int
     entries: Mapping[str, Entry]
     metadata: Mapping[str, str] = field(default_factory=dict)
+    stamp: tuple[int, ...] = ()
 
-    @cached_property
     def mapped(self) -> Array:
-        return np.memmap(self.path, np.uint8, "r")
+        """For as long as somebody uses it: a checkpoint may have more files than a process may
+        have open."""
+        try:
+            with self.path.open("rb") as file:
+                if stamp_of(os.fstat(file.fileno())) != self.stamp:
+                    raise replaced(self.path)
+                return np.memmap(file, np.uint8, "r")
+        except FileNotFoundError:
+            raise replaced(self.path) from None
 
     def array(self, name: str) -> Array:
         """The tensor's bits as they stand in the file, mapped: what is not touched is not read."""
@@ -68,7 +77,7 @@ class TensorFile:
         dtype = HELD[entry.kind]
         if entry.begin == entry.end:
             return np.empty(entry.shape, dtype)
-        raw = self.mapped[self.start + entry.begin : self.start + entry.end]
+        raw = self.mapped()[self.start + entry.begin : self.start + entry.end]
         return raw.view(dtype).reshape(entry.shape)
 
 
@@ -79,10 +88,15 @@ def opened(path: Path) -> TensorFile:
         UserError: no safetensors file; one that was cut short, with the tensors that are damaged;
             a type of elements that is not read here.
     """
-    size = path.stat().st_size
-    if not path.is_file():
+    if path.exists() and not path.is_file():
         raise UserError(f"{path}: not a file")
-    with path.open("rb") as file:
+    try:
+        begin = path.open("rb")
+    except FileNotFoundError:
+        raise replaced(path) from None
+    with begin as file:
+        stamp = stamp_of(os.fstat(file.fileno()))
+        size = stamp[-1]
         head = file.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
         if not 2 <= length <= min(LONGEST_HEADER, size - 8):
@@ -103,9 +117,18 @@ def opened(path: Path) -> TensorFile:
         check_dense(entries)
     except ValueError as error:
         raise UserError(f"{path}: not a sound safetensors file: {error}") from None
-    file_ = TensorFile(path, 8 + length, entries, metadata)
+    file_ = TensorFile(path, 8 + length, entries, metadata, stamp)
     check_length(file_, size)
     return file_
+
+
+def stamp_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def replaced(path: Path) -> UserError:
+    """What is said of a file that went while its checkpoint was read."""
+    return UserError(f"{path}: the checkpoint was replaced while it was read; open it again")
 
 
 def entry_of(name: str, value: Any) -> Entry:

@@ -24,13 +24,13 @@ def show(
     """Tensors, step and layout of a checkpoint; its tensors are not read."""
     from dualml.checkpoint import opened
     from dualml.checkpoint.shown import describe, table, title
+    from dualml.checkpoint.weights import check_alike
     from dualml.report.page import terminal
     from dualml.words import Words
 
     checkpoint = opened(path)
     if like is not None:
-        other = {name: tensor.shape for name, tensor in opened(like).tensors.items()}
-        checkpoint.match(other, str(like))
+        check_alike(checkpoint, opened(like))
     if verify:
         checkpoint.verify()
     if json:
@@ -56,8 +56,8 @@ def convert(
     """Write a checkpoint in another format or another number of files, bit for bit."""
     from dualml.checkpoint import opened
     from dualml.checkpoint.convert import convert as write
-    from dualml.checkpoint.convert import weights_of
     from dualml.checkpoint.shown import describe, title
+    from dualml.checkpoint.weights import weights_of
     from dualml.words import Words
 
     checkpoint = opened(source)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dualml.checkpoint import Slice, opened, save
+from dualml.checkpoint.manifest import LOCK
 from dualml.errors import UserError
 from dualml.reference.communicator import run_threads
 from dualml.split.mesh import Mesh
@@ -67,7 +68,12 @@ def assert_equal(found: Any, expected: Arrays) -> None:
 
 
 def files_of(folder: Path) -> Sequence[str]:
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    """All files but for the lock."""
+    return sorted(
+        p.relative_to(folder).as_posix()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != LOCK
+    )
 
 
 def refused(path: Path) -> str:

@@ -332,7 +332,7 @@ def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
     run_threads(2, own)
     convert(opened(folder / "own"), folder / "hf", "safetensors", 2)
     convert(opened(folder / "own"), folder / "dcp", "dcp", 2)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != ".checkpoint.lock")
     return folder, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 

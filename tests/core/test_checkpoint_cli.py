@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from checkpoint_cases import arrays, on_mesh, save_on
 from command import DOCS, dualml, strict
@@ -53,7 +54,10 @@ def test_convert_and_compare(ckpt: Path, tmp_path: Path) -> None:
     assert [t["name"] for t in json.loads(done.stdout)["tensors"]] == [
         "up.weight", "down.weight", "norm.bias",
     ]  # fmt: skip
-    done = dualml("checkpoint", "show", tmp_path / "w.npz", "--like", ckpt)
+    for one, other in ((tmp_path / "w.npz", ckpt), (ckpt, tmp_path / "w.npz")):
+        assert dualml("checkpoint", "show", one, "--like", other).returncode == 0
+    np.savez(tmp_path / "y.npz", **{"up.weights": np.zeros((8, 6))})
+    done = dualml("checkpoint", "show", tmp_path / "y.npz", "--like", ckpt)
     assert done.returncode == 2
     assert "holds another model than" in done.stderr
     assert "near names: " in done.stderr
@@ -87,7 +91,7 @@ def test_what_a_run_leaves(lab: Path, tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert (told["format"], told["step"]) == ("trial", 12)
     assert {t["name"] for t in told["tensors"]} == {"fc.weight", "fc.bias"}
-    done = dualml("checkpoint", "convert", trial, tmp_path / "w.safetensors")
+    done = dualml("checkpoint", "convert", trial, tmp_path / "w.safetensors", "--weights")
     assert done.returncode == 0, done.stderr
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from checkpoint_cases import arrays, assert_equal, files_of, on_mesh, save_on
 from safetensors.numpy import load_file
 
 from dualml.checkpoint import Slice, opened
-from dualml.checkpoint.convert import AT_ONCE, TARGETS, convert, weights_of
+from dualml.checkpoint.convert import AT_ONCE, TARGETS, begun, convert
+from dualml.checkpoint.weights import weights_of
 from dualml.errors import UserError
 
 NAMES = {"dualml": "d", "safetensors": "s.safetensors", "dcp": "p", "npz": "n.npz"}
@@ -140,3 +143,67 @@ def test_a_changed_file_is_not_passed_on(ckpt: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"rank1.safetensors: its SHA-256 is .*it was changed"):
         convert(opened(ckpt), tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_names_that_no_reader_takes_are_refused_before_anything_is_written(
+    ckpt: Path, tmp_path: Path
+) -> None:
+    for name, to in (
+        ("model-00001-of-00002.safetensors", ""),
+        ("shard-00001-model-00001-of-00001.safetensors", ""),
+        ("x.pt", "npz"),
+    ):
+        with pytest.raises(UserError, match="what a file of another kind is called, or one of"):
+            convert(opened(ckpt), tmp_path / name, to)
+        assert not (tmp_path / name).exists()
+    convert(opened(ckpt), tmp_path / "checkpoint.safetensors")
+    assert_equal(opened(tmp_path / "checkpoint.safetensors"), arrays())
+
+
+def test_nothing_is_written_into_the_source(
+    ckpt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=r"lies in .*ckpt, which is read: name another place"):
+        convert(opened(ckpt), ckpt / "all.safetensors")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    with pytest.raises(UserError, match="link is there already"):
+        convert(opened(ckpt), tmp_path / "link")
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(UserError, match=r"^\. is the folder you are in: name a new one"):
+        convert(opened(ckpt), ".")
+
+
+def test_only_what_ended_conversions_of_this_host_left_is_removed(
+    ckpt: Path, tmp_path: Path
+) -> None:
+    ours = begun(tmp_path / "x")
+    dead, own = f"{ours}{2**22 + 1}", f"{ours}{os.getpid()}"  # beyond the largest of Linux
+    kept = [".x.20240101", ".x.dualml-elsewhere-999999999", f"{ours}1", f"{ours}1a"]
+    for name in (dead, own, *kept):
+        (tmp_path / name).mkdir()
+    convert(opened(ckpt), tmp_path / "x")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["ckpt", "x", *kept])
+
+
+def test_more_files_than_a_process_may_have_open(tmp_path: Path) -> None:
+    rows = np.arange(800.0).reshape(400, 2)
+    np.savez(tmp_path / "rows.npz", w=rows)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        convert(opened(tmp_path / "rows.npz"), tmp_path / "many", shards=400)
+        found = opened(tmp_path / "many")
+        np.testing.assert_array_equal(found.read("w"), rows)
+        convert(found, tmp_path / "one", shards=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(found.files) == 400
+    np.testing.assert_array_equal(opened(tmp_path / "one").read("w"), rows)
+
+
+def test_an_archive_has_no_names_with_a_zero(tmp_path: Path) -> None:
+    save_on(1, lambda rank: [Slice.whole("a\0b", np.zeros(2))], tmp_path / "a")
+    with pytest.raises(UserError, match=r"no array of an .npz can be called a\\x00b"):
+        convert(opened(tmp_path / "a"), tmp_path / "x.npz")
+    assert not (tmp_path / "x.npz").exists()

@@ -11,6 +11,7 @@ from checkpoint_cases import save_on
 from conformance import split
 
 from dualml.checkpoint import Slice, opened, save
+from dualml.checkpoint.convert import convert
 from dualml.checkpoint.restoring import restore
 from dualml.checkpoint.slices import of_training
 from dualml.errors import UserError
@@ -94,6 +95,9 @@ def test_another_model_or_optimizer_is_refused(tmp_path: Path) -> None:
     save_on(1, lambda rank: some, tmp_path / "some")
     with pytest.raises(UserError, match=r"has no exp_avg of fc1\.bias"):
         restore(training, opened(tmp_path / "some"))
+    convert(found, tmp_path / "adam.npz")
+    with pytest.raises(UserError, match=r"and does not say after how many updates \(as npz need"):
+        restore(training, opened(tmp_path / "adam.npz"))
 
 
 def test_a_rank_reads_what_it_has_of_the_model_and_nothing_else(

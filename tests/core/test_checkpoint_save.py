@@ -12,7 +12,7 @@ from checkpoint_cases import MESH, arrays, assert_equal, files_of, on_mesh, save
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dualml.checkpoint import Slice, load, opened
+from dualml.checkpoint import Slice, load, opened, save
 from dualml.checkpoint.slices import of_flat, of_piece
 from dualml.errors import UserError
 from dualml.reference.communicator import run_threads
@@ -141,7 +141,9 @@ def test_ranks_that_do_not_fit_together_save_nothing(
 
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: Slice("x", (4,), (3,), np.zeros(2)), r"x\[3:5\] lies outside of its shape \(4,\)"),
-    (lambda: Slice("x", (4,), (0, 0), np.zeros((2, 2))), "lies outside"),
+    (lambda: Slice("x", (4,), (0, 0), np.zeros((2, 2))), "are to have equally many axes"),
+    (lambda: Slice("x", (4, 4), (0,), np.zeros((2, 2))), "are to have equally many axes"),
+    (lambda: Slice.whole("\udcff", np.zeros(2)), "is no name of a tensor: not Unicode text"),
     (lambda: Slice.whole("x", np.array(["a"])), "x: <U1 cannot be saved as a tensor"),
     (lambda: Slice.whole("x", np.zeros(2), "BF16"), "x: float64 cannot be saved as BF16"),
     (lambda: Slice.whole("x", np.zeros(2, np.float32), "F64"), "x: float32 cannot be saved as F64"),
@@ -190,3 +192,60 @@ def test_the_manifest_is_as_its_page_says(tmp_path: Path) -> None:
     assert manifest["tensors"]["half"] == {"type": "F16", "shape": [4, 4]}
     assert set(manifest["files"]["step00000010/rank0.safetensors"]) == {"bytes", "sha256"}
     assert MESH.size == len(manifest["files"])
+
+
+def one(rank: int) -> list[Slice]:
+    return [Slice.whole("x", np.arange(4.0))]
+
+
+DEEP: Any = []
+for _ in range(40):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ({"about": {"n": 2**63}}, "about can hold what JSON can: about.n: a whole number beyond 64"),
+    ({"about": {"n": float("nan")}}, "about can hold what JSON can: "),
+    ({"about": {"a": DEEP}}, "nested more than 32 deep"),
+    ({"about": {"s": "\udcff"}}, "about.s: not Unicode text"),
+    ({"about": {"o": object()}}, "about can hold what JSON can: Object of type object"),
+    ({"layout": {"x": 2**64}}, "layout.x: a whole number beyond 64 bits"),
+    ({"step": 2**63}, "step: a whole number beyond 64 bits"),
+])  # fmt: skip
+def test_what_the_reader_would_refuse_is_not_saved(
+    words: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    save_on(2, one, tmp_path, step=1)
+    with pytest.raises(UserError, match=message):
+        save_on(2, one, tmp_path, **{"step": 2, **words})
+    assert opened(tmp_path).step == 1
+    save_on(2, one, tmp_path, step=3)
+    assert opened(tmp_path).step == 3
+
+
+def test_what_is_wrong_on_one_rank_is_told_on_all(tmp_path: Path) -> None:
+    def some(rank: int) -> Any:
+        yield Slice.whole("x", np.zeros(2))
+        if rank == 1:
+            raise KeyError("weight")
+
+    said = []
+
+    def each(comm: Any) -> None:
+        try:
+            save(comm, some(comm.rank), str(tmp_path), step=2)
+        except UserError as error:
+            said.append(str(error))
+
+    run_threads(3, each, 20)
+    assert len(said) == 3
+    assert all(text.startswith("rank 1: KeyError: 'weight'; ") for text in said), said
+
+
+def test_a_thousand_slices_of_a_tensor_on_a_rank(tmp_path: Path) -> None:
+    rows = np.arange(1001.0)
+    save_on(1, lambda rank: [Slice("x", (1001,), (n,), rows[n : n + 1]) for n in range(1001)],
+            tmp_path)  # fmt: skip
+    np.testing.assert_array_equal(load(str(tmp_path), "x"), rows)
+    with pytest.raises(UserError, match=r"0.0 in slice.* is no whole number"):
+        load(tmp_path, "x", [slice(0.0, 1.0)])

@@ -12,6 +12,7 @@ from checkpoint_cases import arrays, assert_equal, on_mesh, refused, save_on
 from safetensors.numpy import save_file
 
 from dualml.checkpoint import load, opened
+from dualml.checkpoint.convert import convert
 from dualml.errors import UserError
 from dualml.store.checkpoint import Progress, save_checkpoint
 
@@ -99,6 +100,32 @@ def test_another_model_is_named_with_both_sides(ckpt: Path) -> None:
 def test_pickles_are_not_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04.")
     assert "is a pickle, which can run code when it is read" in refused(tmp_path / name)
+    if name != "x.ckpt":
+        assert f"{name} is a pickle, which can run code when it is read" in refused(tmp_path)
+
+
+def test_what_mindspore_writes_is_no_pickle(tmp_path: Path) -> None:
+    (tmp_path / "x.ckpt").write_bytes(b"\n\x1a\n\x06weight")
+    assert "MindSpore's own checkpoint format, protobuf" in refused(tmp_path / "x.ckpt")
+
+
+@pytest.mark.parametrize("places", [{}, {"w": ".."}, {"w": ""}, {"w": "x.bin"}])
+def test_an_index_that_names_no_file(places: Any, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert "it has no weight_map of tensors to files beside it, .safetensors" in refused(tmp_path)
+
+
+def test_an_offset_that_no_array_has(tmp_path: Path) -> None:
+    about = {"DCP_SHARDING_INFO": json.dumps({"w": {"saved_offsets": [2**62, 0]}})}
+    save_file({"w": np.zeros((1, 0), np.float32)}, tmp_path / "x.safetensors", about)
+    assert "which no array can have" in refused(tmp_path / "x.safetensors")
+
+
+def test_a_missing_file_of_a_rank_is_named(ckpt: Path, tmp_path: Path) -> None:
+    convert(opened(ckpt), tmp_path / "dcp", "dcp", 3)
+    (tmp_path / "dcp/shard-00002-model-00001-of-00001.safetensors").unlink()
+    said = refused(tmp_path / "dcp")
+    assert said.endswith("; missing: shard-00002-model-00001-of-00001.safetensors")
 
 
 def test_a_pickled_folder_of_torch_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -143,6 +170,10 @@ def test_the_checkpoint_of_a_trial(tmp_path: Path) -> None:
         })  # fmt: skip
     save_file(weights, tmp_path / "checkpoint.safetensors")
     assert "not a readable checkpoint" in refused(tmp_path)
+    (tmp_path / "rank1.checkpoint.safetensors").unlink()
+    for path in (tmp_path, tmp_path / "checkpoint.safetensors"):  # called so, and no trial's
+        assert opened(path).format == "safetensors"
+        assert_equal(opened(path), weights)
 
 
 def test_nothing_there(tmp_path: Path) -> None:

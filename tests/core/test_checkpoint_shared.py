@@ -1,0 +1,77 @@
+"""One folder, and several who save into it or read it at the same time."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_cases import save_on
+
+from dualml.checkpoint import Slice, manifest, opened, saving
+from dualml.checkpoint.manifest import alone
+from dualml.errors import UserError
+
+FORK = multiprocessing.get_context("fork")
+
+
+def one(rank: int) -> list[Slice]:
+    return [Slice.whole("x", np.arange(4.0))]
+
+
+def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
+    save_on(2, one, tmp_path, step=1)
+    with alone(tmp_path), pytest.raises(UserError, match=r"another process saves into .* step 1"):
+        save_on(2, one, tmp_path, step=2)
+    assert opened(tmp_path).step == 1
+    save_on(2, one, tmp_path, step=2)
+    assert opened(tmp_path).step == 2
+
+
+def test_files_that_another_takes_away_are_noticed_before_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that knows no locks."""
+    save_on(2, one, tmp_path, step=1)
+    commit = manifest.commit
+
+    def late(place: Path, *given: Any, **words: Any) -> None:
+        manifest.prepare(tmp_path, 2)
+        commit(place, *given, **words)
+
+    monkeypatch.setattr(saving, "commit", late)
+    with pytest.raises(UserError, match="is not as it was written: another process has changed"):
+        save_on(2, one, tmp_path, step=2)
+    left = opened(tmp_path)
+    left.verify()
+    assert left.step == 1
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path: Path) -> None:
+    save_on(1, one, tmp_path, step=1)
+    for step in (2, 2, 2):  # a file of the same name is another one, too
+        before = opened(tmp_path)
+        save_on(1, one, tmp_path, step=step)
+        with pytest.raises(UserError, match="was replaced while it was read; open it again"):
+            before.read("x")
+    with pytest.raises(UserError, match="was replaced while it was read; open it again"):
+        before.verify()
+
+
+def test_two_jobs_that_save_all_the_time_leave_a_whole_checkpoint(tmp_path: Path) -> None:
+    def job(number: int) -> None:
+        for _ in range(15):
+            try:
+                save_on(2, lambda rank: [Slice.whole("x", np.full(20_000, number))], tmp_path)
+            except UserError as error:
+                assert "another process saves into" in str(error)  # noqa: PT017 - in a child
+
+    jobs = [FORK.Process(target=job, args=(number,)) for number in (1, 2)]
+    for process in jobs:
+        process.start()
+    for process in jobs:
+        process.join(60)
+    assert [process.exitcode for process in jobs] == [0, 0]
+    opened(tmp_path).verify()
