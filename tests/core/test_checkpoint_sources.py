@@ -13,8 +13,11 @@ from safetensors.numpy import save_file
 
 from dualml.checkpoint import load, opened
 from dualml.checkpoint.convert import convert
+from dualml.checkpoint.shown import title
 from dualml.errors import UserError
 from dualml.store.checkpoint import Progress, save_checkpoint
+from dualml.store.trial import RESULT
+from dualml.words import Words
 
 
 @pytest.fixture
@@ -174,6 +177,16 @@ def test_the_checkpoint_of_a_trial(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "checkpoint.safetensors"):  # called so, and no trial's
         assert opened(path).format == "safetensors"
         assert_equal(opened(path), weights)
+
+
+def test_a_trial_that_left_no_weights(tmp_path: Path) -> None:
+    (tmp_path / RESULT.name).write_text("{}")
+    assert "the trial has ended and left no weights" in refused(tmp_path)
+
+
+def test_one_element_is_one(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(1))
+    assert "in 1 file, 1 element, 8 B" in next(title(opened(tmp_path / "a.npz"), Words("en")))
 
 
 def test_nothing_there(tmp_path: Path) -> None:
