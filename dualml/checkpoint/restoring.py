@@ -32,7 +32,7 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
     shapes = split.shapes if split else {n: w.shape for n, w in training.weights().items()}
     weights.match(shapes, "the one that is trained")
     pieces = split.pieces[split.comm.rank] if split else {n: Piece(s) for n, s in shapes.items()}
-    own = split.stage.state() if split else training.state()
+    own = split.executor.state() if split else training.state()
     slots: dict[str, dict[str, Piece]] = {}
     for key, tensor in state.tensors.items():
         slot, _, name = key.partition("/")

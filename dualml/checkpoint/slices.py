@@ -126,7 +126,7 @@ def of_training(training: Training) -> Iterator[Slice]:
         yield from named(training.weights(), training.state(), {})
         return
     own = training.pieces[training.comm.rank]
-    yield from named(training.stage.weights(), training.stage.state(), own)
+    yield from named(training.stage.weights(), training.executor.state(), own)
     yield from named({}, training.scaling(), {})
 
 
