@@ -50,9 +50,7 @@ CASES = {
     "trainers": lower(BF16, 3, "deep", trainers=2, place=[0, 1, 0], micro_batches=2),
     "tensor pipeline": lower(BF16, 4, "vit", tensor=2, cut=["branch2"], micro_batches=2),
     "data pipeline": lower(FP16, 4, "lenet", data=2, cut=["flatten"]),
-    "gpt by layer": lower(
-        BF16, 2, "gpt", "adam", cut=["mlp_branch1"], micro_batches=2, sizes=[6, 5]
-    ),
+    "gpt by layer": lower(BF16, 2, "gpt", cut=["mlp_branch1"], micro_batches=2, sizes=[6, 5]),
     "llama inside": lower(BF16, 2, "llama", tensor=2, sizes=[6, 5]),
     "zero data pipeline": {**lower(FP16, 4, "lenet", "adam", data=2, cut=["flatten"]), "zero": {}},
 }
