@@ -58,8 +58,9 @@ CASES = {
     **{f"stage {s} whole": case(2, s, "vit", "sgd", bucket_bytes=2**20) for s in STAGES},
     **{f"stage {s} text": case(2, s, "rnn", sizes=[6, 5]) for s in STAGES},
     **{f"stage {s} masks": case(3, s, "dropout", "sgd", sizes=[6, 5], chunk=2) for s in STAGES},
-    "stage 1 gpt": case(2, 1, "gpt", sizes=[6, 5], bucket_bytes=0),
-    **{f"stage {s} gpt whole": case(2, s, "gpt", sizes=[6, 5], bucket_bytes=2**20) for s in (2, 3)},
+    "stage 1 gpt": case(2, 1, "gpt", "sgd", sizes=[6, 5], bucket_bytes=0),
+    **{f"stage {s} gpt whole": case(2, s, "gpt", "sgd", sizes=[6, 5], bucket_bytes=2**20)
+       for s in (2, 3)},
     **{f"stage {s} llama": case(3, s, "llama", sizes=[6, 5]) for s in STAGES},
     **{f"stage {s} again": {**case(2, s, "llama", sizes=[6, 5]), "recompute": "full"}
        for s in STAGES},
