@@ -97,10 +97,10 @@ def record(
     def run(share: Tensor, labels: Tensor, *tensors: Tensor) -> tuple[Tensor | None, ...]:
         given, own = tensors[: len(inputs)], tensors[len(inputs) :]
         named = {f"network.{name}": p for name, p in zip(names, own, strict=True)}
-        found: tuple[Tensor | None, ...] = torch.func.functional_call(
+        results: tuple[Tensor | None, ...] = torch.func.functional_call(
             whole, named, (share, labels, own, *given)
         )
-        return found
+        return results
 
     recorded = make_fx(run)(share, labels, *inputs, *parameters)
     simplify(recorded.graph)

@@ -92,23 +92,23 @@ def save_alone(
     def begin() -> tuple[list[Any], str]:
         check(step, layout, about)
         own.extend(slices)
-        told = [(s.name, s.kind, s.shape, s.offset, s.array.shape) for s in own]
+        described = [(s.name, s.kind, s.shape, s.offset, s.array.shape) for s in own]
         if rank:
-            return told, ""
+            return described, ""
         held.enter_context(alone(folder))
-        return told, prepare(folder, step).name
+        return described, prepare(folder, step).name
 
     answers = together(comm, folder, begin)
     place = folder / answers[0][1]
     try:
-        ranks = [[Held.of(*told) for told in each] for each, _ in answers]
+        ranks = [[Held.of(*described) for described in each] for each, _ in answers]
         tensors, deal = whole(ranks), owners(ranks)
-        parts = [parted([ranks[r][i].name for i in mine]) for r, mine in enumerate(deal)]
+        parts = [parted([ranks[r][i].name for i in owned]) for r, owned in enumerate(deal)]
         count = sum(map(len, parts))
 
         def work() -> dict[str, dict[str, Any]]:
             if rank == 0:
-                each = (ranks[r][i].nbytes for r, mine in enumerate(deal) for i in mine)
+                each = (ranks[r][i].nbytes for r, owned in enumerate(deal) for i in owned)
                 check_room(place, sum(each))
             files = {}
             for number, part in enumerate(parts[rank]):

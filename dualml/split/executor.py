@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,20 +167,26 @@ class Executor(Rank):
             if self.same is not None:
                 flat = self.summed(self.same, flat)
             if self.tied is not None:
-                flat = self.together(self.tied, flat)
+                flat = self.together(flat)
         self.stage.assign_flat(flat)
 
-    def together(self, group: Communicator, flat: Tensor) -> Tensor:
+    def together(self, flat: Tensor) -> Tensor:
         """All gradients, of which those of tied parameters are summed over the ranks that have
         them."""
-        start, parts = 0, list[Tensor]()
-        for name, size in self.sizes.items():  # in the order of `flat`
-            part = flat[start : start + size]
-            if name in self.plan.tied:
-                part = self.summed(group, self.comm.copy(part))  # MindSpore sums no views
-            parts.append(part)
-            start += size
+        parts = list[Tensor]()
+        for start, stop, tied in self.spans():
+            part = flat[start:stop]
+            # MindSpore sums no views.
+            parts.append(part if tied is None else self.summed(tied, self.comm.copy(part)))
         return self.stage.concat(parts, 0)
+
+    def spans(self) -> Iterator[tuple[int, int, Communicator | None]]:
+        """Of every parameter, in the order of ``flat``: its first element, the one after its last,
+        and the ranks that hold it in another stage, too."""
+        start = 0
+        for name, size in self.sizes.items():
+            yield start, start + size, self.tied if name in self.plan.tied else None
+            start += size
 
     def added(self, nbytes: int) -> int:
         """Bytes that go into the sums, of ``nbytes`` of all gradients."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.backend import Array, Memory, Recipe, Stage
+from dualml.backend import Memory, Recipe, Stage
 from dualml.backend.shard import Shardable, Slots, Vectors
 from dualml.backend.stage import Arrays
 from dualml.communicator import Communicator
@@ -67,12 +67,10 @@ class ShardedExecutor(Executor):
 
     def reduce_tied(self) -> None:
         """Add up the gradients of tied parameters over the ranks that have them, in their place."""
-        start = 0
-        for name, size in self.sizes.items():  # in the order of the unit
-            if self.tied is not None and name in self.plan.tied:
-                part = self.comm.copy(self.comm.slice(self.gradient, start, start + size))
-                self.comm.write(self.gradient, start, self.summed(self.tied, part), "put")
-            start += size
+        for start, stop, tied in self.spans():  # in the order of the unit
+            if tied is not None:
+                part = self.comm.copy(self.comm.slice(self.gradient, start, stop))
+                self.comm.write(self.gradient, start, self.summed(tied, part), "put")
 
     def buffers(self) -> int:
         """They add up where the gradients are."""
@@ -97,16 +95,11 @@ class ShardedExecutor(Executor):
     # --- what the ranks have together -------------------------------------------------------------
 
     def reduced(self) -> Arrays:
-        return self.unit.named(self.whole(self.group.numpy(self.sums[0])))
+        return self.unit.named(self.moves.whole(self.group.numpy(self.sums[0])))
 
     def state(self) -> dict[str, Arrays]:
         slots = self.shard.state().items()
-        return {slot: self.unit.named(self.whole(part)) for slot, (part,) in slots}
-
-    def whole(self, part: Array) -> Array:
-        """The parts of the group's ranks, one after the other."""
-        parts = self.group.all_gather(self.group.tensor(part))
-        return np.concatenate([self.group.numpy(each) for each in parts])
+        return {slot: self.unit.named(self.moves.whole(part)) for slot, (part,) in slots}
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         kind = np.dtype(self.group.dtype(self.vector))

@@ -130,18 +130,13 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
             parts |= unit.named(vector)
         return parts
 
-    def whole(self, part: Array) -> Array:
-        """All ranks' parts of a vector, one after the other."""
-        parts = self.comm.all_gather(self.comm.tensor(part))
-        return np.concatenate([self.comm.numpy(each) for each in parts])
-
     def part(self, vector: Array) -> Array:
         """This rank's of a whole vector."""
         return np.split(vector, self.comm.size)[self.comm.rank]
 
     def gradients(self) -> Arrays:
         """The sum over the ranks, as the optimizers get it."""
-        return self.named(self.whole(self.comm.numpy(part)) for part in self.sums)
+        return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.sums)
 
     def own_gradients(self) -> Arrays:
         """What this rank adds to the sum; of stage 1, before it is made."""
@@ -149,12 +144,12 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
 
     def weights(self) -> Arrays:
         if self.sharding.stage == 3:
-            return self.named(self.whole(self.comm.numpy(part)) for part in self.own)
+            return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.own)
         return self.named(map(self.comm.numpy, self.weights_of))
 
     def state(self) -> dict[str, Arrays]:
         slots = self.shard.state().items()
-        own = {slot: self.named(map(self.whole, parts)) for slot, parts in slots}
+        own = {slot: self.named(map(self.moves.whole, parts)) for slot, parts in slots}
         return own | self.scaling()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dualml.aggregation import Ring, Schedule, Transfer
 from dualml.aggregation.base import execute
 from dualml.aggregation.ring import turn
@@ -105,6 +108,11 @@ class Moves:
             else:
                 for rank, came in enumerate(comm.all_gather(self.own(vector))):
                     self.put(vector, rank * part, came)
+
+    def whole(self, part: NDArray[Any]) -> NDArray[Any]:
+        """All ranks' parts of a vector, one after the other, on the host."""
+        parts = self.comm.all_gather(self.comm.tensor(part))
+        return np.concatenate([self.comm.numpy(each) for each in parts])
 
     def put(self, vector: Tensor, start: int, value: Tensor) -> Tensor:
         return self.comm.write(vector, start, value, "put")

@@ -62,13 +62,10 @@ def scale(x: List, size: Number) -> None:
 
 def converted(x: List, size: float) -> Tensor | None:
     """The number in the type of the tensors: a float is converted anew for each of them, which
-    takes longer than the update of a small one. None where it would lose digits, where they differ,
-    and for one alone."""
+    takes longer than the update of a small one. None where it would lose digits, or they differ."""
     kind = x[0].dtype
-    if (
-        len(x) == 1
-        or kind not in (torch.float32, torch.float64)
-        or any(a.dtype is not kind or not a.is_cpu for a in x)
+    if kind not in (torch.float32, torch.float64) or any(
+        a.dtype is not kind or not a.is_cpu for a in x
     ):
         return None
     return torch.tensor(size, dtype=kind)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conformance.backends import adapter_of, create
+from conformance.backends import adapter_of, create, on_ranks
 
 from dualml.backend import Recipe
 from dualml.errors import Unsupported
@@ -222,6 +222,22 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         })  # fmt: skip
         comm.barrier()
     return told
+
+
+def on_group(
+    name: str, ranks: int, train: str, cases: dict[str, Any], folder: Path, timeout: float
+) -> dict[str, list[dict[str, Any]]]:
+    """Title → what each rank of one group tells of a case, its arrays among it."""
+    argument = {"cases": list(cases.values()), "folder": str(folder)}
+    answers = on_ranks(name, ranks, train, argument, timeout=timeout)
+
+    def of(rank: int, i: int) -> dict[str, Any]:
+        answer: dict[str, Any] = answers[rank][i]
+        if "unsupported" in answer:
+            return answer
+        return {**answer, "arrays": dict(np.load(folder / f"case{i}.rank{rank}.npz"))}
+
+    return {title: [of(r, i) for r in range(ranks)] for i, title in enumerate(cases)}
 
 
 def expected(case: dict[str, Any]) -> Arrays:

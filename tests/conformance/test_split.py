@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import create, judged, on_ranks, tolerance
+from conformance.backends import create, judged, tolerance
 
 from dualml.backend import backends
 from dualml.experiment.split import Split
@@ -156,15 +156,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
         chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
         folder = tmp_path_factory.mktemp(f"{name}{ranks}")
-        argument = {"cases": list(chosen.values()), "folder": str(folder)}
-        told = on_ranks(name, ranks, "conformance.split:train", argument, timeout=60)
-
-        def of(rank: int, i: int) -> dict[str, Any]:
-            if "unsupported" in told[rank][i]:
-                return told[rank][i]
-            return {**told[rank][i], "arrays": dict(np.load(folder / f"case{i}.rank{rank}.npz"))}
-
-        return {title: [of(r, i) for r in range(ranks)] for i, title in enumerate(chosen)}
+        return split.on_group(name, ranks, "conformance.split:train", chosen, folder, timeout=60)
 
     def case_of(name: str, title: str) -> list[dict[str, Any]]:
         ranks = group(name, CASES[title]["ranks"])[title]

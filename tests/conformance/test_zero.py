@@ -118,15 +118,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
         chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
         folder = tmp_path_factory.mktemp(f"{name}{ranks}")
-        argument = {"cases": list(chosen.values()), "folder": str(folder)}
-        told = on_ranks(name, ranks, "conformance.zero:train", argument, timeout=180)
-
-        def of(rank: int, i: int) -> dict[str, Any]:
-            if "unsupported" in told[rank][i]:
-                return told[rank][i]
-            return {**told[rank][i], "arrays": dict(np.load(folder / f"case{i}.rank{rank}.npz"))}
-
-        return {title: [of(r, i) for r in range(ranks)] for i, title in enumerate(chosen)}
+        return split.on_group(name, ranks, "conformance.zero:train", chosen, folder, timeout=180)
 
     def case_of(name: str, title: str) -> list[dict[str, Any]]:
         ranks = group(name, KNOWN[title]["ranks"])[title]

@@ -82,12 +82,12 @@ def most(run: Run, arm: str, backend: str) -> int | None:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     every = rows(run)
-    told = ["verdict"] if any(r.judged for r in every) else []
+    verdict = ["verdict"] if any(r.judged for r in every) else []
     head = ("`arm`", "backend", "recompute", "kept:memory", "kept_share:percent",
-            "step:milliseconds", "kept_times:relative", *told)  # fmt: skip
+            "step:milliseconds", "kept_times:relative", *verdict)  # fmt: skip
     cells = [
         [r.arm, r.backend, chosen(run, r.arm), None if r.kept is None else r.kept / MIB, r.share,
-         r.step, r.times, *(judged(r, words) for _ in told)]
+         r.step, r.times, *(judged(r, words) for _ in verdict)]
         for r in every
     ]  # fmt: skip
     yield from table(words, "recompute", head, cells)
@@ -113,11 +113,11 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             notes.say("unseen", **place)
         else:
             notes.say("kept", **place, share=r.share)
-    told = [r for r in every if r.judged is not None and r.judged.against == r.base]
-    equal = [r for r in told if r.judged and r.judged.verdict == "equal"]
-    if told:
-        notes.say("equal", len(told), k=len(equal), n=len(told))
-    for r in told:
+    compared = [r for r in every if r.judged is not None and r.judged.against == r.base]
+    equal = [r for r in compared if r.judged and r.judged.verdict == "equal"]
+    if compared:
+        notes.say("equal", len(compared), k=len(equal), n=len(compared))
+    for r in compared:
         s = r.judged
         if s and s.verdict == "different" and s.first_divergence:
             notes.say("diverged", s=s, **verdicts.place(s.first_divergence, words))
