@@ -104,7 +104,7 @@ def laid(parameters: Mapping[str, ms.Parameter], how: Vectors) -> list[ms.Tensor
     memory: list[Array] = [np.zeros(size, np.float32) for size in how.memory]
     vectors = []
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
-        vector = memory[0 if how.together else number][:length]
+        vector = memory[how.room(number)][:length]
         for name, (start, stop) in spans(names, shapes).items():
             part = vector[start:stop].reshape(shapes[name])
             parameters[name].set_data(ms.Tensor.from_numpy(part))

@@ -45,10 +45,14 @@ class Recorded:
         network: on a CPU, without hooks. Who gives its parameters other memory calls `forget`.
         compiled: batches of this size go through the compiler, too, which takes seconds and needs
             a C++ compiler; their results then differ by rounding. Not those of an LSTM.
+        added: each gradient is added to its parameter's ``grad``, which is there and stays where
+            it is, as soon as the list has made it: there is never a second gradient of them all.
     """
 
-    def __init__(self, network: nn.Module, loss: Loss, compiled: int = 0) -> None:
-        self.network, self.loss, self.compiled = network, loss, compiled
+    def __init__(
+        self, network: nn.Module, loss: Loss, compiled: int = 0, *, added: bool = False
+    ) -> None:
+        self.network, self.loss, self.compiled, self.added = network, loss, compiled, added
         self.forget()
 
     def forget(self) -> None:
@@ -59,6 +63,8 @@ class Recorded:
     def __call__(self, inputs: Sequence[Tensor], labels: Tensor, share: float) -> Tensor:
         """Add ``share`` times the gradient of the mean loss to the parameters'; the mean loss."""
         loss, *gradients = self.gradient(inputs, labels, share)
+        if self.added:
+            return loss
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             if parameter.grad is None:
                 parameter.grad = gradient
@@ -67,12 +73,14 @@ class Recorded:
         return loss
 
     def gradient(self, inputs: Sequence[Tensor], labels: Tensor, share: float = 1) -> Sequence[Any]:
-        """The mean loss, and what belongs to each parameter; None where the loss does not reach."""
+        """The mean loss, and what belongs to each parameter; None where the loss does not reach.
+        The mean loss alone of gradients that are `added`."""
         part = self.whole if share == 1 else torch.full((), share)
-        given = (part, labels, *inputs, *self.parameters)
+        places = [p.grad for p in self.parameters] if self.added else []
+        given = (part, labels, *inputs, *self.parameters, *places)
         call = self.calls.get(len(labels))
         if call is None:
-            graph = record(self.network, self.loss, part, labels, inputs)
+            graph = record(self.network, self.loss, part, labels, inputs, places)
             fused = len(labels) == self.compiled and OPAQUE.isdisjoint(targets(graph))
             call = self.calls[len(labels)] = compiled(graph, given) if fused else graph.forward
         with torch._C._AutoDispatchBelowAutograd():
@@ -80,30 +88,39 @@ class Recorded:
 
 
 def record(
-    network: nn.Module, loss: Loss, share: Tensor, labels: Tensor, inputs: Sequence[Tensor]
+    network: nn.Module,
+    loss: Loss,
+    share: Tensor,
+    labels: Tensor,
+    inputs: Sequence[Tensor],
+    places: Sequence[Tensor | None] = (),
 ) -> GraphModule:
-    """``(share, labels, *inputs, *parameters)`` → the mean loss and, for each parameter, ``share``
-    times its gradient; None for one that the loss does not reach.
+    """``(share, labels, *inputs, *parameters, *places)`` → the mean loss and, for each parameter,
+    ``share`` times its gradient; None for one that the loss does not reach.
 
     Args:
         share: 0-dim. labels, inputs: of the shapes and layouts that will come.
+        places: of each parameter, what its gradient is added to; then the mean loss alone is
+            returned.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
     names, parameters = zip(*network.named_parameters(), strict=True)
 
-    whole = Gradient(network, loss)
+    whole, end = Gradient(network, loss), len(inputs) + len(names)
 
     def run(share: Tensor, labels: Tensor, *tensors: Tensor) -> tuple[Tensor | None, ...]:
-        given, own = tensors[: len(inputs)], tensors[len(inputs) :]
+        given, own = tensors[: len(inputs)], tensors[len(inputs) : end]
         named = {f"network.{name}": p for name, p in zip(names, own, strict=True)}
         results: tuple[Tensor | None, ...] = torch.func.functional_call(
             whole, named, (share, labels, own, *given)
         )
         return results
 
-    recorded = make_fx(run)(share, labels, *inputs, *parameters)
+    recorded = make_fx(run)(share, labels, *inputs, *parameters, *places)
     simplify(recorded.graph)
+    if places:
+        add_up(recorded.graph, len(places))
     recorded.recompile()
     return recorded
 
@@ -170,6 +187,18 @@ def simplify(graph: Graph) -> None:
             node.kwargs = {**node.kwargs, **dict.fromkeys(outputs, node.args[0])}
             # The result is that memory: who reads it later reads its owner.
             last[owner(node.args[0])] = last.get(node, order[node])
+
+
+def add_up(graph: Graph, count: int) -> None:
+    """Add each gradient to its place, one of the last ``count`` inputs, as soon as it is there."""
+    places = [node for node in graph.nodes if node.op == "placeholder"][-count:]
+    output = graph.output_node()
+    loss, *gradients = output.args[0]  # type: ignore[misc]
+    for place, gradient in zip(places, gradients, strict=True):
+        if gradient is not None:
+            with graph.inserting_after(gradient):
+                graph.call_function(aten.add_.Tensor, (place, gradient))
+    output.args = ((loss,),)
 
 
 def owner(node: Node) -> Node:

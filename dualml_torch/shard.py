@@ -10,7 +10,9 @@ import torch
 from dualml.backend import Recipe
 from dualml.backend.shard import Shardable, Slots, Vectors, spans
 from dualml_torch.memory import state_bytes
+from dualml_torch.model.network import Network, Part
 from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.recorded import Loss, Recorded
 from dualml_torch.scaled import finite, unscale
 
 
@@ -57,10 +59,16 @@ class TorchShardable(Shardable):
     device: torch.device
     parameters: dict[str, torch.nn.Parameter]
     optimizer: Any
+    parts: list[Part]
+    criterion: Loss
     kept: dict[tuple[int, int], Any]
     bytes: dict[tuple[int, int], dict[int, int]]
     #: Whether gradients have a place of their own.
     flattened = False
+    #: On a CPU, of a stage that is the whole model: its kernels in a list, which adds to them.
+    recorded: Recorded | None = None
+    #: Micro-batch → what this list will be given.
+    waiting: dict[int, tuple[Sequence[torch.Tensor], torch.Tensor]]
 
     def flatten(
         self, weights: Vectors, gradients: Vectors
@@ -72,6 +80,8 @@ class TorchShardable(Shardable):
         sums, grads = laid(shapes, gradients, self.device)
         for name, parameter in self.parameters.items():
             parameter.data, parameter.grad = places[name], grads[name]
+        if self.device.type == "cpu" and isinstance(self.parts[-1], Network):
+            self.recorded, self.waiting = Recorded(self.parts[-1], self.criterion, added=True), {}
         return vectors, sums
 
     def wipe(self, vector: torch.Tensor) -> None:
@@ -83,6 +93,8 @@ class TorchShardable(Shardable):
     def drop(self) -> None:
         self.kept.clear()
         self.bytes.clear()
+        if self.recorded is not None:
+            self.waiting.clear()
 
 
 def laid(
@@ -92,7 +104,7 @@ def laid(
     memory = [torch.zeros(size, device=device) for size in how.memory]
     vectors, places = [], {}
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
-        vector = memory[0 if how.together else number][:length]
+        vector = memory[how.room(number)][:length]
         for name, (start, stop) in spans(names, shapes).items():
             places[name] = vector[start:stop].view(shapes[name])
         vectors.append(vector)

@@ -20,7 +20,7 @@ from dualml.backend import (
 from dualml.communicator import How
 from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES
-from dualml_torch.model.network import LOWER, Part
+from dualml_torch.model.network import LOWER, Network, Part
 from dualml_torch.optim import load_state, optimizer, state
 from dualml_torch.scaled import finite, unscale
 from dualml_torch.shard import TorchShardable
@@ -45,8 +45,11 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
         self.type = kind or torch.float32
         self.parts, self.parameters = list[Part](), dict[str, torch.nn.Parameter]()
         for segment in segments:
-            part = Part(segment.layers, kind, self.parameters, recipe.recompute).to(device)
-            self.parts.append(part)
+            if segment.layers == recipe.spec.layers:
+                part: Part = Network(recipe.spec, recipe.precision.type, recipe.recompute)
+            else:
+                part = Part(segment.layers, kind, self.parameters, recipe.recompute)
+            self.parts.append(part.to(device))
             self.parameters |= part.canonical()
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
@@ -94,7 +97,10 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
         values: Values,
         labels: torch.Tensor,
         masks: Sequence[Array] = (),
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | None:
+        if self.recorded is not None and not self.measuring:
+            self.waiting[micro] = ((*values, *self._masks(masks)), labels)
+            return None
         segment = len(self.parts) - 1
         inputs, outputs = self._through(segment, micro, values, masks, labels)
         self.kept[segment, micro] = (inputs, outputs)
@@ -111,17 +117,21 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
         """Leaves of the graph and its ends."""
         if not (self.first and segment == 0):
             values = tuple(value.detach().requires_grad_() for value in values)
-        own = [torch.from_numpy(mask).to(self.device) for mask in masks]
+        part, own = self.parts[segment], self._masks(masks)
+        call = part if not isinstance(part, Network) else part.stack
         if not self.measuring:
-            outputs = self.parts[segment](values, own)
+            outputs = call(values, own)
         else:
             sizes = self.bytes.setdefault((segment, micro), {})
-            there = (*self.parameters.values(), *self.parts[segment].buffers())
+            there = (*self.parameters.values(), *part.buffers())
             with keeping(sizes, {memory_of(t) for t in there}):
-                outputs = self.parts[segment](values, own)
+                outputs = call(values, own)
         if labels is not None:
             outputs = (self.criterion(outputs[-1].float(), labels),)
         return values, outputs
+
+    def _masks(self, masks: Sequence[Array]) -> list[torch.Tensor]:
+        return [torch.from_numpy(mask).to(self.device) for mask in masks]
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
         inputs, outputs = self.kept.pop((segment, micro))
@@ -133,7 +143,10 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
             return None
         return tuple(_gradient(value) for value in inputs)
 
-    def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:
+    def loss_backward(self, micro: int, share: float) -> tuple[torch.Tensor | None, Values | None]:
+        if self.recorded is not None and micro in self.waiting:
+            inputs, labels = self.waiting.pop(micro)
+            return self.recorded(inputs, labels, share), None
         segment = len(self.parts) - 1
         loss = self.kept[segment, micro][1][0]
         return None, self.backward(segment, micro, (loss.new_tensor(share),))
@@ -187,8 +200,9 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
 
     @torch.no_grad()
     def infer(self, segment: int, values: Values) -> tuple[Values, list[torch.Tensor]]:
-        after, outputs = values, []
-        for _, after in self.parts[segment].walk(values):
+        after, outputs, part = values, [], self.parts[segment]
+        here = part.here(values[-1]) if isinstance(part, Network) else None
+        for _, after in part.walk(values, (), here):
             outputs.append(after[-1])
         return tuple(value.contiguous() for value in after), outputs
 
@@ -204,8 +218,7 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
                 parameter.grad.zero_()
             else:
                 parameter.grad = None
-        self.kept.clear()
-        self.bytes.clear()
+        self.drop()
 
     def flat(self) -> torch.Tensor:
         if not self.parameters:

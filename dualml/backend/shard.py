@@ -26,18 +26,31 @@ class Vectors:
     Attributes:
         names: of each vector the parameters, one after the other from its beginning.
         lengths: elements of each, at least those of its parameters; what is left is nobody's.
-        together: whether all vectors begin at the same place of one memory, so that only one of
-            them is there at a time.
+        rooms: pieces of memory that the vectors take in turn, so that only so many consecutive ones
+            are there at a time; 0: each vector has its own.
     """
 
     names: Sequence[Sequence[str]]
     lengths: Sequence[int]
-    together: bool
+    rooms: int = 0
 
     @property
     def memory(self) -> Sequence[int]:
-        """Elements of each piece of memory that the vectors lie in."""
-        return [max(self.lengths)] if self.together else self.lengths
+        """Elements of each piece of memory that the vectors lie in.
+
+        >>> Vectors([["a"], ["b"], ["c"]], [4, 6, 8], rooms=2).memory
+        [8, 6]
+        """
+        return largest(self.lengths, self.rooms) if self.rooms else self.lengths
+
+    def room(self, number: int) -> int:
+        """Which of them a vector lies in."""
+        return number % self.rooms if self.rooms else number
+
+
+def largest(lengths: Sequence[int], rooms: int) -> list[int]:
+    """The largest of those that take each room in turn."""
+    return [max(lengths[room::rooms], default=0) for room in range(rooms)]
 
 
 class Shard(Protocol):

@@ -10,7 +10,8 @@ from dualml.zero.settings import NATIVE, STRATEGIES, Sharding
 
 def sharding_of(zero: int, reduce: str, settings: Aggregation) -> Sharding:
     """What is shared out, and how."""
-    return Sharding(zero, reduce, settings.bucket_bytes, settings.strategy == NATIVE)
+    native = settings.strategy == NATIVE
+    return Sharding(zero, reduce, settings.bucket_bytes, native, settings.overlap)
 
 
 def check_zero(
@@ -48,7 +49,12 @@ def check_zero(
             f"not; use ring (messages of dualml's own), {NATIVE} (the framework's collectives), or "
             "leave it out"
         )
-    for key in ("of", "compress", "overlap"):
+    if asked.overlap and asked.stage == 1:
+        raise UserError(
+            "zero = 1 adds up one whole gradient after the backward pass, beside which nothing is "
+            "left to compute; leave out aggregation.overlap = true, or set zero = 2 or 3"
+        )
+    for key in ("of", "compress"):
         value = getattr(settings, key)
         if value != Aggregation.model_fields[key].default:
             raise UserError(

@@ -74,7 +74,7 @@ def laid(arrays: Params, how: Vectors) -> list[Array]:
     memory = [np.zeros(size) for size in how.memory]
     vectors = []
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
-        vector = memory[0 if how.together else number][:length]
+        vector = memory[how.room(number)][:length]
         for name, (start, stop) in spans(names, shapes).items():
             arrays[name] = vector[start:stop].reshape(shapes[name])
         vectors.append(vector)

@@ -54,7 +54,7 @@ class ShardedExecutor(Executor):
         shapes = {name: piece.local for name, piece in plan.views(comm.rank)[1].items()}
         size = sum(map(math.prod, shapes.values()))
         self.unit = Unit(slice(0, 0), shapes, -(-size // self.group.size) * self.group.size)
-        vectors = Vectors([list(shapes)], [self.unit.length], together=False)
+        vectors = Vectors([list(shapes)], [self.unit.length])
         (self.vector,), (self.gradient,) = stage.flatten(vectors, vectors)
         self.moves = Moves(self.group, sharding)
         self.sums = [self.moves.own(self.gradient)]

@@ -26,7 +26,7 @@ from dualml.backend import (
     batch_digest,
 )
 from dualml.backend.ability import Tensor
-from dualml.backend.shard import Slots
+from dualml.backend.shard import Slots, largest
 from dualml.communicator import Communicator, How
 from dualml.errors import Unsupported
 from dualml.zero.passes import Passes
@@ -118,7 +118,10 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
             gradients=sum(map(nbytes, self.gradients_of if stage == 1 else self.sums)),
             state=self.shard.held(),
             activations=kept,
-            buckets=sum(max(map(nbytes, vectors)) for vectors in gathered),
+            buckets=sum(
+                sum(largest([nbytes(v) for v in vectors], self.sharding.rooms))
+                for vectors in gathered
+            ),
         )
 
     # --- what it holds ----------------------------------------------------------------------------
@@ -163,6 +166,7 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
 
     def put(self, weights: Mapping[str, Array]) -> None:
         """Replace the weights, which are whole."""
+        self.there.clear()
         for number, unit in enumerate(self.units):
             whole = unit.vector(weights, self.backend.dtype)
             if self.sharding.stage == 3:

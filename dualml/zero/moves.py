@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -15,6 +17,8 @@ from dualml.aggregation import Ring, Schedule, Transfer
 from dualml.aggregation.base import execute
 from dualml.aggregation.ring import turn
 from dualml.communicator import Communicator
+from dualml.communicator.how import Done, Pending
+from dualml.errors import Unsupported
 from dualml.zero.settings import Sharding
 
 Tensor = Any
@@ -64,14 +68,22 @@ def adding(n: int) -> Schedule:
 class Moves:
     """The collectives of one group; vectors have a length that its size divides.
 
+    With `Sharding.overlap` a thread carries out what is begun, one after the other: all ranks
+    begin the same in the same order, and nobody else uses the communicator until that is waited
+    for. Kernels of frameworks let other threads run meanwhile.
+
     Attributes:
-        seconds: inside them.
+        seconds: that whoever asked for them could do nothing else.
         late: told of the schedule and the bytes of each collective that the framework makes, whose
             messages nobody can hold up one by one.
     """
 
     def __init__(self, comm: Communicator, sharding: Sharding) -> None:
         self.comm, self.sharding, self.seconds = comm, sharding, 0.0
+        self.owner, self.thread = threading.get_ident(), None
+        if sharding.overlap:
+            check_overlap(comm)
+            self.thread = ThreadPoolExecutor(1, "zero")
         self.late: Callable[[Schedule, int], None] = lambda schedule, nbytes: None
         n, whole = comm.size, sharding.reduce == "all_reduce"
         self.sums, self.weights = (
@@ -109,6 +121,12 @@ class Moves:
                 for rank, came in enumerate(comm.all_gather(self.own(vector))):
                     self.put(vector, rank * part, came)
 
+    def begin(self, work: Callable[..., object], *arguments: Any) -> Pending:
+        """``work``, done by now or, with overlap, by the time it is waited for."""
+        if self.thread is None:
+            return Done(work(*arguments))
+        return Begun(self, self.thread.submit(work, *arguments))
+
     def whole(self, part: NDArray[Any]) -> NDArray[Any]:
         """All ranks' parts of a vector, one after the other, on the host."""
         parts = self.comm.all_gather(self.comm.tensor(part))
@@ -123,4 +141,27 @@ class Moves:
         if self.sharding.native:
             self.late(schedule, self.comm.nbytes(vector))
         yield
-        self.seconds += time.perf_counter() - begin
+        if threading.get_ident() == self.owner:
+            self.seconds += time.perf_counter() - begin
+
+
+class Begun:
+    """A `Pending` whose collectives another thread carries out."""
+
+    def __init__(self, moves: Moves, future: Future[Any]) -> None:
+        self.moves, self.future = moves, future
+
+    def wait(self) -> Any:
+        begin = time.perf_counter()
+        result = self.future.result()
+        self.moves.seconds += time.perf_counter() - begin
+        return result
+
+
+def check_overlap(comm: Communicator) -> None:
+    """Raises `Unsupported`, on all ranks, where a collective cannot go on beside a computation."""
+    how = comm.how("asynchronous")
+    if how.kind != "native":
+        raise Unsupported(f"overlap of {comm.backend}'s ranks: {how.detail}")
+    if not comm.device.startswith("cpu"):
+        raise Unsupported(f"overlap with zero is for ranks on a CPU; these are on {comm.device}")

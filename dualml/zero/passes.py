@@ -19,6 +19,7 @@ from dualml.backend import (
 from dualml.backend.ability import Tensor
 from dualml.backend.shard import Shardable, Vectors
 from dualml.communicator import Communicator
+from dualml.communicator.how import Pending
 from dualml.errors import Unsupported
 from dualml.model.dropout import masks
 from dualml.zero.moves import Moves
@@ -36,12 +37,15 @@ class Passes:
 
     Attributes:
         weights_of, gradients_of: the vector of each unit; of stage 3, and of stages 2 and 3, there
-            is only one of them at a time.
+            are only as many of them at a time as there are `Sharding.rooms`.
         own: this rank's part of the weights of each unit.
         sums: this rank's part of the gradient of each unit, added up over ranks and chunks; of
             stage 1 parts of ``gradients_of``.
         rounds: chunks that the rank with most samples makes of its part of the batch: as often all
             ranks meet in stages 2 and 3.
+        there: of stage 3, room → the unit whose weights it holds, or will hold once ``coming`` is
+            waited for; what is there is not fetched again until the weights change.
+        adding: room → the unfinished sum of the gradient in it.
     """
 
     def __init__(
@@ -54,10 +58,13 @@ class Passes:
         self.segments = segments_of(recipe.spec, cuts, recipe.precision.lower)
         self.stage, self.flat = self.staged()
         names, lengths = [list(u.shapes) for u in self.units], [u.length for u in self.units]
+        rooms = sharding.rooms
         self.weights_of, self.gradients_of = self.flat.flatten(
-            Vectors(names, lengths, weights_apart), Vectors(names, lengths, apart)
+            Vectors(names, lengths, rooms * weights_apart), Vectors(names, lengths, rooms * apart)
         )
         self.moves = Moves(comm, sharding)
+        self.there: dict[int, int] = {}
+        self.coming, self.adding = dict[int, Pending](), dict[int, Pending]()
         self.own = [self.moves.own(vector) for vector in self.weights_of]
         self.sums = [self.moves.own(vector) for vector in self.gradients_of]
         if weights_apart:
@@ -95,6 +102,8 @@ class Passes:
             loss = self.round(piece, step, share * factor, number == 0)
             if len(piece):
                 losses.append((loss, share))
+        for room in list(self.adding):
+            self.settle(room)
         return self.stage.lazy(losses) if losses else None
 
     def round(self, piece: Array, step: int, factor: float, first: bool) -> Any:
@@ -103,8 +112,9 @@ class Passes:
         loss = self.forward(piece, step)
         flow: Any = None
         for number in reversed(range(len(self.segments))):
-            self.fetch(number)
+            self.fetch(number, then=number - 1)
             if self.sharding.stage > 1:
+                self.settle(number % self.sharding.rooms)
                 self.flat.wipe(self.gradients_of[number])
             if len(piece) and flow is None:
                 late, flow = self.stage.loss_backward(0, factor)
@@ -112,9 +122,19 @@ class Passes:
             elif len(piece):
                 flow = self.stage.backward(number, 0, flow)
             if self.sharding.stage > 1:
-                part = self.moves.reduce(self.gradients_of[number])
-                self.comm.write(self.sums[number], 0, part, "put" if first else "add")
+                pending = self.moves.begin(self.add_up, number, "put" if first else "add")
+                self.adding[number % self.sharding.rooms] = pending
         return loss
+
+    def add_up(self, number: int, then: str) -> None:
+        """This rank's part of the sum of a unit's gradient over the ranks, to ``sums``."""
+        part = self.moves.reduce(self.gradients_of[number])
+        self.comm.write(self.sums[number], 0, part, then)
+
+    def settle(self, room: int) -> None:
+        """Wait until the gradient in this room is added up."""
+        if room in self.adding:
+            self.adding.pop(room).wait()
 
     def forward(self, piece: Array, step: int, fetch: bool = True) -> Any:
         """The lazy loss of a chunk, None where it comes with the backward pass.
@@ -127,7 +147,7 @@ class Passes:
         values: Any = (self.stage.samples(piece),) if there else ()
         for number, segment in enumerate(self.segments):
             if fetch:
-                self.fetch(number)
+                self.fetch(number, then=number + 1)
             own = [drawn[name] for name, _ in segment.layers if name in drawn]
             if there and number == last:
                 return self.stage.loss(0, values, self.stage.labels(piece), own)
@@ -135,12 +155,29 @@ class Passes:
                 values = self.stage.forward(number, 0, values, own)
         return None
 
-    def fetch(self, number: int) -> None:
-        """The weights of a unit, from all ranks' parts; nothing where they are always there."""
-        if self.sharding.stage == 3:
-            vector = self.weights_of[number]
-            self.comm.write(self.moves.own(vector), 0, self.own[number], "put")
-            self.moves.gather(vector)
+    def fetch(self, number: int, then: int = -1) -> None:
+        """The weights of a unit, from all ranks' parts; nothing where they are there.
+
+        Args:
+            then: the unit that will be asked for next, which with overlap is on its way meanwhile.
+        """
+        self.ask_for(number)
+        if number % self.sharding.rooms in self.coming:
+            self.coming.pop(number % self.sharding.rooms).wait()
+        if self.sharding.overlap and 0 <= then < len(self.segments):
+            self.ask_for(then)
+
+    def ask_for(self, number: int) -> None:
+        """Begin to fetch, into a room that nobody computes with."""
+        room = number % self.sharding.rooms
+        if self.sharding.stage == 3 and self.there.get(room) != number:
+            self.there[room] = number
+            self.coming[room] = self.moves.begin(self.gather, number)
+
+    def gather(self, number: int) -> None:
+        vector = self.weights_of[number]
+        self.comm.write(self.moves.own(vector), 0, self.own[number], "put")
+        self.moves.gather(vector)
 
     def combine(self) -> None:
         """Add up the gradients over the ranks, where that has not been done unit by unit."""
@@ -150,6 +187,7 @@ class Passes:
 
     def spread(self) -> None:
         """Give this rank's part of the weights to all, unless they fetch it when they need it."""
+        self.there.clear()
         if self.sharding.stage < 3:
             for vector in self.weights_of:
                 self.moves.gather(vector)

@@ -27,9 +27,17 @@ class Sharding:
         bucket_bytes: of a unit, as `dualml.aggregation.buckets.layout` takes it; 0: every layer
             with parameters is one.
         native: whether the framework's own collectives are used.
+        overlap: whether the ranks gather a unit while they compute the one before it, and add up
+            the gradient of one while they compute the next; stages 2 and 3.
     """
 
     stage: int
     reduce: str = "reduce_scatter"
     bucket_bytes: int = BUCKET_BYTES
     native: bool = False
+    overlap: bool = False
+
+    @property
+    def rooms(self) -> int:
+        """How many units are there at a time, of stages that do not keep all of them."""
+        return 2 if self.overlap else 1

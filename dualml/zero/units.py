@@ -11,7 +11,7 @@ import numpy as np
 
 from dualml.aggregation.buckets import layout
 from dualml.backend import Array, Arrays, Segment
-from dualml.backend.shard import spans
+from dualml.backend.shard import largest, spans
 from dualml.model.base import Shape
 from dualml.model.layers import Branch
 from dualml.model.spec import ModelSpec, parameters
@@ -120,7 +120,8 @@ class Held:
     Attributes:
         weights, gradients, state: kept from update to update.
         gathered: of the largest unit, what is there for a moment: its whole gradient, before the
-            ranks have added it up, and in stage 3 its whole weights.
+            ranks have added it up, and in stage 3 its whole weights. With overlap of two units, the
+            largest of those that lie in either of two rooms.
     """
 
     weights: int
@@ -129,7 +130,7 @@ class Held:
     gathered: int
 
 
-def held(units: Sequence[Unit], n: int, stage: int, slots: int) -> Held:
+def held(units: Sequence[Unit], n: int, stage: int, slots: int, rooms: int = 1) -> Held:
     """With Ψ elements in all units, padding included, and k slots of the optimizer: Ψ + Ψ + kΨ/N in
     stage 1, Ψ + (1 + k)Ψ/N in stage 2, (2 + k)Ψ/N in stage 3.
 
@@ -137,7 +138,7 @@ def held(units: Sequence[Unit], n: int, stage: int, slots: int) -> Held:
     4Ψ + 12Ψ/N and 16Ψ/N.
     """
     whole = sum(unit.length for unit in units)
-    most = max((unit.length for unit in units), default=0)
+    most = sum(largest([unit.length for unit in units], rooms))
     part = whole // n
     return Held(
         weights=part if stage == 3 else whole,
@@ -152,12 +153,17 @@ def moved(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) ->
 
     Once (N − 1)/N · Ψ for the sum of the gradients, in stages 2 and 3 for that of every chunk;
     once for the weights after the update, in stage 3 twice for those of every chunk: before its
-    forward and before its backward pass. An all-reduce in place of a reduce-scatter moves twice as
-    much; broadcasts by all ranks move what an all-gather moves.
+    forward and before its backward pass. Not again what is there: a backward pass begins with the
+    units that the forward pass ended with, and the next chunk's forward pass with those that the
+    backward pass ended with; one unit, with overlap two. An all-reduce in place of a reduce-scatter
+    moves twice as much; broadcasts by all ranks move what an all-gather moves.
 
     Source: Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ and 3Ψ for many ranks.
     """
-    part = sum(unit.length for unit in units) // n * (n - 1)
+    lengths = [unit.length for unit in units]
+    whole, rooms = sum(lengths), sharding.rooms
     sums = (2 if sharding.reduce == "all_reduce" else 1) * (1 if sharding.stage == 1 else chunks)
-    weights = 2 * chunks if sharding.stage == 3 else 1
-    return part * (sums + weights)
+    weights = whole
+    if sharding.stage == 3:
+        weights = (2 * whole - sum(lengths[-rooms:])) * chunks - sum(lengths[:rooms]) * (chunks - 1)
+    return (whole * sums + weights) // n * (n - 1)

@@ -161,8 +161,12 @@ class Network(Part):
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
         """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
         training."""
-        logits = super().forward((x,), masks, self.here(x))[-1]
+        logits = self.stack((x,), masks)[-1]
         return logits if self.lower is None else logits.float()
+
+    def stack(self, values: Values, masks: Sequence[Tensor] = ()) -> Values:
+        """As of a part: the samples are all that goes in, the logits what comes out."""
+        return super().forward(values, masks, self.here(values[-1]))
 
     def activations(self, x: Tensor) -> dict[str, Tensor]:
         """Layer name → output for ``x``; NumPy has no bfloat16, float32 has all its numbers."""

@@ -58,6 +58,11 @@ CASES = {
     **{f"stage {s} whole": case(2, s, "vit", "sgd", bucket_bytes=2**20) for s in STAGES},
     **{f"stage {s} text": case(2, s, "rnn", sizes=[6, 5]) for s in STAGES},
     **{f"stage {s} masks": case(3, s, "dropout", "sgd", sizes=[6, 5], chunk=2) for s in STAGES},
+    **{f"stage {s} meanwhile of {n}": case(n, s, "deep", overlap=True)
+       for s in (2, 3) for n in (2, 3, 4)},
+    **{f"stage {s} meanwhile chunks": case(2, s, chunk=2, overlap=True) for s in (2, 3)},
+    **{f"stage {s} meanwhile native": case(3, s, "vit", native=True, overlap=True)
+       for s in (2, 3)},
     "stage 1 gpt": case(2, 1, "gpt", "sgd", sizes=[6, 5], bucket_bytes=0),
     **{f"stage {s} gpt whole": case(2, s, "gpt", "sgd", sizes=[6, 5], bucket_bytes=2**20)
        for s in (2, 3)},
@@ -87,6 +92,7 @@ FEW = {
     **{f"stage {s} layers": [4, 1] for s in (1, 3)},
     **{f"stage {s} masks": [6] for s in (1, 3)},
     **{f"stage {s} bf16": [6] for s in STAGES},
+    "stage 2 meanwhile of 2": [4], "stage 3 meanwhile of 2": [4],
     "stage 1 gpt": [4], "stage 3 gpt whole": [4], "stage 3 llama": [6],
     "stage 2 again": [4],
     "stage 1 all_reduce": [6], "stage 3 all_reduce": [6], "stage 2 native": [6],

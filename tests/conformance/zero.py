@@ -110,5 +110,5 @@ def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
     most = max(parts_of(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", CHUNK))
-    own = held(units, n, sharding.stage, len(rule.slots))
+    own = held(units, n, sharding.stage, len(rule.slots), sharding.rooms)
     return own, moved(units, n, sharding, rounds)
