@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -50,4 +51,45 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.decoder(self.lstm(self.embedding(tokens))[0])
+        return logits.flatten(0, 1)
+
+
+class Block(nn.Module):
+    """Attention and two linear layers of a `GPT`, each with a norm before and a residual round."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, d = x.shape
+        qkv = self.qkv(self.ln1(x)).view(b, t, 3, self.heads, -1)
+        q, k, v = (y.transpose(1, 2) for y in qkv.unbind(2))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(functional.gelu(self.up(self.ln2(x))))
+
+
+class GPT(nn.Module):
+    """`dualml.model.gpt`: the logits of what comes after each position."""
+
+    def __init__(
+        self, words: int, length: int, width: int, blocks: int, heads: int, tied: bool = False
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, width)
+        self.position = nn.Parameter(torch.zeros(length, width))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens) + self.position
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
         return logits.flatten(0, 1)

@@ -73,6 +73,7 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable, Recomputing):
         for segment, n in zip(segments, drops, strict=True):
             given = (segment.depth, n, self.precision, segment.lower, self.parameters)
             self.parts.append(Part(segment.layers, *given).set_train())
+            self.parts[-1].seeks = segment.layers == recipe.spec.layers and recipe.spec.padded
             self.parameters |= self.parts[-1].canonical()
         own = [part.canonical() for part in self.parts]
         tuples = [ms.ParameterTuple(named.values()) for named in own]

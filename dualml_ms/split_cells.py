@@ -225,7 +225,7 @@ class Outputs(nn.Cell):
         self.part = part
 
     def construct(self, *stack):
-        after = self.part.walk(stack, ())
+        after = self.part.walk(stack, (), self.part.here(stack[0]))
         outputs = after[-1]
         for values in after[1:]:
             outputs += (values[-1],)

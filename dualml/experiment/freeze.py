@@ -22,7 +22,7 @@ from dualml.model.recompute import recomputed
 from dualml.model.spec import ModelSpec
 from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
-from dualml.zero.units import shared_across, units_of
+from dualml.zero.units import shared_across, together, units_of
 
 MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
 
@@ -142,18 +142,13 @@ def check_zero_models(
     """Raises `UserError` for an arm whose ranks cannot share out its model."""
     for name, arm in experiment.arms.items():
         own = models.get(arm.model, spec)
-        if arm.zero and own.padded:
-            raise UserError(
-                f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
-                "has to see; it cannot be taken apart in units: leave out zero"
-            )
         if arm.zero > 1:
-            units = units_of(own, arm.aggregation.bucket_bytes, arm.world_size)
-            if shared := shared_across(own, units):
+            units = units_of(own, arm.sharding.bucket_bytes, arm.world_size)
+            if what := together(own, units):
+                tied = "sizes.tied = false, " if shared_across(own, units) else ""
                 raise UserError(
                     f"arms.{name}: zero = {arm.zero} takes model {own.name!r} apart between "
-                    f"{shared[1]} and {shared[0]}, which share parameters; use zero = 1, "
-                    f"sizes.tied = false, or one unit: aggregation.bucket_bytes = {own.nbytes()}"
+                    f"{what}; use zero = 1, {tied}or one unit: leave out aggregation.bucket_bytes"
                 )
 
 

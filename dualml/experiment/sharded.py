@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
 from dualml.experiment.split import Split
@@ -9,9 +10,11 @@ from dualml.zero.settings import NATIVE, STRATEGIES, Sharding
 
 
 def sharding_of(zero: int, reduce: str, settings: Aggregation) -> Sharding:
-    """What is shared out, and how."""
-    native = settings.strategy == NATIVE
-    return Sharding(zero, reduce, settings.bucket_bytes, native, settings.overlap)
+    """What is shared out, and how. The default of ``bucket_bytes`` says nothing about units: a plan
+    tells it, too, where it was left out."""
+    said = zero == 1 or settings.bucket_bytes != BUCKET_BYTES
+    bucket, native = settings.bucket_bytes if said else None, settings.strategy == NATIVE
+    return Sharding(zero, reduce, bucket, native, settings.overlap)
 
 
 def check_zero(

@@ -21,7 +21,15 @@ from dualml.communicator import How
 from dualml.model.recompute import Stretch, stretches
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import Entry, Tape, backward, forward, gradients_alone, rounding
+from dualml.reference.model import (
+    Entry,
+    Tape,
+    backward,
+    forward,
+    gradients_alone,
+    present,
+    rounding,
+)
 from dualml.reference.shard import NumpyShardable
 from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
@@ -89,9 +97,10 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing):
         masks: Sequence[Array] = (),
         again: Sequence[Stretch] = (),
     ) -> tuple[Values, Tape]:
-        own = self.segments[segment]
+        own, spec = self.segments[segment], self.recipe.spec
+        here = present(spec, values[-1]) if own.layers == spec.layers else None
         with self.overflowing():
-            return forward(own.layers, self.own, values, masks, None, self.round, own.lower, again)
+            return forward(own.layers, self.own, values, masks, here, self.round, own.lower, again)
 
     def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
         segment = len(self.segments) - 1

@@ -116,4 +116,4 @@ def units_in(run: Run, arm: str) -> list[Unit] | None:
     if name not in run.models:
         return None
     spec = ModelSpec.restore(dict(run.models[name]))
-    return units_of(spec, settings.aggregation.bucket_bytes, settings.world_size)
+    return units_of(spec, settings.sharding.bucket_bytes, settings.world_size)

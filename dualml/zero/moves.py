@@ -101,7 +101,9 @@ class Moves:
         comm = self.comm
         with self.timed(self.sums, vector):
             if not self.sharding.native:
-                return self.own(execute(self.sums, comm, vector))
+                own = self.own(execute(self.sums, comm, vector))
+                comm.forget_scratch()  # a part of each unit, beside what the ranks share out
+                return own
             if self.sharding.reduce == "all_reduce":
                 return self.own(self.put(vector, 0, comm.all_reduce(vector)))
             part = comm.rank * (len(vector) // comm.size)

@@ -24,8 +24,8 @@ class Sharding:
     Attributes:
         stage: 1 the optimizer's state, 2 and gradients, 3 and weights.
         reduce: one of `WAYS`.
-        bucket_bytes: of a unit, as `dualml.aggregation.buckets.layout` takes it; 0: every layer
-            with parameters is one.
+        bucket_bytes: of a unit, as `dualml.zero.units.units_of` takes it; 0: every layer with
+            parameters is one.
         native: whether the framework's own collectives are used.
         overlap: whether the ranks gather a unit while they compute the one before it, and add up
             the gradient of one while they compute the next; stages 2 and 3.
@@ -33,7 +33,7 @@ class Sharding:
 
     stage: int
     reduce: str = "reduce_scatter"
-    bucket_bytes: int = BUCKET_BYTES
+    bucket_bytes: int | None = BUCKET_BYTES
     native: bool = False
     overlap: bool = False
 

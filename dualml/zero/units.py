@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.aggregation.buckets import layout
+from dualml.aggregation.buckets import BUCKET_BYTES, layout
 from dualml.backend import Array, Arrays, Segment
 from dualml.backend.shard import largest, spans
 from dualml.model.base import Shape
@@ -53,10 +53,19 @@ class Unit:
         return vector
 
 
-def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
+#: In so many units a model falls, or nearly, where nobody says how much makes one.
+UNITS = 8
+
+
+def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
     """The units of a model for n ranks: layers in buckets, each layer whole in one of them. Those
     without parameters go with the layer before them, but a branch with what it surrounds. What
     several layers share is in the unit of the one that it is named after.
+
+    Args:
+        bucket_bytes: as `dualml.aggregation.buckets.layout` takes it; None: an eighth of the model,
+            but no more than a bucket of plain data parallel training, and all of a model that
+            stays `together`.
 
     Example:
         >>> from dualml.model import model
@@ -70,6 +79,9 @@ def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
     }
     sizes = {name: (sum(map(math.prod, p.values())),) for name, p in own.items() if p}
     position = {name: i for i, (name, _) in enumerate(spec.layers)}
+    if bucket_bytes is None:
+        units = units_of(spec, min(BUCKET_BYTES, -(-spec.nbytes() // UNITS)), n)
+        return units_of(spec, spec.nbytes(), n) if together(spec, units) else units
     starts = list[int]()
     for bucket in layout(sizes, bucket_bytes):
         start = position[bucket[0]] if starts else 0
@@ -83,6 +95,15 @@ def units_of(spec: ModelSpec, bucket_bytes: int, n: int) -> list[Unit]:
         size = sum(map(math.prod, shapes.values()))
         units.append(Unit(slice(start, stop), shapes, -(-size // n) * n))
     return units
+
+
+def together(spec: ModelSpec, units: Sequence[Unit]) -> str:
+    """What forbids to compute the units one by one, in words; empty if nothing does."""
+    if shared := shared_across(spec, units):
+        return f"{shared[1]} and {shared[0]}, which share parameters"
+    if spec.padded and len(units) > 1:
+        return "layers that pass over padding, which only the first of them is given"
+    return ""
 
 
 def shared_across(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | None:

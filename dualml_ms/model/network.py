@@ -32,6 +32,9 @@ class Part(nn.Cell):
         before: which of the values before the layers are of the lower type.
         others: canonical name → parameter, of parts before this one, with which it may share some.
 
+    Attributes:
+        seeks: whether what goes in are tokens among which `padded` layers have to know the padding.
+
     Example:
         >>> from dualml.model import model
         >>> part = Part(model("vit").layers[4:9], depth=2)  # from the first branch to its end
@@ -51,6 +54,7 @@ class Part(nn.Cell):
     ) -> None:
         super().__init__()
         self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
+        self.seeks = False
         self.kinds = tuple(KINDS.get(type(layer), CELL) for _, layer in layers)
         self.padded = tuple(layer.padded for _, layer in layers)
         self.lower = Lower(precision) if precision != "fp32" else None
@@ -94,7 +98,11 @@ class Part(nn.Cell):
     def construct(self, *arguments):
         """The stack after the layers, a tuple with the top last."""
         masks = arguments[self.depth : self.depth + self.dropouts]
-        return self.through(arguments[: self.depth], masks)
+        return self.through(arguments[: self.depth], masks, self.here(arguments[0]))
+
+    def here(self, x):
+        """Which positions of tokens (B, T) hold one; None where no layer asks."""
+        return x != PADDING if self.seeks else None
 
     def through(self, values, masks, here=None):
         """The stack after the layers, of which some may be computed again."""
@@ -162,17 +170,13 @@ class Network(Part):
 
     def __init__(self, spec: ModelSpec, precision: str = "fp32", recompute: Groups = ()) -> None:
         super().__init__(spec.layers, precision=precision)
-        self.spec = spec
+        self.spec, self.seeks = spec, spec.padded
         self.compute_again(recompute)
 
     def construct(self, x, *masks):
         """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
         training."""
         return self.through((x,), masks, self.here(x))[-1].astype(ms.float32)
-
-    def here(self, x):
-        """Which positions of tokens (B, T) hold one; None where no layer asks."""
-        return x != PADDING if self.spec.padded else None
 
 
 class Block(Part):

@@ -112,6 +112,7 @@ SPECS = {
     "vit": _vit(),
     "rnn": model("rnn_lm", words=24, length=6),
     "dropout": model("rnn_lm_dropout", words=24, length=6),
+    "text": model("text_classifier", words=24, length=6, classes=CLASSES),
     "gpt": model("gpt", words=24, length=6, sizes={"width": 8, "blocks": 1, "dropout": 0.1}),
     "llama": model("gpt_llama", words=24, length=6, sizes={"width": 16, "blocks": 1}),
 }
@@ -125,6 +126,9 @@ def data(spec: ModelSpec, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray
     draw = generator(0, "conformance", "split", spec.name)
     if spec.tokens:
         tokens = draw.integers(0, 24, (SAMPLES, *spec.input_shape)).astype(np.int32)
+        if spec.padded:  # sentences of several lengths
+            tokens[np.arange(tokens.shape[1]) > np.arange(SAMPLES)[:, None] % 6] = 0
+            return tokens, draw.integers(0, CLASSES, SAMPLES)
         return tokens, draw.integers(0, 24, tokens.shape)
     x = enlarged * draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
     return x, draw.integers(0, CLASSES, SAMPLES)

@@ -64,6 +64,8 @@ CASES = {
     **{f"stage {s} meanwhile native": case(3, s, "vit", native=True, overlap=True)
        for s in (2, 3)},
     "stage 1 gpt": case(2, 1, "gpt", "sgd", sizes=[6, 5], bucket_bytes=0),
+    **{f"stage {s} padding": case(2, s, "text", "sgd", sizes=[6, 5], bucket_bytes=None)
+       for s in STAGES},
     **{f"stage {s} gpt whole": case(2, s, "gpt", "sgd", sizes=[6, 5], bucket_bytes=2**20)
        for s in (2, 3)},
     **{f"stage {s} llama": case(3, s, "llama", sizes=[6, 5]) for s in STAGES},
@@ -93,6 +95,7 @@ FEW = {
     **{f"stage {s} masks": [6] for s in (1, 3)},
     **{f"stage {s} bf16": [6] for s in STAGES},
     "stage 2 meanwhile of 2": [4], "stage 3 meanwhile of 2": [4],
+    "stage 1 padding": [4], "stage 3 padding": [4],
     "stage 1 gpt": [4], "stage 3 gpt whole": [4], "stage 3 llama": [6],
     "stage 2 again": [4],
     "stage 1 all_reduce": [6], "stage 3 all_reduce": [6], "stage 2 native": [6],

@@ -194,7 +194,6 @@ arms.a.optimizer = {{ name = "adam", lr = 0.003 }}
 
 @pytest.mark.parametrize(("settings", "what"), [
     ('split = { cut = ["up1"] }', "it cannot be split: leave out split"),
-    ("zero = 2", "it cannot be taken apart in units: leave out zero"),
 ])  # fmt: skip
 def test_a_model_that_passes_over_padding_stays_whole(
     lab: Path, tmp_path: Path, settings: str, what: str

@@ -1,0 +1,226 @@
+"""Sharded training in PyTorch, dualml's and engines'; sharding.py starts it on each rank."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from collectives_torch import as_started
+from nets_torch import GPT
+from ranks import paced
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from dualml.aggregation.settings import Aggregation
+from dualml.backend import Recipe
+from dualml.bench.timing import Times, take_turns
+from dualml.model import initial_weights, model
+from dualml.optim import Adam
+from dualml.zero import Sharding
+from dualml.zero.model import ShardedModel
+from dualml.zero.parallel import Zero
+from dualml_torch.backend import TorchBackend
+from dualml_torch.gloo import wait_your_turn
+
+#: Tokens of the vocabulary and of a sample; samples an update of each rank; updates of a round.
+WORDS, LENGTH, BATCH, STEPS, SAMPLES = 2000, 64, 4, 4, 512
+WIDTH, BLOCKS, HEADS = 128, 4, 4
+RATE = 1e-3
+
+
+def samples() -> tuple[Any, Any]:
+    """Random tokens, and those that come next."""
+    drawn = np.random.default_rng(0).integers(0, WORDS, (SAMPLES, LENGTH + 1))
+    return drawn[:, :-1].astype(np.int32), drawn[:, 1:].astype(np.int64)
+
+
+class Batches:
+    """Random global batches, the same on every rank: each rank's part."""
+
+    def __init__(self, ranks: int) -> None:
+        self.draw, self.ranks = np.random.default_rng(1), ranks
+
+    def __call__(self) -> list[Any]:
+        return np.array_split(self.draw.integers(0, SAMPLES, BATCH * self.ranks), self.ranks)
+
+
+class Ours:
+    """Updates as a trial makes them, losses read together."""
+
+    def __init__(self, comm: Any, stage: int, **more: Any) -> None:
+        sizes = {"width": WIDTH, "blocks": BLOCKS, "heads": HEADS, "tied": False}
+        spec = model("gpt", words=WORDS, length=LENGTH, sizes=sizes)
+        x, y = samples()
+        recipe = Recipe(
+            spec=spec, weights=initial_weights(spec, 0), rule=Adam(lr=RATE), x=x, y=y, updates=1
+        )
+        backend = TorchBackend("cpu", 1)
+        sharded = ShardedModel(backend, recipe, comm, Sharding(stage, **more))
+        self.training = Zero(backend, sharded, comm, Aggregation())
+        self.training.load(recipe.weights, recipe.state(), 0)
+        self.batches, self.step = Batches(comm.size), 0
+
+    def __call__(self) -> None:
+        lazy = []
+        for _ in range(STEPS):
+            self.step += 1
+            lazy.append(self.training.step(self.batches(), self.step))
+        self.training.read(lazy)
+
+
+class ByHand:
+    """A loop around an engine: samples in memory, losses read at the end of a round.
+
+    Args:
+        make: this loop, its model → what is called, and the optimizer.
+    """
+
+    def __init__(self, comm: Any, make: Callable[..., Any], **how: Any) -> None:
+        self.x, self.y = map(torch.from_numpy, samples())
+        self.batches, self.rank = Batches(comm.size), comm.rank
+        torch.manual_seed(0)  # the same initial weights on every rank
+        self.net, self.optimizer = make(GPT(WORDS, LENGTH, WIDTH, BLOCKS, HEADS), **how)
+
+    def __call__(self) -> None:
+        # What a trial sets for its process is neither this loop's cost nor its gain.
+        torch.use_deterministic_algorithms(False)
+        as_started()
+        losses = []
+        for _ in range(STEPS):
+            index = torch.from_numpy(self.batches()[self.rank])
+            x, y = self.x.index_select(0, index), self.y.index_select(0, index)
+            losses.append(self.update(x, y))
+        torch.stack(losses).tolist()
+        torch.use_deterministic_algorithms(True)
+        wait_your_turn()
+
+    def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.cross_entropy(self.net(x), y.flatten())
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def adam(parameters: Any, how: str) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, RATE, **{how: True})
+
+
+def redundancy(net: GPT, how: str) -> tuple[Any, Any]:
+    """ZeroRedundancyOptimizer after DistributedDataParallel."""
+    net = DistributedDataParallel(
+        net, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
+    )
+    shared = ZeroRedundancyOptimizer(
+        net.parameters(), torch.optim.Adam, parameters_as_bucket_view=True, lr=RATE, **{how: True}
+    )
+    return net, shared
+
+
+def fsdp(net: GPT, reshard: bool, how: str, blocks: bool) -> tuple[Any, Any]:
+    """`fully_shard`, each block a unit or all one."""
+    for block in net.blocks if blocks else ():
+        fully_shard(block, reshard_after_forward=reshard)
+    fully_shard(net, reshard_after_forward=reshard)
+    return net, adam(net.parameters(), how)
+
+
+class DeepSpeed(ByHand):
+    """DeepSpeed's loop: its engine goes backward and updates."""
+
+    def __init__(self, comm: Any, stage: int, **more: Any) -> None:
+        super().__init__(comm, engine, stage=stage, more=more)
+
+    def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.cross_entropy(self.net(x), y.flatten())
+        self.net.backward(loss)
+        self.net.step()
+        return loss.detach()
+
+
+def engine(net: GPT, stage: int, more: dict[str, Any]) -> tuple[Any, Any]:
+    """The fused Adam of PyTorch, which DeepSpeed's own, an extension to be compiled, is like."""
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # minutes of compiling
+    config = {
+        "train_micro_batch_size_per_gpu": BATCH,
+        "zero_optimization": {"stage": stage, **more},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+    made, optimizer, *_ = deepspeed.initialize(
+        model=net, optimizer=adam(net.parameters(), "fused"), config=config
+    )
+    return made, optimizer
+
+
+#: Variant → how it is made on a rank.
+OURS: dict[str, dict[str, Any]] = {
+    "units": {"bucket_bytes": None},
+    "units, overlap": {"bucket_bytes": None, "overlap": True},
+    "one unit": {},
+}
+
+
+def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
+    """Those of ``ours``, ``torch`` and ``deepspeed`` that are asked for."""
+    made: dict[str, Callable[[Any], Any]] = {}
+    if "ours" in names:
+        for stage in (1, 2, 3):
+            for name, more in OURS.items():
+                if stage > 1 or name == "one unit":
+                    made[f"zero{stage} {name}"] = partial(Ours, stage=stage, **more)
+    for how in ("fused", "foreach") if "torch" in names else ():
+        made[f"redundancy {how}"] = partial(ByHand, make=redundancy, how=how)
+        for stage, reshard in ((2, False), (3, True)):
+            for blocks in (False, True):
+                name = f"fsdp{stage} {how} {'blocks' if blocks else 'whole'}"
+                made[name] = partial(ByHand, make=fsdp, reshard=reshard, how=how, blocks=blocks)
+    if "deepspeed" in names and find_spec("deepspeed"):
+        for stage in (1, 2, 3):
+            made[f"deepspeed{stage}"] = partial(DeepSpeed, stage=stage)
+            made[f"deepspeed{stage} overlap"] = partial(DeepSpeed, stage=stage, overlap_comm=True)
+    return made
+
+
+def train(comm: Any, argument: dict[str, Any]) -> Times:
+    """Milliseconds of an update, by variant."""
+    calls = {name: make(comm) for name, make in variants(argument["engines"]).items()}
+    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    return {name: [t / STEPS for t in found] for name, found in times.items()}
+
+
+def held(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
+    """Variant → bytes of this rank's tensors between two updates, and the most during one: what
+    PyTorch's allocator gave out and got back since the model was made, samples left out."""
+    alive: list[Any] = []  # what an earlier variant gives back would be taken off a later one
+    return {name: allocated(partial(make, comm), alive) for name, make in
+            variants(argument["engines"]).items()}  # fmt: skip
+
+
+def allocated(make: Callable[[], Any], alive: list[Any]) -> list[int]:
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        call = make()
+        alive.append(call)
+        call()
+        gc.collect()
+        with record_function("last round"):
+            call()
+    events = seen.profiler.kineto_results.events()
+    start = max(e.start_ns() for e in events if e.name() == "last round")
+    sizes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    now, most = 0, 0
+    for at, nbytes in sizes:
+        now += nbytes
+        most = max(most, now) if at >= start else 0
+    return [now, most]
