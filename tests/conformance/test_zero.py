@@ -253,6 +253,7 @@ def alone(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("title", "plant"), [
     ("stage 1 of 2", unsummed), ("stage 1 of 2", not_spread), ("stage 3 of 2", stale),
+    ("stage 3 whole", not_spread),  # weights of before the update, which are still there
     ("stage 2 chunks", uncleared), ("stage 1 of 2", uncleared), ("stage 2 of 3", shifted),
     ("stage 3 of 3", alone),
 ])  # fmt: skip

@@ -29,7 +29,7 @@ from dualml.report.closed_memory import closed_form
 from dualml.store.load import load as load_run
 from dualml.zero import Sharding, units_of
 from dualml.zero.moves import adding, broadcasting, gathering, scattering
-from dualml.zero.units import held, moved, segments_of, shared_across
+from dualml.zero.units import held, moved, segments_of, shared_across, together
 
 SGD = {"name": "sgd", "lr": 0.1}
 RANKS = [2, 3, 4, 5]
@@ -131,19 +131,45 @@ def test_the_forms_of_the_paper() -> None:
     """Bytes of float32 with Adam, and elements sent: Rajbhandari et al. 2020, sections 5 and 7."""
     n = 4
     units = units_of(spec_of("lenet"), 0, n)
-    psi, most = sum(u.length for u in units), max(u.length for u in units)
+    ends = [u.length for u in units]
+    psi, most = sum(ends), max(ends)
     want = {1: 8 * psi + 8 * psi // n, 2: 4 * psi + 12 * psi // n, 3: 16 * psi // n}
     for stage, nbytes in want.items():
         form = held(units, n, stage, slots=2)
         assert 4 * (form.weights + form.gradients + form.state) == nbytes
         assert form.gathered == (stage - 1) * most
-    part = psi * (n - 1) // n
+    part, first, last = (length * (n - 1) // n for length in (psi, ends[0], ends[-1]))
     sent = {stage: moved(units, n, Sharding(stage)) for stage in (1, 2, 3)}
-    assert sent == {1: 2 * part, 2: 2 * part, 3: 3 * part}
+    assert sent == {1: 2 * part, 2: 2 * part, 3: 3 * part - last}
     wrong = {stage: moved(units, n, Sharding(stage, "all_reduce")) for stage in (1, 2, 3)}
-    assert wrong == {1: 3 * part, 2: 3 * part, 3: 4 * part}
+    assert wrong == {1: 3 * part, 2: 3 * part, 3: 4 * part - last}
     in_chunks = {stage: moved(units, n, Sharding(stage), chunks=5) for stage in (1, 2, 3)}
-    assert in_chunks == {1: 2 * part, 2: 6 * part, 3: 15 * part}
+    assert in_chunks == {1: 2 * part, 2: 6 * part, 3: 15 * part - 5 * last - 4 * first}
+
+
+def test_two_units_are_there_while_one_travels() -> None:
+    """What both rooms hold is not sent again."""
+    n = 2
+    units = units_of(spec_of("lenet"), 0, n)
+    a, b, c, d = (unit.length for unit in units)
+    form = held(units, n, 3, slots=2, rooms=Sharding(3, overlap=True).rooms)
+    assert form.gathered == 2 * (max(a, c) + max(b, d))
+    assert moved(units, n, Sharding(3, overlap=True)) == (3 * (a + b + c + d) - c - d) // 2
+    (whole,) = units_of(spec_of("lenet"), 2**25, n)
+    assert held([whole], n, 3, slots=2, rooms=2).gathered == 2 * whole.length
+    assert moved([whole], n, Sharding(3), chunks=3) == (3 + 1) * whole.length // 2
+
+
+def test_where_nobody_says_a_unit_is_an_eighth() -> None:
+    spec = model("gpt_llama", sizes={"width": 32, "blocks": 8})
+    units = units_of(spec, None, 2)
+    assert len(units) >= 6
+    assert all(8 * u.size <= spec.nbytes() // 4 + 8 or u.layers.stop - u.layers.start < 5
+               for u in units)  # fmt: skip
+    for name in ("gpt", "text_classifier"):
+        assert len(units_of(model(name), None, 2)) == 1
+        assert together(model(name), units_of(model(name), 0, 2))
+    assert not together(model("text_classifier"), units_of(model("text_classifier"), None, 2))
 
 
 def test_padding_counts() -> None:
@@ -202,7 +228,10 @@ def test_the_rule_is_that_of_one_rank() -> None:
     for name in ("zero1", "zero2", "zero3"):
         assert inexact(arms[name], 100) is None
         assert single_of(name, contrast) == "one"
-    assert arms["zero2"].sharding == Sharding(2, "all_reduce")
+    assert arms["zero2"].sharding == Sharding(2, "all_reduce", None)
+    beside = Arm(optimizer=SGD, world_size=2, zero=3, aggregation={"overlap": True})
+    assert beside.sharding.overlap
+    assert arms["zero2"].sharding.bucket_bytes is None
     native = Arm(optimizer=SGD, world_size=2, zero=1,
                  aggregation={"strategy": "reduce_scatter_all_gather"})  # fmt: skip
     assert native.sharding.native

@@ -14,8 +14,10 @@ else:
 from torch import nn
 
 from dualml.backend import Recipe
+from dualml.backend.shard import Vectors
 from dualml.model import initial_weights, model
 from dualml.optim import SGD, Adam
+from dualml.zero.units import segments_of
 from dualml_torch.backend import TorchBackend
 from dualml_torch.model import LOSSES, Network
 from dualml_torch.recorded import INTO, Recorded, record
@@ -66,6 +68,51 @@ def test_every_bit_is_that_of_autograd(name: str, loss: str, memory: str) -> Non
         for parameter, gradient in zip(network.parameters(), expected, strict=True):
             assert torch.equal(parameter.grad, gradient)
     assert set(recorded.calls) == {5, 4}
+
+
+@pytest.mark.parametrize("name", ["lenet", "vit", "gpt", "rnn_lm_dropout"])
+def test_gradients_are_added_where_they_lie(name: str) -> None:
+    """In one vector, as those of a sharded model; of a tied table, too."""
+    network = Network(model(name))
+    network.load(initial_weights(model(name), 0))
+    parts = [(batch_of(name, 5), 0.75), (batch_of(name, 3), 0.25)]
+    values, expected = by_autograd(network, "cross_entropy", parts)
+    own = list(network.parameters())
+    vector = torch.zeros(sum(p.numel() for p in own))
+    for parameter, part in zip(own, vector.split([p.numel() for p in own]), strict=True):
+        parameter.grad = part.view_as(parameter)
+    recorded = Recorded(network, LOSSES["cross_entropy"], added=True)
+    for _ in range(2):
+        vector.zero_()
+        assert [recorded(*part, share) for part, share in parts] == values
+        assert torch.equal(vector, torch.cat([g.flatten() for g in expected]))
+    assert own[0].grad.data_ptr() == vector.data_ptr()
+
+
+def test_a_whole_model_in_flat_vectors_is_computed_from_the_list() -> None:
+    """As a stage it is; without its list autograd makes the same gradients."""
+    spec, x = model("lenet"), DRAW.normal(size=(8, 1, 28, 28)).astype(np.float32)
+    recipe = Recipe(
+        spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=0.1), x=x, y=np.arange(8), updates=1
+    )
+    (segment,) = segments_of(spec, [slice(0, None)], lower=False)
+    names = list(spec.parameters())
+    vectors, made = Vectors([names], [spec.nbytes() // 4]), []
+    for by_list in (True, False):
+        stage = TorchBackend("cpu", 1).stage([segment], recipe, first=True, last=True)
+        (weights,), (gradients,) = stage.flatten(vectors, vectors)
+        stage.load(recipe.weights, {}, 0)
+        assert stage.recorded is not None
+        stage.recorded = stage.recorded if by_list else None
+        index = np.arange(8)
+        early = stage.loss(0, (stage.samples(index),), stage.labels(index))
+        assert (early is None) is by_list
+        late, _ = stage.loss_backward(0, 0.5)
+        assert (late is None) is not by_list
+        made.append((gradients, late if by_list else early))
+    assert made[0][0].any()
+    assert torch.equal(made[0][0], made[1][0])
+    assert made[0][1] == made[1][1]
 
 
 def test_a_training_takes_the_same_steps_by_autograd() -> None:

@@ -1,0 +1,103 @@
+"""Sharded training against engines, on two and four ranks: time and memory of an update.
+
+    python benchmarks/sharding.py [--quick] [--ranks 2]     prints rows as JSON
+
+A language model, Adam, four samples of 64 tokens an update of each rank. ZeRO 1 stands beside
+`ZeroRedundancyOptimizer` after `DistributedDataParallel`, ZeRO 2 and 3 beside `fully_shard` without
+and with ``reshard_after_forward``, all three beside DeepSpeed, where it is installed. The other side
+is the fastest of its variants: fused and foreach Adam, and what DeepSpeed sends during the backward
+pass. All take turns in the same processes, DeepSpeed's apart from PyTorch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from ranks import on_ranks, slowest
+
+from dualml.bench.timing import Ratio, Row, fastest, row
+
+SECTION = "sharding, torch"
+SIZES = (2, 4)
+#: Ours, a variant of `sharding_torch` → the others' it stands beside, and their name.
+PAIRS = {
+    "zero1 one unit": ("redundancy", "", "DDP and ZeroRedundancyOptimizer"),
+    "zero2 one unit": ("fsdp2", "whole", "fully_shard, one unit, not resharded"),
+    "zero2 units": ("fsdp2", "blocks", "fully_shard, block by block, not resharded"),
+    "zero3 one unit": ("fsdp3", "whole", "fully_shard, one unit"),
+    "zero3 units": ("fsdp3", "blocks", "fully_shard, block by block"),
+}
+NAMES = {
+    "one unit": "one unit",
+    "units": "units of an eighth",
+    "units, overlap": "units of an eighth, overlap = true",
+}
+
+
+def title(ours: str, n: int) -> str:
+    """Of a variant: ``ZeRO 2, units of an eighth, 4 ranks``."""
+    stage, _, units = ours.partition(" ")
+    what = "" if stage == "zero1" else f", {NAMES[units]}"
+    return f"ZeRO {stage[-1]}{what}, {n} ranks"
+
+
+def rows(n: int, rounds: int) -> list[Row]:
+    """Of n ranks."""
+    argument = {"rounds": rounds, "engines": ["ours", "torch"]}
+    times = slowest(on_ranks("torch", n, "sharding_torch:train", argument))
+    made = []
+    for ours, (kind, units, against) in PAIRS.items():
+        best = fastest(times, among(times, kind, units))
+        named = f"{against}, {best.split()[1]} Adam"
+        mine = [ours, *(name for name in times if name == f"{ours}, overlap")]
+        made += [row(SECTION, title(o, n), named, times, o, best, target=1.0) for o in mine]
+    if find_spec("deepspeed"):
+        argument["engines"] = ["ours", "deepspeed"]
+        times = slowest(on_ranks("torch", n, "sharding_torch:train", argument))
+        for stage in (1, 2, 3):
+            ours, best = f"zero{stage} one unit", fastest(times, among(times, f"deepspeed{stage}"))
+            named = f"DeepSpeed {stage}" + ", overlap_comm" * best.endswith("overlap")
+            made.append(row(SECTION, title(ours, n), named, times, ours, best, target=0.9))
+    return made
+
+
+def among(times: Any, kind: str, units: str = "") -> list[str]:
+    """The variants of an engine, or of one of its units."""
+    return [name for name in times if name.split()[0] == kind and name.endswith(units)]
+
+
+def memory(n: int) -> list[Row]:
+    """Of n ranks: our rank that takes most beside the others' that takes least."""
+    argument = {"engines": ["ours", "torch"]}
+    ranks = on_ranks("torch", n, "sharding_torch:held", argument)
+    made = []
+    for ours, (kind, units, against) in PAIRS.items():
+        theirs = min(rank[name][1] for rank in ranks for name in among(rank, kind, units))
+        for o in [ours, *(name for name in ranks[0] if name == f"{ours}, overlap")]:
+            most = max(rank[o][1] for rank in ranks)
+            share = Ratio(*[most / theirs] * 3)
+            made.append(
+                Row(
+                    section=SECTION, what=f"most memory, {title(o, n)}", against=against,
+                    ours=most / 1e6, other=theirs / 1e6, unit="MB", ratio=share, target=1.0,
+                )
+            )  # fmt: skip
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--ranks", type=int, action="append", help="repeatable; default 2 and 4")
+    asked = parser.parse_args()
+    sizes: Sequence[int] = asked.ranks or SIZES
+    made = [r for n in sizes for r in (*rows(n, rounds=7 if asked.quick else 21), *memory(n))]
+    print(json.dumps([r.describe() for r in made]))
+
+
+if __name__ == "__main__":
+    main()
