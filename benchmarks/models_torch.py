@@ -1,6 +1,8 @@
 """Trials of several models, batches and numbers of threads against the best loop written by hand.
 
-python benchmarks/models_torch.py [--quick]        prints rows as JSON
+python benchmarks/models_torch.py [--quick] [--gpt]        prints rows as JSON
+
+With --gpt the language model `gpt`, which has a table of its own, in place of the others.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import torch
 from handwritten_torch import HandWritten, lenet
-from nets_torch import LanguageModel, Transformer, mlp
+from nets_torch import GPT, LanguageModel, Transformer, mlp
 from torch import nn
 from workload import OurLoop, dataset
 
@@ -23,7 +25,7 @@ from dualml.backend import backends
 from dualml.bench.timing import Row, fastest, row, take_turns
 from dualml.data import load as load_data
 
-SECTION = "training loops of other sizes, torch"
+SECTION, OF_GPT = "training loops of other sizes, torch", "training loops of gpt, torch"
 #: Name → the model in the zoo, and as written by hand for so many words.
 MODELS: dict[str, tuple[str, Callable[[int], nn.Module]]] = {
     "LeNet": ("lenet", lambda words: lenet()),
@@ -31,6 +33,9 @@ MODELS: dict[str, tuple[str, Callable[[int], nn.Module]]] = {
     "transformer": ("vit", lambda words: Transformer()),
     "LSTM": ("rnn_lm", LanguageModel),
 }
+#: With the sizes that it has where nothing is said.
+DECODERS = {"gpt": ("gpt", lambda words: GPT(words, 32, 64, 2, 4, tied=True))}
+TEXTS = ("LSTM", "gpt")
 BATCHES, THREADS = (1, 64, 256), (1, 2)
 ROUND_MS = 60.0
 #: Passes through the data of the trials: as many as let compiling pay where it is faster at all.
@@ -52,11 +57,12 @@ def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str,
         yield "fused", formats[-1], "max-autotune"
 
 
-def rows(quick: bool) -> list[Row]:
+def rows(quick: bool, gpt: bool) -> list[Row]:
+    models = DECODERS if gpt else MODELS
     images, text = dataset(), load_data("emotion", explicit=False, words=2000, length=32)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     measured = []
-    for threads, batch, name in itertools.product(THREADS, BATCHES, MODELS):
+    for threads, batch, name in itertools.product(THREADS, BATCHES, models):
         if threads > max(1, len(cores)) or (quick and threads > 1):
             continue
         if cores:
@@ -64,8 +70,8 @@ def rows(quick: bool) -> list[Row]:
         torch._dynamo.reset()
         torch._inductor.config.cpp.threads = threads
         backend = backends()["torch"].create("cpu", threads)
-        zoo, net = MODELS[name]
-        lab, arm, data = ("rnn_ps", "whole", text) if name == "LSTM" else ("lab1", "adam", images)
+        zoo, net = models[name]
+        lab, arm, data = ("rnn_ps", "whole", text) if name in TEXTS else ("lab1", "adam", images)
         overrides = [
             f'model="{zoo}"',
             f"arms.{arm}.batch_size={batch}",
@@ -95,7 +101,7 @@ def rows(quick: bool) -> list[Row]:
         kernels = "compiled" if choice.compiled else "as recorded"
         measured.append(
             row(
-                SECTION,
+                OF_GPT if gpt else SECTION,
                 f"{what}, {kernels}",
                 f"hand-written, {best}",
                 times,
@@ -122,7 +128,9 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="fewer rounds, one thread, no max-autotune"
     )
-    measured = rows(parser.parse_args().quick)
+    parser.add_argument("--gpt", action="store_true", help="of gpt alone")
+    asked = parser.parse_args()
+    measured = rows(asked.quick, asked.gpt)
     print(json.dumps([r.describe() for r in measured]))
 
 

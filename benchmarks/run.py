@@ -28,6 +28,11 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("variants_mindspore.py", [], "mindspore"),
     ],
     "models": [("models_torch.py", [], "torch")],
+    "gpt": [
+        ("models_torch.py", ["--gpt"], "torch"),
+        ("variants_mindspore.py", ["--gpt"], "mindspore"),
+    ],
+    "sharding": [("sharding.py", [], "torch")],
     "methods": [
         ("methods.py", [], "torch"),
         ("methods_mindspore.py", [], "mindspore"),
@@ -60,7 +65,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 #: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
 OF_RANKS = (
     "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
-    "efficiency.py", "launching.py", "partition.py", "split.py", "busy.py",
+    "efficiency.py", "launching.py", "partition.py", "split.py", "busy.py", "sharding.py",
 )  # fmt: skip
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch

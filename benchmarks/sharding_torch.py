@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -148,6 +149,9 @@ class DeepSpeed(ByHand):
 
 def engine(net: GPT, stage: int, more: dict[str, Any]) -> tuple[Any, Any]:
     """The fused Adam of PyTorch, which DeepSpeed's own, an extension to be compiled, is like."""
+    rank = torch.distributed.get_rank()
+    os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank)}  # as its launcher would
+    os.environ["WORLD_SIZE"] = str(torch.distributed.get_world_size())
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # minutes of compiling
