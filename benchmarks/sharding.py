@@ -4,9 +4,9 @@
 
 A language model, Adam, four samples of 64 tokens an update of each rank. ZeRO 1 stands beside
 `ZeroRedundancyOptimizer` after `DistributedDataParallel`, ZeRO 2 and 3 beside `fully_shard` without
-and with ``reshard_after_forward``, all three beside DeepSpeed, where it is installed. The other side
-is the fastest of its variants: fused and foreach Adam, and what DeepSpeed sends during the backward
-pass. All take turns in the same processes, DeepSpeed's apart from PyTorch's.
+and with ``reshard_after_forward``, all three beside DeepSpeed, where it is installed. The other
+side is the fastest of its variants: fused and foreach Adam, and what DeepSpeed sends during the
+backward pass. All take turns in the same processes, DeepSpeed's apart from PyTorch's.
 """
 
 from __future__ import annotations

@@ -93,14 +93,19 @@ def test_a_whole_model_in_flat_vectors_is_computed_from_the_list() -> None:
     """As a stage it is; without its list autograd makes the same gradients."""
     spec, x = model("lenet"), DRAW.normal(size=(8, 1, 28, 28)).astype(np.float32)
     recipe = Recipe(
-        spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=0.1), x=x, y=np.arange(8), updates=1
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=SGD(lr=0.1),
+        x=x,
+        y=np.arange(8),
+        updates=1,
     )
     (segment,) = segments_of(spec, [slice(0, None)], lower=False)
     names = list(spec.parameters())
     vectors, made = Vectors([names], [spec.nbytes() // 4]), []
     for by_list in (True, False):
         stage = TorchBackend("cpu", 1).stage([segment], recipe, first=True, last=True)
-        (weights,), (gradients,) = stage.flatten(vectors, vectors)
+        _, (gradients,) = stage.flatten(vectors, vectors)
         stage.load(recipe.weights, {}, 0)
         assert stage.recorded is not None
         stage.recorded = stage.recorded if by_list else None
