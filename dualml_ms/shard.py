@@ -15,6 +15,7 @@ from mindspore import nn
 
 from dualml.backend import Array, Recipe
 from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml.errors import Unsupported
 from dualml_ms.compiled import Compiled
 from dualml_ms.memory import state_bytes
 from dualml_ms.optim import load_state, optimizer, state
@@ -81,10 +82,16 @@ class MindSporeShardable(Shardable):
     apply: Any
     apply_scaled: Any
     kept: dict[tuple[int, int], Any]
+    precision: str
 
     def flatten(
         self, weights: Vectors, gradients: Vectors
     ) -> tuple[list[ms.Tensor], list[ms.Tensor]]:
+        if weights.lower and self.precision != "fp16":
+            raise Unsupported(
+                f"MindSpore has no kernels of {self.precision} on a CPU, where its numbers are "
+                'held in float32: use precision = "fp16", or leave out zero_lower'
+            )
         self.optimizer = self.apply = self.apply_scaled = None
         return laid(self.parameters, weights), laid(self.sums, gradients)
 
@@ -101,12 +108,14 @@ class MindSporeShardable(Shardable):
 def laid(parameters: Mapping[str, ms.Parameter], how: Vectors) -> list[ms.Tensor]:
     """Put the parameters where they belong in new vectors."""
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
-    memory: list[Array] = [np.zeros(size, np.float32) for size in how.memory]
+    kind, typed = (np.float16, ms.float16) if how.lower else (np.float32, ms.float32)
+    memory: list[Array] = [np.zeros(size, kind) for size in how.memory]
     vectors = []
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
         vector = memory[how.room(number)][:length]
         for name, (start, stop) in spans(names, shapes).items():
             part = vector[start:stop].reshape(shapes[name])
+            parameters[name].set_dtype(typed)
             parameters[name].set_data(ms.Tensor.from_numpy(part))
         vectors.append(ms.Tensor.from_numpy(vector))
     return vectors

@@ -19,6 +19,7 @@ from dualml_torch.cluster import join, leave, new_group
 from dualml_torch.rendezvous import Membership, first
 
 DTYPES = {
+    torch.bfloat16: "bfloat16",
     torch.float16: "float16",
     torch.float32: "float32",
     torch.float64: "float64",
@@ -64,6 +65,7 @@ class TorchCommunicator(Communicator):
     """
 
     backend: ClassVar[str] = "torch"
+    more_types: ClassVar[tuple[str, ...]] = ("bfloat16",)
 
     def __init__(
         self,

@@ -57,6 +57,7 @@ class TorchShardable(Shardable):
     """See `dualml.backend.shard.Shardable`; of a stage with these attributes."""
 
     device: torch.device
+    type: torch.dtype
     parameters: dict[str, torch.nn.Parameter]
     optimizer: Any
     parts: list[Part]
@@ -76,8 +77,8 @@ class TorchShardable(Shardable):
         """Autograd adds to a ``grad`` that is there already, in its place."""
         self.optimizer, self.flattened = None, True
         shapes = {name: tuple(p.shape) for name, p in self.parameters.items()}
-        vectors, places = laid(shapes, weights, self.device)
-        sums, grads = laid(shapes, gradients, self.device)
+        vectors, places = laid(shapes, weights, self.device, self.type)
+        sums, grads = laid(shapes, gradients, self.device, self.type)
         for name, parameter in self.parameters.items():
             parameter.data, parameter.grad = places[name], grads[name]
         if self.device.type == "cpu" and isinstance(self.parts[-1], Network):
@@ -98,10 +99,11 @@ class TorchShardable(Shardable):
 
 
 def laid(
-    shapes: Mapping[str, tuple[int, ...]], how: Vectors, device: torch.device
+    shapes: Mapping[str, tuple[int, ...]], how: Vectors, device: torch.device, lower: torch.dtype
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """New vectors, and each parameter's part of them."""
-    memory = [torch.zeros(size, device=device) for size in how.memory]
+    kind = lower if how.lower else torch.float32
+    memory = [torch.zeros(size, dtype=kind, device=device) for size in how.memory]
     vectors, places = [], {}
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
         vector = memory[how.room(number)][:length]

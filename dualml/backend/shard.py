@@ -28,11 +28,13 @@ class Vectors:
         lengths: elements of each, at least those of its parameters; what is left is nobody's.
         rooms: pieces of memory that the vectors take in turn, so that only so many consecutive ones
             are there at a time; 0: each vector has its own.
+        lower: whether they are of the recipe's lower type, else of float32.
     """
 
     names: Sequence[Sequence[str]]
     lengths: Sequence[int]
     rooms: int = 0
+    lower: bool = False
 
     @property
     def memory(self) -> Sequence[int]:
@@ -81,7 +83,11 @@ class Shardable(Ability):
     @abstractmethod
     def flatten(self, weights: Vectors, gradients: Vectors) -> tuple[list[Tensor], list[Tensor]]:
         """From now on the parameters are parts of the first vectors, all zero at first, and their
-        gradients are added up in parts of the second; the stage's own optimizer is given up."""
+        gradients are added up in parts of the second; the stage's own optimizer is given up.
+
+        Raises:
+            Unsupported: this backend does not keep numbers of that type.
+        """
 
     @abstractmethod
     def wipe(self, vector: Tensor) -> None:

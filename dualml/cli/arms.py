@@ -94,6 +94,7 @@ def settings(arm: Arm) -> dict[str, str]:
     named = ("dealt_to", "cores", "model", "method", "launcher", "zero")
     values |= {key: str(getattr(arm, key) or "") for key in named}
     values["zero_reduce"] = arm.zero_reduce if arm.zero_reduce != "reduce_scatter" else ""
+    values["zero_lower"] = plain(arm.zero_lower) if arm.zero_lower else ""
     values["backends"] = ", ".join(arm.backends)
     values["recompute"] = "" if arm.recompute == "none" else plain(arm.recompute)
     asked = arm.plan_precision

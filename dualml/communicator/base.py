@@ -13,7 +13,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from dualml.communicator.engine import Engine
 from dualml.communicator.how import DTYPES, OPS, Done, Finish, Tensor
@@ -40,7 +40,10 @@ class Communicator(Engine):
         traffic: what this rank sent and received.
         backend, device: names for tables.
         calls: collectives and exchanges entered so far; ``inside`` names the one under way.
+        more_types: types that this engine takes beside `DTYPES`.
     """
+
+    more_types: ClassVar[tuple[str, ...]] = ()
 
     # --- the collectives -----------------------------------------------------------------------
 
@@ -269,8 +272,9 @@ class Communicator(Engine):
     def _enter(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:
         """Refuse what cannot be meant; in checking mode compare with what the others ask for."""
         kind = self.dtype(x)
-        if kind not in DTYPES:
-            raise CommunicationError(f"{primitive} takes {', '.join(DTYPES)}; received {kind}")
+        known = (*DTYPES, *self.more_types)
+        if kind not in known:
+            raise CommunicationError(f"{primitive} takes {', '.join(known)}; received {kind}")
         if op not in OPS:
             raise CommunicationError(f"{primitive}: op must be one of {OPS}; received {op!r}")
         if op == "mean" and kind.startswith("int"):

@@ -160,5 +160,5 @@ class Engine(ABC):
 
     def nbytes(self, x: Tensor) -> int:
         """Bytes of a tensor."""
-        widths = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+        widths = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
         return int(math.prod(x.shape)) * widths[self.dtype(x)]

@@ -30,7 +30,7 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
     "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
-    "loss_scale", "zero", "zero_reduce", "recompute",
+    "loss_scale", "zero", "zero_reduce", "zero_lower", "recompute",
 )  # fmt: skip
 
 
@@ -73,7 +73,8 @@ class Arm(Strict):
     ``dynamic`` with ``fp16``, else nothing.
 
     ``zero`` 1, 2 or 3: the ranks share out the optimizer's state, gradients, too, and weights, too
-    (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves more.
+    (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves more. ``zero_lower``:
+    whole weights and gradients are held in ``precision``, the float32 weights are shared out.
 
     ``recompute``: which activations are computed again in the backward pass: ``none``,
     ``selective``, ``full``, or those of a list of layers (see `dualml.model.recompute`).
@@ -107,6 +108,7 @@ class Arm(Strict):
     loss_scale: Literal["dynamic"] | Annotated[float, Field(gt=0, strict=False)] | None = None
     zero: Literal[0, 1, 2, 3] = 0
     zero_reduce: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
+    zero_lower: bool = False
     recompute: str | list[str] = "none"
 
     @field_validator("model")
@@ -265,9 +267,13 @@ class Arm(Strict):
 
     @model_validator(mode="after")
     def _zero_fits(self) -> Arm:
-        if self.zero or self.zero_reduce != "reduce_scatter":
+        if self.zero or self.zero_reduce != "reduce_scatter" or self.zero_lower:
             other = "method" if self.method else "kind" if self.kind != "train" else ""
             check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
+        if self.zero_lower and self.precision == "fp32":
+            raise UserError("zero_lower holds whole weights and gradients in the arm's lower type; "
+                            "precision is fp32: set fp16 or bf16, or leave zero_lower out"
+                            )  # fmt: skip
         return self
 
     @field_validator("recompute")
@@ -324,4 +330,4 @@ class Arm(Strict):
     @property
     def sharding(self) -> Sharding:
         """Of an arm with ``zero``."""
-        return sharding_of(self.zero, self.zero_reduce, self.aggregation)
+        return sharding_of(self.zero, self.zero_reduce, self.zero_lower, self.aggregation)

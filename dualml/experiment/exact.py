@@ -29,6 +29,8 @@ def inexact(arm: Arm, samples: int) -> str | None:
     """
     if any(m[arm.method].precision != "fp32" for m in METHODS.values() if arm.method in m):
         return "precision"
+    if arm.zero_lower:
+        return "precision"
     if arm.world_size == 1 and arm.plan_precision.lower and arm.recompute == "none":
         return "precision"
     s = arm.aggregation

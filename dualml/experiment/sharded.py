@@ -9,12 +9,12 @@ from dualml.experiment.split import Split
 from dualml.zero.settings import NATIVE, STRATEGIES, Sharding
 
 
-def sharding_of(zero: int, reduce: str, settings: Aggregation) -> Sharding:
+def sharding_of(zero: int, reduce: str, lower: bool, settings: Aggregation) -> Sharding:
     """What is shared out, and how. The default of ``bucket_bytes`` says nothing about units: a plan
     tells it, too, where it was left out."""
     said = zero == 1 or settings.bucket_bytes != BUCKET_BYTES
     bucket, native = settings.bucket_bytes if said else None, settings.strategy == NATIVE
-    return Sharding(zero, reduce, bucket, native, settings.overlap)
+    return Sharding(zero, reduce, bucket, native, settings.overlap, lower)
 
 
 def check_zero(
@@ -27,6 +27,11 @@ def check_zero(
             does that.
     """
     zero = f"zero = {asked.stage}"
+    if not asked.stage and asked.lower:
+        raise UserError(
+            "zero_lower keeps float32 weights on the rank that updates them alone; set zero = 1, 2 "
+            "or 3, or leave it out"
+        )
     if not asked.stage:
         raise UserError(
             f"zero_reduce = {asked.reduce} says how sharded gradients come together; set zero = 1, "
@@ -43,6 +48,11 @@ def check_zero(
         raise UserError(
             f"{zero} takes gradients apart in units of whole layers, which a split's ranks do not "
             "have; with split use zero = 1, which shares out the state among replicas"
+        )
+    if split is not None and asked.lower:
+        raise UserError(
+            "zero_lower holds a whole model in a lower type, and with split no rank has one; leave "
+            "out zero_lower or split"
         )
     if split is not None:
         check_replicas(split)

@@ -53,9 +53,11 @@ class NumpyShardable(Shardable):
     sums: Params
     kept: dict[tuple[int, int], object]
     _state: State
+    #: Whether gradients are rounded where they are added up.
+    rounds = False
 
     def flatten(self, weights: Vectors, gradients: Vectors) -> tuple[list[Array], list[Array]]:
-        self._state = {}
+        self._state, self.rounds = {}, gradients.lower
         return laid(self.own, weights), laid(self.sums, gradients)
 
     def wipe(self, vector: Array) -> None:

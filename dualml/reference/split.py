@@ -121,7 +121,9 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing):
             else:
                 flow, grads = backward(tape, self.own, gradients)
             for name, g in grads.items():
-                self.sums[name] += g
+                self.sums[name] += self.rounded(g) if self.rounds else g
+                if self.rounds:
+                    self.sums[name][...] = self.rounded(self.sums[name])
         return flow
 
     def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:

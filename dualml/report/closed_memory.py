@@ -32,6 +32,8 @@ class ClosedForm:
         info: of the method, which says what ranks share; None of dualml's own trainings.
         shards: parts that the ranks of dualml's own training share.
         padding: zeros beside the Ψ parameters that make them divisible.
+        lower: bytes of a whole weight or gradient that is held in a lower type, beside float32
+            weights that count as state; 0: there are none.
 
     Source: Rajbhandari et al. 2020, "ZeRO", sec. 3 and 5.
     """
@@ -42,11 +44,12 @@ class ClosedForm:
     info: MethodInfo | None
     shards: Collection[str] = ()
     padding: int = 0
+    lower: int = 0
 
     def each(self, part: str) -> int:
         """Bytes for every parameter."""
-        copies = self.slots + (self.info.masters if self.info else 0)
-        return self.size * (copies if part == "state" else 1)
+        copies = self.slots + (self.info.masters if self.info else bool(self.lower))
+        return self.size * copies if part == "state" else self.lower or self.size
 
     def ranks(self, part: str) -> int:
         """That share it."""
@@ -106,7 +109,8 @@ def closed_form(
     if units is None or settings.split is not None:
         return None
     padding = sum(unit.length - unit.size for unit in units)
-    return ClosedForm(size, slots, counted, None, KNOWN[-settings.zero :], padding)
+    lower = (2 if size == 4 else size) * settings.zero_lower  # the referee rounds float64
+    return ClosedForm(size, slots, counted, None, KNOWN[-settings.zero :], padding, lower)
 
 
 def units_in(run: Run, arm: str) -> list[Unit] | None:

@@ -225,7 +225,8 @@ class Way(Result):
             rounds = max(1, -(-own // settings.chunk))
             if units is None or settings.split is not None:
                 return None
-            return 4.0 * moved(units, n, settings.sharding, rounds)
+            each = 2.0 if settings.zero_lower else 4.0
+            return each * moved(units, n, settings.sharding, rounds)
         times = self.info.moved if self.info else 2 * (settings.world_size > 1)
         name = settings.model or str(self.run.experiment.get("model"))
         if name not in self.run.models or not times:

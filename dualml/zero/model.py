@@ -6,7 +6,7 @@ nothing of the ranks. Every rank calls the same methods in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,18 +63,19 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
 
     def update(self, step: int) -> None:
         """Update ``step`` of this rank's part of the weights, which all ranks make or skip."""
-        scale, made = self.scale, True
+        scale, made, sums = self.scale, True, self.handed()
         if self.scaler is None:
-            self.shard.update(self.sums, step, step, 1.0)
-        elif made := self.accepts(self.finite()):
-            self.shard.update(self.sums, step, self.made(step), scale)
+            self.shard.update(sums, step, step, 1.0)
+        elif made := self.accepts(self.finite(sums)):
+            self.shard.update(sums, step, self.made(step), scale)
         if made:
+            self.lower_weights()
             self.spread()
         self.now = step
 
-    def finite(self) -> bool:
+    def finite(self, sums: Sequence[Tensor]) -> bool:
         """Whether all numbers of all ranks' gradients are."""
-        own = self.comm.tensor(np.array([self.shard.finite(self.sums)], np.float32))
+        own = self.comm.tensor(np.array([self.shard.finite(sums)], np.float32))
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
 
     # --- looking ----------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         return batch_digest(*self.given(batch)), seen
 
     def array(self, output: Tensor) -> Array:
-        """An output on the host; NumPy does not know every type, and float32 has all numbers."""
+        """A tensor on the host; NumPy does not know every type, and float32 has all numbers."""
         if isinstance(self.stage, MixedStage) and self.stage.lower:
             output = self.stage.widened(output)
         array: Array = self.comm.numpy(output)
@@ -116,7 +117,7 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         return Memory(
             weights=sum(map(nbytes, self.own if stage == 3 else self.weights_of)),
             gradients=sum(map(nbytes, self.gradients_of if stage == 1 else self.sums)),
-            state=self.shard.held(),
+            state=self.shard.held() + self.sharding.lower * sum(map(nbytes, self.masters)),
             activations=kept,
             buckets=sum(
                 sum(largest([nbytes(v) for v in vectors], self.sharding.rooms))
@@ -139,15 +140,16 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
 
     def gradients(self) -> Arrays:
         """The sum over the ranks, as the optimizers get it."""
-        return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.sums)
+        return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.handed())
 
     def own_gradients(self) -> Arrays:
         """What this rank adds to the sum; of stage 1, before it is made."""
-        return self.named(map(self.comm.numpy, self.gradients_of))
+        return self.named(map(self.array, self.gradients_of))
 
     def weights(self) -> Arrays:
-        if self.sharding.stage == 3:
-            return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.own)
+        """The float32 ones, which the ranks put together where none has all of them."""
+        if self.sharding.stage == 3 or self.sharding.lower:
+            return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.masters)
         return self.named(map(self.comm.numpy, self.weights_of))
 
     def state(self) -> dict[str, Arrays]:
@@ -169,10 +171,14 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         self.there.clear()
         for number, unit in enumerate(self.units):
             whole = unit.vector(weights, self.backend.dtype)
+            own, given = self.comm.tensor(self.part(whole)), self.comm.tensor(whole)
+            self.comm.write(self.masters[number], 0, own, "put")
+            if self.sharding.lower:
+                own, given = self.lowered.rounded(own), self.lowered.rounded(given)
             if self.sharding.stage == 3:
-                self.comm.write(self.own[number], 0, self.comm.tensor(self.part(whole)), "put")
+                self.comm.write(self.own[number], 0, own, "put")
             else:
-                self.comm.write(self.weights_of[number], 0, self.comm.tensor(whole), "put")
+                self.comm.write(self.weights_of[number], 0, given, "put")
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         self.put(by(self.weights()))

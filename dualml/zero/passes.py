@@ -41,6 +41,8 @@ class Passes:
         own: this rank's part of the weights of each unit.
         sums: this rank's part of the gradient of each unit, added up over ranks and chunks; of
             stage 1 parts of ``gradients_of``.
+        masters: this rank's part of the float32 weights; where nothing is held in a lower type,
+            ``own``.
         rounds: chunks that the rank with most samples makes of its part of the batch: as often all
             ranks meet in stages 2 and 3.
         there: of stage 3, room → the unit whose weights it holds, or will hold once ``coming`` is
@@ -60,7 +62,8 @@ class Passes:
         names, lengths = [list(u.shapes) for u in self.units], [u.length for u in self.units]
         rooms = sharding.rooms
         self.weights_of, self.gradients_of = self.flat.flatten(
-            Vectors(names, lengths, rooms * weights_apart), Vectors(names, lengths, rooms * apart)
+            Vectors(names, lengths, rooms * weights_apart, sharding.lower),
+            Vectors(names, lengths, rooms * apart, sharding.lower),
         )
         self.moves = Moves(comm, sharding)
         self.there: dict[int, int] = {}
@@ -71,7 +74,10 @@ class Passes:
             self.own = [comm.copy(part) for part in self.own]
         if apart:
             self.sums = [comm.copy(part) for part in self.sums]
-        self.shard = self.flat.shard(recipe, self.own)
+        self.masters = list(self.own)
+        if sharding.lower:
+            self.masters = [comm.copy(self.lowered.widened(part)) for part in self.own]
+        self.shard = self.flat.shard(recipe, self.masters)
 
     def staged(self) -> tuple[Stage, Shardable]:
         """The model as the backend computes it, and as the place of its numbers.
@@ -130,6 +136,7 @@ class Passes:
         """This rank's part of the sum of a unit's gradient over the ranks, to ``sums``."""
         part = self.moves.reduce(self.gradients_of[number])
         self.comm.write(self.sums[number], 0, part, then)
+        self.round_sum(self.sums[number])
 
     def settle(self, room: int) -> None:
         """Wait until the gradient in this room is added up."""
@@ -183,7 +190,34 @@ class Passes:
         """Add up the gradients over the ranks, where that has not been done unit by unit."""
         if self.sharding.stage == 1:
             for vector in self.gradients_of:
-                self.moves.reduce(vector)
+                self.round_sum(self.moves.reduce(vector))
+
+    # --- a lower type -----------------------------------------------------------------------------
+
+    @property
+    def lowered(self) -> MixedStage:
+        """The stage, where whole weights and gradients are held in a lower type."""
+        assert isinstance(self.stage, MixedStage)  # see `staged`
+        return self.stage
+
+    def round_sum(self, part: Tensor) -> None:
+        """A sum in the type that it is held in: the referee holds float64, rounded."""
+        if self.sharding.lower:
+            self.comm.write(part, 0, self.lowered.rounded(part), "put")
+
+    def handed(self) -> list[Tensor]:
+        """``sums`` as the optimizer takes them."""
+        if not self.sharding.lower:
+            return self.sums
+        return [self.lowered.widened(part) for part in self.sums]
+
+    def lower_weights(self) -> None:
+        """This rank's part of the weights, from the float32 ones."""
+        if self.sharding.lower:
+            for part, master in zip(self.own, self.masters, strict=True):
+                self.comm.write(part, 0, self.lowered.rounded(master), "put")
+
+    # ----------------------------------------------------------------------------------------------
 
     def spread(self) -> None:
         """Give this rank's part of the weights to all, unless they fetch it when they need it."""

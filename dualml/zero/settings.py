@@ -29,6 +29,8 @@ class Sharding:
         native: whether the framework's own collectives are used.
         overlap: whether the ranks gather a unit while they compute the one before it, and add up
             the gradient of one while they compute the next; stages 2 and 3.
+        lower: whether whole weights and gradients are held, and sent, in the lower type of the
+            precision; the float32 weights are a part of the state.
     """
 
     stage: int
@@ -36,6 +38,7 @@ class Sharding:
     bucket_bytes: int | None = BUCKET_BYTES
     native: bool = False
     overlap: bool = False
+    lower: bool = False
 
     @property
     def rooms(self) -> int:

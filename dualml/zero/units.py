@@ -139,7 +139,8 @@ class Held:
     """Of one rank, elements.
 
     Attributes:
-        weights, gradients, state: kept from update to update.
+        weights, gradients, state: kept from update to update; the state with the float32 weights
+            where ``weights`` and ``gradients`` are of a lower type.
         gathered: of the largest unit, what is there for a moment: its whole gradient, before the
             ranks have added it up, and in stage 3 its whole weights. With overlap of two units, the
             largest of those that lie in either of two rooms.
@@ -151,12 +152,17 @@ class Held:
     gathered: int
 
 
-def held(units: Sequence[Unit], n: int, stage: int, slots: int, rooms: int = 1) -> Held:
+def held(
+    units: Sequence[Unit], n: int, stage: int, slots: int, rooms: int = 1, lower: bool = False
+) -> Held:
     """With Ψ elements in all units, padding included, and k slots of the optimizer: Ψ + Ψ + kΨ/N in
     stage 1, Ψ + (1 + k)Ψ/N in stage 2, (2 + k)Ψ/N in stage 3.
 
+    Args:
+        lower: as `Sharding.lower`; the state is (1 + k)Ψ/N then.
+
     Source: Rajbhandari et al. 2020, section 5; with k = 2 and numbers of 4 bytes 8Ψ + 8Ψ/N,
-    4Ψ + 12Ψ/N and 16Ψ/N.
+    4Ψ + 12Ψ/N and 16Ψ/N; with weights and gradients of 2 bytes 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N.
     """
     whole = sum(unit.length for unit in units)
     most = sum(largest([unit.length for unit in units], rooms))
@@ -164,7 +170,7 @@ def held(units: Sequence[Unit], n: int, stage: int, slots: int, rooms: int = 1) 
     return Held(
         weights=part if stage == 3 else whole,
         gradients=whole if stage == 1 else part,
-        state=slots * part,
+        state=(slots + lower) * part,
         gathered=(stage > 1) * most + (stage > 2) * most,
     )
 

@@ -18,6 +18,12 @@ def parameter(name: str, *shape: int) -> ms.Parameter:
     return ms.Parameter(ops.zeros(shape, ms.float32), name=name)
 
 
+def wide(weight: ms.Parameter) -> ms.Tensor:
+    """Weights as layers take them that do not compute in a lower type: where those of the whole
+    model are held in one (`dualml.zero`), in float32."""
+    return weight if weight.dtype == ms.float32 else weight.astype(ms.float32)
+
+
 class Lower(nn.Cell):
     """To the nearest number of a lower type (`dualml.precision`), and its gradient, too.
 
@@ -79,7 +85,8 @@ class Bias(nn.Cell):
         self.bias = parameter("bias", size)
 
     def construct(self, x):
-        return x + (self.bias.reshape(-1, 1, 1) if x.ndim == 4 else self.bias)
+        bias = wide(self.bias)
+        return x + (bias.reshape(-1, 1, 1) if x.ndim == 4 else bias)
 
 
 class LowerBias(Bias):
@@ -155,7 +162,7 @@ class Embedding(nn.Cell):
     def construct(self, tokens):
         row = tokens - self.first
         here = ops.logical_and(row >= 0, row < self.words)
-        rows = ops.gather(self.weight, row * here.astype(ms.int32), 0)
+        rows = ops.gather(wide(self.weight), row * here.astype(ms.int32), 0)
         return rows * here.astype(ms.float32).expand_dims(-1)
 
 
@@ -200,7 +207,7 @@ class LayerNorm(nn.LayerNorm):
         self.norm = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
 
     def construct(self, x):
-        y, _, _ = self.norm(x, self.weight, self.bias)
+        y, _, _ = self.norm(x, wide(self.weight), wide(self.bias))
         return y
 
     def extend_repr(self):
@@ -237,7 +244,7 @@ class Position(nn.Cell):
         self.weight = parameter("weight", length, features)
 
     def construct(self, x):
-        return x + self.weight
+        return x + wide(self.weight)
 
 
 class Rows(nn.Cell):

@@ -126,9 +126,12 @@ class Part(nn.Module):
             own = {leaf: p.to(self.lower) for leaf, p in module.named_parameters()}
             y: Tensor = functional_call(module, own, (x.to(self.lower), *more))
             return y
-        if self.lower is not None and layer.way is Way.SINGLE and x.is_floating_point():
+        if self.lower is None:
+            return module(x, *more)  # type: ignore[no-any-return]
+        if layer.way is Way.SINGLE and x.is_floating_point():
             x = x.float()
-        return module(x, *more)  # type: ignore[no-any-return]
+        wide = {leaf: p.float() for leaf, p in module.named_parameters() if p.dtype is self.lower}
+        return functional_call(module, wide, (x, *more)) if wide else module(x, *more)  # type: ignore[no-any-return]
 
     def canonical(self) -> dict[str, nn.Parameter]:
         """Canonical name → parameter, in the order of the layers."""

@@ -79,13 +79,24 @@ LOWER = {
     for s in STAGES
     for kind, precision, model in [("bf16", ("bf16",), "vit"), ("fp16", ("fp16", 256.0), "lenet")]
 }
+#: Whole weights and gradients in the lower type.
+LOWER_HELD = {
+    f"stage {s} held {kind}": {**case(2 + s % 2, s, model, sizes=[8, 7], lower=True),
+                               "precision": precision, **more}
+    for s in STAGES
+    for kind, precision, model, more in [
+        ("bf16", ("bf16",), "vit", {}), ("fp16", ("fp16", 256.0), "lenet", {}),
+        ("llama", ("fp16",), "llama", {"chunk": 2, "recompute": "full"})]
+}  # fmt: skip
+#: Without the one number by which ranks tell each other whether their gradients are finite.
+UNSCALED = {title: c for title, c in LOWER_HELD.items() if len(c["precision"]) == 1}
 #: Inputs a hundred times as large: the first gradients of the scaled loss are too large for fp16.
 OVERFLOWING = {
     f"stage {s} overflow": {**case(2, s, sizes=[8] * 9), "precision": ("fp16", "dynamic"),
                             "enlarged": 100.0, "rates": {"kind": "cosine", "warmup": 3}}
     for s in STAGES
 }  # fmt: skip
-KNOWN = {**CASES, **LOWER, **OVERFLOWING}
+KNOWN = {**CASES, **LOWER, **LOWER_HELD, **OVERFLOWING}
 #: For a framework that compiles every unit of every case and every size of a chunk.
 FEW = {
     **{f"stage {s} of {n}": [4 * n] for s in STAGES for n in (2, 3, 4)},
@@ -100,6 +111,7 @@ FEW = {
     "stage 2 again": [4],
     "stage 1 all_reduce": [6], "stage 3 all_reduce": [6], "stage 2 native": [6],
     "stage 3 native": [6], "stage 3 rates": [4, 4], "stage 1 fp16": [6],
+    "stage 1 held fp16": [6], "stage 2 held llama": [6], "stage 3 held fp16": [6],
     "stage 2 overflow": [8] * 9, "stage 3 overflow": [8] * 9,
 }  # fmt: skip
 SPLITTING = [name for name in judged() if backends()[name].ranks != "none"]
@@ -153,7 +165,7 @@ def test_n_ranks_with_a_part_each_are_one(found: Found, name: str, title: str) -
     assert_alike([rank["arrays"] for rank in ranks])
 
 
-@pytest.mark.parametrize(("name", "title"), every(LOWER))
+@pytest.mark.parametrize(("name", "title"), every({**LOWER, **LOWER_HELD}))
 def test_so_they_are_in_a_lower_precision(found: Found, name: str, title: str) -> None:
     asked, ranks = cases_of(name)[title], found(name, title)
     assert_near(trained(ranks[0]["arrays"]), trained(zero.expected(asked)), asked)
@@ -173,21 +185,22 @@ def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) ->
 @pytest.mark.parametrize(("name", "title"), every(KNOWN))
 def test_what_is_held_is_the_closed_form(found: Found, name: str, title: str) -> None:
     """To the byte, on every rank, padding included."""
-    asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize
+    asked = cases_of(name)[title]
+    width, wide = zero.widths(create(name), asked)
     form, _ = zero.forms(asked, asked["ranks"])
     for rank in found(name, title):
         memory = {part: n for part, n in rank["memory"].items() if part != "activations"}
         assert memory == {
             "weights": width * form.weights,
             "gradients": width * form.gradients,
-            "state": width * form.state,
+            "state": wide * form.state,
             "buckets": width * form.gathered,
         }
         kept = rank["memory"]["activations"]
         assert kept is None or kept > 0
 
 
-@pytest.mark.parametrize(("name", "title"), every(CASES))
+@pytest.mark.parametrize(("name", "title"), every({**CASES, **UNSCALED}))
 def test_what_is_sent_is_the_closed_form(found: Found, name: str, title: str) -> None:
     asked = cases_of(name)[title]
     if asked["zero"].get("native"):

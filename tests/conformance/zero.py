@@ -79,7 +79,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         training.load(*start_of(case), 0)
         comm.traffic.reset()
         training.step(batch, 1)
-        width = np.dtype(training.backend.dtype).itemsize
+        width = widths(training.backend, case)[0]
         sent = [comm.traffic.bytes_sent / width, comm.traffic.bytes_received / width]
         told.append({"memory": memory, "moved": sent, "calls": comm.traffic.calls})
         comm.barrier()
@@ -104,11 +104,17 @@ def expected(case: dict[str, Any]) -> split.Arrays:
     return split.found_by(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
 
 
+def widths(backend: Any, case: dict[str, Any]) -> tuple[int, int]:
+    """Bytes of a whole weight or gradient, and of a number of the state."""
+    wide = np.dtype(backend.dtype).itemsize
+    return 2 if sharding_of(case).lower and backend.name != "numpy" else wide, wide
+
+
 def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
     """What a rank must hold, in elements, and send in the update of the first batch."""
     sharding, rule = sharding_of(case), rule_of(case["optimizer"])
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
     most = max(parts_of(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", CHUNK))
-    own = held(units, n, sharding.stage, len(rule.slots), sharding.rooms)
+    own = held(units, n, sharding.stage, len(rule.slots), sharding.rooms, sharding.lower)
     return own, moved(units, n, sharding, rounds)

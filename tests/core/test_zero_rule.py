@@ -211,6 +211,10 @@ def test_a_tied_table_is_held_once() -> None:
      "leave out kind"),
     ({"zero_reduce": "all_reduce", "world_size": 2}, "set zero = 1, 2 or 3, or leave it out"),
     ({"zero": 1, "zero_reduce": "ring", "world_size": 2}, "all_reduce"),
+    ({"zero_lower": True, "precision": "bf16", "world_size": 2}, "zero_lower keeps float32"),
+    ({"zero": 1, "zero_lower": True, "world_size": 2}, "precision is fp32: set fp16 or bf16"),
+    ({"zero": 1, "zero_lower": True, "precision": "bf16", "world_size": 2, "split": {"data": 2}},
+     "leave out zero_lower or split"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -235,6 +239,9 @@ def test_the_rule_is_that_of_one_rank() -> None:
     native = Arm(optimizer=SGD, world_size=2, zero=1,
                  aggregation={"strategy": "reduce_scatter_all_gather"})  # fmt: skip
     assert native.sharding.native
+    lower = Arm(optimizer=SGD, world_size=2, zero=1, zero_lower=True, precision="bf16")
+    assert lower.sharding.lower
+    assert inexact(lower, 100) == "precision"
 
 
 TOML = """
@@ -295,7 +302,7 @@ updates = 4
 def test_it_is_described_only_where_it_was_said(tmp_path: Path) -> None:
     (tmp_path / "z.toml").write_text(TOML)
     arms = load(str(tmp_path / "z.toml")).describe()["arms"]
-    assert not {"zero", "zero_reduce"} & set(arms["single"])
+    assert not {"zero", "zero_reduce", "zero_lower"} & set(arms["single"])
     assert arms["chunks"]["zero"] == 3
     assert arms["chunks"]["zero_reduce"] == "all_reduce"
     assert "zero_reduce" not in arms["dealt"]
