@@ -80,10 +80,10 @@ class Moves:
 
     def __init__(self, comm: Communicator, sharding: Sharding) -> None:
         self.comm, self.sharding, self.seconds = comm, sharding, 0.0
-        self.owner, self.thread = threading.get_ident(), None
+        self.owner = threading.get_ident()
         if sharding.overlap:
             check_overlap(comm)
-            self.thread = ThreadPoolExecutor(1, "zero")
+        self.thread = ThreadPoolExecutor(1, "zero") if sharding.overlap else None
         self.late: Callable[[Schedule, int], None] = lambda schedule, nbytes: None
         n, whole = comm.size, sharding.reduce == "all_reduce"
         self.sums, self.weights = (
