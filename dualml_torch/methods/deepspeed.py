@@ -1,4 +1,5 @@
-"""DeepSpeed: its engine keeps the optimizer's state (ZeRO 1), and gradients (ZeRO 2), in shards.
+"""DeepSpeed: its engine keeps the optimizer's state (ZeRO 1), gradients (ZeRO 2), and weights (ZeRO
+3), in shards.
 
 Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models".
@@ -21,7 +22,10 @@ class Method(Base):
             optimizer=given.optimizer(given.model.parameters()),
             config={
                 "train_micro_batch_size_per_gpu": 1,  # asked for; batches may have any size
-                "zero_optimization": {"stage": given.options["stage"]},
+                "zero_optimization": {
+                    "stage": given.options["stage"],
+                    "stage3_param_persistence_threshold": 0,  # smaller tensors would stay whole
+                },
                 "zero_allow_untested_optimizer": True,
                 "zero_force_ds_cpu_optimizer": False,
                 "gradient_clipping": 0.0,  # 1.0 unless it is told: another rule of update
@@ -38,3 +42,9 @@ class Method(Base):
     @property
     def processes(self):
         return self.model.world_size
+
+    def whole(self, model):
+        if not hasattr(next(model.parameters()), "ds_tensor"):
+            return super().whole(model)
+        with deepspeed.zero.GatheredParameters(list(model.parameters())):
+            return {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -1,11 +1,13 @@
-"""Every process keeps a shard of the parameters, gradients and state, and gathers a layer's
-parameters when they are needed.
+"""Every process keeps a shard of the parameters, gradients and state, and gathers the parameters
+when they are needed: of the whole model at once, or layer by layer.
 
 Source: Zhao et al. 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel".
 """
 
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 
+from dualml.errors import Unsupported
 from dualml_torch.methods.base import Base, Given
 
 
@@ -14,6 +16,9 @@ class Method(Base):
     keeps = False
 
     def __init__(self, given: Given) -> None:
+        if "reshard" in given.options:  # a group for each layer; what is left is one more
+            for layer in layers(given.model):
+                fully_shard(layer, reshard_after_forward=given.options["reshard"])
         self.model = fully_shard(given.model)
         self.optimizer = given.optimizer(self.model.parameters())
         self.criterion = given.criterion
@@ -27,3 +32,12 @@ class Method(Base):
 
     def whole(self, model):
         return {name: p.full_tensor().detach() for name, p in model.named_parameters()}
+
+
+def layers(model: nn.Module) -> list[nn.Module]:
+    """Those with parameters; refused where two of them share one, which FSDP would train twice."""
+    if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
+        raise Unsupported("fully_shard layer by layer trains what layers share as parameters of "
+                          "each; leave the table untied (sizes.tied = false), or use method = fsdp"
+                          )  # fmt: skip
+    return [layer for layer in model.children() if any(True for _ in layer.parameters())]

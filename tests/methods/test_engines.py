@@ -33,6 +33,7 @@ ARMS = {
     "launch-cpu": TWO.format("accelerate") + 'launcher = "accelerate-cpu"',
     "zero1": TWO.format("deepspeed_zero1"),
     "zero2": TWO.format("deepspeed_zero2"),
+    "zero3": TWO.format("deepspeed_zero3"),
 }
 
 
@@ -63,7 +64,7 @@ def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(out:
     }
     sizes = {arm: t.get("world_size", 1) for arm, t in trials.items()}
     assert sizes == {"single": 1, "alone": 1, "launch-cpu": 1} | dict.fromkeys(
-        ("torchrun", "launch", "zero1", "zero2"), 2
+        ("torchrun", "launch", "zero1", "zero2", "zero3"), 2
     )
     page = (out / "report.html").read_text()
     ranked = page[page.index('id="table-methods"') :].partition("</table>")[0]
@@ -101,7 +102,7 @@ def test_an_engine_of_another_world_size_is_refused(monkeypatch: pytest.MonkeyPa
         assert "trains in 2 processes; the trial has 1 process" in said["single"]
 
 
-@pytest.mark.parametrize("method", ["deepspeed_zero1", "deepspeed_zero2"])
+@pytest.mark.parametrize("method", ["deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3"])
 def test_deepspeed_skips_infinite_gradients_in_float32_too_until_the_trial_ends(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,10 @@ def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
         assert [rank["weights"] for rank in ranks] == [4 * psi] * 2
         assert [rank["gradients"] for rank in ranks] == [4 * (psi + 2) // 2] * 2
         assert [rank["state"] for rank in ranks] == [2 * 4 * (psi + 2) // 2] * 2
+    # In stage 3 every tensor is padded, and its part is what the optimizer updates.
+    ranks = trials["zero3"]["device_memory"]
+    for part in ("weights", "gradients", "state"):
+        assert [rank[part] for rank in ranks] == [4 * psi // 2] * 2
     assert [rank["state"] for rank in trials["torchrun"]["device_memory"]] == [4 * psi] * 2
     page = (out / "report.md").read_text()
     assert "(4 + 4/2 + 8/2)Ψ" in page

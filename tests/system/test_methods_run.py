@@ -47,6 +47,7 @@ ARMS = {
         "torchrun": several("ddp", "torchrun"),
         "spawn": several("ddp", "spawn"),
         "fsdp": several("fsdp"),
+        "fsdp_layers": several("fsdp_layers"),
     },
     "mindspore": {
         "single": "",
@@ -58,7 +59,7 @@ ARMS = {
 }
 #: What a rank sends of the gradients, as a multiple of the model's bytes / 2; MindSpore's gather
 #: sums of its own way, which is twice a ring's.
-SENT = {"torch": {"ddp": 2, "torchrun": 2, "spawn": 2, "fsdp": 3}}
+SENT = {"torch": {"ddp": 2, "torchrun": 2, "spawn": 2, "fsdp": 3, "fsdp_layers": 4}}
 
 
 @pytest.fixture(scope="module", params=ARMS)

@@ -10,9 +10,12 @@ import torch
 from conformance import methods, native
 
 from dualml.backend import Weighable, backends
-from dualml.errors import TrialError
+from dualml.errors import TrialError, Unsupported
 from dualml.methods.driven import Driving
+from dualml.model.zoo import model
 from dualml.precision.scaling import HOPELESS, START
+from dualml_torch.methods.fsdp import layers
+from dualml_torch.model import Network
 
 BATCH = np.arange(12)
 
@@ -119,3 +122,13 @@ def test_overflow_in_every_update_ends_the_trial_also_later_on() -> None:
 @pytest.mark.parametrize("name", ["single", "amp_bf16"])
 def test_a_method_without_a_scale_has_nothing_to_tell(name: str) -> None:
     assert "loss_scale" not in made(name).state()
+
+
+def test_layers_that_share_a_table_are_not_taken_apart() -> None:
+    def small(tied: bool) -> Network:
+        sizes = {"width": 8, "blocks": 1, "heads": 1, "tied": tied}
+        return Network(model("gpt", words=20, length=4, sizes=sizes))
+
+    assert {type(each).__name__ for each in layers(small(tied=False))} >= {"Embedding", "Linear"}
+    with pytest.raises(Unsupported, match=r"sizes\.tied = false"):
+        layers(small(tied=True))
