@@ -7,12 +7,12 @@ VENV ?= .venv
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
 	$$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
-OUT ?= runs/$(firstword $(filter lab% rnn_ps methods,$(MAKECMDGOALS)) lab1)-$(shell date +%Y%m%d-%H%M%S)
+OUT ?= runs/$(firstword $(filter lab% rnn_ps methods memory,$(MAKECMDGOALS)) lab1)-$(shell date +%Y%m%d-%H%M%S)
 OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods test test-all test-fast faults golden lint types bench ports gauntlet gpu gpu-wheels clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-all test-fast faults golden lint types bench ports gauntlet gpu gpu-wheels clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -23,7 +23,8 @@ lab3: $(VENV)/.all  ## the same for Lab 3, data parallel training and partitions
 lab4: $(VENV)/.all  ## the same for Lab 4, models split by layer, inside layers and as pipelines
 rnn_ps: $(VENV)/.all  ## a language model whose tables of words live on a parameter server
 methods: $(VENV)/.all  ## the table of methods: one task, every way to train it, on both frameworks
-lab1 lab2 lab3 lab4 rnn_ps methods:
+memory: $(VENV)/.all  ## what training holds of a rank's memory, and what it costs to hold less
+lab1 lab2 lab3 lab4 rnn_ps methods memory:
 	@$(VENV)/bin/dualml run $@ --backend both --out '$(OUT)' $(ARGS); code=$$?; \
 	if [ -f '$(OUT)/report.html' ]; then echo "report: $(OUT)/report.html"; fi; exit $$code
 

@@ -25,6 +25,8 @@ from dualml.store.verdicts import PARITY, Judged, ParityRecord, SerialRecord
 T = TypeVar("T")
 #: Metrics that are not drawn as a curve: of each class, and of each rank.
 APART = ("divergence", "drift")
+#: Keys of an arm whose meaning the plan says: how samples are dealt, and how a model is cut.
+IN_PLAN = ("split", "partition", "zero")
 
 
 def load(folders: Sequence[Path], *, force: bool = False) -> Run:
@@ -76,7 +78,7 @@ def read(folder: Path, force: bool = False) -> Run:
     parity = reader(PARITY.read_if_there, folder)
     costs = reader(COST.read_if_there, folder)
     planned = None
-    in_plan = any(arm.get("split") or arm.get("partition") for arm in arms.values())
+    in_plan = any(arm.get(key) for key in IN_PLAN for arm in arms.values())
     if in_plan or run.experiment.get("pretrained"):
         planned = reader(PLAN.read_if_there, plan_folder(folder))
     findings = reader(read_findings, folder) or []

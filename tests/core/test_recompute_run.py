@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
-from page_parts import page, say, tables
+from page_parts import evidence_figures, page, say, tables
 
 from dualml.experiment.load import load
+from dualml.report.figure import Line
 from dualml.store.load import load as load_run
+from dualml.words import Words
 
 pytestmark = pytest.mark.whole
 
@@ -112,6 +114,11 @@ def test_the_page_tells_what_is_saved_and_what_it_costs(ran: tuple[Path, dict[st
     full = next(dict(zip([c.label for c in found.columns], [c.text for c in line], strict=True))
                 for line in found.cells if line[0].text == "full")  # fmt: skip
     assert full["verdict"] == "✓ equal"
+    (figure,) = evidence_figures(load_run([out]), "recompute", Words("en"))
+    lines = [mark for mark in figure.panels[0].marks if isinstance(mark, Line)]
+    (line,) = [line for line in lines if "full" in line.hints]
+    assert list(line.hints) == ["kept", "selective", "by-name", "full"]  # from most to least
+    assert list(line.y) == sorted(line.y, reverse=True)
     assert 0 < float(full["of all"].removesuffix(" %")) < 40
 
 

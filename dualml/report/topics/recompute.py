@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dualml.report import ranks, verdicts
+from dualml.report import keys, ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.closed_memory import MIB
 from dualml.report.columns import table, verdict
+from dualml.report.figure import Axis, Figure, Line, Owner, Panel, Text
 from dualml.report.headline import worse_first
 from dualml.report.notes import Notes
 from dualml.report.results import Result
+from dualml.report.shown import figure
 from dualml.report.spread import Spread, ratio
 from dualml.report.topics import Topic
 from dualml.store.run import Run, Serial
@@ -82,6 +84,8 @@ def most(run: Run, arm: str, backend: str) -> int | None:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     every = rows(run)
+    if seen := [r for r in every if r.kept is not None and r.step]:
+        yield _figure(run, words, seen)
     verdict = ["verdict"] if any(r.judged for r in every) else []
     head = ("`arm`", "backend", "recompute", "kept:memory", "kept_share:percent",
             "step:milliseconds", "kept_times:relative", *verdict)  # fmt: skip
@@ -91,6 +95,28 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         for r in every
     ]  # fmt: skip
     yield from table(words, "recompute", head, cells)
+
+
+def _figure(run: Run, words: Words, every: Sequence[Row]) -> Figure:
+    """Activations against the time of an update; a line from the arm that keeps all."""
+    bases, backends = ({getattr(r, of): None for r in every} for of in ("base", "backend"))
+    lines = list[Line]()
+    for base, backend in ((base, backend) for backend in backends for base in bases):
+        own = [r for r in every if (r.base, r.backend) == (base, backend) and r.kept and r.step]
+        own.sort(key=lambda r: -(r.kept or 0))
+        lines.append(Line([1e3 * r.step.mean for r in own if r.step],
+                          [(r.kept or 0) / MIB for r in own], Owner(backend=backend),
+                          hints=[r.arm for r in own]))  # fmt: skip
+    labels = [
+        Text(1e3 * r.step.mean, (r.kept or 0) / MIB, r.arm, Owner(backend=r.backend), dy=-12)
+        for r in every if r.step
+    ]  # fmt: skip
+    panel = Panel([*lines, *labels], Axis(words("axis.update_ms"), low=0),
+                  Axis(words("axis.kept"), low=0))  # fmt: skip
+    said = ", ".join(f"{r.arm} {r.backend} {numbers.nbytes(r.kept)} {numbers.ms(r.step.mean)} ms"
+                     for r in every if r.step)  # fmt: skip
+    return figure(words, "recompute", [panel], keys.colored_backends([*backends]),
+                  {"values": said}, width=600)  # fmt: skip
 
 
 def chosen(run: Run, arm: str) -> str:
@@ -130,4 +156,4 @@ def about(run: Run) -> bool:
     return any(run.settings[arm].recompute != "none" for arm in ranks.training(run))
 
 
-TOPIC = Topic("recompute", 895, evidence, findings, leads=lambda run: 42 * about(run), when=about)
+TOPIC = Topic("recompute", 14, evidence, findings, leads=lambda run: 42 * about(run), when=about)

@@ -1,0 +1,170 @@
+"""Every way in which so many ranks share one model: data × pipeline × tensor, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dualml.report import keys
+from dualml.report.blocks import Block, Cell
+from dualml.report.closed_memory import KNOWN, MIB
+from dualml.report.columns import table
+from dualml.report.figure import Axis, Figure, Mark, Panel
+from dualml.report.methods import Way
+from dualml.report.notes import Notes
+from dualml.report.shown import figure, stacked
+from dualml.report.splits import times
+from dualml.report.splits.arms import SplitArm, Splits, healthy
+from dualml.report.spread import Spread
+from dualml.report.topics import Topic
+from dualml.report.topics.device_memory import PARTS
+from dualml.store.manifest import DeviceMemory
+from dualml.store.run import Run
+from dualml.words import Words, numbers
+
+FEWEST = 3  # meshes that make a comparison
+SHOWN = (*KNOWN, "activations")
+SIZE = 4  # bytes of a number
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An arm on a backend; bytes are those of the rank that has most."""
+
+    arm: SplitArm
+    backend: str
+
+    @cached_property
+    def way(self) -> Way:
+        return Way(self.arm.run, self.arm.name, self.backend)
+
+    @property
+    def fullest(self) -> DeviceMemory | None:
+        """Of all ranks the one with most weights, gradients, state and activations."""
+        return max(self.way.ranks_memory, key=whole, default=None)
+
+    @property
+    def closed(self) -> int | None:
+        """Weights, gradients and state of the rank with most parameters, by the plan."""
+        known = [rank["elements"] for rank in self.arm.plan.get("ranks") or ()]
+        slots = len(self.arm.run.settings[self.arm.name].rule.slots)
+        return SIZE * (2 + slots) * max(known) if known else None
+
+    @property
+    def counted(self) -> int | None:
+        """The same, counted."""
+        known = [rank.weights + rank.gradients + rank.state for rank in self.way.ranks_memory]
+        return max(known, default=None)
+
+    @property
+    def idle(self) -> Spread | None:
+        """The bubble that was measured; None where there is no pipeline."""
+        return times.idle(self.arm.run, self.arm.name, self.backend) if self.arm.piped else None
+
+    @property
+    def sent(self) -> float | None:
+        """By the plan, of the rank that sends most; None where a collective is not known."""
+        every = [sent_by(self.arm.plan, r) for r in range(self.arm.size)]
+        known = [nbytes for nbytes in every if nbytes is not None]
+        return max(known) if known and len(known) == len(every) else None
+
+
+def whole(rank: DeviceMemory) -> int:
+    return rank.weights + rank.gradients + rank.state + (rank.activations or 0)
+
+
+def sent_by(plan: Mapping[str, Any], rank: int) -> float | None:
+    """Bytes of an update: messages to other stages, and collectives around a ring."""
+    nbytes = float(sum(x["nbytes"] for x in plan.get("links") or () if x["source"] == rank))
+    for c in plan.get("meetings") or ():
+        if rank not in c["ranks"]:
+            continue
+        m, kind = len(c["ranks"]), c["kind"].partition(" ")[0]
+        if kind not in ("all_reduce", "all_gather"):
+            return None
+        nbytes += c["nbytes"] * (2 * (m - 1) / m if kind == "all_reduce" else m - 1)
+    return nbytes
+
+
+def layouts(run: Run) -> list[Layout]:
+    """Of arms that differ in their split alone, in three meshes and more."""
+    splits = Splits(run)
+    groups = (g for g in splits.groups(healthy(splits), "split") if not any(a.rpc for a in g))
+    arms = [a for g in groups if len({str(a.mesh) for a in g}) >= FEWEST for a in g]
+    return [Layout(a, b) for b in run.backends for a in arms if run.select(a.name, b)]
+
+
+def evidence(run: Run, words: Words) -> Iterator[Block]:
+    every = layouts(run)
+    if not every:
+        return
+    yield from times.crowded(run, (x.arm for x in every), words)
+    if any(x.fullest for x in every):
+        yield _figure(run, words, every)
+    head = ("mesh:mesh", "backend", "micro_batches:count", "held_parts:memory", "kept:memory",
+            "sent_closed:bytes_update", "sent_wire:bytes_update", "idle_ideal:percent",
+            "idle:percent", "step:milliseconds", "verdict")  # fmt: skip
+    rows = [
+        [Cell(str(x.arm.mesh), note=x.arm.name), x.backend, x.arm.micro_batches,
+         _beside(x.counted, x.closed, words), _mib(x.fullest and x.fullest.activations),
+         x.sent, x.way.sent, x.arm.ideal_idle, x.idle,
+         times.step(run, x.arm.name, x.backend), times.verdict(run, x.arm.name, words)]
+        for x in every
+    ]  # fmt: skip
+    yield from table(words, "meshes", head, rows)
+
+
+def _mib(nbytes: int | None) -> float | None:
+    return None if nbytes is None else nbytes / MIB
+
+
+def _beside(counted: int | None, closed: int | None, words: Words) -> Cell:
+    note = words("methods.closed", bytes=closed) if closed is not None else ""
+    return Cell(numbers.quantity(_mib(counted)), note=note)
+
+
+def _figure(run: Run, words: Words, every: Sequence[Layout]) -> Figure:
+    """A bar for each mesh, of its fullest rank; a panel for each backend."""
+    backends = list(dict.fromkeys(x.backend for x in every if x.fullest))
+    panels = []
+    for backend in backends:
+        own = [(x.arm, x.fullest) for x in every if x.backend == backend and x.fullest]
+        marks = list[Mark]()
+        for y, (_, rank) in enumerate(own):
+            parts = {p: n / MIB for p in SHOWN if (n := getattr(rank, p))}
+            marks += stacked(y, parts, text=numbers.quantity(sum(parts.values())))
+        down = Axis(names=[arm.name for arm, _ in own], grid=False)
+        panels.append(Panel(marks, Axis(words("axis.memory"), low=0), down, backend,
+                            height=22.0 * len(own)))  # fmt: skip
+    look = keys.series(words, "device_memory", {part: PARTS[part] for part in SHOWN})
+    said = ", ".join(f"{x.arm.mesh} {x.backend} {numbers.quantity(whole(x.fullest) / MIB)}"
+                     for x in every if x.fullest)  # fmt: skip
+    return figure(words, "meshes", panels, look, {"values": said}, columns=len(panels))
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def findings(run: Run, words: Words) -> Notes:
+    notes, every = Notes(words, "meshes", "table-meshes"), layouts(run)
+    equal = {x.arm.name: x.way.verdict for x in every if x.way.verdict}
+    if equal:
+        n, k = len(equal), sum(v == "equal" for v in equal.values())
+        notes.say("equal", n, k=k, n=n, ranks=every[0].arm.size)
+    for backend in dict.fromkeys(x.backend for x in every):
+        own = [x for x in every if x.backend == backend]
+        held = {str(x.arm.mesh): whole(x.fullest) for x in own if x.fullest}
+        sent = {str(x.arm.mesh): x.sent for x in own if x.sent}
+        if held:
+            ends = [min(held, key=lambda m: held[m]), max(held, key=lambda m: held[m])]
+            notes.say("held", backend=backend, least=ends[0], few=held[ends[0]], most=ends[1],
+                      many=held[ends[1]])  # fmt: skip
+        if sent and backend == every[0].backend:  # by the plan, which all backends share
+            ends = [min(sent, key=lambda m: sent[m]), max(sent, key=lambda m: sent[m])]
+            notes.say("sent", least=ends[0], few=sent[ends[0]], most=ends[1], many=sent[ends[1]])
+    return notes
+
+
+TOPIC = Topic("meshes", 15, evidence, findings, leads=lambda run: 60 if layouts(run) else 0)

@@ -1,0 +1,108 @@
+"""Ranks that share one model in every mesh: bytes, messages and bubbles side by side."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import fake_splits
+import page_parts
+import pytest
+
+from dualml.model.zoo import model
+from dualml.report.topics.meshes import layouts, sent_by
+from dualml.split.pieces import Piece
+from dualml.store.load import load
+from dualml.store.run import Run
+from dualml.words import Words
+from dualml.words.numbers import quantity
+
+MESHES: dict[str, dict[str, Any]] = {
+    "replicas": {"data": 4},
+    "stages": {"cut": ["fc3", "fc4", "fc6"], "micro_batches": 4},
+    "slices": {"tensor": 4},
+    "mesh": fake_splits.BOTH,
+}
+MIB = 2**20
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, split in MESHES.items():
+        monkeypatch.setitem(fake_splits.ARMS, name, fake_splits.arm(4, split))
+
+    def counted(run: dict[str, Any]) -> None:
+        """The closed form on every rank; a rank has more activations the later it comes."""
+        for trial in run["trials"]:
+            if trial["arm"] in MESHES:
+                plan = fake_splits.plan_of(fake_splits.ARMS[trial["arm"]])
+                sizes = [sum(map(size, plan.views(rank)[1].values())) for rank in range(4)]
+                trial["device_memory"] = [
+                    {"parameters": n, "weights": 4 * n, "gradients": 4 * n, "state": 0,
+                     "activations": rank * 1000} for rank, n in enumerate(sizes)
+                ]  # fmt: skip
+
+    arms = ["deep", *MESHES]
+    return fake_splits.make(tmp_path, arms=arms, backends=("torch",), change=counted)
+
+
+def size(piece: Piece) -> int:
+    return math.prod(piece.local)
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    return load([folder])
+
+
+def row(run: Run, mesh: str) -> dict[str, Any]:
+    table = page_parts.evidence_tables(run, "meshes", Words("en"))["meshes"]
+    (line,) = [line for line in table.cells if line[0].text == mesh]
+    return dict(zip([c.label for c in table.columns], line, strict=True))
+
+
+def test_every_mesh_stands_beside_its_closed_form(run: Run) -> None:
+    assert [x.arm.name for x in layouts(run)] == list(MESHES)
+    for x in layouts(run):
+        assert x.counted == x.closed
+    assert row(run, "4 × 1 × 1")["activations"].text == quantity(3000 / MIB)
+    assert row(run, "1 × 4 × 1")["idle, in theory"].text == "42.9"  # 3 of 4 + 3 ticks
+    assert row(run, "1 × 1 × 4")["idle, in theory"].text == "–"
+    assert row(run, "1 × 2 × 2")["verdict"].text == "✓ equal"
+
+
+def test_what_a_rank_sends_in_closed_form(run: Run) -> None:
+    by_name = {x.arm.name: x for x in layouts(run)}
+    weights = 4 * sum(rank["elements"] for rank in by_name["stages"].arm.plan["ranks"])
+    assert by_name["replicas"].sent == pytest.approx(1.5 * weights)  # 2 (N − 1)/N
+    stages = by_name["stages"].arm.plan
+    # A stage in the middle sends activations on and gradients back, each of the whole batch.
+    assert sent_by(stages, 1) == sum(x["nbytes"] for x in stages["links"] if x["source"] == 1)
+    assert sent_by(stages, 0) == fake_splits.BATCH * 4 * width(stages, 0)
+    slices = by_name["slices"].arm.plan
+    assert sent_by(slices, 0) == 1.5 * sum(c["nbytes"] for c in slices["meetings"])
+    assert sent_by({"meetings": [{"ranks": [0, 1], "kind": "unheard-of", "nbytes": 1}]}, 0) is None
+
+
+def width(plan: Any, stage: int) -> int:
+    last = plan["stages"][stage][-1]
+    (n,) = model(plan["model"]).shapes()[last]
+    return int(n)
+
+
+def test_the_ends_are_said(folder: Path, run: Run) -> None:
+    said = page_parts.say(folder)
+    assert said["meshes.equal"] == ["4 of 4 meshes of 4 ranks train what one rank trains."]
+    assert "most as 4 × 1 × 1" in said["meshes.held"][0]
+    assert "most as 4 × 1 × 1" in said["meshes.sent"][0]
+    page_parts.same_in_both_languages(run)
+    (figure,) = page_parts.evidence_figures(run, "meshes", Words("en"))
+    assert figure.panels[0] is not None
+    assert list(figure.panels[0].y.names) == list(MESHES)
+
+
+def test_two_meshes_are_no_comparison(tmp_path: Path) -> None:
+    run = load([fake_splits.make(tmp_path, arms=["deep", "one-4", "inside"])])
+    assert layouts(run) == []
+    assert not page_parts.evidence(run, "meshes", Words("en"))
