@@ -18,7 +18,10 @@ from dualml.store.run import Run
 from dualml.words import Words
 
 #: What may differ between arms of one table: how many ranks there are, and how they share.
-VARY = ("world_size", "zero", "zero_reduce", "aggregation", "method", "launcher", "backends")
+VARY = (
+    *("world_size", "zero", "zero_reduce", "zero_lower", "aggregation"),
+    *("method", "launcher", "backends"),
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class Sharing:
     def n(self) -> int:
         """Ranks that were asked for."""
         return self.way.arm_settings.world_size
+
+    @property
+    def precision(self) -> str:
+        return self.way.precision
 
     @property
     def own(self) -> bool:
@@ -104,7 +111,7 @@ def about(run: Run) -> bool:
 
 
 def sharings(run: Run) -> list[Sharing]:
-    """By ranks, then by how much is shared, dualml's own before engines."""
+    """By ranks and precision, then by how much is shared, dualml's own before engines."""
     every = run.contrast.groups(ranks.training(run), vary=VARY)
     arms = {arm for group in every for arm in group if any(run.settings[a].zero for a in group)}
     counted = {(h.arm, h.backend): h for h in held(run)}
@@ -113,4 +120,6 @@ def sharings(run: Run) -> list[Sharing]:
         for way in ways(run, ok=False)
         if way.arm in arms and run.settings[way.arm].split is None
     ]
-    return sorted(rows, key=lambda s: (s.n, len(s.shared), not s.own))  # stable
+    return sorted(
+        rows, key=lambda s: (s.n, s.precision != "fp32", len(s.shared), not s.own)
+    )  # stable

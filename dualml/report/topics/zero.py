@@ -90,7 +90,7 @@ def _figure(run: Run, words: Words, rows: Sequence[Sharing], suffix: str) -> Fig
 def findings(run: Run, words: Words) -> Sequence[Item]:
     notes, rows = Notes(words, "zero", "figure-zero_all"), shown(run)
     for backend in run.backends:
-        own = [r for r in rows if r.own and r.backend == backend]
+        own = [r for r in rows if r.own and r.backend == backend and r.precision == "fp32"]
         for n in dict.fromkeys(r.n for r in own if r.shared):
             whole = next((r.together for r in own if r.n == n and not r.shared), None)
             shares = {r.arm: r.together / whole for r in own

@@ -27,9 +27,10 @@ def rows_of(run: Run) -> list[Sharing]:
 
 
 def replicas(r: Sharing, rows: Sequence[Sharing]) -> Sharing | None:
-    """As many ranks of dualml's own that share out nothing."""
-    alike = (x for x in rows if x.own and not x.shared and (x.n, x.backend) == (r.n, r.backend))
-    return next(alike, None)
+    """As many ranks of dualml's own that share out nothing, in the same precision."""
+    same = r.n, r.backend, r.precision
+    plain = (x for x in rows if x.own and not x.shared)
+    return next((x for x in plain if (x.n, x.backend, x.precision) == same), None)
 
 
 def against(r: Sharing, other: Sharing | None) -> Spread | None:
