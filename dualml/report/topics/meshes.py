@@ -108,7 +108,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
             "idle:percent", "step:milliseconds", "verdict")  # fmt: skip
     rows = [
         [Cell(str(x.arm.mesh), note=x.arm.name), x.backend, x.arm.micro_batches,
-         _beside(x.counted, x.closed, words), _mib(x.fullest and x.fullest.activations),
+         _beside(x.counted, x.closed, words), _mib(x.fullest.activations if x.fullest else None),
          x.sent, x.way.sent, x.arm.ideal_idle, x.idle,
          times.step(run, x.arm.name, x.backend), times.verdict(run, x.arm.name, words)]
         for x in every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.report.blocks import Block, Item
+from dualml.report.blocks import Block, Column, Item
 from dualml.report.closed_memory import KNOWN, MIB
 from dualml.report.columns import number, table
 from dualml.report.notes import Notes
@@ -41,8 +41,8 @@ def together(h: Held) -> float:
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
     parts = [number(words, part, words(f"device_memory.{part}"), "parameter") for part in KNOWN]
-    head = ("`arm`", "backend", "rule_name", "precision_kind", "psi:count", *parts,
-            "together:parameter", "form_each:parameter", "kept:memory")  # fmt: skip
+    head: list[str | Column] = ["`arm`", "backend", "rule_name", "precision_kind", "psi:count"]
+    head += [*parts, "together:parameter", "form_each:parameter", "kept:memory"]
     rows = []
     for h in counted(run):
         activations, settings = h.most("activations"), run.settings[h.arm]

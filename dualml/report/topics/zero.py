@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dualml.report import keys
-from dualml.report.blocks import Block, Cell, Item
+from dualml.report.blocks import Block, Cell, Column, Item
 from dualml.report.closed_memory import KNOWN, MIB
 from dualml.report.columns import Row, number, table
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
@@ -38,8 +38,8 @@ def shown(run: Run) -> list[Sharing]:
 def _table(words: Words, name: str, rows: Sequence[Sharing]) -> Iterator[Block]:
     """An arm has one row of all backends that count the same."""
     parts = [number(words, part, words(f"device_memory.{part}"), "memory") for part in PARTS]
-    head = ("method", "backend", "ranks:count", "shared_out", *parts[: len(KNOWN)],
-            "together:memory", parts[-1], "verdict")  # fmt: skip
+    head: list[str | Column] = ["method", "backend", "ranks:count", "shared_out"]
+    head += [*parts[: len(KNOWN)], "together:memory", parts[-1], "verdict"]
     alike = dict[tuple[object, ...], list[Sharing]]()
     for r in rows:
         kept = r.held and tuple(r.held.cell(part) for part in (*KNOWN, "buckets"))
