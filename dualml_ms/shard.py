@@ -14,7 +14,7 @@ import numpy as np
 from mindspore import nn
 
 from dualml.backend import Array, Recipe
-from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml.backend.shard import Shardable, Slots, State, Vectors, spans
 from dualml.errors import Unsupported
 from dualml_ms.compiled import Compiled
 from dualml_ms.memory import state_bytes
@@ -39,7 +39,9 @@ class VectorUpdate(nn.Cell):
 class MindSporeShard:
     """See `dualml.backend.shard.Shard`."""
 
-    def __init__(self, recipe: Recipe, weights: Sequence[ms.Tensor]) -> None:
+    def __init__(
+        self, recipe: Recipe, weights: Sequence[ms.Tensor], state: State | None = None
+    ) -> None:
         self.scaled, self.number = recipe.precision.loss_scale is not None, Numbers()
         parameters = [ms.Parameter(w, name=f"shard{i}") for i, w in enumerate(weights)]
         for parameter, vector in zip(parameters, weights, strict=True):
@@ -49,6 +51,9 @@ class MindSporeShard:
         if self.scaled and not recipe.schedule.constant:
             rates = self.clock = Clocked(rates)
         self.optimizer = optimizer(recipe.rule, parameters, rates)
+        for slot, vectors in (state or {}).items():
+            for parameter, vector in zip(getattr(self.optimizer, slot), vectors, strict=True):
+                parameter.set_data(vector)
         self.all_finite = Compiled(AllFinite())
         self.apply = Compiled(VectorUpdate(self.optimizer, self.scaled))
 
@@ -98,8 +103,16 @@ class MindSporeShardable(Shardable):
     def wipe(self, vector: ms.Tensor) -> None:
         vector.asnumpy()[...] = 0
 
-    def shard(self, recipe: Recipe, weights: Sequence[ms.Tensor]) -> MindSporeShard:
-        return MindSporeShard(recipe, weights)
+    def shard(
+        self, recipe: Recipe, weights: Sequence[ms.Tensor], state: State | None = None
+    ) -> MindSporeShard:
+        return MindSporeShard(recipe, weights, state)
+
+    def put(self, vector: ms.Tensor, array: Array) -> None:
+        vector.asnumpy()[...] = array
+
+    def get(self, vector: ms.Tensor, array: Array) -> None:
+        array[...] = vector.asnumpy()
 
     def drop(self) -> None:
         self.kept.clear()

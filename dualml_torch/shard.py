@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Recipe
-from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml.backend import Array, Recipe
+from dualml.backend.shard import Shardable, Slots, State, Vectors, spans
 from dualml_torch.memory import state_bytes
 from dualml_torch.model.network import Network, Part
 from dualml_torch.optim import load_state, optimizer, state
@@ -19,10 +19,25 @@ from dualml_torch.scaled import finite, unscale
 class TorchShard:
     """See `dualml.backend.shard.Shard`."""
 
-    def __init__(self, recipe: Recipe, weights: Sequence[torch.Tensor]) -> None:
-        self.recipe = recipe
+    def __init__(
+        self, recipe: Recipe, weights: Sequence[torch.Tensor], state: State | None = None
+    ) -> None:
+        self.recipe, self.places = recipe, state
         self.parameters = [torch.nn.Parameter(vector) for vector in weights]  # the same memory
         self.optimizer = optimizer(recipe.rule, self.parameters)
+        self._settle(0)
+
+    @torch.no_grad()
+    def _settle(self, made: int) -> None:
+        """Put the state where it is to lie, if it is to lie anywhere."""
+        if self.places is None:
+            return
+        now = state(self.optimizer)
+        for i, parameter in enumerate(self.parameters):
+            own = {slot: vectors[i] for slot, vectors in self.places.items()}
+            for slot, vector in own.items():
+                vector.copy_(torch.from_numpy(now[slot][i]))
+            self.optimizer.state[parameter] = {"step": made, **own}
 
     def finite(self, gradients: Sequence[torch.Tensor]) -> bool:
         self._give(gradients)
@@ -48,6 +63,7 @@ class TorchShard:
     def load(self, state: Slots, made: int) -> None:
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
+        self._settle(made)
 
     def held(self) -> int:
         return state_bytes(self.optimizer)
@@ -88,8 +104,16 @@ class TorchShardable(Shardable):
     def wipe(self, vector: torch.Tensor) -> None:
         vector.zero_()
 
-    def shard(self, recipe: Recipe, weights: Sequence[torch.Tensor]) -> TorchShard:
-        return TorchShard(recipe, weights)
+    def shard(
+        self, recipe: Recipe, weights: Sequence[torch.Tensor], state: State | None = None
+    ) -> TorchShard:
+        return TorchShard(recipe, weights, state)
+
+    def put(self, vector: torch.Tensor, array: Array) -> None:
+        vector.copy_(torch.from_numpy(array))
+
+    def get(self, vector: torch.Tensor, array: Array) -> None:
+        torch.from_numpy(array).copy_(vector)
 
     def drop(self) -> None:
         self.kept.clear()

@@ -17,6 +17,8 @@ from dualml.backend.recipe import Recipe
 
 #: Slot → one array a vector.
 Slots = dict[str, list[NDArray[Any]]]
+#: Slot → one vector for each that the optimizer has.
+State = Mapping[str, Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,22 @@ class Shardable(Ability):
         """Fill a vector with zeros."""
 
     @abstractmethod
-    def shard(self, recipe: Recipe, weights: Sequence[Tensor]) -> Shard:
-        """The recipe's optimizer over these vectors, or slices of vectors."""
+    def shard(self, recipe: Recipe, weights: Sequence[Tensor], state: State | None = None) -> Shard:
+        """The recipe's optimizer over these vectors, or slices of vectors.
+
+        Args:
+            state: where its state lies: slot → a vector for each of ``weights``, as long as it.
+                What is written there between two updates is the state from then on. None: in
+                memory of its own.
+        """
+
+    @abstractmethod
+    def put(self, vector: Tensor, array: NDArray[Any]) -> None:
+        """Copy numbers of the host into a vector of the same length and type, in its place."""
+
+    @abstractmethod
+    def get(self, vector: Tensor, array: NDArray[Any]) -> None:
+        """Copy a vector into such numbers of the host."""
 
     @abstractmethod
     def drop(self) -> None:

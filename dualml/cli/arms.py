@@ -108,6 +108,10 @@ def settings(arm: Arm) -> dict[str, str]:
         values["aggregation"] = called(strategy, combined)
     split = arm.split.describe() if arm.split else {}
     values |= {f"split.{key}": plain(value) for key, value in split.items()}
+    if arm.offload is not None:
+        if arm.world_size == 1:
+            values["aggregation"] = called("", combined)
+        values["offload"] = called("", arm.offload.model_dump(exclude_defaults=True))
     values["slow"] = called("", arm.slow.model_dump(exclude_defaults=True) if arm.slow else {})
     return {key: value for key, value in values.items() if value}
 

@@ -11,11 +11,13 @@ from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import backends
 from dualml.errors import UserError, nearest
+from dualml.experiment.offloaded import check_offload, stage_of, units_for
 from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
 from dualml.methods.known import check_name
 from dualml.model.recompute import check as check_recompute
 from dualml.model.zoo import model as zoo_model
+from dualml.offload.settings import Offload
 from dualml.optim import Rule, Schedule, rule_from
 from dualml.parse import LARGEST
 from dualml.partition import Partition, partition_from
@@ -30,7 +32,7 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
     "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
-    "loss_scale", "zero", "zero_reduce", "zero_lower", "recompute",
+    "loss_scale", "zero", "zero_reduce", "zero_lower", "recompute", "offload",
 )  # fmt: skip
 
 
@@ -76,6 +78,8 @@ class Arm(Strict):
     (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves more. ``zero_lower``:
     whole weights and gradients are held in ``precision``, the float32 weights are shared out.
 
+    ``offload``: what is kept in host memory or on disk (see `dualml.offload`).
+
     ``recompute``: which activations are computed again in the backward pass: ``none``,
     ``selective``, ``full``, or those of a list of layers (see `dualml.model.recompute`).
     """
@@ -110,6 +114,7 @@ class Arm(Strict):
     zero_reduce: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     zero_lower: bool = False
     recompute: str | list[str] = "none"
+    offload: Offload | None = None
 
     @field_validator("model")
     @classmethod
@@ -276,6 +281,17 @@ class Arm(Strict):
                             )  # fmt: skip
         return self
 
+    @model_validator(mode="after")
+    def _offload_fits(self) -> Arm:
+        if self.offload is not None:
+            others = {"method": self.method, "split": self.split, "kind": self.kind != "train"}
+            check_offload(
+                self.offload, other=next((key for key, has in others.items() if has), ""),
+                zero=self.zero, lower=self.zero_lower, world_size=self.world_size,
+                settings=self.aggregation, rule=self.rule,
+            )  # fmt: skip
+        return self
+
     @field_validator("recompute")
     @classmethod
     def _recompute_is_known(cls, value: str | list[str]) -> str | list[str]:
@@ -329,5 +345,7 @@ class Arm(Strict):
 
     @property
     def sharding(self) -> Sharding:
-        """Of an arm with ``zero``."""
-        return sharding_of(self.zero, self.zero_reduce, self.zero_lower, self.aggregation)
+        """Of an arm with ``zero`` or ``offload``."""
+        stage = self.zero if self.offload is None else stage_of(self.zero, self.offload)
+        own = sharding_of(stage, self.zero_reduce, self.zero_lower, self.aggregation)
+        return own if self.offload is None else units_for(own, self.aggregation)

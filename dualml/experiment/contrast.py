@@ -19,6 +19,7 @@ from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm, Slow
 from dualml.experiment.split import Split
+from dualml.offload.settings import Offload
 from dualml.optim import Schedule, rule_from
 from dualml.partition import partition_from
 
@@ -33,7 +34,9 @@ TIMING = ("sizes", "strategies", "seconds")
 #: What chooses the place of a cut that is not given.
 CHOOSES_CUT = ("stages", "balance")
 #: The tables of an arm whose keys are known; those of a rule or a partition depend on its name.
-TABLES: Mapping[str, type[BaseModel]] = {"aggregation": Aggregation, "split": Split, "slow": Slow}
+TABLES: Mapping[str, type[BaseModel]] = {
+    "aggregation": Aggregation, "split": Split, "slow": Slow, "offload": Offload,
+}  # fmt: skip
 OPEN = ("optimizer", "partition")
 
 

@@ -12,7 +12,7 @@ from dualml.methods import METHODS
 #: What changes nothing in the arithmetic of an update but its rounding.
 HOW = (
     *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
-    *("method", "launcher", "backends", "zero", "zero_reduce", "recompute"),
+    *("method", "launcher", "backends", "zero", "zero_reduce", "recompute", "offload"),
 )
 
 
@@ -31,7 +31,8 @@ def inexact(arm: Arm, samples: int) -> str | None:
         return "precision"
     if arm.zero_lower:
         return "precision"
-    if arm.world_size == 1 and arm.plan_precision.lower and arm.recompute == "none":
+    plain = arm.recompute == "none" and arm.offload is None
+    if arm.world_size == 1 and arm.plan_precision.lower and plain:
         return "precision"
     s = arm.aggregation
     if arm.split is not None:
@@ -86,17 +87,30 @@ def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
 
 
 def keeping(arms: Sequence[str], contrast: Contrast) -> str | None:
-    """The first of these arms that keeps its activations, else the first; None of none."""
-    return min(arms, key=lambda arm: contrast.decisions[arm]["recompute"] != "none", default=None)
+    """The first of these arms that keeps all where it is, else the first that keeps its
+    activations, else the first; None of none."""
+
+    def moved(arm: str) -> tuple[bool, bool]:
+        decided = contrast.decisions[arm]
+        return decided["recompute"] != "none", "offload" not in decided  # a table is flat
+
+    return min(arms, key=moved, default=None)
 
 
 def against(name: str, contrast: Contrast) -> str | None:
     """The arm that an arm is held against on its own backend: one with several ranks or a method
-    against one with neither, one that computes activations again against one that keeps them, one
-    in a lower precision against the same in float32; None without one."""
+    against one with neither, one that keeps state or weights elsewhere against one that does not,
+    one that computes activations again against one that keeps them, one in a lower precision
+    against the same in float32; None without one."""
     own = contrast.decisions[name]
     if own["world_size"] != 1 or own["method"]:
         return single_of(name, contrast)
+    if "offload" not in own:
+        return contrast.partner(
+            name,
+            vary=("offload", "aggregation"),
+            where=lambda other: "offload" in contrast.decisions[other],
+        )
     if own["recompute"] != "none":
         return contrast.partner(
             name,

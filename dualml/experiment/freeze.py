@@ -14,6 +14,7 @@ from dualml.experiment import pretrained
 from dualml.experiment.arm import MOST_UPDATES, Arm
 from dualml.experiment.deals import freeze_deals
 from dualml.experiment.fingerprint import parts_of
+from dualml.experiment.offloaded import check_budget
 from dualml.experiment.plan import Index, Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
@@ -42,6 +43,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     check_recompute(experiment, spec, models)
     splits = freeze_splits(experiment, spec, models)
     check_zero_models(experiment, spec, models)
+    check_offload_models(experiment, spec, models)
     text = data.kind == "text"
     order = {
         "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
@@ -150,6 +152,28 @@ def check_zero_models(
                     f"arms.{name}: zero = {arm.zero} takes model {own.name!r} apart between "
                     f"{what}; use zero = 1, {tied}or one unit: leave out aggregation.bucket_bytes"
                 )
+
+
+def check_offload_models(
+    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
+) -> None:
+    """Raises `UserError` for an arm whose model does not come in units, or not within its
+    budget."""
+    for name, arm in experiment.arms.items():
+        if arm.offload is None:
+            continue
+        own = models.get(arm.model, spec)
+        if arm.offload.away("weights") and not arm.zero:
+            units = units_of(own, arm.sharding.bucket_bytes, 1)
+            if what := together(own, units):
+                raise UserError(
+                    f"arms.{name}: offload.weights takes model {own.name!r} apart between {what}; "
+                    "offload the state alone, or one unit: leave out aggregation.bucket_bytes"
+                )
+        try:
+            check_budget(arm.offload, own, arm.rule, arm.sharding, arm.world_size)
+        except UserError as error:
+            raise UserError(f"arms.{name}: {error}") from None
 
 
 def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpec:

@@ -68,10 +68,11 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
     settle_by_seeds(comparisons, trials)
     own = lowered(experiment, kept)
     several = any(
-        a.kind == "train"
-        and (a.world_size > 1 or a.method or a.plan_precision.lower or a.recompute != "none")
+        a.kind == "train" and any(
+            (a.world_size > 1, a.method, a.plan_precision.lower, a.recompute != "none", a.offload)
+        )
         for a in experiment.arms.values()
-    )
+    )  # fmt: skip
     return {
         "format": PARITY.version,
         "settings": {

@@ -8,6 +8,7 @@ import numpy as np
 
 from dualml.backend import Array, Recipe
 from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml.backend.shard import State as Places
 from dualml.optim.base import State
 from dualml.reference.tape import nbytes
 from dualml.reference.types import Params
@@ -16,9 +17,14 @@ from dualml.reference.types import Params
 class NumpyShard:
     """See `dualml.backend.shard.Shard`."""
 
-    def __init__(self, recipe: Recipe, weights: Sequence[Array]) -> None:
+    def __init__(
+        self, recipe: Recipe, weights: Sequence[Array], state: Places | None = None
+    ) -> None:
         self.recipe, self.weights = recipe, {str(i): w for i, w in enumerate(weights)}
         self._state: State = recipe.rule.init(self.weights)
+        if state is not None:
+            self._state = {slot: dict(zip(self.weights, state[slot], strict=True))
+                           for slot in recipe.rule.slots}  # fmt: skip
 
     def finite(self, gradients: Sequence[Array]) -> bool:
         return all(np.isfinite(g).all() for g in gradients)
@@ -27,20 +33,25 @@ class NumpyShard:
         given = dict(zip(self.weights, gradients, strict=True))
         if scale != 1:
             given = {name: g * (1 / scale) for name, g in given.items()}
-        after, self._state = self.recipe.rule.update(
+        after, state = self.recipe.rule.update(
             self.weights, given, self._state, made, self.recipe.rate(step)
         )
         for name, vector in self.weights.items():
             vector[...] = after[name]
+        self._settle(state)
+
+    def _settle(self, state: State) -> None:
+        """In its place, which others may know."""
+        for slot, named in self._state.items():
+            for name, vector in named.items():
+                vector[...] = state[slot][name]
 
     def state(self) -> Slots:
         return {slot: [a.copy() for a in own.values()] for slot, own in self._state.items()}
 
     def load(self, state: Slots, made: int) -> None:
-        copies = {slot: map(np.array, state[slot]) for slot in self.recipe.rule.slots}
-        self._state = {
-            slot: dict(zip(self.weights, arrays, strict=True)) for slot, arrays in copies.items()
-        }
+        slots = self.recipe.rule.slots
+        self._settle({s: dict(zip(self.weights, state[s], strict=True)) for s in slots})
 
     def held(self) -> int:
         return nbytes(self._state)
@@ -63,8 +74,16 @@ class NumpyShardable(Shardable):
     def wipe(self, vector: Array) -> None:
         vector[...] = 0
 
-    def shard(self, recipe: Recipe, weights: Sequence[Array]) -> NumpyShard:
-        return NumpyShard(recipe, weights)
+    def shard(
+        self, recipe: Recipe, weights: Sequence[Array], state: Places | None = None
+    ) -> NumpyShard:
+        return NumpyShard(recipe, weights, state)
+
+    def put(self, vector: Array, array: Array) -> None:
+        vector[...] = array
+
+    def get(self, vector: Array, array: Array) -> None:
+        array[...] = vector
 
     def drop(self) -> None:
         self.kept.clear()

@@ -9,6 +9,7 @@ import numpy as np
 
 from dualml.methods import METHODS, MethodInfo
 from dualml.model.spec import ModelSpec
+from dualml.offload.settings import KINDS
 from dualml.store.manifest import DeviceMemory
 from dualml.store.run import Run
 from dualml.words import numbers
@@ -34,6 +35,7 @@ class ClosedForm:
         padding: zeros beside the Ψ parameters that make them divisible.
         lower: bytes of a whole weight or gradient that is held in a lower type, beside float32
             weights that count as state; 0: there are none.
+        away: parts that are not kept on the device.
 
     Source: Rajbhandari et al. 2020, "ZeRO", sec. 3 and 5.
     """
@@ -45,9 +47,12 @@ class ClosedForm:
     shards: Collection[str] = ()
     padding: int = 0
     lower: int = 0
+    away: Collection[str] = ()
 
     def each(self, part: str) -> int:
         """Bytes for every parameter."""
+        if part in self.away:
+            return 0
         copies = self.slots + (self.info.masters if self.info else bool(self.lower))
         return self.size * copies if part == "state" else self.lower or self.size
 
@@ -103,18 +108,21 @@ def closed_form(
     settings = run.settings[arm]
     info = METHODS.get(run.framework(backend), {}).get(settings.method)
     slots, size = len(settings.rule.slots), np.dtype(dtype).itemsize
-    if not settings.zero:
+    if not settings.zero and settings.offload is None:
         return ClosedForm(size, slots, counted, info)
     units = units_in(run, arm)
     if units is None or settings.split is not None:
         return None
     padding = sum(unit.length - unit.size for unit in units)
     lower = (2 if size == 4 else size) * settings.zero_lower  # the referee rounds float64
-    return ClosedForm(size, slots, counted, None, KNOWN[-settings.zero :], padding, lower)
+    shared = KNOWN[-settings.zero :] if settings.zero else ()
+    elsewhere = settings.offload
+    away = [kind for kind in KINDS if elsewhere is not None and elsewhere.away(kind)]
+    return ClosedForm(size, slots, counted, None, shared, padding, lower, away)
 
 
 def units_in(run: Run, arm: str) -> list[Unit] | None:
-    """Of an arm with ``zero``; None where its model is not known."""
+    """Of an arm with ``zero`` or ``offload``; None where its model is not known."""
     settings = run.settings[arm]
     name = settings.model or str(run.experiment.get("model"))
     if name not in run.models:

@@ -21,7 +21,7 @@ def headline(run: Run, words: Words) -> tuple[Tone, str]:
     if not run.judged:
         return tone, sentence
     sentences = []
-    for key in ("serial", "serial_split", "serial_recompute"):
+    for key in ("serial", "serial_split", "serial_recompute", "serial_offload"):
         compared = [s for s in run.judged if kind(run, s) == key]
         if compared:
             equal = sum(s.verdict == "equal" for s in compared)
@@ -40,10 +40,13 @@ def split(run: Run, s: Serial) -> bool:
 def kind(run: Run, s: Serial) -> str:
     """What is held against what: several ranks or a method against one process (``serial``), a
     split model against the whole one (``serial_split``), one process that computes activations
-    again against one that keeps them (``serial_recompute``)."""
+    again against one that keeps them (``serial_recompute``), or keeps state or weights elsewhere
+    against one that does not (``serial_offload``)."""
     if split(run, s):
         return "serial_split"
     alone = s.arm in run.arms and ranks.size(run, s.arm) == 1 and not run.settings[s.arm].method
+    if alone and run.settings[s.arm].offload is not None:
+        return "serial_offload"
     again = alone and run.settings[s.arm].recompute != "none"
     return "serial_recompute" if again else "serial"
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 #: Metrics that are not drawn as a curve: of each class, and of each rank.
 APART = ("divergence", "drift")
 #: Keys of an arm whose meaning the plan says: how samples are dealt, and how a model is cut.
-IN_PLAN = ("split", "partition", "zero")
+IN_PLAN = ("split", "partition", "zero", "offload")
 
 
 def load(folders: Sequence[Path], *, force: bool = False) -> Run:
@@ -141,6 +141,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         apart=reader(distances, place, n) or () if averages else (),
         split=known.get("split", {}),
         device_memory=tuple(record.device_memory),
+        offload=tuple(record.offload),
         memory=tuple(known.get("memory", ())),
         timelines=timelines(reader, place, n) if arm.get("split") else (),
         damage=tuple(reader.damage),

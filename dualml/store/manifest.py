@@ -90,6 +90,24 @@ class DeviceMemory(Record):
         return seen + (self.activations or 0)
 
 
+class OffloadTraffic(Record):
+    """Of one rank, of all updates since the trial began or went on: what is moved
+    (`dualml.offload.traffic.Traffic`), and the bytes kept in host memory and on disk."""
+
+    host: Count
+    disk: Count
+    updates: Count
+    rounds: Count
+    to_device: Count
+    to_host: Count
+    copy_ns: Count
+    read: Count
+    written: Count
+    read_ns: Count
+    write_ns: Count
+    wait_ns: Count
+
+
 class LinkTraffic(Record):
     """Means per update."""
 
@@ -155,6 +173,7 @@ class TrialRecord(Record):
     spent: dict[str, Number] = {}
     loss_scale: LossScale | None = None
     device_memory: list[DeviceMemory] = []
+    offload: list[OffloadTraffic] = []
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:

@@ -15,7 +15,7 @@ from dualml.experiment.contrast import Contrast
 from dualml.experiment.deals import deal_key
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.plan import Plan
-from dualml.store.manifest import DeviceMemory, LossScale
+from dualml.store.manifest import DeviceMemory, LossScale, OffloadTraffic
 from dualml.store.plan import plan_folder, restore
 from dualml.store.records import Array as Array
 from dualml.store.records import Curve as Curve
@@ -33,7 +33,8 @@ class Trial:
     ``threads`` of each rank, where they were recorded for the trial itself.
     ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
     them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
-    ``spent``: seconds by what they were spent on; ``device_memory``: bytes of each rank.
+    ``spent``: seconds by what they were spent on; ``device_memory``: bytes of each rank;
+    ``offload``: what each keeps outside of the device and moves.
     ``class_accuracy`` on the test set at the end, by class; ``confusion``: its samples of each
     class (rows) by the class that was predicted; ``best``: the same with the weights of the
     smallest validation loss, as in ``run.json``; ``loss_scale`` of a training in a lower precision
@@ -85,6 +86,7 @@ class Trial:
     split: Mapping[str, Any] = field(default_factory=dict, repr=False)
     memory: tuple[Mapping[str, float], ...] = ()
     device_memory: tuple[DeviceMemory, ...] = ()
+    offload: tuple[OffloadTraffic, ...] = ()
     timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     damage: tuple[str, ...] = ()
 

@@ -14,6 +14,7 @@ from dualml.store.manifest import (
     Environment,
     Key,
     LossScale,
+    OffloadTraffic,
     RankMemory,
     RankSamples,
     Staleness,
@@ -81,6 +82,7 @@ class Result(Record):
     spent: dict[str, Number] = {}
     loss_scale: LossScale | None = None
     device_memory: list[DeviceMemory] = []
+    offload: list[OffloadTraffic] = []
 
 
 JOB = JsonFile("job.json", Job)

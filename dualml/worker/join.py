@@ -88,6 +88,18 @@ def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: Worke
     return backend.ability(Grouping).connect(place)
 
 
+def alone(backend: Any) -> Any:
+    """The group of one rank, for what is written for several."""
+    from dualml.backend import Grouping, backends
+    from dualml.communicator import MemoryBoard, Place
+    from dualml.reference.communicator import Switchboard, ThreadCommunicator
+
+    place = Place(0, 1, MemoryBoard())
+    if backends()[backend.name].ranks == "threads":
+        return ThreadCommunicator(place, Switchboard())
+    return backend.ability(Grouping).connect(place)
+
+
 def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     """Broadcast the initial weights from rank 0 and verify that all ranks hold the same.
 

@@ -6,6 +6,7 @@ ranks start and find one another only once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from pathlib import Path
@@ -95,10 +96,12 @@ class Runner:
             def emit(**event: Any) -> None:
                 self.emit(phase=event.get("phase"))
 
-        return Trial(
+        trial = Trial(
             self.plan, job.arm, job.seed, backend, self.samples(), folder, emit,
             job.checkpoint_every, comm, self.models(rank),
-        ).run()  # fmt: skip
+        )  # fmt: skip
+        with contextlib.closing(trial):
+            return trial.run()
 
 
 if __name__ == "__main__":

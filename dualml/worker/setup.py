@@ -16,8 +16,10 @@ from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
 from dualml.methods.driven import Driving
+from dualml.offload.model import OffloadedAlone, OffloadedModel
 from dualml.worker.capture import PROBE
 from dualml.worker.group import Group
+from dualml.worker.join import alone
 from dualml.worker.methods import MethodAlone, MethodRanks
 from dualml.worker.models import ModelCache
 from dualml.worker.ranks import Alone
@@ -59,6 +61,8 @@ class Setup:
         self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
         #: How numbers of a lower precision are held, where there are any.
         self.held: How | None = None
+        #: The model, where parts of it are kept outside of the device.
+        self.elsewhere: OffloadedModel | None = None
         self.ranks = self.assemble(comm, models or ModelCache())
         self.training = self.ranks.training
         self.restart(dict(self.initial))
@@ -78,6 +82,8 @@ class Setup:
             if comm is None:
                 return MethodAlone(backend, made, folder, self.feed)
             return MethodRanks(backend, made, folder, self.feed, comm)
+        if arm.offload is not None:
+            return self.offloaded(comm)
         if arm.zero and comm is not None:
             sharding, place = arm.sharding, f"{comm.rank} of {comm.size}"
             model = models.keep(
@@ -96,6 +102,25 @@ class Setup:
             return Alone(backend, own, folder, self.feed)
         pieces = models.pieces(key, self.spec.parameters(), arm.aggregation, comm)
         return Group(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
+
+    def offloaded(self, comm: Communicator | None) -> Alone:
+        """Made for this trial alone: its files are in the trial's folder."""
+        arm, backend, folder = self.arm, self.backend, self.folder
+        assert arm.offload is not None
+        kind = OffloadedAlone if comm is None else OffloadedModel
+        own = alone(backend) if comm is None else comm
+        model = kind(backend, self.recipe(), own, arm.sharding, arm.offload, folder)
+        self.elsewhere = model
+        if arm.plan_precision.lower:
+            self.held = model.held
+        if comm is None:
+            return Alone(backend, model, folder, self.feed)
+        return Group(backend, model, None, folder, comm, arm, self.seed, self.feed)
+
+    def close(self) -> None:
+        """Give back what the trial has taken outside of the device."""
+        if self.elsewhere is not None:
+            self.elsewhere.close()
 
     def model_key(self) -> str:
         """What decides the model's code: arms that agree here may use one model in turn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Trial(Setup):
         with self.spending("compile"):
             self.warm_up()
         seconds = self.train()
+        moved = self.moved()
         self.ranks.finish()
         samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
         pace = self.pace.summary(self.ranks)
@@ -119,8 +121,17 @@ class Trial(Setup):
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
             **({"device_memory": self.memory} if self.memory else {}),
+            **({"offload": moved} if moved else {}),
             "trace_steps": self.schedule.trace,
         }
+
+    def moved(self) -> list[dict[str, int | None]]:
+        """Rank → what it keeps outside of the device, and has moved (`OffloadTraffic`); empty where
+        all stays there."""
+        if self.elsewhere is None:
+            return []
+        host, disk = self.elsewhere.elsewhere()
+        return self.ranks.of_each({"host": host, "disk": disk, **asdict(self.elsewhere.traffic())})
 
     def scaling(self) -> dict[str, float]:
         """Where the scale of the loss stands, and how many updates it has cost; empty without."""

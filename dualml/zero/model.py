@@ -149,8 +149,18 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
     def weights(self) -> Arrays:
         """The float32 ones, which the ranks put together where none has all of them."""
         if self.sharding.stage == 3 or self.sharding.lower:
-            return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.masters)
+            parts = map(self.own_part, range(len(self.units)))
+            return self.named(map(self.moves.whole, parts))
         return self.named(map(self.comm.numpy, self.weights_of))
+
+    def own_part(self, number: int) -> Array:
+        """A copy of this rank's part of the float32 weights of a unit."""
+        part: Array = self.comm.numpy(self.masters[number])
+        return part
+
+    def put_own(self, number: int, part: Array) -> None:
+        """Replace it."""
+        self.flat.put(self.masters[number], part)
 
     def state(self) -> dict[str, Arrays]:
         slots = self.shard.state().items()
@@ -172,11 +182,12 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         for number, unit in enumerate(self.units):
             whole = unit.vector(weights, self.backend.dtype)
             own, given = self.comm.tensor(self.part(whole)), self.comm.tensor(whole)
-            self.comm.write(self.masters[number], 0, own, "put")
+            self.put_own(number, self.part(whole))
             if self.sharding.lower:
                 own, given = self.lowered.rounded(own), self.lowered.rounded(given)
             if self.sharding.stage == 3:
-                self.comm.write(self.own[number], 0, own, "put")
+                if self.sharding.lower:
+                    self.comm.write(self.own[number], 0, own, "put")
             else:
                 self.comm.write(self.weights_of[number], 0, given, "put")
 

@@ -17,7 +17,7 @@ from dualml.backend import (
     chunks,
 )
 from dualml.backend.ability import Tensor
-from dualml.backend.shard import Shardable, Vectors
+from dualml.backend.shard import Shard, Shardable, Vectors
 from dualml.communicator import Communicator
 from dualml.communicator.how import Pending
 from dualml.errors import Unsupported
@@ -68,16 +68,23 @@ class Passes:
         self.moves = Moves(comm, sharding)
         self.there: dict[int, int] = {}
         self.coming, self.adding = dict[int, Pending](), dict[int, Pending]()
-        self.own = [self.moves.own(vector) for vector in self.weights_of]
+        self.own = self.own_weights()
         self.sums = [self.moves.own(vector) for vector in self.gradients_of]
-        if weights_apart:
-            self.own = [comm.copy(part) for part in self.own]
         if apart:
             self.sums = [comm.copy(part) for part in self.sums]
         self.masters = list(self.own)
         if sharding.lower:
             self.masters = [comm.copy(self.lowered.widened(part)) for part in self.own]
-        self.shard = self.flat.shard(recipe, self.masters)
+        self.shard = self.optimizer()
+
+    def own_weights(self) -> list[Tensor]:
+        """Where this rank's part of the weights of each unit is."""
+        own = [self.moves.own(vector) for vector in self.weights_of]
+        return [self.comm.copy(part) for part in own] if self.sharding.stage == 3 else own
+
+    def optimizer(self) -> Shard:
+        """Of this rank's part of all units."""
+        return self.flat.shard(self.recipe, self.masters)
 
     def staged(self) -> tuple[Stage, Shardable]:
         """The model as the backend computes it, and as the place of its numbers.

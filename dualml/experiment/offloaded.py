@@ -1,0 +1,107 @@
+"""What arms with ``offload`` may ask for, see `dualml.offload`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from dualml.aggregation.buckets import BUCKET_BYTES
+from dualml.aggregation.settings import Aggregation
+from dualml.errors import UserError
+from dualml.model.spec import ModelSpec
+from dualml.offload.forms import kept
+from dualml.offload.settings import Offload
+from dualml.optim import Rule
+from dualml.zero.settings import Sharding
+from dualml.zero.units import units_of
+
+#: Of a number in `Offload.budget_bytes`. The referee's have eight: its bytes count half.
+WIDTH = 4
+
+
+def stage_of(zero: int, offload: Offload) -> int:
+    """The stage of `dualml.zero` whose units the ranks have, of one rank the one that suffices."""
+    return zero or (3 if offload.away("weights") else 1)
+
+
+def units_for(sharding: Sharding, settings: Aggregation) -> Sharding:
+    """In units as of stage 3 where nobody says how much makes one, whatever the stage: of one unit
+    everything would be brought in at once."""
+    said = settings.bucket_bytes != BUCKET_BYTES
+    return sharding if said else replace(sharding, bucket_bytes=None)
+
+
+def check_offload(
+    offload: Offload,
+    *,
+    other: str,
+    zero: int,
+    lower: bool,
+    world_size: int,
+    settings: Aggregation,
+    rule: Rule,
+) -> None:
+    """Raises `UserError` for settings of an arm that do not go together.
+
+    Args:
+        other: key of what the arm does in place of training by dualml's own updates of whole
+            models; empty where it does that.
+    """
+    if other:
+        raise UserError(
+            f"offload is for training a whole model by dualml's own updates; leave out {other}"
+        )
+    kind: Literal["state", "weights"] = "weights" if offload.away("weights") else "state"
+    if world_size > 1 and (not zero or (kind == "weights" and zero != 3)):
+        raise UserError(
+            f"offload.{kind} = {offload.place(kind)} is for units that ranks share out: with "
+            f"{world_size} ranks set zero = {'3' if kind == 'weights' else '1, 2 or 3'}; "
+            f"received zero = {zero}"
+        )
+    if lower:
+        raise UserError(
+            "offload moves float32 weights and state; zero_lower keeps a second copy of the "
+            "weights beside them: leave out zero_lower"
+        )
+    if world_size == 1 and settings.strategy != Aggregation().strategy:
+        raise UserError(
+            f"offload and strategy = {settings.strategy}: one rank has nobody to combine with; "
+            "leave out aggregation.strategy"
+        )
+    if settings.overlap and (world_size == 1 or offload.away("weights")):
+        raise UserError(
+            "offload reads weights ahead by itself (offload.overlap), and one rank has nobody to "
+            "gather from; leave out aggregation.overlap"
+        )
+    if offload.away("state") and not rule.slots:
+        raise UserError(
+            f"offload.state = {offload.state}: optimizer {rule.name} has no state to keep "
+            "elsewhere; leave state out, or use another optimizer, such as adam"
+        )
+
+
+def check_budget(
+    offload: Offload, spec: ModelSpec, rule: Rule, sharding: Sharding, world_size: int
+) -> None:
+    """Raises `UserError` for a budget that host memory cannot be kept in."""
+    if not offload.budget_bytes:
+        return
+    units = units_of(spec, sharding.bucket_bytes, world_size)
+    own = kept(units, world_size, offload, len(rule.slots))
+    if WIDTH * own.host <= offload.budget_bytes:
+        return
+    longest = max(unit.length for unit in units)
+    remedies = [
+        "raise it",
+        *(["keep on disk what is kept in host memory"] if "host" in (offload.state, offload.weights)
+          else []),
+        *(["set overlap = false (one buffer in place of two)"]
+          if "disk" in (offload.state, offload.weights) and offload.overlap else []),
+        *([f"set aggregation.bucket_bytes below {WIDTH * longest:,} for smaller units"]
+          if sharding.bucket_bytes != 0 else []),
+    ]  # fmt: skip
+    raise UserError(
+        f"offload.budget_bytes = {offload.budget_bytes:,}, but host memory has to hold "
+        f"{WIDTH * own.host:,} bytes, and {WIDTH * own.largest:,} at once for the largest of "
+        f"{len(units)} units; {', or '.join(remedies)}"
+    )

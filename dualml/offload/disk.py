@@ -1,0 +1,134 @@
+"""Numbers of units in a file, read ahead and written behind by a thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from concurrent.futures import TimeoutError as TooLate
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dualml.backend import Array
+from dualml.errors import TrialError
+from dualml.offload.files import Scratch
+from dualml.offload.traffic import Meter
+
+#: Seconds that anybody waits for one record.
+LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Of a unit's record into a part of a buffer."""
+
+    number: int
+    array: Array
+    done: Future[None]
+
+
+class DiskRecords:
+    """See `dualml.offload.records.Records`: one after the other in a file.
+
+    With a thread there are two buffers: while one is used, what is in the other is written and the
+    record that is taken next is read into it. The thread works off its jobs in their order, so that
+    nothing is read before it was written, and no buffer is filled before it was written.
+
+    Args:
+        thread: of one worker; None: everything is read and written when it is asked for, with one
+            buffer.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        lengths: Sequence[int],
+        dtype: str,
+        meter: Meter,
+        thread: Executor | None = None,
+    ) -> None:
+        self.meter, self.thread = meter, thread
+        sizes = [length * np.dtype(dtype).itemsize for length in lengths]
+        self.lengths, self.starts = lengths, [sum(sizes[:i]) for i in range(len(sizes))]
+        buffers = [np.zeros(max(lengths), dtype) for _ in range(1 if thread is None else 2)]
+        self.buffers = deque(buffers)  # the next one to read into first
+        self.host, self.disk = sum(buffer.nbytes for buffer in buffers), sum(sizes)
+        self.scratch = Scratch(folder, self.disk)
+        self.order, self.writing = deque[int](), deque[Future[None]]()
+        self.ahead: Reading | None = None
+        self.taken: Reading | None = None
+
+    def plan(self, order: Iterable[int]) -> None:
+        self.order, self.ahead = deque(order), None
+
+    def take(self, number: int) -> Array:
+        with self._waiting():
+            if self.ahead is None or self.ahead.number != number:
+                self.ahead = self._read(number)
+            self.taken, self.ahead = self.ahead, None
+            self._result(self.taken.done)
+            while self.writing and self.writing[0].done():
+                self._result(self.writing.popleft())
+            if self.order and self.order[0] == number:
+                self.order.popleft()
+                if self.order and self.thread is not None:
+                    self.ahead = self._read(self.order[0])
+        return self.taken.array
+
+    def give(self) -> None:
+        assert self.taken is not None
+        array, begin, traffic = self.taken.array, self.starts[self.taken.number], self.meter.now
+
+        def write() -> None:
+            with traffic.timed("write_ns"):
+                self.scratch.write(array, begin)
+            traffic.written += array.nbytes
+
+        with self._waiting():
+            self.writing.append(self._begin(write))
+
+    def settle(self) -> None:
+        with self._waiting():
+            while self.writing:
+                self._result(self.writing.popleft())
+
+    def close(self) -> None:
+        self.buffers.clear()
+        self.scratch.close()
+
+    def _read(self, number: int) -> Reading:
+        array, traffic = self.buffers[0][: self.lengths[number]], self.meter.now
+        self.buffers.rotate()
+
+        def read() -> None:
+            with traffic.timed("read_ns"):
+                self.scratch.read(array, self.starts[number])
+            traffic.read += array.nbytes
+
+        return Reading(number, array, self._begin(read))
+
+    def _begin(self, job: Callable[[], None]) -> Future[None]:
+        if self.thread is not None:
+            return self.thread.submit(job)
+        done = Future[None]()
+        job()
+        done.set_result(None)
+        return done
+
+    def _result(self, done: Future[None]) -> None:
+        """Wait for a job; its error is the caller's."""
+        try:
+            done.result(LIMIT_S)
+        except TooLate:
+            raise TrialError(
+                f"offload: {self.scratch.folder} has not answered for {LIMIT_S:g} s; choose "
+                "another folder with --out, or offload to host"
+            ) from None
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        with self.meter.now.timed("wait_ns"):
+            yield

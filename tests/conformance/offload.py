@@ -1,0 +1,84 @@
+"""Training whose state or weights are outside of the device, on one rank or several of any backend.
+
+As `conformance.zero`, whose cases these are with ``offload`` besides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from conformance import split, zero
+from conformance.backends import create
+
+from dualml.aggregation.settings import Aggregation
+from dualml.communicator.parts import parts_of
+from dualml.errors import Unsupported
+from dualml.offload import Offload
+from dualml.offload.forms import Kept, Moved, kept, moved
+from dualml.offload.model import OffloadedAlone, OffloadedModel
+from dualml.zero import units_of
+from dualml.zero.parallel import Zero
+
+UPDATES = 2  # of the batch whose traffic is counted
+
+
+def made(comm: Any, case: dict[str, Any], folder: Path) -> tuple[OffloadedModel, Any]:
+    """The model, and what trains it, at its start."""
+    backend, recipe = create(comm.backend), zero.recipe_of(case)
+    kind = OffloadedAlone if comm.size == 1 else OffloadedModel
+    offload = Offload(**case["offload"])
+    model = kind(backend, recipe, comm, zero.sharding_of(case), offload, folder)
+    training: Any = model
+    if comm.size > 1:
+        training = Zero(backend, model, comm, Aggregation(), seed=split.SEED)
+    training.load(*zero.start_of(case), 0)
+    return model, training
+
+
+def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every case: arrays in ``folder``, and of each what was held and moved."""
+    told, folder = list[dict[str, Any]](), Path(argument["folder"])
+    for number, case in enumerate(argument["cases"]):
+        try:
+            model, training = made(comm, case, folder)
+        except Unsupported as reason:
+            told.append({"unsupported": str(reason)})
+            continue
+        read = training.read if comm.size > 1 else model.backend.read
+        found = split.found_by(training, case, read)
+        np.savez(folder / f"case{number}.rank{comm.rank}.npz", **found)
+        batch = split.batches(case)[0]
+        memory = asdict(training.memory(batch))
+        training.load(*zero.start_of(case), 0)
+        for step in range(1, UPDATES + 1):
+            training.evaluate(*(a[:2] for a in split.data(split.spec_of(case))))
+            training.step(batch, step)
+        moves, elsewhere = asdict(model.traffic()), model.elsewhere()
+        left = [path.name for path in folder.iterdir() if path.suffix != ".npz"]
+        model.close()
+        told.append({"memory": memory, "elsewhere": elsewhere, "traffic": moves, "left": left})
+        comm.barrier()
+    return told
+
+
+def forms(case: dict[str, Any], n: int) -> tuple[Kept, Moved, int]:
+    """What a rank must keep elsewhere and move in `UPDATES` updates of the first batch, in
+    elements, and the rounds of each."""
+    sharding, rule, offload = (
+        zero.sharding_of(case),
+        zero.rule_of(case["optimizer"]),
+        case["offload"],
+    )
+    units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
+    most = max(parts_of(case["sizes"][0], n))
+    rounds = math.ceil(most / case.get("chunk", zero.CHUNK))
+    asked, slots = Offload(**offload), len(rule.slots)
+    return (
+        kept(units, n, asked, slots),
+        moved(units, n, asked, slots, UPDATES * rounds, UPDATES),
+        rounds,
+    )

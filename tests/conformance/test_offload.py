@@ -1,0 +1,228 @@
+"""Wherever its state and weights are kept, a model is trained as the one that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import offload, split, zero
+from conformance.backends import create, tolerance
+from conformance.test_split import assert_same
+from conformance.test_split_precision import assert_alike, assert_near
+from conformance.test_zero import SPLITTING, case, trained
+
+from dualml.offload.disk import DiskRecords
+from dualml.offload.shard import OffloadedShard
+from dualml.reference.communicator import run_threads
+
+PLACES = {
+    "host": {"state": "host"},
+    "disk": {"state": "disk"},
+    "slow disk": {"state": "disk", "overlap": False},
+    "all host": {"state": "host", "weights": "host"},
+    "all disk": {"state": "disk", "weights": "disk"},
+    "all slow disk": {"state": "disk", "weights": "disk", "overlap": False},
+    "host, weights disk": {"state": "host", "weights": "disk"},
+    "weights disk": {"weights": "disk"},
+}
+
+
+def placed(where: str, ranks: int, stage: int, *more: str, **options: Any) -> dict[str, Any]:
+    return {**case(ranks, stage, *more, **options), "offload": PLACES[where]}
+
+
+def stages_of(where: str) -> tuple[int, ...]:
+    return (3,) if "weights" in PLACES[where] else (1, 2, 3)
+
+
+VARIANTS = ("sgd-momentum", "adamw", "adagrad-all", "rmsprop-all")
+CASES = {
+    **{f"alone {t}": placed(t, 1, stages_of(t)[0]) for t in PLACES},
+    **{f"{t}, stage {s} of {n}": placed(t, n, s)
+       for t in PLACES for s in stages_of(t) for n in (2, 3)},
+    **{f"alone {v}": placed("all disk", 1, 3, "deep", v) for v in VARIANTS},
+    "alone chunks": placed("all disk", 1, 3, "deep", chunk=2),
+    "alone one unit": placed("all disk", 1, 3, "vit", bucket_bytes=2**20),
+    "alone layers": placed("all disk", 1, 3, "vit", bucket_bytes=0),
+    "alone text": placed("all disk", 1, 3, "rnn", sizes=[6, 5]),
+    "alone masks": placed("all host", 1, 3, "dropout", "sgd", sizes=[6, 5], chunk=2),
+    "alone gpt": placed("disk", 1, 1, "gpt", "sgd", sizes=[6, 5], bucket_bytes=0),
+    "alone llama": {**placed("all disk", 1, 3, "llama", sizes=[6, 5]), "recompute": "full"},
+    "alone rates": {**placed("disk", 1, 1, "deep"), "rates": {"kind": "cosine", "warmup": 2}},
+    "chunks of 3": placed("all disk", 3, 3, "deep", chunk=2),
+    "native": placed("all disk", 2, 3, "deep", native=True),
+}  # fmt: skip
+LOWER = {
+    f"{kind} of {n}": {**placed("all disk", n, 3, model, sizes=[8, 7]), "precision": precision}
+    for n in (1, 2)
+    for kind, precision, model in [("bf16", ("bf16",), "vit"), ("fp16", ("fp16", 256.0), "lenet")]
+}
+#: See `conformance.test_zero.OVERFLOWING`.
+OVERFLOWING = {
+    f"overflow of {n}": {**placed("all disk", n, 3, sizes=[8] * 9), "enlarged": 100.0,
+                         "precision": ("fp16", "dynamic"), "rates": {"kind": "cosine", "warmup": 3}}
+    for n in (1, 2)
+}  # fmt: skip
+KNOWN = {**CASES, **LOWER, **OVERFLOWING}
+#: For a framework that compiles every unit of every case and every size of a chunk.
+FEW = {
+    "alone host": [4, 1], "alone disk": [4, 4], "alone all disk": [4, 4], "alone chunks": [6],
+    "alone weights disk": [4], "alone rmsprop-all": [4, 4], "alone rates": [4, 4],
+    "host, stage 1 of 2": [8, 4], "disk, stage 2 of 2": [8], "all disk, stage 3 of 2": [8],
+    "overflow of 1": [8] * 9,
+}  # fmt: skip
+
+
+def cases_of(name: str) -> dict[str, dict[str, Any]]:
+    """The cases that a backend runs."""
+    return split.cases_of(name, KNOWN, FEW)
+
+
+def every(among: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, title) for name in SPLITTING for title in cases_of(name) if title in among]
+
+
+Found = Callable[[str, str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Backend and case → what each rank found; all cases of one size are run on one group."""
+
+    @cache
+    def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
+        chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
+        folder = tmp_path_factory.mktemp(f"{name}{ranks}")
+        return split.on_group(name, ranks, "conformance.offload:train", chosen, folder, timeout=180)
+
+    def case_of(name: str, title: str) -> list[dict[str, Any]]:
+        ranks = group(name, KNOWN[title]["ranks"])[title]
+        if "unsupported" in ranks[0]:
+            pytest.skip(ranks[0]["unsupported"])
+        return ranks
+
+    return case_of
+
+
+@pytest.mark.parametrize(("name", "title"), every(CASES))
+def test_what_is_kept_elsewhere_is_trained_as_if_it_were_not(
+    found: Found, name: str, title: str
+) -> None:
+    """Losses, gradients, activations, weights, optimizer state: on every rank alike."""
+    ranks = found(name, title)
+    whole = trained(zero.expected(cases_of(name)[title]))
+    for rank in ranks:
+        assert_same(trained(rank["arrays"]), whole, tolerance(create(name)))
+    assert_alike([rank["arrays"] for rank in ranks])
+
+
+@pytest.mark.parametrize(("name", "title"), every(LOWER))
+def test_so_it_is_in_a_lower_precision(found: Found, name: str, title: str) -> None:
+    asked, ranks = cases_of(name)[title], found(name, title)
+    assert_near(trained(ranks[0]["arrays"]), trained(zero.expected(asked)), asked)
+    assert_alike([rank["arrays"] for rank in ranks])
+
+
+@pytest.mark.parametrize(("name", "title"), every(OVERFLOWING))
+def test_a_skipped_update_leaves_all_as_it_is(found: Found, name: str, title: str) -> None:
+    ranks = [rank["arrays"] for rank in found(name, title)]
+    assert_alike(ranks)
+    skipped = float(ranks[0]["state loss_scale skipped"])
+    assert 1 <= skipped < len(KNOWN[title]["sizes"]) - 1
+    start = zero.recipe_of(KNOWN[title]).weights
+    assert any(not np.array_equal(ranks[0][f"weight {n}"], w) for n, w in start.items())
+
+
+@pytest.mark.parametrize(("name", "title"), every(CASES))
+def test_what_is_kept_where_is_the_closed_form(found: Found, name: str, title: str) -> None:
+    """To the byte, on the device, in host memory and on disk, padding included."""
+    asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize
+    sharding, n = zero.sharding_of(asked), asked["ranks"]
+    elsewhere, _, _ = offload.forms(asked, n)
+    form, _ = zero.forms(asked, n)
+    away = asked["offload"]
+    for rank in found(name, title):
+        memory = {part: b for part, b in rank["memory"].items() if part != "activations"}
+        assert memory == {
+            "weights": 0 if "weights" in away else width * form.weights,
+            "gradients": width * form.gradients,
+            "state": 0 if "state" in away else width * form.state,
+            "buckets": width * (form.gathered + elsewhere.room),
+        }, sharding
+        assert list(rank["elsewhere"]) == [width * elsewhere.host, width * elsewhere.disk]
+
+
+@pytest.mark.parametrize(("name", "title"), every(CASES))
+def test_what_is_moved_is_the_closed_form(found: Found, name: str, title: str) -> None:
+    """Evaluations in between do not count."""
+    asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize
+    _, form, rounds = offload.forms(asked, asked["ranks"])
+    for rank in found(name, title):
+        moved = rank["traffic"]
+        assert (moved["updates"], moved["rounds"]) == (2, 2 * rounds)
+        assert moved["to_device"] == width * form.to_device
+        assert moved["to_host"] == width * form.to_host
+        assert (moved["read"], moved["written"]) == (width * form.read, width * form.written)
+        assert moved["copy_ns"] > 0
+        on_disk = "disk" in asked["offload"].values()
+        assert all((moved[key] > 0) == on_disk for key in ("read_ns", "write_ns", "wait_ns"))
+
+
+@pytest.mark.parametrize(("name", "title"), every(CASES))
+def test_files_have_no_names(found: Found, name: str, title: str) -> None:
+    """Asked while they were open."""
+    assert all(rank["left"] == [] for rank in found(name, title))
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+
+def not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DiskRecords, "give", lambda self: None)
+
+
+def not_brought(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OffloadedShard, "_put", lambda self, places, record: None)
+
+
+def another(patch: pytest.MonkeyPatch) -> None:
+    """The state of the unit after it."""
+    right = OffloadedShard.elsewhere
+
+    def planted(self: OffloadedShard, number: int) -> Any:
+        return right(self, (number + 1) % len(self.shards)) if self.state_records else []
+
+    patch.setattr(OffloadedShard, "elsewhere", planted)
+
+
+def early(patch: pytest.MonkeyPatch) -> None:
+    """Each record is read into the buffer that is still in use."""
+    right = DiskRecords._read
+
+    def planted(self: DiskRecords, number: int) -> Any:
+        reading = right(self, number)
+        self.buffers.rotate()
+        return reading
+
+    patch.setattr(DiskRecords, "_read", planted)
+
+
+@pytest.mark.parametrize("plant", [not_kept, not_brought, another, early])
+def test_planted_faults_are_seen(
+    plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
+) -> None:
+    asked = placed("all disk", 1, 3)
+    argument = {"cases": [asked], "folder": str(tmp_path)}
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        try:
+            run_threads(1, lambda comm: offload.train(comm, argument), 10)
+        except (ValueError, AssertionError):  # units of other lengths
+            return
+    own = dict(np.load(tmp_path / "case0.rank0.npz"))
+    with pytest.raises(AssertionError):
+        assert_same(trained(own), trained(zero.expected(asked)), 1e-3)
