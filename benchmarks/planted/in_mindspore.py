@@ -9,8 +9,9 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.model import layers as spec
+from dualml.model.decoder import RMSNorm, SwiGLU
 from dualml_ms import split, training
-from dualml_ms.model import LOSSES, modules, network
+from dualml_ms.model import LOSSES, decoder, modules, network
 from dualml_ms.model.losses import CrossEntropy
 from dualml_ms.optim import adam, base, rmsprop
 from planted import neutral
@@ -392,6 +393,24 @@ class BareAttention(modules.Attention):
         return y.swapaxes(1, 2).reshape(b, length, -1)
 
 
+class ShiftedNorm(decoder.RMSNorm):
+    def construct(self, x):
+        return x / ops.sqrt(self.mean(x * x, -1) + self.eps) * (1 + self.weight)
+
+
+class SwappedSwiGLU(nn.Cell):
+    def construct(self, x):
+        half = x.shape[-1] // 2
+        gate, up = x[..., half:], x[..., :half]
+        return gate * ops.sigmoid(gate) * up
+
+
+class ReGLU(nn.Cell):
+    def construct(self, x):
+        half = x.shape[-1] // 2
+        return ops.relu(x[..., :half]) * x[..., half:]
+
+
 LAYERS = {
     "uneven-padding": uneven,
     "leaky": on(spec.ReLU, lambda layer: nn.LeakyReLU(0.2)),
@@ -403,6 +422,10 @@ LAYERS = {
     "attention-scale": on(spec.Attention, lambda layer: BareAttention(layer.heads, layer.causal)),
     "causal": on(spec.Attention, lambda layer: modules.Attention(layer.heads, True)),
     "detached": linear(DetachedLinear, 256),
+    "rms-epsilon": on(RMSNorm, lambda layer: decoder.RMSNorm(layer.features, 1e-5)),
+    "shifted-gain": on(RMSNorm, lambda layer: ShiftedNorm(layer.features, layer.eps)),
+    "swapped-gate": on(SwiGLU, lambda layer: SwappedSwiGLU()),
+    "relu-gate": on(SwiGLU, lambda layer: ReGLU()),
     "gates": on(spec.LSTM, lambda layer: SwappedLSTM(layer.inputs, layer.hidden)),
 }
 

@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from dualml.model import layers as spec
+from dualml.model.decoder import RMSNorm, SwiGLU
 from dualml.optim import Schedule
 from dualml_torch import split, training
-from dualml_torch.model import LOSSES, modules, network
+from dualml_torch.model import LOSSES, decoder, modules, network
 from dualml_torch.optim import adam, base, rmsprop
 from dualml_torch.optim.foreach import scale
 from planted import neutral
@@ -313,6 +314,23 @@ class BareAttention(modules.Attention):
         return super().forward(torch.cat([q * d**0.5, k, v], -1))
 
 
+class ShiftedNorm(nn.RMSNorm):
+    def forward(self, x: Any) -> Any:
+        return functional.rms_norm(x, self.normalized_shape, 1 + self.weight, self.eps)
+
+
+class SwappedSwiGLU(decoder.SwiGLU):
+    def forward(self, x: Any) -> Any:
+        gate, up = x.chunk(2, -1)
+        return functional.silu(up) * gate
+
+
+class ReGLU(decoder.SwiGLU):
+    def forward(self, x: Any) -> Any:
+        gate, up = x.chunk(2, -1)
+        return functional.relu(gate) * up
+
+
 LAYERS = {
     "uneven-padding": uneven,
     "leaky": on(spec.ReLU, lambda layer: nn.LeakyReLU(0.2)),
@@ -325,6 +343,10 @@ LAYERS = {
     "attention-scale": on(spec.Attention, lambda layer: BareAttention(layer.heads, layer.causal)),
     "causal": on(spec.Attention, lambda layer: modules.Attention(layer.heads, True)),
     "detached": linear(DetachedLinear, 256),
+    "rms-epsilon": on(RMSNorm, lambda layer: nn.RMSNorm(layer.features, eps=1e-5)),
+    "shifted-gain": on(RMSNorm, lambda layer: ShiftedNorm(layer.features, eps=layer.eps)),
+    "swapped-gate": on(SwiGLU, lambda layer: SwappedSwiGLU()),
+    "relu-gate": on(SwiGLU, lambda layer: ReGLU()),
     "gates": on(spec.LSTM, lambda layer: SwappedLSTM(layer.inputs, layer.hidden)),
 }
 

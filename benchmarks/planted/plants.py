@@ -106,6 +106,12 @@ PLANTS: dict[str, Plant] = {
             "attention-scale": ("attention-scale", "scores are not divided by √d"),
             "causal": ("attention-mask", "attention sees only what came before"),
         }),
+        *made("llama", "forward", {
+            "rms-epsilon": ("rmsnorm-eps", "RMSNorm with eps 1e-5"),
+            "shifted-gain": ("shifted-gain", "RMSNorm times one plus its weight"),
+            "swapped-gate": ("swapped-gate", "SwiGLU's halves are swapped"),
+            "relu-gate": ("other-gate", "ReLU in the gate"),
+        }),
         *made("rnn", "forward", {"gates": ("gate-order", "gates in another order (i g f o)")}),
         *made("adam", "gradient", {
             "clipped": ("clipped-gradient", "clipped at a norm of 0.5"),

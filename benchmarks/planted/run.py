@@ -35,6 +35,8 @@ SETTINGS = ("--backend", "both", "--threads", "1")
 #: Seconds of one run.
 LIMIT = 9000
 FILES = ("planted.toml", "planted_text.toml")
+#: Arms of the second one.
+TEXTS = ("rnn", "llama")
 #: What nothing is planted in is run once, whoever asks first.
 BASES = threading.Lock()
 
@@ -56,7 +58,7 @@ def dualml(*words: object, planted: str = "") -> dict[str, Any]:
 
 
 def experiment_of(arm: str) -> Path:
-    return HERE / ("planted_text.toml" if arm == "rnn" else "planted.toml")
+    return HERE / ("planted_text.toml" if arm in TEXTS else "planted.toml")
 
 
 def base(arm: str, folder: Path) -> Path:

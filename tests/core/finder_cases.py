@@ -24,7 +24,17 @@ from dualml.experiment.samples import samples_of
 from dualml.experiment.schema import Experiment
 from dualml.finder.find import explain
 from dualml.finder.scene import Scene
-from dualml.model.layers import LSTM, Attention, Embedding, LayerNorm, Linear, MaxPool2d, ReLU
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU
+from dualml.model.layers import (
+    GELU,
+    LSTM,
+    Attention,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    ReLU,
+)
 from dualml.reference import training as reference
 from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads
@@ -55,7 +65,13 @@ IMAGES: dict[str, dict[str, Any]] = {
     "pipeline": {"model": "mlp", "optimizer": SGD, "world_size": 2,
                  "split": {"stages": 2, "micro_batches": 4}},
 }  # fmt: skip
-TEXTS = {"rnn": {"optimizer": {"name": "sgd", "lr": 0.5}}}
+TEXTS = {
+    "rnn": {"optimizer": {"name": "sgd", "lr": 0.5}},
+    "gpt": {"model": "gpt", "optimizer": ADAM},
+    "llama": {"model": "gpt_llama", "optimizer": ADAM},
+}
+#: Of the decoders.
+WIDTHS = {"width": 16, "blocks": 1, "heads": 4, "kv_heads": 2, "tied": False}
 
 
 @functools.cache
@@ -67,6 +83,7 @@ def plan(text: bool) -> Plan:
         "name": "cases", "title": {"en": "x"}, "model": "rnn_lm_dropout" if text else "mlp",
         "data": {"name": name, "train": 30, "test": 10, **sizes},
         "evaluation": {"train_samples": 5},
+        **({"sizes": WIDTHS} if text else {}),
         "arms": {n: {"batch_size": 8, "updates": 4, **arm} for n, arm in arms.items()},
     }  # fmt: skip
     return freeze(Experiment.model_validate(told), load_data(name, explicit=True, **sizes))
@@ -260,6 +277,47 @@ def smoothed(loss: Any, out: Any, y: Any) -> Any:
     return 0.9 * loss(out, y) + 0.1 * every
 
 
+def bare(forward: Any, layer: Any, x: Any, params: Any) -> Any:
+    return forward(layer, x, {"weight": np.ones_like(params["weight"])})
+
+
+def neighbours(forward: Any, layer: Any, x: Any, params: Any) -> Any:
+    """Rotary positions as the paper has them, with complex numbers."""
+    b, length, _ = x.shape
+    parts = x.reshape(b, length, -1, layer.width).copy()
+    angle = np.arange(length)[:, None] * layer.base ** (-np.arange(0, layer.width, 2) / layer.width)
+    number = np.arange(parts.shape[2]) % (layer.each + 2)
+    for head in np.flatnonzero(number <= layer.each):  # queries and the key of every group
+        turn = (parts[:, :, head, ::2] + 1j * parts[:, :, head, 1::2]) * np.exp(1j * angle)
+        parts[:, :, head, ::2], parts[:, :, head, 1::2] = turn.real, turn.imag
+    return forward(replace(layer, base=0.0), parts.reshape(x.shape), params)
+
+
+#: Cause → arm, kind of layer, what it does instead.
+DECODERS: dict[str, tuple[str, type, Callable[..., Any]]] = {
+    "rmsnorm-eps": ("llama", RMSNorm, lambda f, own, x, p: f(replace(own, eps=1e-2), x, p)),
+    "missing-gain": ("llama", RMSNorm, bare),
+    "shifted-gain": ("llama", RMSNorm, lambda f, own, x, p: f(own, x, {"weight": 1 + p["weight"]})),
+    "centred-norm": ("llama", RMSNorm,
+                     lambda f, own, x, p: f(own, x - x.mean(-1, keepdims=True), p)),
+    "length-not-mean": ("llama", RMSNorm, lambda f, own, x, p: f(own, x, p) / own.features**0.5),
+    "swapped-gate": ("llama", SwiGLU,
+                     lambda f, own, x, p: f(own, np.roll(x, x.shape[-1] // 2, -1), p)),
+    "other-gate": ("llama", SwiGLU,
+                   lambda f, own, x, p: np.maximum(*np.broadcast_arrays(np.split(x, 2, -1)[0], 0))
+                   * np.split(x, 2, -1)[1]),
+    "woven-gate": ("llama", SwiGLU,
+                   lambda f, own, x, p: f(own, np.concatenate([x[..., ::2], x[..., 1::2]], -1), p)),
+    "missing-rotation": ("llama", GroupedAttention,
+                         lambda f, own, x, p: f(replace(own, base=0.0), x, p)),
+    "rotary-base": ("llama", GroupedAttention,
+                    lambda f, own, x, p: f(replace(own, base=500_000.0), x, p)),
+    "rotary-pairs": ("llama", GroupedAttention, neighbours),
+    "gelu-form": ("gpt", GELU, lambda f, own, x, p: 0.5 * x * (
+        1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+}  # fmt: skip
+#: Case → the update at which it shows, where that is not the first: weights begin with ones.
+LATE = {"missing-gain": 2}
 #: Name → arm, what is planted, phase, tensor (None: any), cause.
 CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "labels": ("adam", held(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
@@ -282,6 +340,8 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "wide": ("rnn", layer(Embedding, lambda f, own, x, p: f(own, x, p) * np.sqrt(own.features)),
              "forward", None, "scaled-embedding"),
     "gates": ("rnn", layer(LSTM, gates), "forward", None, "gate-order"),
+    **{cause: (arm, layer(kind, change), "forward", None, cause)
+       for cause, (arm, kind, change) in DECODERS.items()},
     "smoothing": ("adam", loss(smoothed), "loss", "batch", "label-smoothing"),
     "sum": ("softmax", loss(lambda f, out, y: f(out, y) * len(y)), "loss", "batch", "sum-not-mean"),
     "eval": ("rnn", lambda patch: patch.setattr(reference, "masks", lambda *_: {}), "loss",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dualml.finder.causes import decoders as decoders  # its layers are registered
 from dualml.finder.causes.base import Arrays, Guess, Predict, Suspect, fit, narrow
 from dualml.finder.causes.layers import Change, again, alternatives
 from dualml.finder.scene import Place

@@ -1,0 +1,118 @@
+"""What the layers of decoders can do instead of what they should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from dualml.finder.causes.layers import CHANGES, EPSILONS, Array, Change, Changes, again, altered
+from dualml.finder.scene import Place
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU
+from dualml.model.layers import GELU
+
+#: Angles of rotary positions begin with the powers of these.
+BASES = (1_000.0, 10_000.0, 500_000.0, 1_000_000.0)
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
+
+
+def gelu(x: Array) -> Array:
+    from scipy.special import erf
+
+    return np.asarray(x * 0.5 * (1 + erf(x / np.sqrt(2))))
+
+
+def gelu_tanh(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+
+
+def of_gelu(layer: GELU) -> Changes:
+    yield "gelu-form", lambda p: gelu_tanh(p.value), {"form": "tanh"}
+    yield "gelu-form", lambda p: p.value * sigmoid(1.702 * p.value), {"form": "1.702"}
+    yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
+    yield "other-activation", lambda p: p.value * sigmoid(p.value), {"is": "SiLU"}
+
+
+def of_rms_norm(layer: RMSNorm) -> Changes:
+    def centred(place: Place) -> Array:
+        """As LayerNorm without its bias."""
+        return again(place._replace(value=place.value - place.value.mean(-1, keepdims=True)))
+
+    def outside(place: Place) -> Array:
+        size = np.sqrt(np.square(place.value).mean(-1, keepdims=True)) + layer.eps
+        return np.asarray(place.value / size * place.own["weight"])
+
+    def summed(place: Place) -> Array:
+        """By the length of the vector, which is √D times as large."""
+        return np.asarray(again(place) / np.sqrt(layer.features))
+
+    for eps in EPSILONS:
+        if eps != layer.eps:
+            yield "rmsnorm-eps", lambda p, e=eps: altered(p, eps=e), {"eps": eps}
+    yield "missing-gain", lambda p: again(p, weight=np.ones_like(p.own["weight"])), {}
+    yield "shifted-gain", lambda p: again(p, weight=1 + p.own["weight"]), {}
+    yield "centred-norm", centred, {}
+    yield "rmsnorm-root", outside, {}
+    yield "length-not-mean", summed, {}
+
+
+def of_swiglu(layer: SwiGLU) -> Changes:
+    def halves(place: Place) -> tuple[Array, Array]:
+        gate, up = np.split(place.value, 2, -1)
+        return gate, up
+
+    def swapped(place: Place) -> Array:
+        gate, up = halves(place)
+        return np.asarray(up * sigmoid(up) * gate)
+
+    def gated(place: Place, kind: str) -> Array:
+        gate, up = halves(place)
+        return np.asarray(GATES[kind](gate) * up)
+
+    def woven(place: Place) -> Array:
+        """Gates and values in turn, in place of one half after the other."""
+        gate, up = place.value[..., ::2], place.value[..., 1::2]
+        return np.asarray(gate * sigmoid(gate) * up)
+
+    yield "swapped-gate", swapped, {}
+    for kind in GATES:
+        other: Change = lambda p, kind=kind: gated(p, kind)  # noqa: E731
+        yield "other-gate", other, {"is": kind}
+    yield "woven-gate", woven, {}
+
+
+#: What stands in a gate in place of SiLU (Shazeer 2020, eq. 3 to 5).
+GATES: Mapping[str, Callable[[Array], Array]] = {
+    "GELU": gelu,
+    "GELU, tanh": gelu_tanh,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+    "none": lambda x: x,
+}
+
+
+def of_grouped(layer: GroupedAttention) -> Changes:
+    def turned(place: Place) -> Array:
+        """Neighbours as the pairs that are turned, as Su et al. 2021 write them."""
+        heads = place.value.reshape(*place.value.shape[:-1], -1, layer.width)
+        own = heads.reshape(*heads.shape[:-2], layer.kv_heads, layer.each + 2, layer.width)
+        order = np.r_[0 : layer.width : 2, 1 : layer.width : 2]
+        own = np.concatenate([own[..., :-1, order], own[..., -1:, :]], -2)  # values are not turned
+        return again(place._replace(value=own.reshape(place.value.shape)))
+
+    if not layer.base:
+        return
+    yield "missing-rotation", lambda p: altered(p, base=0.0), {}
+    for base in BASES:
+        if base != layer.base:
+            yield "rotary-base", lambda p, b=base: altered(p, base=b), {"base": base}
+    yield "rotary-pairs", turned, {}
+
+
+CHANGES.update(
+    {GELU: of_gelu, RMSNorm: of_rms_norm, SwiGLU: of_swiglu, GroupedAttention: of_grouped}
+)
