@@ -30,8 +30,10 @@ def plan(
     link: Annotated[str | None, Option(metavar="RATE")] = None,
     batch: Annotated[int | None, Option(metavar="N")] = None,
     sequence: Annotated[int | None, Option(metavar="N")] = None,
+    overrides: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE")] = None,
     precision: Annotated[str, Option(metavar="mixed|fp32")] = "mixed",
     attention: Annotated[str, Option(metavar="stored|fused")] = "stored",
+    engine: Annotated[str | None, Option(metavar="megatron|dualml")] = None,
     node: Annotated[int | None, Option(metavar="N", rich_help_panel=HARDWARE)] = None,
     inside: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None,
     alpha: Annotated[str | None, Option(metavar="TIME", rich_help_panel=HARDWARE)] = None,
@@ -48,15 +50,19 @@ def plan(
     top: Annotated[int, Option(metavar="N")] = 8,
     page: Annotated[Path | None, Option(metavar="FILE")] = None,
     published: Annotated[bool, Option("--published")] = False,
+    run: Annotated[Path | None, Option("--run", metavar="DIR")] = None,
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
     """Find the fastest layout of a model on many devices that fits their memory."""
     options = dict(locals())
-    if published:
-        if model is not None or page is not None:
-            raise UserError("--published is about published runs; leave out MODEL and --page")
-        show_published(json, lang)
+    if published or run is not None:
+        if model is not None or page is not None or (published and run is not None):
+            raise UserError(
+                "--published is about published runs, --run about one of yours: take one of them, "
+                "and leave out MODEL and --page"
+            )
+        show_published(json, lang) if run is None else show_run(run, json, lang)
         return
     if model is None:
         if page is not None:
@@ -151,3 +157,20 @@ def show_published(as_json: bool, lang: str) -> None:
     for table in tables(Words(lang)):
         terminal.show(table)
         typer.echo()
+
+
+def show_run(folder: Path, as_json: bool, lang: str) -> None:
+    """What the ranks of a run held beside what the planner says."""
+    from dualml.planner.held import describe, held, table
+    from dualml.store.load import load
+
+    rows = list(held(load([folder])))
+    if not rows:
+        raise UserError(
+            f"{folder}: no arm that ended trains gpt or gpt_llama in a layout of the planner's; "
+            "see docs/plan.md for those that it knows"
+        )
+    if as_json:
+        print_json({"ranks": describe(rows)})
+        return
+    terminal.show(table(rows, Words(lang)))

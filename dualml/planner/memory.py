@@ -8,40 +8,19 @@ and as many heads of keys and values; here each term is written with the width i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.planner.engine import MEGATRON, Engine, Precision
+from dualml.planner.engine import PRECISIONS as PRECISIONS
 from dualml.planner.layouts import RECOMPUTED, Layouts
 from dualml.planner.shape import Shape
 
 Floats = NDArray[np.float64]
 NONE, SELECTIVE, FULL = range(len(RECOMPUTED))
-
-
-@dataclass(frozen=True)
-class Precision:
-    """Bytes of each parameter, and of an element of an activation.
-
-    Args:
-        weights, gradients, states: of a parameter; states are Adam's two moments, and in mixed
-            precision a third copy, the float32 weights (Rajbhandari et al. 2020, section 3.1).
-        element: of an activation.
-    """
-
-    weights: int
-    gradients: int
-    states: int
-    element: int
-
-
-PRECISIONS: Mapping[str, Precision] = {
-    "mixed": Precision(2, 2, 12, 2),
-    "fp32": Precision(4, 4, 8, 4),
-}
 
 
 def states(parameters: Any, zero: Any, devices: Any, precision: Precision) -> Floats:
@@ -72,7 +51,7 @@ def parts(
 
 
 def layer_activations(
-    shape: Shape, x: Layouts, precision: Precision, fused: bool = False
+    shape: Shape, x: Layouts, precision: Precision, fused: bool = False, engine: Engine = MEGATRON
 ) -> tuple[Floats, Floats]:
     """Bytes that one layer keeps of one micro-batch: with no recomputation, and with this layout's.
 
@@ -81,28 +60,37 @@ def layer_activations(
     recomputed selectively (6), 2sbh recomputed in full. ``fused``: attention keeps no scores.
     """
     tokens = x.micro * (shape.sequence / x.cp)
-    e, mask = precision.element, int(shape.dropout)
+    e, mask = precision.element, engine.mask * shape.dropout
     within = np.where(x.sp == 1, x.tp, 1)
     gates = 3 if shape.gated else 2
     # Norms' inputs, and those of the two products that lead into a part; two masks.
-    whole = tokens * shape.hidden * (4 * e + 2 * mask) / within
-    inner = 2 * shape.queries + 2 * shape.keys + gates * shape.ffn
+    norms = 2 * e * engine.norm(shape)
+    whole = tokens * (shape.hidden * (4 * e + 2 * mask) + norms) / within
+    inner = 2 * shape.queries + 2 * shape.keys + gates * shape.ffn + engine.gate(shape)
     kept = whole + tokens * e * inner / x.tp
     # Softmax's output, and with dropout a mask and the scores behind it.
     scores = tokens * shape.sequence * shape.heads * (e * (1 + mask) + mask) / x.tp
-    everything = kept if fused else kept + scores
-    least = tokens * shape.hidden * e / within
+    kernel = tokens * e * engine.attention(shape, x.tp) / x.tp
+    everything = kept + kernel + (0 if fused or engine.fused else scores)
+    masks = 2 * mask * engine.masks
+    least = tokens * shape.hidden * (e * engine.inputs(x.tp) + masks) / within
     return everything, np.choose(x.recompute, [everything, kept, least])
 
 
-def stage_layers(shape: Shape, x: Layouts) -> tuple[Floats, Floats, Floats]:
-    """Layers of the first, the second and the last stage. Where pp does not divide the layers, the
-    last stages have one less, and of these one is moved to the front."""
+def layers_of(shape: Shape, x: Layouts, stage: Any) -> Floats:
+    """Layers of a stage. Where pp does not divide them, the last stages have one less, and of these
+    one is moved to the front; 0 behind the last stage."""
     most, short = -(-shape.layers // x.pp), (-shape.layers) % x.pp
-    first = most - (short >= 2)
-    second = np.where(x.pp > 2, most, 0)
-    last = most - (short >= 1)
-    return first.astype(float), second.astype(float), np.where(x.pp > 1, last, 0).astype(float)
+    front, back = (short >= 2) & (stage == 0), (short >= 1) & (stage == x.pp - 1)
+    less = front | back | ((stage >= 1) & (stage >= x.pp - short + 1))
+    return np.where(stage < x.pp, most - less, 0).astype(float)
+
+
+def stage_layers(shape: Shape, x: Layouts) -> tuple[Floats, Floats, Floats]:
+    """Layers of the first, of the second, where it is not the last, and of the last stage, where it
+    is not the first."""
+    first, second, last = (layers_of(shape, x, stage) for stage in (0 * x.pp, 1, x.pp - 1))
+    return first, np.where(x.pp > 2, second, 0.0), np.where(x.pp > 1, last, 0.0)
 
 
 def in_flight(x: Layouts, stage: Any) -> Floats:
@@ -122,7 +110,8 @@ class Memory:
         weights, gradients, optimizer: states, sharded by ZeRO.
         gathered: the largest unit that ZeRO-3 holds whole at once, a layer or an end.
         activations: kept for the way back.
-        working: what is recomputed of one layer at a time, and the logits.
+        working: what is recomputed of one layer at a time.
+        logits: of one micro-batch, in float32.
     """
 
     weights: Floats
@@ -131,6 +120,7 @@ class Memory:
     gathered: Floats
     activations: Floats
     working: Floats
+    logits: Floats
 
     @property
     def total(self) -> Floats:
@@ -140,14 +130,12 @@ class Memory:
         return {key: float(values[row]) for key, values in vars(self).items()}
 
 
-def memory(shape: Shape, x: Layouts, precision: Precision, fused: bool = False) -> Memory:
+def memory(
+    shape: Shape, x: Layouts, precision: Precision, fused: bool = False, engine: Engine = MEGATRON
+) -> Memory:
     """The fullest of the first, the second and the last stage, which is one of them."""
-    everything, kept = layer_activations(shape, x, precision, fused)
-    zeros = np.zeros(len(x), np.int64)
-    stages = [
-        _stage(shape, x, precision, layers, stage, everything, kept)
-        for stage, layers in zip((zeros, zeros + 1, x.pp - 1), stage_layers(shape, x), strict=True)
-    ]
+    some = (0 * x.pp, np.where(x.pp > 2, 1, x.pp), x.pp - 1)
+    stages = [stage_memory(shape, x, precision, stage, fused, engine) for stage in some]
     fullest = np.stack([each.total for each in stages]).argmax(axis=0)
     rows = np.arange(len(x))
     return Memory(**{
@@ -156,45 +144,54 @@ def memory(shape: Shape, x: Layouts, precision: Precision, fused: bool = False) 
     })  # fmt: skip
 
 
-def fullest_parameters(shape: Shape, x: Layouts) -> Floats:
+def fullest_parameters(shape: Shape, x: Layouts, engine: Engine = MEGATRON) -> Floats:
     """Of a device of the stage with most layers, as if the embedding stood there."""
     first, second, _ = stage_layers(shape, x)
     front = np.ones(len(x), bool)
-    return stage_parameters(shape, x, np.maximum(first, second), front, x.pp == 1)
+    return stage_parameters(shape, x, np.maximum(first, second), front, x.pp == 1, engine)
 
 
-def stage_parameters(shape: Shape, x: Layouts, layers: Floats, front: Any, back: Any) -> Floats:
-    """Of one device of a stage; behind the last one stands a second copy of a tied embedding."""
-    matrices = shape.matrices / x.tp
-    rest = shape.layer_parameters - shape.matrices
-    table = shape.vocabulary * shape.hidden / x.tp
-    positions = shape.embedding_parameters - shape.vocabulary * shape.hidden
-    ends = front * (table + positions) + back * shape.norm_parameters
+def stage_parameters(
+    shape: Shape, x: Layouts, layers: Floats, front: Any, back: Any, engine: Engine = MEGATRON
+) -> Floats:
+    """Of one device of a stage; behind the last one stands a second copy of a tied embedding. With
+    a matrix whose outputs are split goes its bias; other biases and the norms are everywhere."""
+    split = shape.matrices + shape.split_biases
+    rest = shape.layer_parameters - split
+    words = shape.vocabulary * shape.hidden
+    table = words / np.where(engine.tables, x.tp, 1)
+    ends = front * (table + shape.embedding_parameters - words) + back * shape.norm_parameters
     ends = ends + np.where(back & ~(front & shape.tied), table, 0.0)
-    return np.asarray(layers * (matrices + rest) + ends)
+    return np.asarray(layers * (split / x.tp + rest) + ends)
 
 
-def _stage(
-    shape: Shape, x: Layouts, precision: Precision, layers: Floats, stage: Any, everything: Floats,
-    kept: Floats,
+def stage_memory(
+    shape: Shape, x: Layouts, precision: Precision, stage: Any, fused: bool = False,
+    engine: Engine = MEGATRON,
 ) -> Memory:  # fmt: skip
-    """What a device of one stage of each layout holds; nothing where it has no layers."""
+    """What a device of one stage of each layout holds; nothing where there is no such stage."""
+    everything, kept = layer_activations(shape, x, precision, fused, engine)
+    layers = layers_of(shape, x, stage)
     front, back, there = stage == 0, stage == x.pp - 1, layers > 0
     held = in_flight(x, stage)
-    parameters = there * stage_parameters(shape, x, layers, front, back)
+    parameters = there * stage_parameters(shape, x, layers, front, back, engine)
     weights, gradients, optimizer = parts(parameters, x.zero, x.sharded, precision)
     unit = np.maximum(shape.layer_parameters, shape.vocabulary * shape.hidden * (front | back))
     whole = (x.zero == 3) & (x.sharded > 1) & there
     tokens = x.micro * (shape.sequence / x.cp)
     within = np.where(x.sp == 1, x.tp, 1)
     # Behind the embedding a mask; in front of the output the norm's input and its own (4.3).
-    masks = front * held * int(shape.dropout) * shape.hidden
-    inputs = back * 2 * precision.element * shape.hidden
-    logits = back * tokens * 4.0 * shape.vocabulary / x.tp
+    masks = front * held * shape.dropout * engine.mask * shape.hidden
+    inputs = back * precision.element * (2 * shape.hidden + engine.norm(shape))
+    once = front * (x.recompute == FULL) * engine.spared(x.tp)
+    logits = back * tokens * 4.0 * shape.vocabulary / np.where(engine.tables, x.tp, 1)
     again = np.where(x.recompute == NONE, 0.0, everything - kept)
+    # In the engine's own way the first layer keeps less.
+    ends = masks + inputs - held * once * precision.element * shape.hidden
     return Memory(
         weights, gradients, optimizer,
         gathered=np.where(whole, precision.weights * unit / x.tp, 0.0),
-        activations=there * (held * layers * kept + tokens * (masks + inputs) / within),
-        working=there * (again + logits),
+        activations=there * (held * layers * kept + tokens * ends / within),
+        working=there * again,
+        logits=there * logits,
     )  # fmt: skip

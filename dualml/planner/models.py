@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -70,25 +71,49 @@ def known() -> Mapping[str, tuple[Shape, str, float]]:
     return shapes
 
 
-def find(text: str, sequence: int | None = None) -> Shape:
-    """A model by its name, or by a path.
+def find(text: str, sequence: int | None = None, overrides: Sequence[str] = ()) -> Shape:
+    """A model by its name, or by a path; one of dualml's own also by an experiment.
 
     Args:
         sequence: tokens of a sample instead of the model's own.
+        overrides: ``KEY=VALUE`` of dualml's own models, see `planner.zoo`.
 
     Raises:
         UserError: an unknown name, a file that is none of both kinds, or sizes that no model has.
     """
-    if text in known():
+    from dualml.experiment.find import names
+    from dualml.model.gpt import DECODERS
+    from dualml.planner import zoo
+
+    if text in DECODERS:
+        shape = zoo.by_name(text, overrides)
+    elif text in names() or is_experiment(text):
+        shape = zoo.of_experiment(text, overrides)
+    elif overrides:
+        raise UserError(
+            f"--set is for {', '.join(DECODERS)} and experiments; {plain(text)} has its own sizes"
+        )
+    elif text in known():
         shape = known()[text][0]
     elif "/" in text or text.endswith((".toml", ".json")):
         shape = _of_file(Path(text))
     else:
         raise UserError(
-            f"unknown model {text!r}{nearest(text, known())}; or name a file: a TOML file, "
-            "or a config.json of Hugging Face's"
+            f"unknown model {text!r}{nearest(text, [*known(), *DECODERS])}; or name a file: a TOML "
+            "file, or a config.json of Hugging Face's"
         )
     return shape if sequence is None else replace(shape, sequence=sequence)
+
+
+def is_experiment(text: str) -> bool:
+    """Whether it names a file of an experiment: one with arms."""
+    path = Path(text)
+    if path.suffix != ".toml" or not path.is_file():
+        return False
+    try:
+        return "arms" in tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):  # whoever reads the model says what is wrong
+        return False
 
 
 def _of_file(path: Path) -> Shape:

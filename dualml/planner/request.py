@@ -9,13 +9,15 @@ from typing import Any
 from dualml.cost import units
 from dualml.cost.link import Link
 from dualml.errors import UserError
+from dualml.model.gpt import DECODERS
 from dualml.planner.cluster import Cluster, Reached
 from dualml.planner.devices import Device, reached
 from dualml.planner.devices import find as find_device
+from dualml.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS, Engine
 from dualml.planner.layouts import RECOMPUTED, Choices, divisors
-from dualml.planner.memory import PRECISIONS
 from dualml.planner.models import find
 from dualml.planner.shape import Shape
+from dualml.planner.zoo import spec_of
 
 #: Tokens of an update where neither the model nor the user says how many: what the language models
 #: of 2020 to 2023 were trained with (Brown et al. 2020, table 2.1; Touvron et al. 2023, table 2).
@@ -36,6 +38,7 @@ class PlanRequest:
         batch: sequences of an update; ``chosen``: whether the user said so.
         fused: attention keeps no scores (FlashAttention, Dao et al. 2022).
         device: the name of the device.
+        engine: what trains it.
     """
 
     shape: Shape
@@ -46,6 +49,7 @@ class PlanRequest:
     fused: bool
     device: str
     choices: Choices = field(default_factory=Choices)
+    engine: Engine = MEGATRON
 
     def describe(self) -> dict[str, Any]:
         """The question as JSON."""
@@ -58,6 +62,7 @@ class PlanRequest:
             "precision": self.precision,
             "batch": self.batch,
             "attention": ATTENTION[self.fused],
+            "engine": self.engine.name,
         }
 
 
@@ -78,7 +83,8 @@ def request(model: str, options: Mapping[str, Any]) -> PlanRequest:
     Raises:
         UserError: an option that cannot be.
     """
-    shape = find(model, options["sequence"])
+    shape = find(model, options["sequence"], options["overrides"] or ())
+    engine = _engine(shape, options["engine"])
     device = find_device(options["device"])
     precision = options["precision"]
     if precision not in PRECISIONS:
@@ -94,8 +100,24 @@ def request(model: str, options: Mapping[str, Any]) -> PlanRequest:
     return PlanRequest(
         shape, cluster, precision,
         usual_batch(shape, cluster.devices) if batch is None else batch, batch is not None,
-        options["attention"] == "fused", device.name, _choices(cluster, options),
+        options["attention"] == "fused" or engine.fused, device.name, _choices(cluster, options),
+        engine,
     )  # fmt: skip
+
+
+def _engine(shape: Shape, name: str | None) -> Engine:
+    """Where nothing is said, dualml's own models are trained by dualml.
+
+    Raises:
+        UserError: an unknown one, or dualml for a model that it does not have.
+    """
+    if name is None:
+        return DUALML if shape.name in DECODERS else MEGATRON
+    if name not in ENGINES:
+        raise UserError(f"--engine is {' or '.join(ENGINES)}; received {name!r}")
+    if ENGINES[name] is DUALML:
+        spec_of(shape)
+    return ENGINES[name]
 
 
 def usual_batch(shape: Shape, devices: int) -> int:
@@ -144,8 +166,8 @@ def _choices(cluster: Cluster, options: Mapping[str, Any]) -> Choices:
     for name in ("tensor", "context", "interleave"):
         if options[name] is not None and not 1 <= options[name] <= 10**6:
             raise UserError(f"--{name} is from 1 to 1,000,000; received {options[name]}")
-    zero = _listed(options["zero"], [str(stage) for stage in range(4)], "--zero")
-    again = _listed(options["recompute"], RECOMPUTED, "--recompute")
+    zero = listed(options["zero"], [str(stage) for stage in range(4)], "--zero")
+    again = listed(options["recompute"], RECOMPUTED, "--recompute")
     return Choices(
         tensor=cluster.node if options["tensor"] is None else options["tensor"],
         context=options["context"],
@@ -155,7 +177,12 @@ def _choices(cluster: Cluster, options: Mapping[str, Any]) -> Choices:
     )
 
 
-def _listed(text: str | None, known: Any, name: str) -> tuple[str, ...]:
+def listed(text: str | None, known: Any, name: str) -> tuple[str, ...]:
+    """Some of the words that are known, in their order; None: all.
+
+    Raises:
+        UserError: another word.
+    """
     if text is None:
         return tuple(known)
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from dualml.errors import UserError
+from dualml.planner.arm import arm_of
+from dualml.planner.engine import DUALML, MEGATRON
 from dualml.planner.layouts import RECOMPUTED, Ints, Layouts, enumerate_layouts
-from dualml.planner.memory import PRECISIONS, Floats, Memory, memory
+from dualml.planner.memory import Floats, Memory, memory
 from dualml.planner.request import PlanRequest
 from dualml.planner.seconds import Seconds, seconds
 
@@ -161,6 +163,8 @@ class Plan:
             UserError: nothing fits.
         """
         best = self.row(self.best)
+        if self.request.engine is DUALML:
+            best["arm"] = arm_of(self.request.shape, self.layouts.describe(self.best))
         return {
             **self.request.describe(),
             "considered": len(self.layouts),
@@ -181,14 +185,22 @@ def plan(request: PlanRequest) -> Plan:
 
     Source: the search of Narayanan et al. 2021, section 3, done by enumeration.
     """
-    cluster, precision = request.cluster, PRECISIONS[request.precision]
+    cluster, engine = request.cluster, request.engine
+    precision = engine.precisions[request.precision]
     layouts = enumerate_layouts(request.shape, cluster.devices, request.batch, request.choices)
     # Attention that keeps no scores has none to recompute.
     if request.fused:
         layouts = layouts.take(layouts.recompute != 1)
+    layouts = layouts.take(engine.trains(layouts))
+    if not len(layouts):
+        raise UserError(
+            f"no layout of {cluster.devices:,} devices that {engine.name} trains: it has no ZeRO-2 "
+            "and 3 with pp or tp, and no --context or --interleave; vary more (--zero, --batch), "
+            f"or take --engine {MEGATRON.name}"
+        )
     return Plan(
         request,
         layouts,
-        memory(request.shape, layouts, precision, request.fused),
-        seconds(request.shape, layouts, cluster, precision, request.fused),
+        memory(request.shape, layouts, precision, request.fused, engine),
+        seconds(request.shape, layouts, cluster, precision, request.fused, engine),
     )

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from dualml.planner.cluster import Cluster
+from dualml.planner.engine import MEGATRON, Engine, Precision
 from dualml.planner.layouts import Layouts
 from dualml.planner.memory import (
     FULL,
     Floats,
-    Precision,
     fullest_parameters,
     layer_activations,
     stage_layers,
@@ -78,11 +78,12 @@ def ring(n: Any, nbytes: Any, alpha: Any, beta: Any) -> Any:
 
 
 def seconds(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool = False
-) -> Seconds:
+    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool = False,
+    engine: Engine = MEGATRON,
+) -> Seconds:  # fmt: skip
     """Of every layout."""
-    layer = _layer(shape, x, cluster, precision, fused)
-    output = _output(shape, x, cluster)
+    layer = _layer(shape, x, cluster, precision, fused, engine)
+    output = _output(shape, x, cluster, engine)
     first, second, last = stage_layers(shape, x)
     m = x.micro_batches
     # The longest stage sets the pace; the others are what the first micro-batch waits for.
@@ -97,24 +98,26 @@ def seconds(
     everything = shape.layers * layer.total + output.total
     bubble = np.maximum(everything - longest, 0.0) / x.chunks
     passes = _passes(shape, x, cluster, precision)
-    replicas = _replicas(shape, x, cluster, precision, longest)
+    replicas = _replicas(shape, x, cluster, precision, longest, engine)
     return Seconds(
         **once,
         bubble=bubble + np.where(x.pp > 1, 2 * (x.pp - 1) * passes, 0.0),
         pipeline=np.where(x.pp > 1, 2 * m * x.chunks * passes, 0.0),
         replicas=replicas,
-        update=_update(shape, x, cluster, precision),
+        update=_update(shape, x, cluster, precision, engine),
     )
 
 
-def _layer(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool) -> _Work:
+def _layer(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool, engine: Engine
+) -> _Work:
     """Forwards once, backwards twice as much, and what is recomputed."""
     tokens = x.micro * (shape.sequence / x.cp)
     speed = cluster.peak * cluster.reached.products
     products, scores = (flops * tokens / x.tp / speed for flops in shape.layer_flops(fused))
-    everything, _ = layer_activations(shape, x, precision, fused)
+    everything, _ = layer_activations(shape, x, precision, fused, engine)
     moved = cluster.reached.traffic / cluster.bandwidth
-    bare, _ = layer_activations(shape, x, precision, True)
+    bare, _ = layer_activations(shape, x, precision, True, engine)
     again = np.choose(x.recompute, [
         np.zeros(len(x)), scores + (everything - bare) * moved,
         products + scores + everything * moved,
@@ -130,11 +133,11 @@ def _layer(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fus
     return _Work(3 * (products + scores), 3 * everything * moved, again, messages)
 
 
-def _output(shape: Shape, x: Layouts, cluster: Cluster) -> _Work:
+def _output(shape: Shape, x: Layouts, cluster: Cluster, engine: Engine) -> _Work:
     """The output layer: products, and the logits in float32."""
-    tokens = x.micro * (shape.sequence / x.cp)
-    products = 6.0 * shape.hidden * shape.vocabulary * tokens / x.tp
-    logits = 3 * 4.0 * shape.vocabulary * tokens / x.tp
+    tokens = x.micro * (shape.sequence / x.cp) / np.where(engine.tables, x.tp, 1)
+    products = 6.0 * shape.hidden * shape.vocabulary * tokens
+    logits = 3 * 4.0 * shape.vocabulary * tokens
     zero = np.zeros(len(x))
     speed = cluster.peak * cluster.reached.products
     return _Work(products / speed, logits * cluster.reached.traffic / cluster.bandwidth, zero, zero)
@@ -149,8 +152,9 @@ def _passes(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) ->
 
 
 def _replicas(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, longest: Floats
-) -> Floats:
+    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, longest: Floats,
+    engine: Engine,
+) -> Floats:  # fmt: skip
     """Sums of gradients, and with ZeRO gathers of weights, of the fullest stage.
 
     Without ZeRO one all-reduce of the gradients; with ZeRO-1 a scattered sum and a gather of the
@@ -158,7 +162,7 @@ def _replicas(
     weights for each, layer by layer.
     """
     n, m = x.sharded, x.micro_batches
-    parameters = fullest_parameters(shape, x)
+    parameters = fullest_parameters(shape, x, engine)
     alpha, beta = cluster.link(n, x.tp)
     summed = ring(n, parameters * precision.gradients, alpha, beta)
     gathered = ring(n, parameters * precision.weights, alpha, beta)
@@ -173,8 +177,10 @@ def _replicas(
     return np.asarray(each - np.minimum(each, behind))
 
 
-def _update(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) -> Floats:
+def _update(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, engine: Engine
+) -> Floats:
     """Reads gradients and states, writes states and weights."""
-    own = fullest_parameters(shape, x) / np.where(x.zero >= 1, x.sharded, 1)
+    own = fullest_parameters(shape, x, engine) / np.where(x.zero >= 1, x.sharded, 1)
     nbytes = precision.gradients + 2 * precision.states + precision.weights
     return np.asarray(own * nbytes / cluster.bandwidth)

@@ -99,9 +99,14 @@ class Shape:
     @property
     def layer_parameters(self) -> int:
         """Of one layer: 12h² + 13h for GPT."""
-        inner = self.queries + 2 * self.keys + (2 if self.gated else 1) * self.ffn
-        biases = inner + 2 * self.hidden if self.biased else 0
+        biases = self.split_biases + 2 * self.hidden if self.biased else 0
         return self.matrices + biases + 2 * self.norm_parameters
+
+    @property
+    def split_biases(self) -> int:
+        """Of those biases, what tensor parallelism splits: of matrices whose outputs are."""
+        inner = self.queries + 2 * self.keys + (2 if self.gated else 1) * self.ffn
+        return inner if self.biased else 0
 
     @property
     def norm_parameters(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dualml.cost.units import told_bytes, told_seconds
+from dualml.planner.engine import MEGATRON
 from dualml.planner.request import ATTENTION
 from dualml.planner.search import Plan
 from dualml.report.blocks import Cell, Cells, Column, Table
@@ -32,6 +33,8 @@ def title(plan: Plan, words: Words) -> Iterator[str]:
         tokens=count(request.batch * shape.sequence), precision=request.precision,
         attention=ATTENTION[request.fused],
     )  # fmt: skip
+    if request.engine is not MEGATRON:
+        yield words("planner.engine", engine=request.engine.name)
     if not request.chosen:
         yield words("planner.chosen")
 

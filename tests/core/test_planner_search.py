@@ -21,7 +21,8 @@ OPTIONS: dict[str, Any] = {
     "devices": 64, "device": "a100", "memory": None, "link": None, "batch": None, "sequence": None,
     "precision": "mixed", "attention": "stored", "node": None, "inside": None, "alpha": None,
     "peak": None, "hbm": None, "efficiency": None, "overlap": 0.0, "reserve": None, "tensor": None,
-    "context": 1, "interleave": 1, "zero": None, "recompute": None,
+    "context": 1, "interleave": 1, "zero": None, "recompute": None, "overrides": None,
+    "engine": None,
 }  # fmt: skip
 
 

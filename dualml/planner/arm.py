@@ -1,0 +1,59 @@
+"""A layout of the planner as an arm that dualml trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.planner.engine import DUALML
+from dualml.planner.layouts import Layouts
+from dualml.planner.memory import layers_of
+from dualml.planner.shape import Shape
+
+
+def arm_of(shape: Shape, of: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of an arm, as an experiment file has them.
+
+    Args:
+        of: a row of `Layouts.describe`.
+
+    Raises:
+        UserError: a layout that dualml does not train.
+
+    Example:
+        >>> from dualml.planner.zoo import by_name
+        >>> x = Layouts.one(8, dp=2, pp=2, zero=1, micro=2)
+        >>> arm_of(by_name("gpt"), x.describe(0))["split"]
+        {'data': 2, 'cut': ['attention_branch2'], 'micro_batches': 2}
+    """
+    x = Layouts.one(
+        of["batch"], **{key: of[key] for key in ("dp", "pp", "tp", "cp", "sp", "zero", "micro",
+                                                 "recompute", "chunks")}
+    )  # fmt: skip
+    if not DUALML.trains(x)[0]:
+        raise UserError(
+            "dualml trains no layout with cp, sp or interleaved stages, and ZeRO-2 and 3 only "
+            "without pp and tp; choose another one, or --zero 0,1"
+        )
+    arm: dict[str, Any] = {
+        "world_size": int(x.devices[0]), "batch_size": of["batch"], "zero": of["zero"],
+        "recompute": of["recompute"],
+    }  # fmt: skip
+    if of["pp"] * of["tp"] == 1:
+        arm["chunk"] = of["micro"]
+    else:
+        arm["split"] = {
+            "data": of["dp"], "tensor": of["tp"], "cut": cuts(shape, x),
+            "micro_batches": of["micro_batches"],
+        }  # fmt: skip
+        arm["split"] = {key: value for key, value in arm["split"].items() if value not in (1, [])}
+    return {key: value for key, value in arm.items() if value not in (0, "none")}
+
+
+def cuts(shape: Shape, x: Layouts) -> list[str]:
+    """The layers at which stages 1, 2, … begin: with a block."""
+    layers = [int(layers_of(shape, x, stage)[0]) for stage in range(int(x.pp[0]))]
+    return [f"attention_branch{1 + before}" for before in np.cumsum(layers[:-1])]

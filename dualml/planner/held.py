@@ -1,0 +1,143 @@
+"""What the ranks of a run held, beside what the planner says that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.split import Split
+from dualml.model.spec import ModelSpec
+from dualml.planner.arm import cuts
+from dualml.planner.compared import signed
+from dualml.planner.engine import DUALML, Precision
+from dualml.planner.layouts import RECOMPUTED, Layouts
+from dualml.planner.memory import stage_memory
+from dualml.planner.shape import Shape
+from dualml.planner.zoo import shape_of
+from dualml.report.blocks import Cells, Column, Table
+from dualml.split.mesh import Mesh
+from dualml.store.run import Run
+from dualml.words import Words
+
+#: Whose kernels the engine's activations are.
+ACTIVATIONS_OF = "torch"
+#: Parts of `dualml.backend.Memory` that are compared.
+PARTS = ("weights", "gradients", "state", "activations")
+
+
+@dataclass(frozen=True)
+class Held:
+    """One rank of one trial.
+
+    Attributes:
+        counted, predicted: part → bytes; of activations where they are seen.
+    """
+
+    arm: str
+    backend: str
+    layout: str
+    rank: int
+    counted: dict[str, int]
+    predicted: dict[str, float]
+
+    def error(self, *parts: str) -> float:
+        """Of these parts together: predicted / counted − 1."""
+        counted = sum(self.counted[part] for part in parts)
+        return sum(self.predicted[part] for part in parts) / counted - 1 if counted else 0.0
+
+
+def held(run: Run) -> Iterator[Held]:
+    """Every rank of every trial whose arm is a layout of the planner's."""
+    for arm, backend in ((arm, backend) for arm in run.arms for backend in run.backends):
+        trials = [t for t in run.select(arm, backend) if t.device_memory]
+        if not trials:
+            continue
+        settings = run.settings[arm]
+        name = settings.model or str(run.experiment["model"])
+        spec = ModelSpec.restore(dict(run.models[name]))
+        try:
+            shape = shape_of(spec, settings.batch_size)
+            x = layout_of(shape, settings)
+        except UserError:
+            continue
+        width = np.dtype(str(run.environment[backend]["dtype"])).itemsize
+        slots = len(settings.rule.slots)
+        element = 2 if settings.plan_precision.lower else width
+        precision = Precision(width, width, slots * width, element)
+        # Of layers in parts it is counted what waits for a backward pass: the loss does not.
+        staged = settings.split is not None or settings.zero > 0
+        mesh = Mesh(int(x.dp[0]), int(x.pp[0]), int(x.tp[0]))
+        for rank, counted in enumerate(trials[0].device_memory):
+            stage = mesh.coordinates(rank)[1] if settings.split else 0
+            m = stage_memory(shape, x, precision, np.array([stage]), engine=DUALML).describe(0)
+            said = {"weights": m["weights"], "gradients": m["gradients"], "state": m["optimizer"],
+                    "activations": m["activations"] + (0 if staged else m["logits"])}  # fmt: skip
+            seen = {part: n for part in PARTS if (n := getattr(counted, part)) is not None}
+            if run.framework(backend) != ACTIVATIONS_OF:
+                seen.pop("activations", None)
+            yield Held(arm, backend, told(x), rank, seen, {part: said[part] for part in seen})
+
+
+def told(x: Layouts) -> str:
+    """``dp 2 · pp 2 · tp 1, ZeRO-1, b 4, full``."""
+    of = x.describe(0)
+    mesh = " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp"))
+    return f"{mesh}, ZeRO-{of['zero']}, b {of['micro']}, {RECOMPUTED[x.recompute[0]]}"
+
+
+def layout_of(shape: Shape, arm: Arm) -> Layouts:
+    """The layout that an arm trains; `planner.arm.arm_of` the other way round.
+
+    Raises:
+        UserError: none of the planner's.
+    """
+    split = arm.split or Split()
+    dp = split.data if arm.split else arm.world_size
+    pp = arm.world_size // (dp * split.tensor)
+    # Of ranks that share the batch each computes so many samples at a time.
+    parts = split.micro_batches if arm.split else -(-arm.batch_size // (dp * arm.chunk))
+    given = [split.trainers > 1, split.engine == "rpc", bool(split.grid), bool(split.layers)]
+    given += [bool(arm.method), arm.kind != "train", pp > 1 and split.schedule != "1f1b"]
+    if any(given) or not isinstance(arm.recompute, str) or arm.batch_size % (dp * parts):
+        raise UserError("no layout: it has a method, a schedule or parts that the planner has not")
+    x = Layouts.one(
+        arm.batch_size, dp=dp, pp=pp, tp=split.tensor, zero=arm.zero,
+        micro=arm.batch_size // (dp * parts), recompute=arm.recompute,
+    )  # fmt: skip
+    if pp > shape.layers or (pp > 1 and list(split.cut) != cuts(shape, x)):
+        raise UserError("no layout: stages do not begin where the planner cuts")
+    return x
+
+
+def describe(rows: Sequence[Held]) -> list[dict[str, Any]]:
+    """As JSON."""
+    return [vars(row) for row in rows]
+
+
+def table(rows: Sequence[Held], words: Words) -> Table:
+    """Of every arm and backend the rank that counted most, in bytes: counted / predicted."""
+    fullest: dict[tuple[str, str], Held] = {}
+    for row in rows:
+        key = (row.arm, row.backend)
+        if key not in fullest or sum(fullest[key].counted.values()) < sum(row.counted.values()):
+            fullest[key] = row
+    keys = ("arm", "backend", "layout", *PARTS, "off")
+    texts = ("arm", "backend", "layout")
+    columns = [
+        Column(key, words(f"planner.column.{key}"), show="text" if key in texts else "number")
+        for key in keys
+    ]
+    cells: list[Cells] = []
+    for row in fullest.values():
+        pairs = [
+            f"{row.counted[part]:,} / {row.predicted[part]:,.0f}" if part in row.counted else "–"
+            for part in PARTS
+        ]
+        off = max((row.error(part) for part in row.counted), key=abs)
+        cells.append([row.arm, row.backend, row.layout, *pairs, signed(off)])
+    return Table("held", words("planner.table.held"), columns, cells)

@@ -1,0 +1,119 @@
+"""dualml's own decoders as shapes: by name with sizes, or as an experiment file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from dualml.data.text import LENGTH, WORDS
+from dualml.errors import UserError
+from dualml.experiment.load import load, override
+from dualml.experiment.schema import Data, DecoderSizes
+from dualml.model.decoder import GroupedAttention, Tied
+from dualml.model.gpt import DECODERS
+from dualml.model.layers import Embedding, Linear
+from dualml.model.spec import ModelSpec
+from dualml.model.zoo import model
+from dualml.planner.shape import Shape
+from dualml.strict import Strict, explain
+
+#: Samples of an update where no arm says how many: the default of an arm.
+BATCH = 64
+
+
+class Fragment(Strict):
+    """What `--set` may say of a model by name: the keys that an experiment file has for it."""
+
+    data: Data = Data(name="text", words=WORDS, length=LENGTH)
+    sizes: DecoderSizes = DecoderSizes()
+
+
+def by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
+    """``gpt`` or ``gpt_llama``.
+
+    Args:
+        overrides: ``sizes.width=768``, ``data.words=50257``, ``data.length=1024``.
+
+    Raises:
+        UserError: a key or a size that it does not have.
+
+    Example:
+        >>> by_name("gpt", ["sizes.width=768", "sizes.blocks=12", "sizes.heads=12",
+        ...                 "data.words=50257", "data.length=1024"]).parameters
+        124439808
+    """
+    table: dict[str, Any] = {"data": {"name": "text"}}
+    for text in overrides:
+        override(table, text)
+    try:
+        given = Fragment.model_validate(table)
+    except ValidationError as error:
+        raise UserError(f"--set: {explain(error, Fragment)}") from None
+    data, sizes = given.data, given.sizes.given
+    return shape_of(model(name, words=data.words, length=data.length, sizes=sizes), BATCH)
+
+
+def of_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
+    """The first decoder of an experiment, with the batch of the first arm that trains it.
+
+    Raises:
+        UserError: the experiment has none.
+    """
+    experiment = load(lab, overrides=overrides, arms=["all"])
+    for arm in experiment.arms.values():
+        own = arm.model or experiment.model
+        if own in DECODERS:
+            data = experiment.data
+            sizes = experiment.sizes_of(own)
+            spec = model(own, words=data.words, length=data.length, sizes=sizes)
+            return shape_of(spec, arm.batch_size or BATCH)
+    raise UserError(
+        f"{lab}: no arm trains {' or '.join(DECODERS)}; received {experiment.model}, which has no "
+        "layers that are laid out: set model, or name another experiment"
+    )
+
+
+def shape_of(spec: ModelSpec, batch: int = 0) -> Shape:
+    """Of a decoder of the zoo.
+
+    Raises:
+        UserError: another model.
+    """
+    layers = dict(spec.layers)
+    attention, table = layers.get("attention1"), layers.get("embedding")
+    if spec.name not in DECODERS or not isinstance(attention, GroupedAttention):
+        raise UserError(f"{spec.name} is none of {' and '.join(DECODERS)}; it is not laid out")
+    assert isinstance(table, Embedding)
+    down = layers["down1"]
+    assert isinstance(down, Linear)
+    gated = "swiglu1" in layers
+    return Shape(
+        spec.name, sum(isinstance(layer, GroupedAttention) for layer in layers.values()),
+        table.features, attention.heads, attention.kv_heads, down.inputs, table.words,
+        spec.input_shape[0], gated=gated, tied=isinstance(layers["head"], Tied), biased=not gated,
+        learned_positions=not gated, dropout=bool(spec.dropouts), batch=batch,
+    )  # fmt: skip
+
+
+def spec_of(shape: Shape) -> ModelSpec:
+    """The model of the zoo that has this shape.
+
+    Raises:
+        UserError: none has.
+    """
+    name, sizes = "gpt_llama" if shape.gated else "gpt", sizes_of(shape)
+    spec = model(name, words=shape.vocabulary, length=shape.sequence, sizes=sizes)
+    if replace(shape, name=name) != shape_of(spec, shape.batch):
+        raise UserError(f"{shape.name} is none of {' and '.join(DECODERS)}: dualml cannot train it")
+    return spec
+
+
+def sizes_of(shape: Shape) -> dict[str, Any]:
+    """As an experiment file has them; of a shape that masks values, with Dropout's usual rate."""
+    return {
+        "width": shape.hidden, "blocks": shape.layers, "heads": shape.heads, "inner": shape.ffn,
+        "kv_heads": shape.kv_heads, "tied": shape.tied, "dropout": 0.1 * shape.dropout,
+    }  # fmt: skip

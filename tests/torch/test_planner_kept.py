@@ -1,0 +1,39 @@
+"""What dualml keeps on PyTorch, by the planner's formula and by the table that is held against
+autograd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dualml.model.recompute import recomputed
+from dualml.model.zoo import model
+from dualml.planner.engine import DUALML
+from dualml.planner.layouts import Layouts
+from dualml.planner.memory import stage_memory
+from dualml.planner.zoo import shape_of
+from dualml_torch.model.kept import kept_of
+
+SIZES = [
+    {"blocks": 3},
+    {"width": 32, "blocks": 2, "heads": 4, "kv_heads": 2, "inner": 48},
+    {"width": 32, "heads": 4, "kv_heads": 1, "tied": False},
+    {"width": 64, "heads": 4, "kv_heads": 4, "dropout": 0.1},
+]
+BATCH = 4
+
+
+@pytest.mark.parametrize("again", ["none", "selective", "full"])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("name", ["gpt", "gpt_llama"])
+def test_one_rank_keeps_what_the_formula_says(
+    name: str, sizes: dict[str, object], again: str
+) -> None:
+    """But for the tokens, which the formula leaves out, to the byte."""
+    spec = model(name, words=80, length=24, sizes=sizes)
+    x = Layouts.one(BATCH, micro=BATCH, recompute=again)
+    m = stage_memory(shape_of(spec), x, DUALML.precisions["fp32"], np.zeros(1), engine=DUALML)
+    kept = kept_of(spec, BATCH, recomputed(spec, again))
+    predicted = float(m.activations[0] + m.logits[0])
+    assert kept is not None
+    assert 0 <= kept - predicted <= BATCH * 24 * 5 + 4
