@@ -18,6 +18,7 @@ from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
 from dualml.cli.generate import generate
+from dualml.cli.largest import largest
 from dualml.cli.limits import limited
 from dualml.cli.options import LANG
 from dualml.cli.partition import partition
@@ -49,7 +50,7 @@ def main(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(run, report, parity, compare, find, list_, show, simulate, plan, partition, split),
+    *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
     *(generate, doctor, capabilities, diffs, bench),
 )
 for command in COMMANDS:

@@ -17,14 +17,21 @@ from dualml.seeds import generator
 def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]]:
     """Canonical name → float32 array. Every tensor has a generator of its own: adding a layer
     leaves the others as they were."""
-    out = {}
+    return {name: initial(spec, seed, name) for name in spec.parameters()}
+
+
+def initial(spec: ModelSpec, seed: int, full: str) -> NDArray[np.float32]:
+    """One of them; of a parameter that layers share, as the first of these has it.
+
+    Raises:
+        KeyError: the model has no such parameter.
+    """
     for name, layer in spec.layers:
-        shapes = layer.parameters()
-        for leaf, full in canonical(name, layer).items():
-            if full not in out:  # else another layer's
+        for leaf, own in canonical(name, layer).items():
+            if own == full:
                 draw = generator(seed, "init", spec.name, full)
-                out[full] = law(layer, leaf, shapes[leaf], draw).astype(np.float32)
-    return out
+                return law(layer, leaf, layer.parameters()[leaf], draw).astype(np.float32)
+    raise KeyError(full)
 
 
 def law(

@@ -1,0 +1,86 @@
+"""``dualml largest``: the largest decoder that trains under a limit of memory on every rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import complain, print_json
+from dualml.errors import UserError
+from dualml.report.page import terminal
+from dualml.words import Words
+
+if TYPE_CHECKING:
+    from dualml.store.largest import Tried
+
+Option = typer.Option
+MOST_RANKS, MOST_UPDATES, MOST_BATCH = 64, 1000, 4096
+
+
+def largest(
+    model: Annotated[str, typer.Argument(metavar="MODEL|LAB")],
+    memory: Annotated[str, Option(metavar="SIZE")],
+    ranks: Annotated[int, Option("--ranks", metavar="N")] = 2,
+    zero: Annotated[str, Option(metavar="N,N")] = "0",
+    recompute: Annotated[str, Option(metavar="NAME,NAME")] = "none",
+    backend: Annotated[str, Option("--backend")] = "torch",
+    set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE")] = None,
+    batch: Annotated[int, Option(metavar="N")] = 8,
+    updates: Annotated[int, Option(metavar="N")] = 3,
+    out: Annotated[Path | None, Option(metavar="DIR")] = None,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Train larger and larger models under a limit of memory until one does not fit."""
+    from dualml.backend import choose
+    from dualml.cost.units import nbytes
+    from dualml.largest import search
+    from dualml.planner.layouts import RECOMPUTED
+    from dualml.planner.models import find
+    from dualml.planner.request import listed
+    from dualml.planner.zoo import shape_of, spec_of
+    from dualml.report import largest as shown
+    from dualml.store.largest import LARGEST
+
+    between("--ranks", ranks, MOST_RANKS)
+    between("--updates", updates, MOST_UPDATES)
+    between("--batch", batch, MOST_BATCH)
+    shape = shape_of(spec_of(find(model, overrides=set_ or ())))
+    options: dict[str, Any] = {
+        "ranks": ranks, "batch": batch, "updates": updates,
+        "limit": nbytes(memory, "--memory"),
+        "zero": [int(stage) for stage in listed(zero, [str(s) for s in range(4)], "--zero")],
+        "recompute": listed(recompute, RECOMPUTED, "--recompute"),
+    }  # fmt: skip
+    if ranks == 1 and options["zero"] != [0]:
+        raise UserError(f"--zero {zero} shares out what ranks hold; use --ranks 2 or more, or 0")
+    names = [info.name for info in choose(backend)]
+    if "numpy" in names:
+        raise UserError(
+            "ranks of numpy are threads of one process, which a limit cannot tell apart; "
+            "use --backend torch or mindspore"
+        )
+    words = Words(lang)
+
+    def told(tried: Tried) -> None:
+        complain(shown.line(tried, words))
+
+    rows = [search.search(s, told) for s in search.settings(shape, options, names)]
+    record = LARGEST.made({"rows": [row.describe() for row in rows]})
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        LARGEST.write(out, record)
+    if json:
+        print_json(LARGEST.content(record))
+        return
+    terminal.show(shown.table(record.rows, words))
+    for row in record.rows:
+        typer.echo(shown.next_one(row, words))
+
+
+def between(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UserError(f"{name} is from 1 to {most:,}; received {value}")

@@ -1,0 +1,91 @@
+"""A limit of this process's memory that the system enforces.
+
+``RLIMIT_DATA`` bounds what a process may write to of its own (Linux 4.7 and later: the heap and
+private mappings, so all that allocators take), and is counted as ``VmData``. A framework takes much
+of it when it is imported: the limit is what may come on top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from dualml.errors import TrialError, Unsupported
+
+#: All but small allocations go back to the system when they are freed, in place of being kept: what
+#: a process has then is what it needs.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+#: What is said where there is nothing to allocate, the last of a thread that gets no stack.
+WORDS = ("alloc", "out of memory", "Cannot allocate", "Resource temporarily unavailable")
+
+
+class OutOfMemory(TrialError):
+    """An allocation failed under the limit."""
+
+
+def used() -> int:
+    """Bytes that count towards the limit; what nobody needs is given back first.
+
+    Raises:
+        Unsupported: the system does not count them.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # of the GNU C library
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        text = Path("/proc/self/status").read_text("ascii")
+    except OSError:
+        raise Unsupported(f"{sys.platform} does not count VmData; use Linux") from None
+    (line,) = (line for line in text.splitlines() if line.startswith("VmData:"))
+    return 1024 * int(line.split()[1])
+
+
+@contextlib.contextmanager
+def limited(base: int, nbytes: int) -> Iterator[None]:
+    """Let this process have ``base + nbytes``, and say so where that is too little.
+
+    Raises:
+        OutOfMemory: it has more already, or asks for more.
+    """
+    now, (soft, hard) = used(), resource.getrlimit(resource.RLIMIT_DATA)
+    if now > base + nbytes:
+        raise OutOfMemory(
+            f"out of memory: weights, gradients and what belongs to them take {now - base:,} bytes "
+            f"of the limit of {nbytes:,} before the first update"
+        )
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (base + nbytes, hard))
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not exhausted(error):
+            raise
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        first = (str(error).strip().splitlines() or ["no more memory"])[0]
+        raise OutOfMemory(
+            f"out of memory: the limit of {nbytes:,} bytes is reached ({first[:200]})"
+        ) from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def exhausted(error: BaseException) -> bool:
+    """Whether an error is an allocation that failed."""
+    return isinstance(error, MemoryError) or any(word in str(error) for word in WORDS)
+
+
+@contextlib.contextmanager
+def returning() -> Iterator[None]:
+    """Ranks that are started here give memory back at once."""
+    before = {name: os.environ.get(name) for name in MALLOC}
+    os.environ.update(MALLOC)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -1,0 +1,116 @@
+"""One rank that trains one size of a decoder under a limit: see `dualml.launch.ranks`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.aggregation.buckets import layout
+from dualml.aggregation.scheme import scheme
+from dualml.backend import Backend, Divisible, Recipe, Recomputing, Training, backends
+from dualml.communicator import Communicator
+from dualml.experiment.arm import Arm
+from dualml.largest.limit import limited, used
+from dualml.model.init import initial
+from dualml.model.recompute import recomputed
+from dualml.model.spec import ModelSpec
+from dualml.model.zoo import model
+from dualml.seeds import generator
+from dualml.worker.models import ModelCache
+from dualml.worker.split import split_training
+from dualml.zero.model import ShardedModel
+from dualml.zero.parallel import Zero
+
+Array = NDArray[Any]
+SEED = 0
+
+
+class Drawn(Mapping[str, Array]):
+    """The initial weights, each drawn when it is asked for: nobody holds all of them."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec, self.shapes = spec, spec.parameters()
+
+    def __getitem__(self, name: str) -> Array:
+        return initial(self.spec, SEED, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def train(comm: Communicator, argument: dict[str, Any]) -> dict[str, Any]:
+    """Updates of one size under a limit: losses, bytes and seconds.
+
+    The framework's threads, its buffers and its kernels come into being with a model of one block
+    first: the limit is what a process may have beyond that. Weights are laid out without it, as a
+    checkpoint is read part by part; what is left of that counts.
+
+    Raises:
+        OutOfMemory: it does not fit.
+    """
+    backend = backends()[comm.backend].create("cpu", 1)
+    trained(comm, backend, {**argument, "blocks": 1})
+    return trained(comm, backend, argument, base=used())
+
+
+def trained(
+    comm: Communicator, backend: Backend, argument: Mapping[str, Any], base: int | None = None
+) -> dict[str, Any]:
+    """Without ``base`` there is no limit."""
+    arm = Arm.model_validate(argument["arm"])
+    recipe = recipe_of(arm, argument)
+    training = training_of(comm, backend, recipe, arm)
+    shapes = recipe.spec.parameters().items()
+    zeros = {name: np.broadcast_to(np.float64(0), shape) for name, shape in shapes}
+    training.load(recipe.weights, dict.fromkeys(recipe.rule.slots, zeros), 0)
+    if base is None:
+        updates(training, backend, arm)
+        return {}
+    with limited(base, argument["limit"]):
+        begin = time.perf_counter()
+        losses = updates(training, backend, arm)
+        seconds = (time.perf_counter() - begin) / arm.updates
+    return {"losses": losses, "step_s": seconds, "base_bytes": base, "held_bytes": used() - base}
+
+
+def updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
+    """Of the same samples, so that the loss must fall; the losses."""
+    batch, read = np.arange(arm.batch_size), getattr(training, "read", backend.read)
+    return [float(read([training.step(batch, step)])[0]) for step in range(1, arm.updates + 1)]
+
+
+def recipe_of(arm: Arm, argument: Mapping[str, Any]) -> Recipe:
+    sizes = {**argument["sizes"], "blocks": argument["blocks"]}
+    spec = model(arm.model, words=argument["words"], length=argument["length"], sizes=sizes)
+    shape = (arm.batch_size, argument["length"] + 1)
+    tokens = generator(SEED, "largest", "tokens").integers(0, argument["words"], shape)
+    return Recipe(
+        spec=spec, weights=Drawn(spec), rule=arm.rule, x=tokens[:, :-1].astype(np.int32),
+        y=tokens[:, 1:].astype(np.int64), updates=arm.updates, chunk=arm.chunk, seed=SEED,
+        recompute=recomputed(spec, arm.recompute),
+    )  # fmt: skip
+
+
+def training_of(comm: Communicator, backend: Backend, recipe: Recipe, arm: Arm) -> Training:
+    """This rank's part; with one rank the whole."""
+    if arm.split is not None:
+        plan = arm.split.plan(recipe.spec, comm.size)
+        return split_training(backend, plan, arm, comm, recipe, ModelCache(), "")
+    if arm.zero:
+        sharded = ShardedModel(backend, recipe, comm, arm.sharding)
+        return Zero(backend, sharded, comm, arm.aggregation, seed=SEED)
+    training = backend.training(recipe)
+    if recipe.recompute:
+        training.ability(Recomputing)
+    if comm.size == 1:
+        return training
+    buckets = layout(recipe.spec.parameters(), arm.aggregation.bucket_bytes)
+    pieces = training.ability(Divisible).pieces(buckets)
+    return scheme(arm.aggregation)(backend, training, pieces, comm, arm.aggregation, seed=SEED)

@@ -1,0 +1,165 @@
+"""The largest decoder that trains under a limit on every rank: bisection over its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dualml.errors import TrialError, UserError
+from dualml.experiment.arm import Arm
+from dualml.largest.limit import exhausted, returning
+from dualml.launch.ranks import run_ranks
+from dualml.planner.engine import DUALML
+from dualml.planner.held import layout_of
+from dualml.planner.memory import stage_memory
+from dualml.planner.shape import Shape
+from dualml.planner.zoo import sizes_of, spec_of
+from dualml.store.largest import LargestRow, Tried
+from dualml.zero.units import held, units_of
+
+#: Blocks of a model at most (`dualml.experiment.schema.DecoderSizes`).
+MOST = 1000
+#: Seconds of one try.
+LIMIT_S = 300.0
+PRECISION = DUALML.precisions["fp32"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is held fixed while the blocks grow.
+
+    Attributes:
+        shape: the model; its layers do not matter.
+        arm: how it is trained, as an experiment file has it.
+        limit: bytes that a rank may have beside what its framework takes.
+    """
+
+    backend: str
+    shape: Shape
+    arm: Mapping[str, Any]
+    limit: int
+
+    def predicted(self, blocks: int) -> float:
+        """Bytes of a rank by the planner, and of what ranks add up or gather: a copy of all
+        gradients, with ZeRO-2 and 3 of the largest unit."""
+        shape, arm = replace(self.shape, layers=blocks), Arm.model_validate(self.arm)
+        x = layout_of(shape, arm)
+        of = stage_memory(shape, x, PRECISION, np.zeros(1, int), engine=DUALML).describe(0)
+        copies = PRECISION.gradients * shape.parameters * (arm.world_size > 1 and not arm.zero)
+        if arm.zero > 1:
+            units = units_of(spec_of(shape), arm.aggregation.bucket_bytes, arm.world_size)
+            copies = PRECISION.gradients * held(units, arm.world_size, arm.zero, 0).gathered
+        return sum(of.values()) - of["gathered"] + copies
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend, "model": self.shape.name, "limit_bytes": self.limit,
+            "world_size": self.arm["world_size"], "zero": self.arm.get("zero", 0),
+            "recompute": self.arm.get("recompute", "none"), "width": self.shape.hidden,
+        }  # fmt: skip
+
+
+def largest(fits: Callable[[int], bool], start: int, most: int = MOST) -> int:
+    """The largest n from 0 to ``most`` of which ``fits(n)``, where all smaller ones fit, too.
+
+    Args:
+        start: where it is expected: the nearer, the fewer tries.
+
+    Example:
+        >>> tries = []
+        >>> largest(lambda n: tries.append(n) or n <= 13, 10), tries
+        (13, [10, 11, 13, 17, 15, 14])
+    """
+    low, high, step, n = 0, most + 1, 1, min(max(start, 1), most)
+    while high - low > 1:
+        if fits(n):
+            low = n
+        else:
+            high = n
+        # Outwards in doubled steps until both ends are known, then the middle.
+        if high > most:
+            n = min(low + step, most)
+        else:
+            n = (low + high) // 2 if low else max(high - step, 1)
+        step *= 2
+    return low
+
+
+def search(setting: Setting, told: Callable[[Tried], None] = lambda tried: None) -> LargestRow:
+    """Train sizes until the largest that fits is known, and that the next one does not.
+
+    Raises:
+        UserError: not even one block fits.
+        TrialError: a size failed for another reason than memory.
+    """
+    start = largest(lambda n: setting.predicted(n) <= setting.limit, 1)
+    tries: dict[int, Tried] = {}
+
+    def fits(blocks: int) -> bool:
+        if blocks not in tries:
+            tries[blocks] = tried(setting, blocks)
+            told(tries[blocks])
+        return tries[blocks].fits
+
+    found = largest(fits, start)
+    if not found:
+        raise UserError(
+            f"{setting.shape.name} with one block does not fit {setting.limit:,} bytes on "
+            f"{setting.backend}: {tries[1].reason}; give more memory, fewer words, or a smaller "
+            "width, length or batch"
+        )
+    best = replace(setting.shape, layers=found)
+    return LargestRow.model_validate({
+        **setting.row(), "predicted_blocks": start, "blocks": found, "parameters": best.parameters,
+        "predicted_bytes": setting.predicted(found), "tries": sorted(tries.values(), key=by_blocks),
+    })  # fmt: skip
+
+
+def by_blocks(tried: Tried) -> int:
+    return tried.blocks
+
+
+def tried(setting: Setting, blocks: int) -> Tried:
+    """One size, trained."""
+    shape = setting.shape
+    argument = {
+        "arm": dict(setting.arm), "sizes": sizes_of(shape), "blocks": blocks,
+        "words": shape.vocabulary, "length": shape.sequence, "limit": setting.limit,
+    }  # fmt: skip
+    try:
+        with returning():
+            ranks = run_ranks(
+                setting.backend, setting.arm["world_size"], "dualml.largest.rank:train", argument,
+                timeout=LIMIT_S, limit=LIMIT_S,
+            )  # fmt: skip
+    except TrialError as error:
+        if not exhausted(error):
+            raise
+        return Tried(blocks=blocks, fits=False, reason=str(error))
+    losses = np.mean([rank["losses"] for rank in ranks], axis=0).tolist()
+    return Tried(
+        blocks=blocks, fits=True, losses=losses,
+        held_bytes=max(rank["held_bytes"] for rank in ranks),
+        step_s=max(rank["step_s"] for rank in ranks),
+    )  # fmt: skip
+
+
+def settings(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> Iterator[Setting]:
+    """Every combination of backend, ZeRO's stage and recomputation."""
+    ranks = options["ranks"]
+    for backend in backends:
+        for zero in options["zero"]:
+            for again in options["recompute"]:
+                arm = {
+                    "model": shape.name, "optimizer": {"name": "adam", "lr": 1e-3},
+                    "world_size": ranks, "batch_size": options["batch"],
+                    "updates": options["updates"], "zero": zero if ranks > 1 else 0,
+                    "recompute": again,
+                }  # fmt: skip
+                if zero > 1 and ranks > 1:
+                    # A layer at a time; a tied table is in one unit with what uses it.
+                    arm["aggregation"] = {"bucket_bytes": 0}
+                yield Setting(backend, shape, arm, options["limit"])

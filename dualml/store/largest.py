@@ -1,0 +1,45 @@
+"""``largest.json``: the largest models that trained under a limit of memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
+
+
+class Tried(Record):
+    """One size: whether it trained, with mean losses of its updates, the most bytes that a rank
+    held after the last one, and seconds of an update; else why not."""
+
+    blocks: Count
+    fits: bool
+    reason: str = ""
+    losses: list[Number] = []
+    held_bytes: Count = 0
+    step_s: Number = 0.0
+
+
+class LargestRow(Record):
+    """One setting: the largest number of blocks by the planner and by training, and all tries."""
+
+    backend: Name
+    model: Name
+    limit_bytes: Count
+    world_size: Annotated[int, Field(ge=1, le=4096)]
+    zero: Annotated[int, Field(ge=0, le=3)] = 0
+    recompute: str = "none"
+    width: Count
+    predicted_blocks: Count
+    blocks: Count
+    parameters: Count
+    predicted_bytes: Number
+    tries: list[Tried]
+
+
+class LargestRecord(Record):
+    rows: list[LargestRow]
+
+
+LARGEST = JsonFile("largest.json", LargestRecord, version=1)

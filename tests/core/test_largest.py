@@ -1,0 +1,137 @@
+"""The largest model under a limit: the search, the limit that the system enforces, what is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import page_parts
+import pytest
+from command import dualml
+from fake_run import make
+
+from dualml.errors import UserError
+from dualml.largest import search
+from dualml.largest.limit import exhausted
+from dualml.largest.search import Setting, largest
+from dualml.planner.zoo import by_name
+from dualml.report.topics import largest as topic
+from dualml.store.largest import LARGEST, Tried
+from dualml.store.load import load
+from dualml.words import Words
+
+SHAPE = by_name("gpt", ["sizes.width=32", "data.words=100"])
+ARM = {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 8, "updates": 2}
+#: A process that may have 64 MiB more than it has, and what it then does.
+PROGRAM = """
+import numpy as np
+from dualml.largest.limit import limited, used
+base = used()
+with limited(base, 64 * 2**20):
+    held = np.ones(2**20)
+    {}
+print("fits", held[0])
+"""
+
+
+@pytest.mark.parametrize("top", [0, 1, 2, 13, 40, 41])
+@pytest.mark.parametrize("start", [0, 1, 12, 13, 14, 41, 500])
+def test_bisection_finds_the_last_that_fits(top: int, start: int) -> None:
+    tries: list[int] = []
+
+    def fits(n: int) -> bool:
+        assert 1 <= n <= 41
+        tries.append(n)
+        return n <= top
+
+    assert largest(fits, start, 41) == top
+    assert top == 41 or top + 1 in tries
+    assert top == 0 or top in tries
+    assert len(tries) == len(set(tries)) <= 12
+
+
+def limited(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", PROGRAM.format(line)], capture_output=True,
+                          text=True, check=False)  # fmt: skip
+
+
+def test_the_limit_is_enforced() -> None:
+    assert "fits 1.0" in limited("more = np.ones(4 * 2**20)").stdout
+    done = limited("more = np.ones(9 * 2**20)")
+    assert "OutOfMemory: out of memory: the limit of 67,108,864 bytes is reached" in done.stderr
+    assert "Unable to allocate" in done.stderr
+    assert "ZeroDivisionError" in limited("1 / 0").stderr
+
+
+def test_what_is_there_before_counts() -> None:
+    program = PROGRAM.replace("with limited(", "first = np.ones(10 * 2**20)\nwith limited(")
+    done = subprocess.run([sys.executable, "-c", program.format("pass")], capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert "before the first update" in done.stderr
+
+
+def test_words_of_allocators() -> None:
+    assert exhausted(MemoryError())
+    assert exhausted(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    assert not exhausted(RuntimeError("shapes differ"))
+
+
+def test_the_prediction_grows_with_the_blocks_and_shrinks_with_zero() -> None:
+    plain, sharded = (
+        Setting("torch", SHAPE, {**ARM, "world_size": 2, "zero": zero}, 10**7) for zero in (0, 3)
+    )
+    assert plain.predicted(4) > plain.predicted(3) > sharded.predicted(3)
+    layer = plain.predicted(4) - plain.predicted(3)
+    assert layer == 20 * SHAPE.layer_parameters + 4 * 32 * 4 * 16 * 32 + 4 * 32 * 4 * (4 + 4)
+
+
+def rows(monkeypatch: pytest.MonkeyPatch, top: dict[int, int]) -> list[dict[str, object]]:
+    """What the search says where as many blocks fit by ZeRO's stage."""
+
+    def tried(setting: Setting, blocks: int) -> Tried:
+        if blocks > top[setting.arm["zero"]]:
+            return Tried(blocks=blocks, fits=False, reason="rank 1: out of memory: the limit")
+        return Tried(blocks=blocks, fits=True, losses=[4.5, 4.0], held_bytes=5, step_s=0.5)
+
+    monkeypatch.setattr(search, "tried", tried)
+    options = {"ranks": 2, "zero": list(top), "recompute": ["none"], "batch": 8, "updates": 2,
+               "limit": 2**20}  # fmt: skip
+    return [search.search(s).describe() for s in search.settings(SHAPE, options, ["torch"])]
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_report_has_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lang: str) -> None:
+    make(tmp_path)
+    run = load([tmp_path])
+    assert not topic.rows(run)
+    assert not list(topic.evidence(run, Words(lang)))
+    record = LARGEST.made({"rows": rows(monkeypatch, {0: 4, 3: 9})})
+    LARGEST.write(tmp_path, record)
+    (table,) = topic.evidence(run, Words(lang))
+    assert [row[5] for row in table.rows] == ["4", "9"]
+    (said,) = topic.findings(run, Words(lang))
+    ratio = record.rows[1].parameters / record.rows[0].parameters
+    assert f"{ratio:.3g}" in said.text
+    assert page_parts.say(tmp_path, lang)
+
+
+def test_not_one_block_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="with one block does not fit 1,048,576 bytes on torch"):
+        rows(monkeypatch, {0: 0})
+
+
+@pytest.mark.parametrize(("words", "reason"), [
+    (("gpt", "--memory", "1MB", "--backend", "numpy"), "threads of one process"),
+    (("gpt", "--memory", "1MB", "--zero", "4"), "write some of 0,1,2,3"),
+    (("gpt", "--memory", "1MB", "--ranks", "1", "--zero", "3"), "use --ranks 2 or more"),
+    (("gpt", "--memory", "1MB", "--ranks", "0"), "--ranks is from 1"),
+    (("gpt", "--memory", "x"), "--memory"),
+    (("llama-7b", "--memory", "1MB", "--batch", "0"), "--batch is from 1"),
+    (("gptt", "--memory", "1MB"), "did you mean 'gpt'"),
+])  # fmt: skip
+def test_wrong_options_are_one_line(words: tuple[str, ...], reason: str) -> None:
+    done = dualml("largest", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
