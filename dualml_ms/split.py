@@ -17,15 +17,18 @@ import numpy as np
 from dualml.backend import (
     Array,
     Arrays,
+    Attending,
     Memory,
     MixedStage,
     Recipe,
     Recomputing,
+    Regathering,
     Segment,
     Weighable,
     at_once,
 )
 from dualml.communicator import How
+from dualml.model.decoder import GroupedAttention
 from dualml.model.layers import Dropout
 from dualml.model.recompute import stretches
 from dualml.precision import rounded
@@ -35,6 +38,7 @@ from dualml_ms.model import LOSSES
 from dualml_ms.model.modules import Lower
 from dualml_ms.model.network import Part
 from dualml_ms.optim import load_state, optimizer, state
+from dualml_ms.ring import MindSporeBlockAttention
 from dualml_ms.scaled import AllFinite, Clocked, Numbers, UpdateFrom
 from dualml_ms.shard import MindSporeShardable
 from dualml_ms.split_cells import (
@@ -54,7 +58,9 @@ from dualml_ms.split_tape import Tape
 Values = tuple[ms.Tensor, ...]
 
 
-class MindSporeStage(Weighable, MixedStage, MindSporeShardable, Recomputing):
+class MindSporeStage(
+    Weighable, MixedStage, MindSporeShardable, Recomputing, Attending, Regathering
+):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -105,6 +111,7 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable, Recomputing):
         self.x, self.y = self._tokens(recipe.x), recipe.y.astype(np.int32)
         self.kept: dict[tuple[int, int], Any] = {}
         self.number = Numbers()
+        self.attentions = dict[tuple[Any, ...], MindSporeBlockAttention]()
         self.measuring, self.infers = False, at_once(recipe.y)
 
     def _updates(self, recipe: Recipe) -> None:
@@ -146,6 +153,13 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable, Recomputing):
         piece = np.split(x.asnumpy(), parts, axis)[part]
         return ms.Tensor.from_numpy(np.ascontiguousarray(piece))
 
+    def attention(self, layer: GroupedAttention, places: Array) -> MindSporeBlockAttention:
+        """Layers that are alike share what is compiled."""
+        key = layer, tuple(places)
+        if key not in self.attentions:
+            self.attentions[key] = MindSporeBlockAttention(layer, places)
+        return self.attentions[key]
+
     # --- one micro-batch --------------------------------------------------------------------------
 
     def forward(
@@ -169,6 +183,13 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable, Recomputing):
         flow = self.back[segment](*self.kept.pop((segment, micro)), *gradients)
         return None if self.first and segment == 0 else flow
 
+    def forget(self, segment: int, micro: int) -> None:
+        self.remember(segment, micro, None)
+
+    def remember(self, segment: int, micro: int, x: ms.Tensor | None) -> None:
+        kept, at = self.kept[segment, micro], self.tapes[segment].kept.index(0)
+        self.kept[segment, micro] = (*kept[:at], x, *kept[at + 1 :])
+
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
         loss, *flow = self.back[self.end](*self.kept.pop((self.end, micro)), self.number(share))
         return loss, None if self.first and self.end == 0 else tuple(flow)
@@ -177,7 +198,7 @@ class MindSporeStage(Weighable, MixedStage, MindSporeShardable, Recomputing):
         return list(losses)
 
     def held(self) -> int:
-        kept = {id(t): t.nbytes for held in self.kept.values() for t in held}
+        kept = {id(t): t.nbytes for held in self.kept.values() for t in held if t is not None}
         return sum(kept.values())
 
     def memory(self, batch: Any = None) -> Memory:

@@ -10,25 +10,29 @@ import torch
 from dualml.backend import (
     Array,
     Arrays,
+    Attending,
     Memory,
     MixedStage,
     Recipe,
     Recomputing,
+    Regathering,
     Segment,
     Weighable,
 )
 from dualml.communicator import How
+from dualml.model.decoder import GroupedAttention
 from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES
 from dualml_torch.model.network import LOWER, Network, Part
 from dualml_torch.optim import load_state, optimizer, state
+from dualml_torch.ring import TorchBlockAttention
 from dualml_torch.scaled import finite, unscale
 from dualml_torch.shard import TorchShardable
 
 Values = tuple[torch.Tensor, ...]
 
 
-class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
+class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, Regathering):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -81,6 +85,9 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
 
     def cut(self, x: torch.Tensor, axis: int, part: int, parts: int) -> torch.Tensor:
         return x.chunk(parts, axis)[part].contiguous()
+
+    def attention(self, layer: GroupedAttention, places: Array) -> TorchBlockAttention:
+        return TorchBlockAttention(layer, places, self.device)
 
     # --- one micro-batch --------------------------------------------------------------------------
 
@@ -142,6 +149,17 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing):
         if self.first and segment == 0:
             return None
         return tuple(_gradient(value) for value in inputs)
+
+    def forget(self, segment: int, micro: int) -> None:
+        """Autograd keeps the tensor, without its memory."""
+        x = self.kept[segment, micro][0][-1]
+        self.bytes.get((segment, micro), {}).pop(memory_of(x), None)
+        x.untyped_storage().resize_(0)
+
+    def remember(self, segment: int, micro: int, x: torch.Tensor) -> None:
+        place = self.kept[segment, micro][0][-1].data
+        place.untyped_storage().resize_(place.nbytes)
+        place.copy_(x)
 
     def loss_backward(self, micro: int, share: float) -> tuple[torch.Tensor | None, Values | None]:
         if self.recorded is not None and micro in self.waiting:

@@ -6,6 +6,7 @@ does in a worker process, the classes of `ability` what some can do beyond that.
 
 from dualml.backend.ability import Ability as Ability
 from dualml.backend.ability import Able as Able
+from dualml.backend.ability import Attending as Attending
 from dualml.backend.ability import Divisible as Divisible
 from dualml.backend.ability import Grouping as Grouping
 from dualml.backend.ability import Layout as Layout
@@ -17,6 +18,7 @@ from dualml.backend.ability import Observable as Observable
 from dualml.backend.ability import Overlapping as Overlapping
 from dualml.backend.ability import Pieces as Pieces
 from dualml.backend.ability import Recomputing as Recomputing
+from dualml.backend.ability import Regathering as Regathering
 from dualml.backend.ability import Replicable as Replicable
 from dualml.backend.ability import Staging as Staging
 from dualml.backend.ability import Weighable as Weighable
@@ -28,6 +30,7 @@ from dualml.backend.info import choose as choose
 from dualml.backend.memory import Memory as Memory
 from dualml.backend.recipe import Array as Array
 from dualml.backend.recipe import Recipe as Recipe
+from dualml.backend.stage import BlockAttention as BlockAttention
 from dualml.backend.stage import Segment as Segment
 from dualml.backend.stage import Stage as Stage
 from dualml.backend.training import POSITIONS_AT_ONCE as POSITIONS_AT_ONCE

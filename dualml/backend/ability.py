@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from dualml.backend.memory import Memory
 from dualml.backend.recipe import Array, Recipe
-from dualml.backend.stage import Segment, Stage
+from dualml.backend.stage import BlockAttention, Segment, Stage
 from dualml.communicator import Communicator, How, Place
 from dualml.errors import Unsupported
+from dualml.model.decoder import GroupedAttention
 
 Layout = Sequence[Sequence[str]]
 Tensor = Any
@@ -80,6 +81,32 @@ class Mixed(Ability):
     @abstractmethod
     def held(self) -> How:
         """How numbers of the lower type are held and multiplied, for the records."""
+
+
+class Attending(Ability):
+    """A `Stage` whose attention takes keys and values block by block, as they come from other ranks
+    (`dualml.split.ring`)."""
+
+    does = "attend to keys and values block by block"
+
+    @abstractmethod
+    def attention(self, layer: GroupedAttention, places: Array) -> BlockAttention:
+        """That of a layer on a rank that has the positions ``places``, in ascending order."""
+
+
+class Regathering(Ability):
+    """A `Stage` that need not keep the value that a segment took, if it is given again."""
+
+    does = "drop what a segment took and take it again"
+
+    @abstractmethod
+    def forget(self, segment: int, micro: int) -> None:
+        """After `Stage.forward`: the top of the stack that the segment took is kept no longer. It
+        was a tensor of its own, and nobody needs it any more."""
+
+    @abstractmethod
+    def remember(self, segment: int, micro: int, x: Tensor) -> None:
+        """Before `Stage.backward`: here it is again."""
 
 
 class MixedStage(Ability):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -18,6 +18,30 @@ from dualml.model.base import Layer
 Tensor = Any
 Values = tuple[Tensor, ...]
 Arrays = dict[str, NDArray[Any]]
+#: Of keys and values, seen from queries that have an early chunk of the positions and a late one of
+#: equal length: their own, causal; those of an earlier early chunk and a later late one, of which
+#: all queries see the first half; or the reverse, which the second half of the queries sees whole.
+Block = Literal["own", "early", "late"]
+
+
+def seen(block: Block, length: int) -> tuple[slice, slice]:
+    """Which of ``length`` queries see something of a block, and which of its keys they see."""
+    whole, first, second = slice(0, length), slice(0, length // 2), slice(length // 2, length)
+    return {"own": (whole, whole), "early": (whole, first), "late": (second, whole)}[block]
+
+
+class Sliced(NamedTuple):
+    """Where an output is split among ranks; see `dualml.split.pieces.Piece`.
+
+    Attributes:
+        axis: batch axis included.
+        blocks: equal ones that are split each.
+        mirrored: whether every second block is dealt in the reverse order of ranks.
+    """
+
+    axis: int
+    blocks: int = 1
+    mirrored: bool = False
 
 
 @dataclass(frozen=True)
@@ -27,15 +51,14 @@ class Segment:
     Attributes:
         layers: as this rank has them.
         depth: tensors on the stack before them.
-        split: layer → (axis of its output, batch axis included, that is split; blocks that each
-            are split, see `Piece`); the output of others is whole.
+        split: layer → where its output is split; the output of others is whole.
         lower: which of the tensors before them are of the lower type, where the model is trained
             in one (`dualml.precision`).
     """
 
     layers: tuple[tuple[str, Layer], ...]
     depth: int
-    split: Mapping[str, tuple[int, int]]
+    split: Mapping[str, Sliced]
     lower: tuple[bool, ...] = (False,)
 
 
@@ -125,3 +148,35 @@ class Stage(Protocol):
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         """Go to the point after update ``step``."""
+
+
+class BlockAttention(Protocol):
+    """Attention of a rank's T positions to blocks of keys and values, one after the other.
+
+    Shapes: B batch, G groups of R heads, K entries of a head. Heads are laid out as the backend
+    likes; keys and values are one contiguous tensor, which travels as it is.
+    """
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries, and keys and values, turned by their positions, of (B, T, G·(R + 2)·K)."""
+
+    def attend(
+        self, q: Tensor, kv: Tensor, block: Block, state: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs, and logarithms of the sums of exponentials, of this block and those before it,
+        whose ``state`` it may overwrite; None: it is the first, one's own."""
+
+    def joined(self, y: Tensor) -> Tensor:
+        """(B, T, G·R·K) of outputs by heads."""
+
+    def heads(self, y: Tensor) -> Tensor:
+        """The reverse of `joined`."""
+
+    def back(
+        self, q: Tensor, kv: Tensor, block: Block, flow: Tensor, y: Tensor, lse: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What a block adds to the gradients of the queries, and of its keys and values, of full
+        shape; the gradient ``flow`` of the outputs ``y`` and ``lse`` are of all blocks."""
+
+    def whole(self, dq: Tensor, dkv: Tensor) -> Tensor:
+        """The gradient of what `split` took."""

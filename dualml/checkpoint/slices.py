@@ -79,12 +79,11 @@ def boxes_of(piece: Piece) -> list[Box]:
     """Where a part of a parameter stands in the whole: one box, or one in each block."""
     if piece.parts == 1:
         return [Box.whole(piece.shape)]
-    block = piece.shape[piece.axis] // piece.blocks
-    part, boxes = block // piece.parts, []
-    for number in range(piece.blocks):
+    length, boxes = piece.shape[piece.axis] // (piece.blocks * piece.parts), []
+    for chunk in piece.chunks():
         offset, shape = [0] * len(piece.shape), list(piece.shape)
-        offset[piece.axis] = number * block + piece.part * part
-        shape[piece.axis] = part
+        offset[piece.axis] = chunk * length
+        shape[piece.axis] = length
         boxes.append(Box(tuple(offset), tuple(shape)))
     return boxes
 

@@ -32,6 +32,9 @@ def split(
     balance: Annotated[str, Option("--balance")] = "",
     backend: Annotated[str, Option("--backend")] = "numpy",
     tensor: Annotated[int, Option("--tensor", min=1)] = 1,
+    sequence: Annotated[bool, Option("--sequence")] = False,
+    regather: Annotated[bool, Option("--regather")] = False,
+    context: Annotated[int, Option("--context", min=1)] = 1,
     data: Annotated[int, Option("--data", min=1)] = 1,
     schedule: Annotated[str, Option("--schedule")] = "1f1b",
     micro_batches: Annotated[int, Option("--micro-batches", "-m", min=1)] = 4,
@@ -58,6 +61,7 @@ def split(
             settings = Split(
                 stages=stages, cut=cut or [], balance=asked, schedule=schedule,  # type: ignore[arg-type]
                 micro_batches=micro_batches, tensor=tensor, data=data,
+                sequence=sequence, regather=regather, context=context,
             )  # fmt: skip
         except ValueError as error:
             raise UserError(reason(error)) from None
@@ -127,8 +131,9 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     from dualml.report.splits.layers import collective_name
 
     words = Words(lang)
+    title = "split.context" if plan.shared == "context" else "split.title"
     typer.echo(
-        words("split.title", model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
+        words(title, model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
               batch=described["batch"])
     )  # fmt: skip
     columns = [Column(key, words(f"split.{key}")) for key in ("rank", "holds")]

@@ -253,6 +253,10 @@ class Arm(Strict):
         if self.kind != "train":
             raise UserError(f"precision = {self.precision} is for training; leave it out of "
                             f"kind = {self.kind}")  # fmt: skip
+        if self.split is not None and self.split.context > 1:
+            raise UserError(f"split.context = {self.split.context} attends in float32; leave out "
+                            f"precision = {self.precision}, or use tensor with sequence = true"
+                            )  # fmt: skip
         if asked.loss_scale is None:
             return self
         if self.split is not None and self.split.arrival == "asynchronous":
@@ -307,6 +311,10 @@ class Arm(Strict):
         if self.method:
             raise UserError(f"method = {self.method} keeps what it keeps; leave out recompute, or "
                             "use method = recompute")  # fmt: skip
+        if self.recompute == "selective" and self.split is not None and self.split.context > 1:
+            raise UserError(f"recompute = selective computes attention again, and split.context = "
+                            f"{self.split.context} keeps no scores in the first place; use full, "
+                            "or leave it out")  # fmt: skip
         if self.split is not None and self.split.engine == "rpc":
             raise UserError("recompute and engine = rpc: there the framework keeps what it needs; "
                             "use engine = messages, or leave out recompute")  # fmt: skip

@@ -30,7 +30,9 @@ class Split(Strict):
     stage 2, forward, micro-batch 0.
 
     ``layers`` says which layers ``tensor`` ranks share and how: ``column``, ``row``, ``whole``; by
-    default all pairs of layers that can be.
+    default all pairs of layers that can be. ``sequence``: they share out positions of a text where
+    they share no layer; ``regather``: what goes into the others is collected again, not kept.
+    ``context`` ranks share out positions alone, and attend round a ring.
 
     ``trainers`` ranks share the stages placed on pipeline rank 1, and rank 0 is their server;
     ``arrival = "asynchronous"`` lets it update after every trainer's gradient, in an order drawn
@@ -53,6 +55,9 @@ class Split(Strict):
     micro_batches: Count = 1
     tensor: Count = 1
     layers: dict[str, str] = {}
+    sequence: bool = False
+    regather: bool = False
+    context: Count = 1
     data: Count = 1
     trainers: Count = 1
     arrival: Literal["synchronous", "asynchronous"] = "synchronous"
@@ -113,6 +118,9 @@ class Split(Strict):
             layers=self.layers,
             trainers=self.trainers,
             engine=self.engine,
+            sequence=self.sequence,
+            regather=self.regather,
+            context=self.context,
         )
 
     def describe(self) -> dict[str, Any]:

@@ -75,9 +75,15 @@ def grouped_backward(
     return parts.transpose(0, 3, 1, 2, 4).reshape(b, length, -1), {}
 
 
-def turned(layer: GroupedAttention, x: Array, *, back: bool = False) -> Array:
-    """(…, T, K) with the pairs of entries turned by the angles of their positions, or ``back``."""
-    cos, sin = turns(layer)
+def turned(
+    layer: GroupedAttention, x: Array, *, back: bool = False, places: Any = slice(None)
+) -> Array:
+    """(…, T, K) with the pairs of entries turned by the angles of their positions, or ``back``.
+
+    Args:
+        places: of the positions, where not all are there.
+    """
+    cos, sin = (angles[places] for angles in turns(layer))
     sin = -sin if back else sin
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

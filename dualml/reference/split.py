@@ -10,14 +10,17 @@ import numpy as np
 from dualml.backend import (
     Array,
     Arrays,
+    Attending,
     Memory,
     MixedStage,
     Recipe,
     Recomputing,
+    Regathering,
     Segment,
     Weighable,
 )
 from dualml.communicator import How
+from dualml.model.decoder import GroupedAttention
 from dualml.model.recompute import Stretch, stretches
 from dualml.model.spec import parameters
 from dualml.reference.losses import LOSSES
@@ -30,6 +33,7 @@ from dualml.reference.model import (
     present,
     rounding,
 )
+from dualml.reference.ring import NumpyBlockAttention
 from dualml.reference.shard import NumpyShardable
 from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
@@ -37,7 +41,7 @@ from dualml.reference.types import copies
 Values = tuple[Array, ...]
 
 
-class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing):
+class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing, Attending, Regathering):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -81,6 +85,9 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing):
     def cut(self, x: Array, axis: int, part: int, parts: int) -> Array:
         return np.ascontiguousarray(np.split(x, parts, axis)[part])
 
+    def attention(self, layer: GroupedAttention, places: Array) -> NumpyBlockAttention:
+        return NumpyBlockAttention(layer, places)
+
     # --- one micro-batch --------------------------------------------------------------------------
 
     def forward(
@@ -112,6 +119,21 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing):
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
         return self._back(segment, self.kept.pop((segment, micro)), gradients)
+
+    def forget(self, segment: int, micro: int) -> None:
+        self._put(segment, micro, None)
+
+    def remember(self, segment: int, micro: int, x: Array) -> None:
+        self._put(segment, micro, x if self.round is None else self.round(x))
+
+    def _put(self, segment: int, micro: int, x: Array | None) -> None:
+        """In place of what the segment's first layer, a `Linear`, took."""
+        tape = self.kept[segment, micro]
+        entry: Any = tape[0]
+        if isinstance(entry, Entry):
+            tape[0] = entry._replace(cache=x)
+        else:
+            tape[0] = entry._replace(values=(*entry.values[:-1], x))
 
     def _back(self, segment: int, tape: Any, gradients: Values) -> Values | None:
         flow: Values | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,12 @@ from dualml.backend import Memory, Segment, Weighable
 from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.communicator import Communicator
 from dualml.model.dropout import masks as dropout_masks
-from dualml.split.horizontal import ConjugatePair
+from dualml.split.horizontal import ConjugatePair, Ring
 from dualml.split.mailbox import Key, Mailbox
+from dualml.split.pieces import Piece
 from dualml.split.plan import SplitPlan, StageView
-from dualml.split.rank import Rank, group_of
+from dualml.split.rank import Rank
+from dualml.split.row import group_of
 from dualml.split.schedule import Action
 
 Index = NDArray[np.int64]
@@ -40,8 +42,19 @@ class Executor(Rank):
         self.program = plan.program(self.rank)
         self.same = group_of(comm, plan.same_parameters())
         self.tied = group_of(comm, plan.tied_groups())
-        pieces = plan.views(self.rank)[1]
-        self.sizes = {name: math.prod(piece.local) for name, piece in pieces.items()}
+        pieces, start = plan.views(self.rank)[1], 0
+        #: Parameter → its first element in the order of ``flat``, and the one after its last.
+        self.spans: dict[str, tuple[int, int]] = {}
+        for name, piece in pieces.items():
+            self.spans[name] = start, start + math.prod(piece.local)
+            start = self.spans[name][1]
+        #: Groups that hold some of the parameters alike → those whose gradients they add up.
+        self.shares_some = list[tuple[Communicator, list[str]]]()
+        if self.row is not None and plan.shared:  # each from its own positions
+            own = [name for name, piece in pieces.items() if piece.parts == 1]
+            self.shares_some.append((self.row, own))
+        if self.tied is not None:
+            self.shares_some.append((self.tied, [name for name in pieces if name in plan.tied]))
         self.live = self.held = self.seed = 0
         self.scale = 1.0
 
@@ -63,8 +76,13 @@ class Executor(Rank):
         self.stage.zero()
         samples = np.array_split(batch, self.plan.mesh.data)[self.data]
         self.micro: list[Index] = np.array_split(samples, self.plan.micro_batches)
-        self.shares = [len(part) / len(batch) for part in self.micro]
+        parts = 1 if self.own is None else self.own.parts
+        self.shares = [len(part) / len(batch) / parts for part in self.micro]
         self.comm.delay = self.delay if self.slow is not None else None
+        if self.row is not None and self.rings:
+            self.row.delay = self.comm.delay
+        self.rounds.clear()
+        self.few.clear()
         self.mail = Mailbox(self.comm, self.incoming(), self.to_receive)
         self.alive: set[tuple[int, int]] = set()
 
@@ -78,7 +96,7 @@ class Executor(Rank):
             self.alive.add(at)
             self.live = max(self.live, len(self.alive))
             if self.stage.measuring:
-                self.held = max(self.held, self.stage.held())
+                self.held = max(self.held, self.stage.held() + self.held_here())
         else:
             loss = self.backward(view, action.micro)
             self.alive.remove(at)
@@ -89,6 +107,8 @@ class Executor(Rank):
         with self.timeline.during("send"):
             self.mail.close()
         self.comm.delay = None
+        if self.row is not None:
+            self.row.delay = None
 
     def incoming(self) -> dict[int, list[tuple[Key, int, int]]]:
         """What the other ranks will send to this one, in their order: keys, the stages after which
@@ -118,15 +138,21 @@ class Executor(Rank):
         with self.timeline.during("F", stage, micro):
             for item in view.items:
                 if isinstance(item, ConjugatePair):
+                    if self.plan.regather and item.kind == "collect":
+                        self.few[view.segments[number], micro] = item, values[-1]
                     values = self.communicate(item, values, stage, micro)
+                    continue
+                if isinstance(item, Ring):
+                    values = (*values[:-1], self.round(item, values[-1], stage, micro))
                     continue
                 segment, own = view.segments[number], masks.get(number, ())
                 number += 1
                 if stage == self.last and number == len(view.segments):
-                    labels = self.stage.labels(self.micro[micro])
+                    labels = self.taken(self.stage.labels(self.micro[micro]))
                     loss = self.stage.loss(micro, values, labels, own)
                 else:
                     values = self.stage.forward(segment, micro, values, own)
+                    self.forget(segment, micro)
             self.slower(begin)
         if stage < self.last:
             self.send("F", stage, micro, values[-1], self.owner(stage + 1, micro))
@@ -141,6 +167,13 @@ class Executor(Rank):
         begin, number = time.perf_counter(), len(view.segments)
         with self.timeline.during("B", stage, micro):
             for item in reversed(view.items):
+                if isinstance(item, ConjugatePair) and item.kind == "take":
+                    continue
+                if isinstance(item, Ring):
+                    assert gradients is not None
+                    flow = self.round_back(item, gradients[-1], stage, micro)
+                    gradients = (*gradients[:-1], flow)
+                    continue
                 if isinstance(item, ConjugatePair):
                     assert gradients is not None
                     gradients = self.communicate_back(item, gradients, stage, micro)
@@ -151,6 +184,7 @@ class Executor(Rank):
                         micro, self.shares[micro] * self.scale
                     )
                 else:
+                    self.remember(view.segments[number], micro, stage)
                     gradients = self.stage.backward(view.segments[number], micro, gradients)
             self.slower(begin)
         if stage:
@@ -160,43 +194,36 @@ class Executor(Rank):
 
     def reduce(self) -> None:
         """Add up the gradients of ranks that hold the same parameters."""
-        if self.same is None and self.tied is None:
+        if self.same is None and not self.shares_some:
             return
         flat = self.stage.flat()
         with self.timeline.during("reduce", nbytes=self.added(self.comm.nbytes(flat))):
             if self.same is not None:
                 flat = self.summed(self.same, flat)
-            if self.tied is not None:
-                flat = self.together(flat)
+            flat = self.some_summed(flat)
         self.stage.assign_flat(flat)
 
-    def together(self, flat: Tensor) -> Tensor:
-        """All gradients, of which those of tied parameters are summed over the ranks that have
-        them."""
-        parts = list[Tensor]()
-        for start, stop, tied in self.spans():
-            part = flat[start:stop]
-            # MindSpore sums no views.
-            parts.append(part if tied is None else self.summed(tied, self.comm.copy(part)))
-        return self.stage.concat(parts, 0)
-
-    def spans(self) -> Iterator[tuple[int, int, Communicator | None]]:
-        """Of every parameter, in the order of ``flat``: its first element, the one after its last,
-        and the ranks that hold it in another stage, too."""
-        start = 0
-        for name, size in self.sizes.items():
-            yield start, start + size, self.tied if name in self.plan.tied else None
-            start += size
+    def some_summed(self, flat: Tensor) -> Tensor:
+        """All gradients, of which those of `shares_some` are summed, in their place."""
+        for group, names in self.shares_some:
+            own = [self.comm.slice(flat, *self.spans[name]) for name in names]
+            total, at = self.summed(group, self.stage.concat(own, 0)), 0
+            for name in names:
+                start, stop = self.spans[name]
+                part = self.comm.slice(total, at, at := at + stop - start)
+                flat = self.comm.write(flat, start, part, "put")
+        return flat
 
     def added(self, nbytes: int) -> int:
         """Bytes that go into the sums, of ``nbytes`` of all gradients."""
-        tied = sum(size for name, size in self.sizes.items() if name in self.plan.tied)
-        own = tied * nbytes // sum(self.sizes.values()) if self.tied is not None else 0
-        return own if self.same is None else own + nbytes
+        every = max((stop for _, stop in self.spans.values()), default=1)
+        names = [name for _, some in self.shares_some for name in some]
+        some = sum(stop - start for start, stop in map(self.spans.__getitem__, names))
+        return some * nbytes // every + (0 if self.same is None else nbytes)
 
     def buffers(self) -> int:
         """Bytes of the copies of gradients that ranks with the same parameters add up in."""
-        none = self.same is None and self.tied is None
+        none = self.same is None and not self.shares_some
         return 0 if none else self.comm.nbytes(self.stage.flat())
 
     def finite(self) -> bool:
@@ -273,7 +300,9 @@ class Executor(Rank):
         def own(name: str, segment: Segment) -> NDArray[np.float32]:
             mask = whole[name]
             if name in segment.split:
-                mask = np.split(mask, self.plan.mesh.tensor, segment.split[name][0])[self.tensor]
+                axis, blocks, mirrored = segment.split[name]
+                part = (self.tensor, self.plan.mesh.tensor)
+                mask = Piece(mask.shape, axis, *part, blocks, mirrored).take(mask)
             return np.ascontiguousarray(mask)
 
         segments = [item for item in view.items if isinstance(item, Segment)]

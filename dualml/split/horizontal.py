@@ -5,46 +5,29 @@ output is split. One split by ``row`` takes a split input: what comes out are te
 column and a row layer after one another need one all-reduce in the forward pass (of the row
 layer's output) and one in the backward pass (of the gradient of the column layer's input).
 
-Source: Shoeybi et al. 2019, "Megatron-LM", sec. 3 (f and g there are ``copy`` and ``sum`` here).
+Where ranks share out positions, too (`dualml.split.positions`), what is between a row and a column
+layer is of one's own positions, and the all-reduces are an all-gather and a reduce-scatter each.
+
+Sources: Shoeybi et al. 2019, "Megatron-LM", sec. 3 (f and g there are ``copy`` and ``sum`` here);
+Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", fig. 5 (g
+and ḡ there are ``collect`` and ``scatter`` here).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dualml.backend.stage import Segment
-from dualml.errors import UserError, nearest
+from dualml.backend.stage import Segment, Sliced
+from dualml.errors import UserError
 from dualml.model.base import Layer
-from dualml.model.decoder import GroupedAttention, SwiGLU
-from dualml.model.layers import (
-    GELU,
-    Attention,
-    Conv2d,
-    Dropout,
-    Embedding,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    MeanPool,
-    ReLU,
-    RowBias,
-    Tanh,
-)
+from dualml.model.decoder import GroupedAttention
+from dualml.model.layers import Attention, Conv2d, Embedding, Linear, Position, RowBias
 from dualml.model.spec import ModelSpec, canonical
 from dualml.precision import Stack, holding, through
 from dualml.split.pieces import Piece
-
-STYLES = ("column", "row", "whole")
-#: Layers that treat every feature or channel by itself, or keep those of a slice together.
-BY_FEATURE = (ReLU, Tanh, GELU, MaxPool2d, Flatten, Dropout, MeanPool, GroupedAttention)
-#: Layers that can be split → what each rank has fewer of, split by ``column`` and by ``row``.
-SPLIT = {
-    Linear: ("outputs", "inputs"),
-    Conv2d: ("outputs", "inputs"),
-    Embedding: ("features", "words"),
-}
+from dualml.split.positions import SHARED
+from dualml.split.styles import BY_FEATURE
 
 
 @dataclass(frozen=True)
@@ -56,101 +39,32 @@ class ConjugatePair:
     (Megatron's g): the sum over ranks forward, nothing backward. ``gather``: the slices along
     ``axis`` put together forward, one's own slice of the gradient backward.
 
+    Of positions that ranks share out: ``take``, one's own of the tokens, of which nobody wants a
+    gradient; ``collect``, an all-gather forward, a reduce-scatter backward; ``scatter``, the
+    reverse.
+
     Attributes:
         shape: per sample, of the whole of what is there.
         lower: whether it is of the lower type, where the model is trained in one.
+        after: the layer that gave it; empty at the beginning.
     """
 
     kind: str
     shape: tuple[int, ...]
     axis: int = -1
     lower: bool = False
+    after: str = ""
 
 
-Item = Segment | ConjugatePair
+@dataclass(frozen=True)
+class Ring:
+    """Causal attention of one's own positions to all: keys and values go round the ranks."""
+
+    name: str
+    layer: GroupedAttention
 
 
-def styles_of(
-    spec: ModelSpec, parts: int, given: Mapping[str, str], stages: Sequence[Sequence[str]]
-) -> dict[str, str]:
-    """Layer → ``column``, ``row`` or ``whole``: as given, or else in pairs inside each stage; a
-    layer without a partner stays whole, unless its stage has no pair at all.
-
-    Raises:
-        UserError: an unknown layer or style, sizes that do not divide.
-    """
-    layers = dict(spec.layers)
-    for name, style in given.items():
-        if name not in layers:
-            hint = nearest(name, layers)
-            raise UserError(f"split.layers: {spec.name} has no layer {name!r}{hint}")
-        if style not in STYLES:
-            raise UserError(f"split.layers.{name}: {style!r} is none of {', '.join(STYLES)}")
-        if style != "whole" and type(layers[name]) not in SPLIT:
-            kind = type(layers[name]).__name__
-            raise UserError(
-                f"split.layers.{name}: a {kind} cannot be split inside; Linear, Conv2d and "
-                "Embedding can, and attention and SwiGLU follow the Linear before them"
-            )
-        tied = [other for other, layer in spec.layers if name == layer.holder(other) != other]
-        if style != "whole" and tied:
-            raise UserError(
-                f"split.layers.{name}: its table is the weight of {tied[0]}, too, which takes it "
-                "whole; leave it out, or untie them (sizes.tied = false)"
-            )
-    styles = dict.fromkeys(layers, "whole") | dict(given)
-    if parts > 1 and not given:
-        for names in stages:
-            styles |= pairs(spec, names)
-    divide(spec, styles, parts)
-    if parts > 1 and all(style == "whole" for style in styles.values()):
-        raise UserError(f"tensor = {parts}: no layer of {spec.name} is split; name some in layers")
-    return styles
-
-
-def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
-    """Linear and convolution layers two by two, with only what goes feature by feature between."""
-    styles: dict[str, str] = {}
-    layers, first, lone = dict(spec.layers), "", ""
-    for name in names:
-        if type(layers[name]) in (Linear, Conv2d):  # and not Tied
-            if first:
-                styles |= {first: "column", name: "row"}
-            first = "" if first else name
-            lone = lone or name
-        elif not isinstance(layers[name], BY_FEATURE) and layers[name].blocks == 1:
-            first = ""
-    return styles or ({lone: "column"} if lone else {})
-
-
-def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
-    """Raises `UserError` unless every layer that is split has ``parts`` equal slices."""
-    counts: dict[str, tuple[int, str]] = {}
-    shapes, before, sliced = spec.shapes(), "whole", False
-    for name, layer in spec.layers:
-        style = styles[name]
-        if style != "whole":
-            field = SPLIT[type(layer)][style == "row"]
-            word = f"{field[:-1]} channels" if isinstance(layer, Conv2d) else field
-            counts[name] = (getattr(layer, field), word)
-        elif isinstance(layer, Attention) and before == "column":
-            counts[name] = (layer.heads, "heads")
-        elif isinstance(layer, GroupedAttention) and sliced:
-            counts[name] = (layer.kv_heads, "heads with keys of their own")
-        elif isinstance(layer, SwiGLU) and before == "column":
-            counts[name] = (shapes[name][-1], "gates")
-        before = style
-        sliced = style == "column" or (sliced and isinstance(layer, BY_FEATURE))
-    for wrong, (count, word) in counts.items():
-        if count % parts == 0:
-            continue
-        every = math.gcd(*(n for n, _ in counts.values()))
-        good = [n for n in range(2, every + 1) if every % n == 0][:4]
-        instead = f"use tensor = {', '.join(map(str, good))}, or " if good else ""
-        raise UserError(
-            f"{wrong} has {count} {word}, which {parts} ranks cannot share equally; {instead}name "
-            "the layers to split in layers, without it"
-        )
+Item = Segment | ConjugatePair | Ring
 
 
 class Shard:
@@ -159,6 +73,12 @@ class Shard:
     Attributes:
         items: segments, and the pairs of communications between them, in order.
         pieces: canonical parameter name → the part of it that this rank has.
+
+    Args:
+        positions: how ranks share them out, a key of `SHARED`; empty: they do not.
+
+    Raises:
+        UserError: a slice that is not possible.
     """
 
     def __init__(
@@ -168,6 +88,7 @@ class Shard:
         styles: Mapping[str, str],
         part: int,
         parts: int,
+        positions: str = "",
     ) -> None:
         self.part, self.parts, self.styles = part, parts, styles
         self.layers, self.order = dict(spec.layers), [name for name, _ in spec.layers]
@@ -178,11 +99,13 @@ class Shard:
         self.shape = self.outputs[self.order[at - 1]] if at else spec.input_shape
         self.needed = at > 0  # whether somebody wants the gradient of what is here
         self.blocks = 0  # of the split axis; 0: what is here is whole
+        self.ring, self.own = positions == "context", SHARED.get(positions)
+        self.few = self.own is not None and at > 0  # whether only one's own positions are here
         #: Of the values on the stack: which are of a lower type. Between stages there is one.
         self.lower: Stack = (holding(spec.layers)[at].before,)
         self.begun: Stack = self.lower
         self.open: list[tuple[str, Layer]] = []
-        self.split: dict[str, tuple[int, int]] = {}
+        self.split: dict[str, Sliced] = {}
         for name in names:
             self.add(name, self.layers[name], styles[name])
         if self.blocks:
@@ -199,8 +122,17 @@ class Shard:
             )
         if self.blocks and not self.takes_slices(layer, style):
             self.communicate("gather")
-        if style == "column" and self.needed:
+        if self.own is not None:
+            self.move(name, layer, style)
+        elif style == "column" and self.needed:
             self.communicate("copy")
+        if self.ring and isinstance(layer, GroupedAttention):
+            assert self.own is not None
+            self.close()
+            self.items.append(Ring(name, layer))
+            self.shape, self.lower = self.outputs[name], through(layer, self.lower)
+            self.begun, self.split[name] = self.lower, self.own
+            return
         first, *after = self.slice(name, layer, style)
         self.put(name, first)
         self.shape = self.outputs[name]
@@ -210,11 +142,32 @@ class Shard:
             self.blocks = 1
         elif style == "row":
             self.blocks = 0
-            self.communicate("sum")
+            self.communicate("sum" if self.own is None else "scatter", name)
         for later in after:
             self.put(name, later)
         if self.blocks:
-            self.split[name] = (axis_of(self.shape), self.blocks)
+            self.split[name] = Sliced(axis_of(self.shape), self.blocks)
+        elif self.few:
+            assert self.own is not None
+            self.split[name] = self.own
+
+    def move(self, name: str, layer: Layer, style: str) -> None:
+        """See to it that all positions are here, or one's own alone, as a layer takes them."""
+        if style == "column" and not self.few:
+            raise UserError(
+                f"split.sequence: {name} cannot be split by column, which begins with one's own "
+                "positions; use row, or leave it whole"
+            )
+        if style == "column":
+            self.communicate("collect")
+        elif style == "whole" and not self.blocks:
+            if isinstance(layer, GroupedAttention) and not self.ring:
+                raise UserError(
+                    f"split.sequence: {name} is whole and takes all positions; split the Linear "
+                    "before it by column and the one after it by row, or leave out split.layers"
+                )
+            if not self.few:
+                self.communicate("take")
 
     def takes_slices(self, layer: Layer, style: str) -> bool:
         if self.blocks > 1:
@@ -240,6 +193,9 @@ class Shard:
             self.keep(name, weight=1)
             part = replace(layer, inputs=layer.inputs // n, bias=False)
             return [part, RowBias(layer.outputs)] if layer.bias else [part]
+        if isinstance(layer, Position) and self.own is not None:
+            self.keep(name, self.own.blocks, mirrored=self.own.mirrored, weight=0)
+            return [replace(layer, length=layer.length // n)]
         self.keep(name)
         if isinstance(layer, Attention) and self.blocks:
             return [replace(layer, heads=layer.heads // n)]
@@ -247,14 +203,13 @@ class Shard:
             return [replace(layer, heads=layer.heads // n, kv_heads=layer.kv_heads // n)]
         return [layer]
 
-    def keep(self, name: str, blocks: int = 1, **axes: int) -> None:
+    def keep(self, name: str, blocks: int = 1, *, mirrored: bool = False, **axes: int) -> None:
         """Parameters of a layer, split along these axes, whole where none is named."""
         for leaf, full in canonical(name, self.layers[name]).items():
             whole = self.whole[full]
             cut = leaf in axes and self.parts > 1
-            self.pieces[full] = (
-                Piece(whole, axes[leaf], self.part, self.parts, blocks) if cut else Piece(whole)
-            )
+            deal = (self.part, self.parts, blocks, mirrored)
+            self.pieces[full] = Piece(whole, axes[leaf], *deal) if cut else Piece(whole)
 
     def blocks_after(self, name: str) -> int:
         """Of the output of a layer, as the next one takes it."""
@@ -266,14 +221,20 @@ class Shard:
         self.lower = through(layer, self.lower)
         self.needed = self.needed or bool(layer.parameters())
 
-    def communicate(self, kind: str) -> None:
+    def communicate(self, kind: str, after: str = "") -> None:
         """End the segment; the ranks talk."""
+        if kind == "gather" and self.own is not None:
+            raise UserError(
+                "split.sequence: a layer split by column gives its slices to one split by row, "
+                "which gives each rank its positions; change split.layers, or leave it out"
+            )
         self.close()
         if self.parts > 1:
             axis, lower = axis_of(self.shape), self.lower[-1]
-            self.items.append(ConjugatePair(kind, self.shape, axis, lower))
+            self.items.append(ConjugatePair(kind, self.shape, axis, lower, after))
         if kind == "gather":
             self.blocks = 0
+        self.few = self.few if kind in ("gather", "copy", "sum") else kind != "collect"
 
     def close(self) -> None:
         if self.open:

@@ -156,9 +156,10 @@ def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], 
     The ranks of a group have the same collectives in the same order.
     """
     times: dict[tuple[int, int], float] = {}
+    shared = plan.mesh.tensor_groups() if plan.shared else []
     for kind, groups in (
         (COLLECTIVE, plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else []),
-        (REDUCE, plan.same_parameters() or plan.tied_groups()),
+        (REDUCE, plan.same_parameters() or plan.tied_groups() or shared),
     ):
         for group in groups:
             order = [np.flatnonzero(ranks[rank]["kind"] == kind) for rank in group]

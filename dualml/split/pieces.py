@@ -18,13 +18,16 @@ class Piece:
     """Part ``part`` of ``parts`` equal ones of a tensor of shape ``shape`` along ``axis``.
 
     With several ``blocks`` the axis holds as many blocks of equal length, and the piece has its
-    part of each: queries, keys and values of some heads.
+    part of each: queries, keys and values of some heads. ``mirrored``: of every second block the
+    parts are dealt in reverse order.
 
     Example:
         >>> Piece((6,), axis=0, part=1, parts=2).take(np.arange(6))
         array([3, 4, 5])
         >>> Piece((8,), axis=0, part=0, parts=2, blocks=2).take(np.arange(8))
         array([0, 1, 4, 5])
+        >>> Piece((8,), part=0, parts=2, blocks=2, mirrored=True).take(np.arange(8))
+        array([0, 1, 6, 7])
     """
 
     shape: tuple[int, ...]
@@ -32,6 +35,7 @@ class Piece:
     part: int = 0
     parts: int = 1
     blocks: int = 1
+    mirrored: bool = False
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -42,10 +46,16 @@ class Piece:
         return tuple(shape)
 
     def _rows(self) -> NDArray[np.int64]:
-        length = self.shape[self.axis] // self.blocks
-        each = length // self.parts
-        own = np.arange(self.part * each, (self.part + 1) * each)
-        return np.concatenate([block * length + own for block in range(self.blocks)])
+        each = self.shape[self.axis] // (self.blocks * self.parts)
+        return np.concatenate([np.arange(i * each, (i + 1) * each) for i in self.chunks()])
+
+    def chunks(self) -> list[int]:
+        """Which of ``blocks`` · ``parts`` equal chunks of the axis it has, in order."""
+        return [
+            block * self.parts + (self.parts - 1 - self.part if turned else self.part)
+            for block in range(self.blocks)
+            for turned in (self.mirrored and block % 2 == 1,)
+        ]
 
     def take(self, whole: NDArray[Any]) -> NDArray[Any]:
         """The part of the whole tensor, as a copy."""
@@ -64,6 +74,9 @@ class Piece:
         if self.parts == 1:
             return "whole"
         word = {0: "rows", 1: "columns"}.get(self.axis, f"axis {self.axis}")
+        if self.mirrored:
+            n = self.blocks * self.parts
+            return f"{word} " + " and ".join(f"{i + 1}/{n}" for i in self.chunks())
         each = f" of each of {self.blocks} blocks" if self.blocks > 1 else ""
         return f"{word} {self.part + 1}/{self.parts}{each}"
 
@@ -104,9 +117,14 @@ def whole(
     return wholes
 
 
-def joined(outputs: Sequence[NDArray[Any]], axis: int, blocks: int) -> NDArray[Any]:
+def joined(
+    outputs: Sequence[NDArray[Any]], axis: int, blocks: int = 1, mirrored: bool = False
+) -> NDArray[Any]:
     """An activation from its slices on the ranks of a tensor parallel group."""
     if blocks == 1:
         return np.concatenate(outputs, axis)
-    cut = [np.split(output, blocks, axis) for output in outputs]
-    return np.concatenate([cut[i][b] for b in range(blocks) for i in range(len(outputs))], axis)
+    n, chunks = len(outputs), dict[int, NDArray[Any]]()
+    for part, output in enumerate(outputs):
+        places = Piece((), axis, part, n, blocks, mirrored).chunks()
+        chunks |= zip(places, np.split(output, blocks, axis), strict=True)
+    return np.concatenate([chunks[i] for i in range(blocks * n)], axis)

@@ -12,13 +12,14 @@ from dualml.communicator.parts import parts_of
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec, canonical
 from dualml.precision import held_lower
-from dualml.split import vertical
-from dualml.split.horizontal import Item, Shard, styles_of
+from dualml.split import positions, vertical
+from dualml.split.horizontal import Item, Shard
 from dualml.split.mesh import Mesh
 from dualml.split.order import validate
 from dualml.split.pieces import Piece
 from dualml.split.schedule import Action, Grid, live
 from dualml.split.schedules import build
+from dualml.split.styles import styles_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class SplitPlan:
         trainers: ranks that share the stages placed on pipeline rank 1: micro-batch i is worked on
             by number i mod ``trainers``.
         engine: ``messages`` between the stages, or ``rpc``: one rank, the `driver`, calls them all.
+        shared: how the ranks of a tensor parallel group share out the positions of a text, a key of
+            `positions.SHARED`; empty: each has all. By ``context`` they share no layers.
+        regather: whether what all positions were collected for is kept as one's own alone, and
+            collected again for the backward pass.
     """
 
     spec: ModelSpec
@@ -54,6 +59,8 @@ class SplitPlan:
     trainers: int = 1
     rows: tuple[tuple[str, ...], ...] = ()
     engine: str = "messages"
+    shared: str = ""
+    regather: bool = False
 
     @property
     def stages(self) -> list[list[str]]:
@@ -112,7 +119,8 @@ class SplitPlan:
         tensor, number = self.mesh.coordinates(rank)[2], 0
         views, pieces = list[StageView](), dict[str, Piece]()
         for stage in self.stages_on(rank):
-            shard = Shard(self.spec, self.stages[stage], self.styles, tensor, self.mesh.tensor)
+            given = self.styles, tensor, self.mesh.tensor, self.shared
+            shard = Shard(self.spec, self.stages[stage], *given)
             count = sum(isinstance(item, Segment) for item in shard.items)
             segments = tuple(range(number, number + count))
             views.append(StageView(stage, tuple(shard.items), segments))
@@ -150,8 +158,12 @@ class SplitPlan:
 
     def boundary(self, stage: int) -> int:
         """Elements that a sample sends from a stage to the next one."""
-        last = self.stages[stage][-1]
-        return math.prod(self.spec.shapes()[last])
+        return math.prod(self.between(stage))
+
+    def between(self, stage: int) -> tuple[int, ...]:
+        """Shape of a sample's message from a rank of a stage to one of the next."""
+        length, *rest = self.spec.shapes()[self.stages[stage][-1]]
+        return (length // (self.mesh.tensor if self.shared else 1), *rest)
 
     def lower(self, stage: int) -> bool:
         """Whether what a stage sends to the next one is of the lower type, in a model trained in
@@ -184,6 +196,9 @@ def split_plan(
     layers: Mapping[str, str] | None = None,
     trainers: int = 1,
     engine: str = "messages",
+    sequence: bool = False,
+    regather: bool = False,
+    context: int = 1,
 ) -> SplitPlan:
     """The plan of a split over ``world_size`` ranks.
 
@@ -196,16 +211,22 @@ def split_plan(
             last ranks.
         grid: a schedule of one's own, rank × tick, in place of ``schedule``.
         layers: layer → ``column``, ``row`` or ``whole``; by default all pairs of layers.
+        sequence: whether the ranks of ``tensor`` share out positions where they share no layer.
+        regather: whether they keep no more than their own positions of what goes into those layers,
+            and collect it a second time.
+        context: ranks that share out positions and no layer; they stand in the mesh as ``tensor``.
 
     Raises:
         UserError: numbers that do not fit, places where no cut can be, a schedule that deadlocks.
     """
-    if world_size % (data * tensor):
+    positions.together(tensor, sequence, regather, context, trainers, engine)
+    named = ("context", context) if context > 1 else ("tensor", tensor)
+    if world_size % (data * named[1]):
         raise UserError(
-            f"a mesh of data {data} × tensor {tensor} does not divide {world_size} ranks: "
-            "world_size must be data × pipeline × tensor"
+            f"a mesh of data {data} × {named[0]} {named[1]} does not divide {world_size} ranks: "
+            f"world_size must be data × pipeline × {named[0]}"
         )
-    pipeline = world_size // (data * tensor)
+    pipeline = world_size // (data * tensor * context)
     rows = 2 if trainers > 1 else pipeline
     if trainers > 1 and (data * tensor != 1 or pipeline != 1 + trainers):
         raise UserError(
@@ -236,10 +257,14 @@ def split_plan(
             f"multiple of {trainers}"
         )
     styles = styles_of(spec, tensor, layers or {}, vertical.stages_of(spec, cut))
+    shared = "context" if context > 1 else "sequence" if sequence else ""
+    tensor *= context
+    if shared:
+        positions.check(spec, shared, tensor)
     given = tuple(tuple(row) for row in grid)
     plan = SplitPlan(
         spec, Mesh(data, pipeline, tensor), tuple(cut), owners, styles,
-        "grid" if given else schedule, micro_batches, trainers, given, engine,
+        "grid" if given else schedule, micro_batches, trainers, given, engine, shared, regather,
     )  # fmt: skip
     validate(plan.grid)
     check_tied(plan)

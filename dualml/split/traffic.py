@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.split.horizontal import ConjugatePair
+from dualml.backend import Segment
+from dualml.split.horizontal import ConjugatePair, Ring
 from dualml.split.plan import SplitPlan
+from dualml.split.ring import keys_and_values
 
 #: Bytes of an element between ranks: of float32, and of a lower type.
 FLOAT, LOWER = 4, 2
@@ -93,28 +95,59 @@ def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Col
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]
         for view in plan.views(group[0])[0]:
-            for pair in (item for item in view.items if isinstance(item, ConjugatePair)):
+            for item in view.items:
                 for d, _, _, size in plan.micro(batch):
-                    if d == data and size:
-                        kind = "all_gather" if pair.kind == "gather" else "all_reduce"
-                        way = "backward" if pair.kind == "copy" else "forward"
-                        elements = size * math.prod(pair.shape)
-                        each = elements * FLOAT
-                        if kind == "all_gather":
-                            short = lower and pair.lower
-                            each = elements // plan.mesh.tensor * (LOWER if short else FLOAT)
-                        calls[tuple(group), f"{kind} {way}"] += 1
-                        sizes[tuple(group), f"{kind} {way}"] += each
+                    if d != data or not size or isinstance(item, Segment):
+                        continue
+                    for kind, number, each in _between(item, plan, size, lower):
+                        calls[tuple(group), kind] += number
+                        sizes[tuple(group), kind] += each
     for group in plan.same_parameters():
         total = sum(math.prod(p.local) for p in plan.views(group[0])[1].values())
         calls[tuple(group), "all_reduce gradients"] += 1
         sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
     for group in plan.tied_groups():
         pieces = plan.views(group[0])[1]
-        for name in plan.tied:
-            calls[tuple(group), "all_reduce gradients"] += 1
-            sizes[tuple(group), "all_reduce gradients"] += math.prod(pieces[name].local) * FLOAT
+        total = sum(math.prod(pieces[name].local) for name in plan.tied)
+        calls[tuple(group), "all_reduce gradients"] += 1
+        sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
+    for group in plan.mesh.tensor_groups() if plan.shared else ():
+        pieces = plan.views(group[0])[1]
+        total = sum(math.prod(p.local) for p in pieces.values() if p.parts == 1)
+        calls[tuple(group), "all_reduce gradients"] += 1
+        sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
     return [Collective(*key, calls[key], sizes[key]) for key in calls]
+
+
+#: Kind of a pair → its collectives.
+PAIRS = {
+    "copy": ["all_reduce backward"],
+    "sum": ["all_reduce forward"],
+    "gather": ["all_gather forward"],
+    "collect": ["all_gather forward", "reduce_scatter backward"],
+    "scatter": ["reduce_scatter forward", "all_gather backward"],
+    "take": [],
+}
+
+
+def _between(
+    item: ConjugatePair | Ring, plan: SplitPlan, size: int, lower: bool
+) -> Iterator[tuple[str, int, int]]:
+    """Collectives between two segments for ``size`` samples: which and when, calls, bytes of a
+    rank. An all-gather counts the slice that each rank gives."""
+    parts = plan.mesh.tensor
+    if isinstance(item, Ring):
+        each = keys_and_values(item.layer, parts) * size * FLOAT
+        yield "ring forward", parts - 1, (parts - 1) * each
+        yield "ring backward", 2 * (parts - 1), 2 * (parts - 1) * each
+        return
+    again = ["all_gather backward"] if plan.regather and item.kind == "collect" else []
+    for kind in PAIRS[item.kind] + again:
+        elements = size * math.prod(item.shape)
+        if kind.startswith("all_gather"):
+            yield kind, 1, elements // parts * (LOWER if lower and item.lower else FLOAT)
+        else:
+            yield kind, 1, elements * FLOAT
 
 
 def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, Any]:
@@ -143,6 +176,7 @@ def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, A
         "grid": [[str(a) if a else "" for a in row] for row in plan.grid.rows],
         "batch": batch, "ranks": ranks,
         **({"engine": "rpc", "driver": plan.driver} if plan.engine == "rpc" else {}),
+        **({"shared": plan.shared} if plan.shared else {}),
         "links": [vars(link) for link in links(plan, batch, lower=lower)],
         "meetings": [{**vars(c), "ranks": list(c.ranks)}
                      for c in collectives(plan, batch, lower=lower)],

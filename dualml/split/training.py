@@ -15,12 +15,14 @@ import numpy as np
 from dualml.backend import (
     Array,
     Arrays,
+    Attending,
     Backend,
     Memory,
     Mixed,
     MixedStage,
     Recipe,
     Recomputing,
+    Regathering,
     Segment,
     Stage,
     Staging,
@@ -28,11 +30,14 @@ from dualml.backend import (
     Weighable,
     batch_digest,
 )
+from dualml.backend.stage import Sliced
 from dualml.communicator import Communicator, How
 from dualml.errors import Unsupported
 from dualml.split.executor import Executor
+from dualml.split.horizontal import ConjugatePair
 from dualml.split.pieces import joined, share, whole
 from dualml.split.plan import SplitPlan
+from dualml.split.positions import SHARED
 from dualml.split.remote import SplitModel
 
 
@@ -84,7 +89,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
     def read(self, lazy: Sequence[Any]) -> Array:
         """Mean losses of the batches, on every rank."""
         own = np.zeros(len(lazy))
-        if self.executor.tensor == 0 and any(lazy):
+        if (self.executor.tensor == 0 or self.plan.shared) and any(lazy):
             there = [i for i, losses in enumerate(lazy) if losses]
             own[there] = self.backend.read([self.stage.lazy(lazy[i]) for i in there])
         parts = self.comm.all_gather(self.comm.tensor(own))
@@ -146,11 +151,14 @@ class SplitTraining(SplitModel, Weighable, Mixed):
     def given(self, batch: Array) -> tuple[Array, Array]:
         return self.x[batch], self.y[batch]
 
-    def splits(self) -> dict[str, tuple[int, int]]:
+    def splits(self) -> dict[str, Sliced]:
         """Layers whose output stays in slices."""
         views = [view for rank in range(self.comm.size) for view in self.plan.views(rank)[0]]
-        segments = [item for view in views for item in view.items if isinstance(item, Segment)]
-        return {name: split for segment in segments for name, split in segment.split.items()}
+        items = [item for view in views for item in view.items]
+        segments = [item for item in items if isinstance(item, Segment)]
+        scatters = [x for x in items if isinstance(x, ConjugatePair) and x.kind == "scatter"]
+        here = {pair.after: SHARED[self.plan.shared] for pair in scatters}
+        return here | {name: split for one in segments for name, split in one.split.items()}
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         """Loss and predictions, from a rank that has the last stage."""
@@ -211,7 +219,14 @@ def stage_of(backend: Backend, plan: SplitPlan, rank: int, recipe: Recipe) -> St
     """
     segments, first, last = layers_of(plan, rank)
     stage = backend.ability(Staging).stage(segments, recipe, first=first, last=last)
-    needs = {MixedStage: recipe.precision.lower, Recomputing: bool(recipe.recompute)}
+    needs = {
+        MixedStage: recipe.precision.lower,
+        Recomputing: bool(recipe.recompute),
+        Attending: plan.shared == "context",
+        Regathering: plan.regather,
+    }
+    if plan.shared == "context" and recipe.precision.lower:
+        raise Unsupported("attention round a ring is in float32; use a recipe without precision")
     for kind, needed in needs.items():
         if needed and not isinstance(stage, kind):
             raise Unsupported(f"this backend cannot {kind.does}")

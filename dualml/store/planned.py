@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, model_validator
 
@@ -119,6 +119,7 @@ class PlannedSplit(Record):
     ranks: list[SplitRank]
     engine: str = "messages"
     driver: Count = 0
+    shared: Literal["", "sequence", "context"] = ""
     links: list[PlannedLink]
     meetings: list[PlannedCollective]
 

@@ -116,8 +116,10 @@ class SplitRanks(Several):
         if plan.engine == "rpc":
             how = {"calls": f"native: {self.training.calls}"}
             return {"world_size": self.size, "how": how, **self.memory}
-        uses = ["isend and irecv"] if len(plan.stages) > 1 else []
+        uses = ["isend and irecv"] if len(plan.stages) > 1 or plan.shared == "context" else []
         how = {name: str(self.comm.how("exchange")) for name in uses}
         if plan.mesh.tensor > 1 or plan.same_parameters() or plan.tied_groups():
             how["all_reduce"] = str(self.comm.how("all_reduce"))
+        if plan.shared == "sequence":
+            how |= {name: str(self.comm.how(name)) for name in ("all_gather", "reduce_scatter")}
         return {"world_size": self.size, "how": how, **self.memory}

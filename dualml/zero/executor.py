@@ -62,15 +62,8 @@ class ShardedExecutor(Executor):
 
     def reduce(self) -> None:
         with self.timeline.during("reduce", nbytes=self.added(self.comm.nbytes(self.gradient))):
-            self.reduce_tied()
+            self.some_summed(self.gradient)
             self.moves.reduce(self.gradient)
-
-    def reduce_tied(self) -> None:
-        """Add up the gradients of tied parameters over the ranks that have them, in their place."""
-        for start, stop, tied in self.spans():  # in the order of the unit
-            if tied is not None:
-                part = self.comm.copy(self.comm.slice(self.gradient, start, stop))
-                self.comm.write(self.gradient, start, self.summed(tied, part), "put")
 
     def buffers(self) -> int:
         """They add up where the gradients are."""

@@ -60,8 +60,13 @@ class GroupedAttention(nn.Module):
 
     def turned(self, x: Tensor) -> Tensor:
         """(B, T, …, K) with the pairs of entries turned by the angles of their positions."""
-        first, second = x.float().chunk(2, -1)
-        shape = (self.layer.length, *[1] * (x.dim() - 3), -1)
-        cos, sin = self.cos.view(shape), self.sin.view(shape)
-        y = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
-        return y.to(x.dtype)
+        return rotated(x, self.cos, self.sin)
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """(B, T, …, K) with the pairs of entries turned by angles of (T, K / 2), in float32."""
+    first, second = x.float().chunk(2, -1)
+    shape = (len(cos), *[1] * (x.dim() - 3), -1)
+    cos, sin = cos.view(shape), sin.view(shape)
+    y = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    return y.to(x.dtype)

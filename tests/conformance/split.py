@@ -115,7 +115,12 @@ SPECS = {
     "text": model("text_classifier", words=24, length=6, classes=CLASSES),
     "gpt": model("gpt", words=24, length=6, sizes={"width": 8, "blocks": 1, "dropout": 0.1}),
     "llama": model("gpt_llama", words=24, length=6, sizes={"width": 16, "blocks": 1}),
-}
+    "longer gpt": model("gpt", words=24, length=12,
+                        sizes={"width": 8, "blocks": 2, "dropout": 0.1}),
+    "three heads": model("gpt", words=24, length=6,
+                         sizes={"width": 12, "blocks": 1, "heads": 3}),
+    "longer llama": model("gpt_llama", words=24, length=16, sizes={"width": 16, "blocks": 1}),
+}  # fmt: skip
 
 
 def spec_of(case: dict[str, Any]) -> ModelSpec:
@@ -202,6 +207,15 @@ def kept(training: SplitTraining, case: dict[str, Any]) -> int:
     training.step(batches(case)[0], len(case["sizes"]))
     training.count_kept(False)
     return training.executor.held
+
+
+def count_kept(comm: Any, cases: list[dict[str, Any]]) -> list[int]:
+    """Of every case the bytes that this rank keeps for backward passes."""
+    backend, found = create(comm.backend), []
+    for case in cases:
+        plan = Split(**case["split"]).plan(spec_of(case), comm.size)
+        found.append(kept(made(comm, backend, case, plan), case))
+    return found
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:

@@ -44,6 +44,9 @@ CASES = {
     "inside fp16": lower(FP16, 2, "vit", "adam", tensor=2, micro_batches=2),
     "lenet inside": lower(BF16, 2, "lenet", tensor=2),
     "gathered": lower(BF16, 2, "vit", tensor=2, layers={"qkv": "column", "proj": "whole"}),
+    "sequence bf16": lower(
+        BF16, 2, "longer gpt", tensor=2, sequence=True, regather=True, sizes=[6, 5]
+    ),
     "data": lower(FP16, 2, "deep", data=2),
     "masks by layer": lower(BF16, 2, "dropout", cut=["dropout2"], micro_batches=2, sizes=[6, 5]),
     "masks inside": lower(FP16, 2, "dropout", tensor=2, layers=RNN, sizes=[6, 5]),

@@ -117,6 +117,16 @@ REAL: list[tuple[int, str, int, dict[str, Any]]] = [
     (4, "vit", 7, {"tensor": 2, "cut": ["branch2"], "micro_batches": 2}),
     (4, "lenet", 7, {"data": 2, "cut": ["flatten"], "micro_batches": 2, "schedule": "naive"}),
     (4, "deep", 8, {"stages": 8, "schedule": "interleaved", "micro_batches": 4}),
+    (2, "gpt", 7, {"tensor": 2, "sequence": True}),
+    (2, "longer gpt", 7, {"tensor": 2, "sequence": True, "regather": True, "micro_batches": 2}),
+    (
+        4,
+        "longer llama",
+        7,
+        {"tensor": 2, "sequence": True, "cut": ["mlp_branch1"], "micro_batches": 2},
+    ),
+    (2, "longer llama", 7, {"context": 2, "micro_batches": 2}),
+    (4, "longer llama", 7, {"context": 2, "cut": ["mlp_branch1"]}),
     (3, "gpt", 7, {"cut": ["attention_branch1", "mlp_branch1"], "micro_batches": 2}),
 ]
 

@@ -14,8 +14,9 @@ from dualml.model import model
 from dualml.model.layers import Branch, Merge, Tanh
 from dualml.model.spec import ModelSpec
 from dualml.split import vertical
-from dualml.split.horizontal import ConjugatePair, styles_of
+from dualml.split.horizontal import ConjugatePair
 from dualml.split.plan import SplitPlan, split_plan
+from dualml.split.styles import styles_of
 
 # --- where to cut -------------------------------------------------------------------------------
 

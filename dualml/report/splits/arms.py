@@ -35,8 +35,9 @@ class SplitArm:
         self.split = split = settings.split or Split()
         self.plan: Mapping[str, Any] = run.splits.get(name) or {}
         self.size, self.slow = ranks.size(run, name), settings.slow is not None
-        rest = max(1, self.size // (split.data * split.tensor))
-        self.mesh = mesh = Mesh(split.data, rest, split.tensor)
+        sharing = split.tensor * split.context
+        rest = max(1, self.size // (split.data * sharing))
+        self.mesh = mesh = Mesh(split.data, rest, sharing)
         self.stages: list[list[str]] = list(self.plan.get("stages") or ())
         self.depth = len(self.stages) or mesh.pipeline
         self.cut: list[str] = list(self.plan.get("cut") or split.cut)
@@ -45,14 +46,15 @@ class SplitArm:
         self.rpc = split.engine == "rpc"
         self.piped = mesh.pipeline > 1 and split.trainers == 1 and not self.rpc
         self.by_layer = self.piped and mesh.tensor == mesh.data == 1
-        self.inside = mesh.tensor > 1 and mesh.pipeline == mesh.data == 1
+        self.inside = split.tensor > 1 and mesh.pipeline == mesh.data == 1
 
     @property
     def ways(self) -> list[str]:
         """All in which it is split, keys of `splitting.WAYS`, the one that says most last."""
         there = {
             "by_layer": self.mesh.pipeline > 1,
-            "inside": self.mesh.tensor > 1,
+            "inside": self.split.tensor > 1,
+            "context": self.split.context > 1,
             "mesh": sum(self._axes) > 1,
             "trainers": self.trainers > 1,
             "asynchronous": self.split.arrival == "asynchronous",
@@ -73,7 +75,8 @@ class SplitArm:
     @property
     def look(self) -> tuple[Any, ...]:
         """What makes its plan look different from others: in what it is split, and how often."""
-        return (*self._axes, self.depth > self.mesh.pipeline, self.trainers > 1, self.rpc)
+        shared = self.split.sequence, self.split.regather, self.split.context > 1
+        return (*self._axes, self.depth > self.mesh.pipeline, self.trainers > 1, self.rpc, *shared)
 
     @cached_property
     def grid(self) -> Grid | None:
@@ -116,10 +119,12 @@ class SplitArm:
 
     def how(self, words: Words) -> str:
         """``by layer in 2 stages, 1F1B, m = 4``."""
-        parts = {"inside": self.mesh.tensor, "data": self.mesh.data}
+        parts = {"inside": self.split.tensor, "context": self.split.context, "data": self.mesh.data}
         if self.trainers == 1:
             parts = {"stages": self.depth if self.mesh.pipeline > 1 else 1, **parts}
         texts = [words(f"splits.how.{part}", n=n) for part, n in parts.items() if n > 1]
+        if self.split.sequence:
+            texts.append(words("splits.how.sequence"))
         if self.trainers > 1:
             served = words("splits.how.trainers", n=self.trainers)
             texts = [served, words(f"splits.how.{self.split.arrival}"), *texts]

@@ -143,7 +143,7 @@ def predicted(splits: Splits, arm: SplitArm, calibration: Calibration) -> float 
     if base not in calibration.rates or sizes is None or samples is None:
         return None
     rate = calibration.rates[base]
-    if arm.inside and not arm.split.layers and calibration.reduces:
+    if arm.inside and not (arm.split.layers or arm.split.sequence) and calibration.reduces:
         link = _slowed(arm, calibration.reduces.link)
         return tensor_parallel_step(sizes, round(samples), arm.mesh.tensor, rate, link, whole=False)
     m = arm.micro_batches

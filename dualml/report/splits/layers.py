@@ -50,11 +50,13 @@ def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Words) -> 
 
 def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
     """``rows 1/2`` in the reader's language; with ``blocks`` also of how many blocks each."""
-    match = re.fullmatch(r"(rows|columns) (\d+/\d+)(?: of each of (\d+) blocks)?", part)
+    one = r"(\d+/\d+)"
+    match = re.fullmatch(rf"(rows|columns) {one}(?: and {one})?(?: of each of (\d+) blocks)?", part)
     if match is None:
         return part
-    text = words(f"splits.slice.{match[1]}", part=match[2])
-    return words("splits.slice.blocks", part=text, n=match[3]) if blocks and match[3] else text
+    both = words("splits.slice.twice", first=match[2], last=match[3]) if match[3] else match[2]
+    text = words(f"splits.slice.{match[1]}", part=both)
+    return words("splits.slice.blocks", part=text, n=match[4]) if blocks and match[4] else text
 
 
 def span(names: Sequence[str]) -> str:

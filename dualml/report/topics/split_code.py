@@ -39,7 +39,7 @@ def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
     yield "schedules", [excerpt("dualml/split/schedules.py", (b,), b) for b in builders]
     if any(arm.mesh.tensor > 1 for arm in splits):
         shard = excerpt("dualml/split/horizontal.py", ("add", "slice"), "Shard")
-        rank = excerpt("dualml/split/rank.py", ("communicate", "communicate_back"), "Rank")
+        rank = excerpt("dualml/split/row.py", ("communicate", "communicate_back"), "Row")
         yield "inside", [shard, rank]
     present = {run.framework(b) for b in run.backends}
     frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]

@@ -24,6 +24,7 @@ WAYS: dict[str, tuple[str, ...]] = {
         r"\frac{\partial \ell}{\partial X} = \sum_{r=0}^{t-1} "
         r"\frac{\partial \ell}{\partial Y_r} A_r",
     ),
+    "context": (r"L = \log \sum_{i=0}^{n-1} e^{L_i} \quad Y = \sum_{i=0}^{n-1} e^{L_i - L} Y_i",),
     "mesh": (r"n = d \cdot p \cdot t", r"g = \sum_{i=0}^{d-1} \frac{b_i}{B} g_i"),
     "trainers": (r"g = \sum_{r=1}^{n-1} \frac{b_r}{B} g_r",),
     "asynchronous": (r"\theta_{v+1} = \theta_v - \eta \frac{b_r}{B} g_r ( \theta_{v - \tau} )",),
@@ -40,6 +41,9 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
 SOURCES = {
     "inside": "Shoeybi et al. 2019, Megatron-LM: Training Multi-Billion Parameter Language Models "
     "Using Model Parallelism, sec. 3",
+    "context": "Liu, Zaharia and Abbeel 2023, Ring Attention with Blockwise Transformers for "
+    "Near-Infinite Context, sec. 3; Milakov and Gimelshein 2018, Online normalizer calculation for "
+    "softmax",
     "mesh": "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters "
     "Using Megatron-LM, sec. 3",
     "rpc": "PyTorch, Getting Started with Distributed RPC Framework",

@@ -1,0 +1,92 @@
+"""Attention to keys and values block by block, in float64 NumPy; see `dualml.split.ring`.
+
+Shapes: B batch, T positions of the queries and S of a block, G groups of R heads, K entries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualml.backend.stage import Block, seen
+from dualml.model.decoder import GroupedAttention
+from dualml.reference.decoder import turned
+from dualml.reference.types import Array
+
+
+class NumpyBlockAttention:
+    """See `dualml.backend.stage.BlockAttention`."""
+
+    def __init__(self, layer: GroupedAttention, places: Array) -> None:
+        self.layer, self.places = layer, places
+
+    def split(self, x: Array) -> tuple[Array, Array]:
+        """B G R T K, and 2 B G T K."""
+        layer, (b, length, _) = self.layer, x.shape
+        parts = x.reshape(b, length, layer.kv_heads, layer.each + 2, layer.width)
+        parts = parts.transpose(0, 2, 3, 1, 4)
+        if layer.base:
+            parts = np.concatenate([self.turned(parts[:, :, :-1]), parts[:, :, -1:]], axis=2)
+        kv = np.stack([parts[:, :, -2], parts[:, :, -1]])
+        return parts[:, :, : layer.each], kv
+
+    def turned(self, x: Array, *, back: bool = False) -> Array:
+        """Queries and keys by the angles of these positions."""
+        return turned(self.layer, x, back=back, places=self.places)
+
+    def attend(
+        self, q: Array, kv: Array, block: Block, state: tuple[Array, Array] | None
+    ) -> tuple[Array, Array]:
+        queries, scores, _, v = self.scores(q, kv, block)
+        top = scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores - top)
+        sums = weights.sum(axis=-1, keepdims=True)
+        y, lse = weights @ v / sums, (top + np.log(sums))[..., 0]
+        if state is None:
+            return y, lse
+        whole, sums_so_far = state
+        before = sums_so_far[..., queries]
+        after = np.logaddexp(before, lse)
+        old, new = (np.exp(one - after)[..., None] for one in (before, lse))
+        whole[..., queries, :] = old * whole[..., queries, :] + new * y
+        sums_so_far[..., queries] = after
+        return whole, sums_so_far
+
+    def scores(self, q: Array, kv: Array, block: Block) -> tuple[slice, Array, Array, Array]:
+        """Which queries see the block, their scores (B G R T S), keys and values (B G 1 S K)."""
+        queries, keys = seen(block, q.shape[-2])
+        k, v = kv[:, :, :, None, keys]
+        scores = q[..., queries, :] @ k.swapaxes(-1, -2) / np.sqrt(self.layer.width)
+        if block == "own":
+            scores[..., np.triu(np.ones(scores.shape[-2:], bool), 1)] = -np.inf
+        return queries, scores, k, v
+
+    def joined(self, y: Array) -> Array:
+        b, _, _, length, _ = y.shape
+        return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
+
+    def heads(self, y: Array) -> Array:
+        layer, (b, length, _) = self.layer, y.shape
+        parts = y.reshape(b, length, layer.kv_heads, layer.each, layer.width)
+        return parts.transpose(0, 2, 3, 1, 4)
+
+    def back(
+        self, q: Array, kv: Array, block: Block, flow: Array, y: Array, lse: Array
+    ) -> tuple[Array, Array]:
+        """A key and a value have the gradients of all heads of their group."""
+        queries, scores, k, v = self.scores(q, kv, block)
+        flow, own, y = (one[..., queries, :] for one in (flow, q, y))
+        weights = np.exp(scores - lse[..., queries, None])
+        along = (flow * y).sum(axis=-1, keepdims=True)
+        d_scores = weights * (flow @ v.swapaxes(-1, -2) - along) / np.sqrt(self.layer.width)
+        dq, dkv = np.zeros(q.shape), np.zeros(kv.shape)
+        dq[..., queries, :] = d_scores @ k
+        keys = seen(block, q.shape[-2])[1]
+        dkv[0][..., keys, :] = (d_scores.swapaxes(-1, -2) @ own).sum(axis=2)
+        dkv[1][..., keys, :] = (weights.swapaxes(-1, -2) @ flow).sum(axis=2)
+        return dq, dkv
+
+    def whole(self, dq: Array, dkv: Array) -> Array:
+        dk, dv = dkv[:, :, :, None]
+        if self.layer.base:
+            dq, dk = self.turned(dq, back=True), self.turned(dk, back=True)
+        return self.joined(np.concatenate([dq, dk, dv], axis=2))

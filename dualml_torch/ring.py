@@ -1,0 +1,126 @@
+"""Attention to keys and values block by block in PyTorch; see `dualml.split.ring`.
+
+Shapes: B batch, T positions of the queries and S of a block, G groups of R heads (H in all), K
+entries.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dualml.backend import Array
+from dualml.backend.stage import Block, seen
+from dualml.model.decoder import GroupedAttention, turns
+from dualml_torch.model.decoder import rotated
+
+#: The kernels of `scaled_dot_product_attention` on a CPU, with the logarithms of the sums. With
+#: those of all blocks the backward one gives a block's part of the gradients.
+FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def written_forward(q: Tensor, k: Tensor, v: Tensor, _: float, causal: bool) -> tuple[Tensor, ...]:
+    """`FORWARD` for a device without that kernel."""
+    scores = masked_scores(q, k, causal)
+    lse = scores.logsumexp(-1)
+    return (scores - lse[..., None]).exp() @ v, lse
+
+
+def written_backward(
+    flow: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, _: float, causal: bool
+) -> tuple[Tensor, ...]:
+    """`BACKWARD` likewise."""
+    weights = (masked_scores(q, k, causal) - lse[..., None]).exp()
+    along = (flow * y).sum(-1, keepdim=True)
+    d_scores = weights * (flow @ v.transpose(-1, -2) - along) / math.sqrt(q.shape[-1])
+    return d_scores @ k, d_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ flow
+
+
+def masked_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if not causal:
+        return scores
+    before = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    return scores.masked_fill(~before, -math.inf)
+
+
+class TorchBlockAttention:
+    """See `dualml.backend.stage.BlockAttention`."""
+
+    def __init__(self, layer: GroupedAttention, places: Array, device: torch.device) -> None:
+        self.layer, cpu = layer, device.type == "cpu"
+        self.forward = FORWARD if cpu else written_forward
+        self.backward = BACKWARD if cpu else written_backward
+        if layer.base:
+            angles = (torch.from_numpy(one[places]).float().to(device) for one in turns(layer))
+            self.cos, self.sin = angles
+
+    @torch.no_grad()
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """B H T K, and 2 B T G K."""
+        layer, (b, length, _) = self.layer, x.shape
+        parts = x.view(b, length, layer.kv_heads, layer.each + 2, layer.width)
+        q, k, v = parts[..., : layer.each, :], parts[..., -2, :], parts[..., -1, :]
+        if layer.base:
+            q, k = (rotated(one, self.cos, self.sin) for one in (q, k))
+        return q.reshape(b, length, -1, layer.width).transpose(1, 2), torch.stack((k, v))
+
+    @torch.no_grad()
+    def attend(
+        self, q: Tensor, kv: Tensor, block: Block, state: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        queries, k, v = self.block(kv, block)
+        y, lse = self.forward(q[:, :, queries], k, v, 0.0, block == "own")
+        if state is None:
+            return y, lse
+        whole, sums_so_far = state[0][:, :, queries], state[1][:, :, queries]
+        after = torch.logaddexp(sums_so_far, lse)
+        whole.mul_((sums_so_far - after).exp_()[..., None])
+        whole.addcmul_((lse - after).exp_()[..., None], y)
+        sums_so_far.copy_(after)
+        return state
+
+    def block(self, kv: Tensor, block: Block) -> tuple[slice, Tensor, Tensor]:
+        """Which queries see the block, and the keys and values of every head, B H S K."""
+        queries, keys = seen(block, kv.shape[2])
+        k, v = kv[:, :, keys].transpose(2, 3).unbind()
+        r = self.layer.each
+        if r > 1:
+            k, v = (one.repeat_interleave(r, 1) for one in (k, v))
+        return queries, k, v
+
+    def joined(self, y: Tensor) -> Tensor:
+        return y.transpose(1, 2).flatten(2).contiguous()
+
+    def heads(self, y: Tensor) -> Tensor:
+        return y.unflatten(2, (-1, self.layer.width)).transpose(1, 2)
+
+    @torch.no_grad()
+    def back(
+        self, q: Tensor, kv: Tensor, block: Block, flow: Tensor, y: Tensor, lse: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """A key and a value have the gradients of all heads of their group."""
+        queries, k, v = self.block(kv, block)
+        own = (one[:, :, queries] for one in (q, flow, y, lse))
+        q_own, flow, y, lse = own
+        dq, dk, dv = self.backward(flow, q_own, k, v, y, lse, 0.0, block == "own")
+        d = torch.stack((dk, dv)).unflatten(2, (-1, self.layer.each)).sum(3).transpose(2, 3)
+        if block == "own":
+            return dq, d.contiguous()
+        keys = seen(block, kv.shape[2])[1]
+        all_q, all_kv = torch.zeros_like(q), torch.zeros_like(kv)
+        all_q[:, :, queries], all_kv[:, :, keys] = dq, d
+        return all_q, all_kv
+
+    @torch.no_grad()
+    def whole(self, dq: Tensor, dkv: Tensor) -> Tensor:
+        layer, (_, b, length, _, _) = self.layer, dkv.shape
+        dq = dq.transpose(1, 2).unflatten(2, (layer.kv_heads, layer.each))
+        dk, dv = dkv
+        if layer.base:
+            dq, dk = (rotated(one, self.cos, -self.sin) for one in (dq, dk))
+        parts = torch.cat((dq, dk[..., None, :], dv[..., None, :]), 3)
+        return parts.reshape(b, length, -1)
