@@ -51,7 +51,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
     ],
     **{
         name: [(f"{name}.py", ["--backend", b], b) for b in ("torch", "mindspore")]
-        for name in ("communication", "parallel", "efficiency", "launching", "split")
+        for name in ("communication", "parallel", "efficiency", "launching", "split", "attention")
     },
     "busy": [
         ("busy.py", ["--backend", backend, "--json"], backend) for backend in ("torch", "mindspore")
@@ -65,7 +65,8 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 #: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
 OF_RANKS = (
     "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
-    "efficiency.py", "launching.py", "partition.py", "split.py", "busy.py", "sharding.py",
+    "efficiency.py", "launching.py", "partition.py", "split.py", "attention.py", "busy.py",
+    "sharding.py",
 )  # fmt: skip
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch

@@ -1,0 +1,58 @@
+"""Ring attention against whole attention with all keys and values collected, on two ranks.
+
+    python benchmarks/attention.py --backend torch|mindspore [--quick]     prints rows as JSON
+
+A core and a thread for each rank; forward and backward pass of one layer of attention whose
+positions the ranks share out. The other way is what a script does without a ring: an all-gather of
+keys and values, attention of each of one's own two chunks to those up to its end, with a mask, and
+backward a reduce-scatter of the gradients of keys and values. Beside it, attention alone, of a rank
+that has all positions of half of the samples. All take turns in the same two ranks; a round's time
+is that of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from ranks import on_ranks, slowest
+
+from dualml.bench.timing import Row, Times, row
+
+SIZE, WITHIN = 2, 1.1
+#: Samples, positions, heads, groups of them with keys and values of their own, entries of a head.
+SHAPES = {
+    "4 × 512 positions, 8 heads of 32": (4, 512, 8, 8, 32),
+    "1 × 2,048 positions, 8 heads of 32": (1, 2048, 8, 8, 32),
+    "1 × 2,048 positions, keys and values of 2 groups": (1, 2048, 8, 2, 32),
+}
+SECTIONS = {"torch": "ring attention, torch", "mindspore": "ring attention, mindspore"}
+
+
+def rows(backend: str, rounds: int) -> list[Row]:
+    argument = {"rounds": rounds, "shapes": SHAPES}
+    ranks = on_ranks(backend, SIZE, f"attention_{backend}:attend", argument)
+    made = []
+    for what in SHAPES:
+        times: Times = slowest([rank[what] for rank in ranks])
+        for against, other, target in (
+            ("keys and values collected, then attention", "collected", WITHIN),
+            ("attention alone, half of the samples each", "alone", None),
+        ):
+            if other in times:
+                given = (SECTIONS[backend], what, against, times, "ring", other)
+                made.append(row(*given, target=target))
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=SECTIONS, required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    asked = parser.parse_args()
+    made = rows(asked.backend, rounds=9 if asked.quick else 31)
+    print(json.dumps([r.describe() for r in made]))
+
+
+if __name__ == "__main__":
+    main()

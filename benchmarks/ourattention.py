@@ -1,0 +1,81 @@
+"""dualml's ring attention as a split model runs it, for either framework."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from efficiency import own_core
+from ranks import paced
+
+from dualml.backend import Array, BlockAttention
+from dualml.bench.timing import Times, take_turns
+from dualml.model.decoder import GroupedAttention
+from dualml.seeds import generator
+from dualml.split.pieces import Piece
+from dualml.split.ring import RingAttention
+
+#: Makes the attention of a layer to blocks, of a rank that has some positions.
+Blocks = Callable[[GroupedAttention, Array], BlockAttention]
+
+
+@contextlib.contextmanager
+def untold(**_: Any) -> Iterator[None]:
+    """Nobody keeps the times of messages."""
+    yield
+
+
+class Case:
+    """What both ways are given on a rank: its positions, its input and the gradient of its output.
+
+    Attributes:
+        places: its positions, in ascending order.
+        x, flow: (B, T, G·(R + 2)·K) and (B, T, G·R·K) of them.
+    """
+
+    def __init__(self, comm: Any, shape: tuple[int, ...]) -> None:
+        samples, length, heads, groups, width = shape
+        self.layer = GroupedAttention(heads, groups, width, length)
+        draw = generator(0, "benchmark", "attention")
+        deal = Piece((length,), 0, comm.rank, comm.size, 2, mirrored=True)
+        self.places = deal.take(np.arange(length))
+        x, flow = (draw.normal(size=(samples, length, n * width)).astype(np.float32)
+                   for n in (heads + 2 * groups, heads))  # fmt: skip
+        self.x, self.flow = (np.ascontiguousarray(a[:, self.places]) for a in (x, flow))
+
+
+def ring(comm: Any, case: Case, blocks: Blocks) -> Callable[[], Any]:
+    """Forward and backward pass: the gradient of ``x``."""
+    attention = RingAttention(blocks(case.layer, case.places), comm)
+    x, flow = comm.tensor(case.x), comm.tensor(case.flow)
+
+    def once() -> Any:
+        _, kept = attention.forward(x, untold)
+        return attention.backward(kept, flow, untold)
+
+    return once
+
+
+def race(
+    comm: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    rounds: int,
+    blocks: Blocks,
+    others: Callable[[Any, Case], Mapping[str, Callable[[], Any]]],
+) -> dict[str, Times]:
+    """Milliseconds of both passes, by shape and variant; ``collected`` has to give what ours does.
+
+    Raises:
+        AssertionError: the two differ by more than rounding.
+    """
+    own_core(comm.rank)
+    found = {}
+    for name, shape in shapes.items():
+        case = Case(comm, tuple(shape))
+        calls = {"ring": ring(comm, case, blocks), **others(comm, case)}
+        ours, theirs = (comm.numpy(calls[way]()) for way in ("ring", "collected"))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
+        found[name] = take_turns({n: paced(comm, call) for n, call in calls.items()}, rounds)
+    return found
