@@ -1,9 +1,9 @@
 """Attention to keys and values block by block in MindSpore; see `dualml.split.ring`.
 
-What a block computes are two compiled cells. Heads are laid out and blocks merged in NumPy, whose
-arrays are the tensors' memory: on a CPU, MindSpore's transpositions, reductions along the last axis
-and products with a number take longer than the products of matrices beside them (2 million scores:
-softmax 5 ms, their largest 30 ms, over a number 31 ms).
+All products of matrices are compiled cells. What is between them is NumPy's, whose arrays are the
+tensors' memory: on a CPU, MindSpore's transpositions, reductions along the last axis and products
+with a number take longer than the products of matrices (2 million scores: their largest 30 ms, over
+a number 31 ms), and its exponential is off by up to 7e-6 of itself.
 
 Shapes: B batch, T positions of the queries and S of a block, G groups of R heads, K entries.
 """
@@ -28,9 +28,8 @@ class MindSporeBlockAttention:
 
     def __init__(self, layer: GroupedAttention, places: Array) -> None:
         self.layout, self.scale = NumpyBlockAttention(layer, places), 1 / math.sqrt(layer.width)
-        self.first, self.own_back = Compiled(Attend(masked=True)), Compiled(Back(masked=True))
-        self.more, self.other_back = Compiled(Attend(masked=False)), Compiled(Back(masked=False))
-        self.masks: dict[tuple[int, ...], ms.Tensor] = {}
+        self.scores, self.weigh = Compiled(Scores()), Compiled(Weigh())
+        self.slopes, self.gradients = Compiled(Scores()), Compiled(Gradients())
 
     def split(self, x: ms.Tensor) -> tuple[ms.Tensor, ms.Tensor]:
         q, kv = self.layout.split(x.asnumpy())
@@ -39,14 +38,14 @@ class MindSporeBlockAttention:
     def attend(
         self, q: ms.Tensor, kv: ms.Tensor, block: Block, state: tuple[ms.Tensor, ms.Tensor] | None
     ) -> tuple[ms.Tensor, ms.Tensor]:
-        queries, keys = seen(block, q.shape[-2])
-        own, (k, v) = q.asnumpy()[..., queries, :], kv.asnumpy()[..., keys, :]
-        ones = np.ones((*v.shape[:-1], 1), np.float32)
-        given = [tensor(flat(own) * self.scale), tensor(k), tensor(np.concatenate((v, ones), -1))]
-        found = self.first(*given, self.mask(own.shape)) if state is None else self.more(*given)
-        sums_of, shift = (one.asnumpy() for one in found)
-        y = (sums_of[..., :-1] / sums_of[..., -1:]).reshape(own.shape)
-        lse = (shift + np.log(sums_of[..., -1:])).reshape(own.shape[:-1])
+        queries, own, (k, v) = self.block(q, kv, block)
+        weights = self.scored(own, k, block)
+        top = weights.max(-1, keepdims=True)
+        weights -= top
+        np.exp(weights, out=weights)
+        sums = weights.sum(-1, keepdims=True)
+        y = (self.weigh(tensor(weights), tensor(v)).asnumpy() / sums).reshape(own.shape)
+        lse = (top + np.log(sums)).reshape(own.shape[:-1])
         if state is None:
             return tensor(y), tensor(lse)
         whole, sums_so_far = (one.asnumpy() for one in state)
@@ -57,13 +56,21 @@ class MindSporeBlockAttention:
         sums_so_far[..., queries] = after
         return tensor(whole), tensor(sums_so_far)
 
-    def mask(self, shape: tuple[int, ...]) -> ms.Tensor:
-        """What is added to scores of one's own block, in full: MindSpore is slow to repeat it."""
-        b, groups, r, length, _ = shape
-        if shape not in self.masks:
-            later = np.triu(np.full((length, length), -1e30, np.float32), 1)
-            self.masks[shape] = tensor(np.tile(later, (b, groups, r, 1)))
-        return self.masks[shape]
+    def block(self, q: ms.Tensor, kv: ms.Tensor, block: Block) -> tuple[slice, Array, Array]:
+        """Which queries see the block, those, scaled, and the keys and values that they see."""
+        queries, keys = seen(block, q.shape[-2])
+        own = q.asnumpy()[..., queries, :] * np.float32(self.scale)
+        return queries, own, kv.asnumpy()[..., keys, :]
+
+    def scored(self, own: Array, k: Array, block: Block) -> Array:
+        """Scores, B G RT S."""
+        scores: Array = self.scores(tensor(flat(own)), tensor(k)).asnumpy()
+        if block == "own":
+            length = own.shape[-2]
+            later = np.triu(np.full((length, length), -np.inf, np.float32), 1)
+            heads = scores.reshape(*own.shape[:-1], length)
+            heads += later
+        return scores
 
     def joined(self, y: ms.Tensor) -> ms.Tensor:
         return tensor(self.layout.joined(y.asnumpy()))
@@ -80,23 +87,20 @@ class MindSporeBlockAttention:
         y: ms.Tensor,
         lse: ms.Tensor,
     ) -> tuple[ms.Tensor, ms.Tensor]:
-        """What is subtracted of every row of scores, and of their gradients, is one column more of
-        the products that make them."""
-        queries, keys = seen(block, q.shape[-2])
-        own, flow, y = (one.asnumpy()[..., queries, :] for one in (q, flow, y))
-        along = np.einsum("...k,...k->...", flow, y)[..., None]
-        left = [(own * self.scale, lse.asnumpy()[..., queries, None]), (flow, along)]
-        right = kv.asnumpy()[..., keys, :]
-        given = [tensor(flat(np.concatenate(pair, -1))) for pair in left]
-        less = np.full((*right.shape[1:-1], 1), -1, np.float32)
-        given += [tensor(np.concatenate((one, less), -1)) for one in right]
-        own_block = block == "own"
-        found = (
-            self.own_back(*given, self.mask(own.shape)) if own_block else self.other_back(*given)
-        )
-        dq, dk, dv = (one.asnumpy()[..., :-1] for one in found)
+        queries, own, (k, v) = self.block(q, kv, block)
+        flow, y = (one.asnumpy()[..., queries, :] for one in (flow, y))
+        weights = self.scored(own, k, block)
+        weights -= flat(lse.asnumpy()[..., queries, None])
+        np.exp(weights, out=weights)
+        given = tensor(flat(flow))
+        slopes = self.slopes(given, tensor(v)).asnumpy()
+        slopes -= flat(np.einsum("...k,...k->...", flow, y)[..., None])
+        slopes *= weights
+        others = tensor(weights), given, tensor(flat(own)), tensor(k)
+        dq, dk, dv = (one.asnumpy() for one in self.gradients(tensor(slopes), *others))
         all_q, all_kv = np.zeros(q.shape, np.float32), np.zeros(kv.shape, np.float32)
-        all_q[..., queries, :] = (dq * self.scale).reshape(own.shape)
+        all_q[..., queries, :] = (dq * np.float32(self.scale)).reshape(own.shape)
+        keys = seen(block, q.shape[-2])[1]
         all_kv[0][..., keys, :], all_kv[1][..., keys, :] = dk, dv
         return tensor(all_q), tensor(all_kv)
 
@@ -114,41 +118,34 @@ def flat(x: Array) -> Array:
     return x.reshape(*x.shape[:2], -1, x.shape[-1])
 
 
-class Attend(nn.Cell):
-    """Sums of values and of exponentials (B G RT K+1), and what was subtracted in these (B G RT 1),
-    of scaled queries (B G RT K), keys (B G S K), values and a column of ones (B G S K+1), and what
-    is added to the scores, if they are ``masked``.
+class Scores(nn.Cell):
+    """B G RT S of rows (B G RT K) with rows (B G S K)."""
 
-    A score less its softmax's logarithm is that of the row's sum: of the first, which all queries
-    see. MindSpore's has errors of 5e-6, hence the sum once more, of what is added up.
-    """
-
-    def __init__(self, *, masked: bool) -> None:
+    def __init__(self) -> None:
         super().__init__(auto_prefix=False)
-        self.masked, self.product = masked, ops.BatchMatMul(transpose_b=True)
-        self.log_softmax, self.weigh = ops.LogSoftmax(-1), ops.BatchMatMul()
+        self.product = ops.BatchMatMul(transpose_b=True)
 
-    def construct(self, q, k, v, *mask):
-        scores = self.product(q, k)
-        if self.masked:
-            scores = scores + mask[0]
-        logs = self.log_softmax(scores)
-        return self.weigh(ops.exp(logs), v), scores[..., :1] - logs[..., :1]
+    def construct(self, a, b):
+        return self.product(a, b)
 
 
-class Back(nn.Cell):
-    """Gradients of the first and third arguments' K columns, and of the values: see
-    `MindSporeBlockAttention.back`; what they have in column K means nothing."""
+class Weigh(nn.Cell):
+    """Sums of values (B G RT K) with weights (B G RT S)."""
 
-    def __init__(self, *, masked: bool) -> None:
+    def __init__(self) -> None:
         super().__init__(auto_prefix=False)
-        self.masked, self.product = masked, ops.BatchMatMul(transpose_b=True)
-        self.weigh, self.across = ops.BatchMatMul(), ops.BatchMatMul(transpose_a=True)
+        self.product = ops.BatchMatMul()
 
-    def construct(self, q, flow, k, v, *mask):
-        logs = self.product(q, k)
-        if self.masked:
-            logs = logs + mask[0]
-        weights = ops.exp(logs)
-        d_scores = weights * self.product(flow, v)
-        return self.weigh(d_scores, k), self.across(d_scores, q), self.across(weights, flow)
+    def construct(self, weights, v):
+        return self.product(weights, v)
+
+
+class Gradients(nn.Cell):
+    """Of queries (to be scaled), keys and values, from those of the scores (B G RT S)."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.product, self.across = ops.BatchMatMul(), ops.BatchMatMul(transpose_a=True)
+
+    def construct(self, slopes, weights, flow, q, k):
+        return self.product(slopes, k), self.across(slopes, q), self.across(weights, flow)
