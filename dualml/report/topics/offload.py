@@ -187,4 +187,4 @@ def about(run: Run) -> bool:
     return any(run.settings[arm].offload is not None for arm in ranks.training(run))
 
 
-TOPIC = Topic("offload", 894, evidence, findings, leads=lambda run: 43 * about(run), when=about)
+TOPIC = Topic("offload", 13, evidence, findings, leads=lambda run: 43 * about(run), when=about)
