@@ -60,20 +60,28 @@ def kept(units: Sequence[Unit], n: int, offload: Offload, slots: int) -> Kept:
 
 
 def moved(
-    units: Sequence[Unit], n: int, offload: Offload, slots: int, rounds: int = 1, updates: int = 1
+    units: Sequence[Unit],
+    n: int,
+    offload: Offload,
+    slots: int,
+    rounds: int = 1,
+    updates: int = 1,
+    made: int | None = None,
 ) -> Moved:
     """In so many updates: kΨ/N of state in and out; Ψ/N of weights in before the forward and before
     the backward pass of each of their ``rounds``, but not of the unit that is there
-    (`dualml.zero.units.moved`), in and out for the update.
+    (`dualml.zero.units.moved`), in and out for the update. Of updates only ``made`` ones, all
+    unless it is given, move state and weights; the others of a scaled loss were skipped.
 
     Source: Rajbhandari et al. 2021, section 4.2, counts two loads of the weights for forward and
     backward passes, too; the state is read and written once.
     """
+    made = updates if made is None else made
     own = {kind: sum(elements) for kind, elements in records(units, n, slots).items()}
     first, last = (units[end].length // n for end in (0, -1))
     fetched = rounds * (2 * own["weights"] - last) - (rounds - updates) * first
-    to_device = {"state": updates * own["state"], "weights": fetched + updates * own["weights"]}
-    to_host = {kind: updates * own[kind] for kind in KINDS}
+    to_device = {"state": made * own["state"], "weights": fetched + made * own["weights"]}
+    to_host = {kind: made * own[kind] for kind in KINDS}
     away = [kind for kind in KINDS if offload.away(kind)]
     disk = [kind for kind in KINDS if offload.place(kind) == "disk"]
     return Moved(

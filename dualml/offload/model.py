@@ -86,7 +86,6 @@ class OffloadedModel(ShardedModel):
 
     def run(self, part: Array, step: int, factor: float) -> Any:
         self.meter.begin()
-        self.there.clear()  # whatever was looked at before: what an update moves is a closed form
         return super().run(part, step, factor)
 
     def round(self, piece: Array, step: int, factor: float, first: bool) -> Any:
@@ -119,9 +118,10 @@ class OffloadedModel(ShardedModel):
     def update(self, step: int) -> None:
         before = self.made(step)
         super().update(step)
-        if self.made(step) < before:  # skipped: nothing was read, and so waited for, since
+        made = self.made(step) == before
+        if not made:  # nothing was read, and so waited for, since
             self.finish_writing()
-        self.meter.end()
+        self.meter.end(made)
 
     def finish_writing(self) -> None:
         """Wait until nothing is being written."""

@@ -13,6 +13,7 @@ class Traffic:
     """Of some updates of one rank, in bytes and nanoseconds.
 
     Attributes:
+        updates, made: in all, and without those that were skipped.
         rounds: forward and backward passes in them.
         to_device, to_host, copy_ns: between host memory and the device.
         read, written, read_ns, write_ns: on disk.
@@ -20,6 +21,7 @@ class Traffic:
     """
 
     updates: int = 0
+    made: int = 0
     rounds: int = 0
     to_device: int = 0
     to_host: int = 0
@@ -59,9 +61,10 @@ class Meter:
         """An update, or a look, begins."""
         self.now = Traffic()
 
-    def end(self) -> None:
-        """It was an update, which is over but for what is still being written."""
-        self.now.updates = 1
+    def end(self, made: bool) -> None:
+        """It was an update, ``made`` or skipped, which is over but for what is still being
+        written."""
+        self.now.updates, self.now.made = 1, int(made)
         self.total.add(self._last)  # whose writing is over: what was read since came after it
         self._last, self.now = self.now, Traffic()
 

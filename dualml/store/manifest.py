@@ -97,6 +97,7 @@ class OffloadTraffic(Record):
     host: Count
     disk: Count
     updates: Count
+    made: Count
     rounds: Count
     to_device: Count
     to_host: Count

@@ -106,6 +106,7 @@ class Passes:
         """The lazy loss of this rank's part of a batch, None where it has none; ``factor`` times
         its gradient is in ``gradients_of``, or in stages 2 and 3 added up over the ranks in
         ``sums``."""
+        self.there.clear()  # of a skipped update, or a look: what an update sends is a closed form
         if self.sharding.stage == 1:
             for vector in self.gradients_of:
                 self.flat.wipe(vector)

@@ -65,9 +65,9 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     return told
 
 
-def forms(case: dict[str, Any], n: int) -> tuple[Kept, Moved, int]:
-    """What a rank must keep elsewhere and move in `UPDATES` updates of the first batch, in
-    elements, and the rounds of each."""
+def forms(case: dict[str, Any], n: int, made: int = UPDATES) -> tuple[Kept, Moved, int]:
+    """What a rank must keep elsewhere and move in `UPDATES` updates of the first batch, so many of
+    which are not skipped, in elements; and the rounds of each."""
     sharding, rule, offload = (
         zero.sharding_of(case),
         zero.rule_of(case["optimizer"]),
@@ -79,6 +79,6 @@ def forms(case: dict[str, Any], n: int) -> tuple[Kept, Moved, int]:
     asked, slots = Offload(**offload), len(rule.slots)
     return (
         kept(units, n, asked, slots),
-        moved(units, n, asked, slots, UPDATES * rounds, UPDATES),
+        moved(units, n, asked, slots, UPDATES * rounds, UPDATES, made),
         rounds,
     )

@@ -106,7 +106,7 @@ def off(run: Run, arm: str, backend: str, rank: OffloadTraffic) -> dict[str, int
         return None
     width, n, slots = np.dtype(dtype).itemsize, settings.world_size, len(settings.rule.slots)
     held = kept(units, n, settings.offload, slots)
-    form = moved(units, n, settings.offload, slots, rank.rounds, rank.updates)
+    form = moved(units, n, settings.offload, slots, rank.rounds, rank.updates, rank.made)
     want = {name: getattr(held, name) for name in ("host", "disk")}
     want |= {name: getattr(form, name) for name in ("to_device", "to_host", "read", "written")}
     found = {name: getattr(rank, name) - width * n for name, n in want.items()}
