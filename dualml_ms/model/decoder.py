@@ -13,7 +13,7 @@ from mindspore import nn, ops
 
 from dualml.model.decoder import GroupedAttention as Spec
 from dualml.model.decoder import turns
-from dualml_ms.model.modules import parameter, wide
+from dualml_ms.model.modules import parameter
 
 
 class RMSNorm(nn.Cell):
@@ -25,7 +25,7 @@ class RMSNorm(nn.Cell):
         self.mean = ops.ReduceMean(keep_dims=True)
 
     def construct(self, x):
-        return x / ops.sqrt(self.mean(x * x, -1) + self.eps) * wide(self.weight)
+        return x / ops.sqrt(self.mean(x * x, -1) + self.eps) * self.weight.astype(ms.float32)
 
 
 class SwiGLU(nn.Cell):

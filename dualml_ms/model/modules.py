@@ -1,5 +1,8 @@
 """Cells that `mindspore.nn` lacks, or that take, give or name something else there.
 
+Those that do not compute in a lower type cast their weights to float32: with `zero_lower` the whole
+model's are held in one. Of float32 the compiler leaves the cast out.
+
 Shapes: B batch, T positions, D features.
 """
 
@@ -16,12 +19,6 @@ from dualml.communicator import How
 def parameter(name: str, *shape: int) -> ms.Parameter:
     """Zeros; a cell's name is put before the parameter's where it becomes a part of another."""
     return ms.Parameter(ops.zeros(shape, ms.float32), name=name)
-
-
-def wide(weight: ms.Parameter) -> ms.Tensor:
-    """Weights as layers take them that do not compute in a lower type: where those of the whole
-    model are held in one (`dualml.zero`), in float32."""
-    return weight if weight.dtype == ms.float32 else weight.astype(ms.float32)
 
 
 class Lower(nn.Cell):
@@ -85,7 +82,7 @@ class Bias(nn.Cell):
         self.bias = parameter("bias", size)
 
     def construct(self, x):
-        bias = wide(self.bias)
+        bias = self.bias.astype(ms.float32)
         return x + (bias.reshape(-1, 1, 1) if x.ndim == 4 else bias)
 
 
@@ -162,7 +159,7 @@ class Embedding(nn.Cell):
     def construct(self, tokens):
         row = tokens - self.first
         here = ops.logical_and(row >= 0, row < self.words)
-        rows = ops.gather(wide(self.weight), row * here.astype(ms.int32), 0)
+        rows = ops.gather(self.weight.astype(ms.float32), row * here.astype(ms.int32), 0)
         return rows * here.astype(ms.float32).expand_dims(-1)
 
 
@@ -207,7 +204,7 @@ class LayerNorm(nn.LayerNorm):
         self.norm = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
 
     def construct(self, x):
-        y, _, _ = self.norm(x, wide(self.weight), wide(self.bias))
+        y, _, _ = self.norm(x, self.weight.astype(ms.float32), self.bias.astype(ms.float32))
         return y
 
     def extend_repr(self):
@@ -244,7 +241,7 @@ class Position(nn.Cell):
         self.weight = parameter("weight", length, features)
 
     def construct(self, x):
-        return x + wide(self.weight)
+        return x + self.weight.astype(ms.float32)
 
 
 class Rows(nn.Cell):
