@@ -22,7 +22,11 @@ def counted(run: Run) -> list[Held]:
     alone = [
         arm
         for arm, s in run.settings.items()
-        if s.kind == "train" and s.world_size == 1 and not s.method and s.recompute == "none"
+        if s.kind == "train"
+        and s.world_size == 1
+        and not s.method
+        and s.recompute == "none"
+        and s.offload is None
     ]
     groups = (group for group in run.contrast.groups(alone, vary=VARY) if len(group) > 1)
     arms = {arm for group in groups for arm in group}
