@@ -9,7 +9,7 @@ import typer
 
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import complain, print_json
-from dualml.errors import UserError
+from dualml.errors import TrialError, UserError
 from dualml.report.page import terminal
 from dualml.words import Words
 
@@ -48,6 +48,11 @@ def largest(
     between("--ranks", ranks, MOST_RANKS)
     between("--updates", updates, MOST_UPDATES)
     between("--batch", batch, MOST_BATCH)
+    if batch % ranks:
+        raise UserError(
+            f"--batch {batch} does not divide into equal parts for {ranks} ranks; "
+            f"use {batch - batch % ranks + ranks}"
+        )
     shape = shape_of(spec_of(find(model, overrides=set_ or ())))
     options: dict[str, Any] = {
         "ranks": ranks, "batch": batch, "updates": updates,
@@ -68,17 +73,26 @@ def largest(
     def told(tried: Tried) -> None:
         complain(shown.line(tried, words))
 
-    rows = [search.search(s, told) for s in search.settings(shape, options, names)]
-    record = LARGEST.made({"rows": [row.describe() for row in rows]})
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        LARGEST.write(out, record)
-    if json:
+    rows, failed = list[dict[str, Any]](), list[UserError | TrialError]()
+    for setting in search.settings(shape, options, names):
+        try:
+            rows.append(search.search(setting, told).describe())
+        except (UserError, TrialError) as reason:  # of one setting; the others may fit
+            complain(str(reason))
+            failed.append(reason)
+        else:
+            record = LARGEST.made({"rows": rows})
+            if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                LARGEST.write(out, record)
+    if rows and json:
         print_json(LARGEST.content(record))
-        return
-    terminal.show(shown.table(record.rows, words))
-    for row in record.rows:
-        typer.echo(shown.next_one(row, words))
+    elif rows:
+        terminal.show(shown.table(record.rows, words))
+        for row in record.rows:
+            typer.echo(shown.next_one(row, words))
+    if failed:
+        raise failed[0]
 
 
 def between(name: str, value: int, most: int) -> None:

@@ -23,6 +23,8 @@ from dualml.errors import TrialError, Unsupported
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 #: What is said where there is nothing to allocate, the last of a thread that gets no stack.
 WORDS = ("alloc", "out of memory", "Cannot allocate", "Resource temporarily unavailable")
+#: How a process ends whose library goes on with the null that an allocation returned.
+SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS")
 
 
 class OutOfMemory(TrialError):
@@ -76,7 +78,7 @@ def limited(base: int, nbytes: int) -> Iterator[None]:
 
 def exhausted(error: BaseException) -> bool:
     """Whether an error is an allocation that failed."""
-    return isinstance(error, MemoryError) or any(word in str(error) for word in WORDS)
+    return isinstance(error, MemoryError) or any(word in str(error) for word in (*WORDS, *SIGNALS))
 
 
 @contextlib.contextmanager

@@ -156,8 +156,8 @@ def settings(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> I
                 arm = {
                     "model": shape.name, "optimizer": {"name": "adam", "lr": 1e-3},
                     "world_size": ranks, "batch_size": options["batch"],
-                    "updates": options["updates"], "zero": zero if ranks > 1 else 0,
-                    "recompute": again,
+                    "chunk": options["batch"], "updates": options["updates"],
+                    "zero": zero if ranks > 1 else 0, "recompute": again,
                 }  # fmt: skip
                 if zero > 1 and ranks > 1:
                     # A layer at a time; a tied table is in one unit with what uses it.

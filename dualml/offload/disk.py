@@ -60,6 +60,7 @@ class DiskRecords:
         self.order, self.writing = deque[int](), deque[Future[None]]()
         self.ahead: Reading | None = None
         self.taken: Reading | None = None
+        self.hung = False
 
     def plan(self, order: Iterable[int]) -> None:
         self.order, self.ahead = deque(order), None
@@ -123,6 +124,7 @@ class DiskRecords:
         try:
             done.result(LIMIT_S)
         except TooLate:
+            self.hung = True
             raise TrialError(
                 f"offload: {self.scratch.folder} has not answered for {LIMIT_S:g} s; choose "
                 "another folder with --out, or offload to host"

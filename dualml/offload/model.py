@@ -77,10 +77,12 @@ class OffloadedModel(ShardedModel):
 
     def close(self) -> None:
         """Give back files, memory and the thread; harmless when called again."""
+        hung = any(own.hung for own in self.kept.values())
         if self.thread is not None:
-            self.thread.shutdown(cancel_futures=True)
-        for own in self.kept.values():
-            own.close()
+            self.thread.shutdown(wait=not hung, cancel_futures=True)
+        if not hung:  # else the thread may still use its file, which ends with the process
+            for own in self.kept.values():
+                own.close()
 
     # --- one update -------------------------------------------------------------------------------
 

@@ -15,10 +15,12 @@ class Records(Protocol):
 
     Attributes:
         host, disk: bytes held.
+        hung: whether the disk has not answered in time; a job of the thread may never end then.
     """
 
     host: int
     disk: int
+    hung: bool
 
     def plan(self, order: Iterable[int]) -> None:
         """These units are taken next, in this order."""
@@ -46,6 +48,7 @@ class HostRecords:
     def __init__(self, lengths: Sequence[int], dtype: str) -> None:
         self.arrays = [np.zeros(length, dtype) for length in lengths]
         self.host, self.disk = sum(array.nbytes for array in self.arrays), 0
+        self.hung = False
 
     def plan(self, order: Iterable[int]) -> None:
         """Nothing has to be read ahead."""

@@ -102,8 +102,13 @@ def layout_of(shape: Shape, arm: Arm) -> Layouts:
     # Of ranks that share the batch each computes so many samples at a time.
     parts = split.micro_batches if arm.split else -(-arm.batch_size // (dp * arm.chunk))
     given = [split.trainers > 1, split.engine == "rpc", bool(split.grid), bool(split.layers)]
+    given += [split.sequence, split.context > 1, arm.zero_lower, arm.offload is not None]
     given += [bool(arm.method), arm.kind != "train", pp > 1 and split.schedule != "1f1b"]
-    if any(given) or not isinstance(arm.recompute, str) or arm.batch_size % (dp * parts):
+    if arm.batch_size % (dp * parts):
+        raise UserError(
+            f"no layout: batches of {arm.batch_size} do not divide into {dp * parts} equal parts"
+        )
+    if any(given) or not isinstance(arm.recompute, str):
         raise UserError("no layout: it has a method, a schedule or parts that the planner has not")
     x = Layouts.one(
         arm.batch_size, dp=dp, pp=pp, tp=split.tensor, zero=arm.zero,

@@ -52,7 +52,8 @@ class Executor(Rank):
         self.shares_some = list[tuple[Communicator, list[str]]]()
         if self.row is not None and plan.shared:  # each from its own positions
             own = [name for name, piece in pieces.items() if piece.parts == 1]
-            self.shares_some.append((self.row, own))
+            if own:  # as on all ranks of the row
+                self.shares_some.append((self.row, own))
         if self.tied is not None:
             self.shares_some.append((self.tied, [name for name in pieces if name in plan.tied]))
         self.live = self.held = self.seed = 0

@@ -63,9 +63,13 @@ class Setup:
         self.held: How | None = None
         #: The model, where parts of it are kept outside of the device.
         self.elsewhere: OffloadedModel | None = None
-        self.ranks = self.assemble(comm, models or ModelCache())
-        self.training = self.ranks.training
-        self.restart(dict(self.initial))
+        try:
+            self.ranks = self.assemble(comm, models or ModelCache())
+            self.training = self.ranks.training
+            self.restart(dict(self.initial))
+        except BaseException:  # nobody else can close it yet
+            self.close()
+            raise
 
     def assemble(self, comm: Communicator | None, models: ModelCache) -> Alone:
         """The model, and how the ranks work on it together."""

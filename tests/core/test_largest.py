@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import page_parts
 import pytest
 from command import dualml
 from fake_run import make
 
+from dualml import backend
+from dualml.cli import largest as command
 from dualml.errors import UserError
 from dualml.largest import search
 from dualml.largest.limit import exhausted
@@ -21,7 +24,8 @@ from dualml.store.largest import LARGEST, Tried
 from dualml.store.load import load
 from dualml.words import Words
 
-SHAPE = by_name("gpt", ["sizes.width=32", "data.words=100"])
+SET = ["sizes.width=32", "data.words=100"]
+SHAPE = by_name("gpt", SET)
 ARM = {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 8, "updates": 2}
 #: A process that may have 64 MiB more than it has, and what it then does.
 PROGRAM = """
@@ -74,6 +78,7 @@ def test_what_is_there_before_counts() -> None:
 def test_words_of_allocators() -> None:
     assert exhausted(MemoryError())
     assert exhausted(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    assert exhausted(RuntimeError("rank 1 was ended by SIGSEGV"))
     assert not exhausted(RuntimeError("shapes differ"))
 
 
@@ -86,8 +91,11 @@ def test_the_prediction_grows_with_the_blocks_and_shrinks_with_zero() -> None:
     assert layer == 20 * SHAPE.layer_parameters + 4 * 32 * 4 * 16 * 32 + 4 * 32 * 4 * (4 + 4)
 
 
-def rows(monkeypatch: pytest.MonkeyPatch, top: dict[int, int]) -> list[dict[str, object]]:
-    """What the search says where as many blocks fit by ZeRO's stage."""
+def rows(
+    monkeypatch: pytest.MonkeyPatch, top: dict[int, int], out: Path | None = None
+) -> list[dict[str, object]]:
+    """What the search says where as many blocks fit by ZeRO's stage, after the command with
+    ``out``."""
 
     def tried(setting: Setting, blocks: int) -> Tried:
         if blocks > top[setting.arm["zero"]]:
@@ -95,6 +103,9 @@ def rows(monkeypatch: pytest.MonkeyPatch, top: dict[int, int]) -> list[dict[str,
         return Tried(blocks=blocks, fits=True, losses=[4.5, 4.0], held_bytes=5, step_s=0.5)
 
     monkeypatch.setattr(search, "tried", tried)
+    if out is not None:
+        monkeypatch.setattr(backend, "choose", lambda name: [SimpleNamespace(name="torch")])
+        command.largest("gpt", "1MiB", zero=",".join(map(str, top)), out=out, set_=SET)
     options = {"ranks": 2, "zero": list(top), "recompute": ["none"], "batch": 8, "updates": 2,
                "limit": 2**20}  # fmt: skip
     return [search.search(s).describe() for s in search.settings(SHAPE, options, ["torch"])]
@@ -121,11 +132,21 @@ def test_not_one_block_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         rows(monkeypatch, {0: 0})
 
 
+def test_a_setting_that_fails_leaves_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="one block does not fit"):
+        rows(monkeypatch, {0: 0, 3: 2}, tmp_path / "out")
+    (row,) = LARGEST.read(tmp_path / "out").rows
+    assert (row.zero, row.blocks) == (3, 2)
+
+
 @pytest.mark.parametrize(("words", "reason"), [
     (("gpt", "--memory", "1MB", "--backend", "numpy"), "threads of one process"),
     (("gpt", "--memory", "1MB", "--zero", "4"), "write some of 0,1,2,3"),
     (("gpt", "--memory", "1MB", "--ranks", "1", "--zero", "3"), "use --ranks 2 or more"),
     (("gpt", "--memory", "1MB", "--ranks", "0"), "--ranks is from 1"),
+    (("gpt", "--memory", "1MB", "--batch", "7"), "--batch 7 does not divide"),
     (("gpt", "--memory", "x"), "--memory"),
     (("llama-7b", "--memory", "1MB", "--batch", "0"), "--batch is from 1"),
     (("gptt", "--memory", "1MB"), "did you mean 'gpt'"),

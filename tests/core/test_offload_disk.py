@@ -157,6 +157,7 @@ def test_nobody_waits_for_ever(
             own.take(0)
     finally:
         hangs.set()
+    assert own.hung
     own.close()
 
 

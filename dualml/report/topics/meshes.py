@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from dualml.report import keys
 from dualml.report.blocks import Block, Cell
 from dualml.report.closed_memory import KNOWN, MIB
@@ -26,7 +28,6 @@ from dualml.words import Words, numbers
 
 FEWEST = 3  # meshes that make a comparison
 SHOWN = (*KNOWN, "activations")
-SIZE = 4  # bytes of a number
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,16 @@ class Layout:
 
     @property
     def closed(self) -> int | None:
-        """Weights, gradients and state of the rank with most parameters, by the plan."""
-        known = [rank["elements"] for rank in self.arm.plan.get("ranks") or ()]
-        slots = len(self.arm.run.settings[self.arm.name].rule.slots)
-        return SIZE * (2 + slots) * max(known) if known else None
+        """Weights, gradients and state of the rank with most parameters, by the plan; None where
+        replicas share out the state."""
+        run = self.arm.run
+        known: list[int] = [rank["elements"] for rank in self.arm.plan.get("ranks") or ()]
+        settings = run.settings[self.arm.name]
+        dtype = run.environment.get(self.backend, {}).get("dtype")
+        if not known or not dtype or settings.zero:
+            return None
+        size: int = np.dtype(str(dtype)).itemsize * (2 + len(settings.rule.slots))
+        return size * max(known)
 
     @property
     def counted(self) -> int | None:
@@ -89,9 +96,11 @@ def sent_by(plan: Mapping[str, Any], rank: int) -> float | None:
 
 
 def layouts(run: Run) -> list[Layout]:
-    """Of arms that differ in their split alone, in three meshes and more."""
+    """Of arms that differ in their split alone, in three meshes and more; those whose ranks share
+    out positions are meshes of another kind."""
     splits = Splits(run)
-    groups = (g for g in splits.groups(healthy(splits), "split") if not any(a.rpc for a in g))
+    plain = [a for a in healthy(splits) if not a.split.sequence and a.split.context == 1]
+    groups = (g for g in splits.groups(plain, "split") if not any(a.rpc for a in g))
     arms = [a for g in groups if len({str(a.mesh) for a in g}) >= FEWEST for a in g]
     return [Layout(a, b) for b in run.backends for a in arms if run.select(a.name, b)]
 
