@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from conformance import split
 from conformance.backends import create, judged, tolerance
+from conformance.found import Found, found_by_groups
 
 from dualml.backend import backends
 from dualml.experiment.split import Split
@@ -173,26 +173,9 @@ def cases_of(name: str) -> dict[str, dict[str, Any]]:
     return split.cases_of(name, CASES, FEW)
 
 
-Found = Callable[[str, str], list[dict[str, Any]]]
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Backend and case → what each rank found; all cases of one size are run on one group."""
-
-    @cache
-    def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
-        chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
-        folder = tmp_path_factory.mktemp(f"{name}{ranks}")
-        return split.on_group(name, ranks, "conformance.split:train", chosen, folder, timeout=60)
-
-    def case_of(name: str, title: str) -> list[dict[str, Any]]:
-        ranks = group(name, CASES[title]["ranks"])[title]
-        if "unsupported" in ranks[0]:
-            pytest.skip(ranks[0]["unsupported"])
-        return ranks
-
-    return case_of
+    return found_by_groups(tmp_path_factory, cases_of, "conformance.split:train", timeout=60)
 
 
 EVERY = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from conformance import split, zero
 from conformance.backends import adapter_of, create, judged, on_ranks, tolerance
+from conformance.found import Found, found_by_groups
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
 
@@ -128,26 +128,9 @@ def every(among: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, title) for name in SPLITTING for title in cases_of(name) if title in among]
 
 
-Found = Callable[[str, str], list[dict[str, Any]]]
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Backend and case → what each rank found; all cases of one size are run on one group."""
-
-    @cache
-    def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
-        chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
-        folder = tmp_path_factory.mktemp(f"{name}{ranks}")
-        return split.on_group(name, ranks, "conformance.zero:train", chosen, folder, timeout=180)
-
-    def case_of(name: str, title: str) -> list[dict[str, Any]]:
-        ranks = group(name, KNOWN[title]["ranks"])[title]
-        if "unsupported" in ranks[0]:
-            pytest.skip(ranks[0]["unsupported"])
-        return ranks
-
-    return case_of
+    return found_by_groups(tmp_path_factory, cases_of, "conformance.zero:train", timeout=180)
 
 
 def trained(arrays: split.Arrays) -> split.Arrays:

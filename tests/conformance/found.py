@@ -1,0 +1,35 @@
+"""What the ranks of a group found, once for all tests of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+from conformance import split
+
+Cases = Mapping[str, dict[str, Any]]
+#: Backend and case → what each rank found.
+Found = Callable[[str, str], list[dict[str, Any]]]
+
+
+def found_by_groups(
+    folders: pytest.TempPathFactory, cases_of: Callable[[str], Cases], train: str, timeout: float
+) -> Found:
+    """All cases of one size are run on one group, by ``train`` on each rank; what a backend cannot
+    do is skipped with its reason."""
+
+    @cache
+    def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
+        chosen = {t: c for t, c in cases_of(name).items() if c["ranks"] == ranks}
+        folder = folders.mktemp(f"{name}{ranks}")
+        return split.on_group(name, ranks, train, chosen, folder, timeout=timeout)
+
+    def case_of(name: str, title: str) -> list[dict[str, Any]]:
+        ranks = group(name, cases_of(name)[title]["ranks"])[title]
+        if "unsupported" in ranks[0]:
+            pytest.skip(ranks[0]["unsupported"])
+        return ranks
+
+    return case_of
