@@ -1,7 +1,7 @@
 """Cells that `mindspore.nn` lacks, or that take, give or name something else there.
 
 Those that do not compute in a lower type cast their weights to float32: with `zero_lower` the whole
-model's are held in one. Of float32 the compiler leaves the cast out.
+model's are held in one. To weights of float32 it does nothing.
 
 Shapes: B batch, T positions, D features.
 """
