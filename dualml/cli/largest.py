@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,8 @@ from dualml.report.page import terminal
 from dualml.words import Words
 
 if TYPE_CHECKING:
-    from dualml.store.largest import Tried
+    from dualml.largest.search import Setting
+    from dualml.store.largest import LargestRecord, Tried
 
 Option = typer.Option
 MOST_RANKS, MOST_UPDATES, MOST_BATCH = 64, 1000, 4096
@@ -73,26 +75,38 @@ def largest(
     def told(tried: Tried) -> None:
         complain(shown.line(tried, words))
 
-    rows, failed = list[dict[str, Any]](), list[UserError | TrialError]()
-    for setting in search.settings(shape, options, names):
-        try:
-            rows.append(search.search(setting, told).describe())
-        except (UserError, TrialError) as reason:  # of one setting; the others may fit
-            complain(str(reason))
-            failed.append(reason)
-        else:
-            record = LARGEST.made({"rows": rows})
-            if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                LARGEST.write(out, record)
-    if rows and json:
+    record, failed = trained(search.settings(shape, options, names), told, out)
+    if record is not None and json:
         print_json(LARGEST.content(record))
-    elif rows:
+    elif record is not None:
         terminal.show(shown.table(record.rows, words))
         for row in record.rows:
             typer.echo(shown.next_one(row, words))
-    if failed:
-        raise failed[0]
+    if failed is not None:
+        raise failed
+
+
+def trained(
+    settings: Iterable[Setting], told: Callable[[Tried], None], out: Path | None
+) -> tuple[LargestRecord | None, UserError | TrialError | None]:
+    """What was found, written to ``out`` setting by setting, and why the first that failed did; the
+    others go on."""
+    from dualml.largest import search
+    from dualml.store.largest import LARGEST
+
+    rows, record, failed = list[dict[str, Any]](), None, None
+    for setting in settings:
+        try:
+            rows.append(search.search(setting, told).describe())
+        except (UserError, TrialError) as reason:
+            complain(str(reason))
+            failed = failed or reason
+            continue
+        record = LARGEST.made({"rows": rows})
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            LARGEST.write(out, record)
+    return record, failed
 
 
 def between(name: str, value: int, most: int) -> None:
