@@ -2,14 +2,15 @@
 
     python benchmarks/planned.py [--backend torch] [--rounds N] [--out FILE]
 
-The constants of `dualml.planner.here` are fitted to one and two ranks with one thread each; layouts
-of two, four and eight ranks are predicted, on all of the cores that there are. Layouts take turns.
+The constants of `dualml.planner.here` are fitted to one and two ranks with one thread each; other
+layouts, and all of four and eight ranks, are predicted on the cores there are. Layouts take turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -40,17 +41,25 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
     "1 rank, width 256, full": (256, {"micro": 16, "recompute": "full"}, False),
     "dp 2, width 128": (128, {"dp": 2, "micro": 8}, True),
     "dp 2, width 256": (256, {"dp": 2, "micro": 8}, True),
+    "dp 2, ZeRO-1, width 128": (128, {"dp": 2, "micro": 8, "zero": 1}, True),
+    "dp 2, ZeRO-3, width 128": (128, {"dp": 2, "micro": 8, "zero": 3}, True),
     "pp 2, width 128": (128, {"pp": 2, "micro": 4}, True),
+    "tp 2, width 128": (128, {"tp": 2, "micro": 8}, True),
+    "dp 2, width 256, one core": (256, {"dp": 2, "micro": 8}, True),
+    "pp 2, width 256, one core": (256, {"pp": 2, "micro": 4}, True),
     "dp 2, width 192": (192, {"dp": 2, "micro": 8}, False),
-    "dp 2, ZeRO-1, width 256": (256, {"dp": 2, "micro": 8, "zero": 1}, False),
+    "dp 2, ZeRO-1, width 256": (256, {"dp": 2, "micro": 8, "zero": 1}, True),
     "dp 2, ZeRO-3, width 256": (256, {"dp": 2, "micro": 8, "zero": 3}, False),
     "pp 2, width 256": (256, {"pp": 2, "micro": 4}, False),
     "tp 2, width 256": (256, {"tp": 2, "micro": 8}, False),
     "dp 4, width 256": (256, {"dp": 4, "micro": 4}, False),
     "dp 4, ZeRO-3, width 256": (256, {"dp": 4, "micro": 4, "zero": 3}, False),
     "dp 2 · pp 2, width 256": (256, {"dp": 2, "pp": 2, "micro": 4}, False),
+    "dp 2 · tp 2, width 256": (256, {"dp": 2, "tp": 2, "micro": 8}, False),
     "pp 4, width 256": (256, {"pp": 4, "micro": 4}, False),
     "dp 8, width 256": (256, {"dp": 8, "micro": 2}, False),
+    "dp 8, ZeRO-1, width 256": (256, {"dp": 8, "micro": 2, "zero": 1}, False),
+    "dp 4 · pp 2, width 256": (256, {"dp": 4, "pp": 2, "micro": 2}, False),
 }
 
 
@@ -61,15 +70,15 @@ def arm(name: str) -> dict[str, Any]:
     own |= {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "updates": 1000}
     if "split" not in own:
         own["aggregation"] = {"strategy": "ring"} if own["world_size"] > 1 else {}
-    if own.get("zero", 0) > 1:
-        own["aggregation"] = {"bucket_bytes": 0}
     return own
 
 
-def timed(comm: Any, argument: dict[str, Any]) -> list[list[float]]:
-    """Seconds of the updates of every layout of so many ranks, in turns, from a common start."""
+def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]]:
+    """Seconds of the updates of every layout of so many ranks, in turns, from a common start: by
+    the clock, and of a core."""
     backend, trainings = backends()[comm.backend].create("cpu", 1), []
-    for name in argument["names"]:
+    names, all_cores = argument["names"], sorted(os.sched_getaffinity(0))
+    for name in names:
         shape = by_name("gpt", MODELS[LAYOUTS[name][0]])
         own = Arm.model_validate(arm(name))
         given = {"sizes": sizes_of(shape), "blocks": shape.layers, "words": shape.vocabulary,
@@ -78,48 +87,75 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[float]]:
         training = training_of(comm, backend, recipe, own)
         training.load(recipe.weights, recipe.state(), 0)
         trainings.append((training, getattr(training, "read", backend.read)))
-    batch, spent = np.arange(BATCH), [list[float]() for _ in trainings]
+    batch, spent = np.arange(BATCH), [list[tuple[float, float]]() for _ in trainings]
     for step in range(1, argument["rounds"] + 3):
-        for (training, read), own_times in zip(trainings, spent, strict=True):
+        for name, (training, read), own_times in zip(names, trainings, spent, strict=True):
+            on_cores(all_cores if cores_of(name) is None else all_cores[:1])
             comm.barrier()
-            begin = time.perf_counter()
+            begin, core = time.perf_counter(), time.process_time()
             read([training.step(batch, step)])
+            core = time.process_time() - core
             comm.barrier()
-            own_times.append(time.perf_counter() - begin)
+            own_times.append((time.perf_counter() - begin, core))
     return [each[2:] for each in spent]  # the first ones are slower
+
+
+def cores_of(name: str) -> int | None:
+    """That all ranks of a layout share; None: all of the machine's."""
+    return 1 if name.endswith("one core") else None
+
+
+def on_cores(cores: list[int]) -> None:
+    """From here on, all threads of this process."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="torch")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5, help="updates of each layout in a turn")
+    parser.add_argument("--turns", type=int, default=3, help="of one, two, four and eight ranks")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    seconds: dict[str, float] = {}
-    for size in (1, 2, 4, 8):
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in LAYOUTS}
+    for size in asked.turns * (1, 2, 4, 8):
         names = [name for name in LAYOUTS if arm(name)["world_size"] == size]
         argument = {"names": names, "rounds": asked.rounds}
         ranks = on_ranks(asked.backend, size, "planned:timed", argument)
-        slowest = np.max(ranks, axis=0)
-        seconds |= dict(zip(names, np.median(slowest, axis=1).tolist(), strict=True))
+        clock, cores = np.moveaxis(np.array(ranks), -1, 0)  # [rank, layout, update]
+        updates = np.stack([clock.max(axis=0), cores.sum(axis=0)], axis=-1)
+        for name, each in zip(names, updates.tolist(), strict=True):
+            found[name] += each
+    seconds = {name: tuple(np.median(each, axis=0).tolist()) for name, each in found.items()}
     report(seconds, asked.out)
 
 
-def report(seconds: dict[str, float], out: Path | None) -> None:
+def report(seconds: dict[str, tuple[float, float]], out: Path | None) -> None:
     """The table of docs/plan.md."""
     points = [
-        Point(name, by_name("gpt", MODELS[width]), Layouts.one(BATCH, **keys), seconds[name])
+        Point(
+            name,
+            by_name("gpt", MODELS[width]),
+            Layouts.one(BATCH, **keys),
+            *seconds[name],
+            cores_of(name),
+        )
         for name, (width, keys, _) in LAYOUTS.items()
     ]
     machine = fit([p for p in points if LAYOUTS[p.name][2]], usable_cores())
     print(machine)
-    print("| layout | fitted | measured / ms | predicted / ms | error |")
-    print("| --- | --- | ---: | ---: | ---: |")
+    print("| layout | fitted | measured / ms | predicted / ms | error | error, cores |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
     for p in points:
-        own = machine.predict(p.shape, p.layout)
+        own, cores = (
+            what(p.shape, p.layout, p.cores) for what in (machine.predict, machine.core_seconds)
+        )
         mark = "•" if LAYOUTS[p.name][2] else ""
-        print(f"| {p.name} | {mark} | {1e3 * p.seconds:.1f} | {1e3 * own:.1f} | "
-              f"{signed(own / p.seconds - 1)} |")  # fmt: skip
+        off = signed(own / p.seconds - 1), signed(cores / p.core_seconds - 1)
+        print(
+            f"| {p.name} | {mark} | {1e3 * p.seconds:.1f} | {1e3 * own:.1f} | {off[0]} | {off[1]} |"
+        )
     if out is not None:
         out.write_text(json.dumps({"machine": vars(machine), "seconds": seconds}, indent=1) + "\n")
 

@@ -62,9 +62,9 @@ class Engine:
         """Values of the model's width that are kept of a layer that is recomputed in full."""
         return np.ones_like(tp)
 
-    def spared(self, tp: Any) -> Any:
+    def spared(self, shape: Shape, x: Layouts) -> Any:
         """Of them, how many are not kept of the first layer."""
-        return np.zeros_like(tp)
+        return np.zeros_like(x.tp)
 
     def norm(self, shape: Shape) -> int:
         """Elements kept of a norm beside what goes into it and what it gives."""
@@ -104,9 +104,10 @@ class Dualml(Engine):
         into the matrices and what comes out of their sum: no message is sent twice."""
         return np.where(tp > 1, 6, 2)
 
-    def spared(self, tp: Any) -> Any:
-        """The embedding is recomputed with the first block, from the tokens."""
-        return np.where(tp > 1, 0, 1)
+    def spared(self, shape: Shape, x: Layouts) -> Any:
+        """The embedding is recomputed with the first block, from the tokens, unless ranks share
+        its lookup or gather it as a unit of its own."""
+        return np.where((x.tp > 1) | ((x.zero > 1) & (not shape.tied)), 0, 1)
 
     def norm(self, shape: Shape) -> int:
         """LayerNorm its mean and deviation; RMSNorm what is normal, and the size."""

@@ -3,16 +3,19 @@
 The planner prices a layout for devices of its own each; ranks of one machine share its cores. Here
 n ranks with one thread each on P cores work at the same time as far as they find a core:
 
-    seconds = max(critical path, what all ranks do together / P)
+    seconds = max(critical path, seconds of cores that all ranks take together / P)
 
-The critical path is `planner.seconds` of the layout. What a rank does is that without its bubble:
-while it waits for a stage, another one may have the core. With n ≤ P the path is the longer one.
+The critical path is `planner.seconds` of the layout. A rank takes a core for the path without what
+it waits for: stages before and after it, and messages, of which only copies and sums are work, so
+many seconds per byte. Where ranks take turns on a core, a message finds the other side ready and
+its bytes near: its work is a share of that between two cores. Both sides are measured: wall clock,
+and what the system says of cores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,12 +28,13 @@ from dualml.planner.seconds import seconds
 from dualml.planner.shape import Shape
 
 PRECISION = DUALML.precisions["fp32"]
-#: What is not fitted: what is reached is in the rates themselves.
-REACHED = Reached(products=1.0, traffic=1.0, links=1.0, gathers=1.0)
 #: Lowest, first and highest value of each of `Machine`'s constants.
 BOUNDS = {
-    "flops": (1e8, 3e10, 1e13), "bandwidth": (1e6, 3e9, 1e13), "alpha_s": (1e-7, 3e-4, 1e-1),
-    "beta_s_per_byte": (1e-12, 1e-9, 1e-5),
+    "flops": (1e8, 3e10, 1e13), "bandwidth": (1e6, 3e9, 2e10), "moves": (1e-2, 1.0, 9e1),
+    "call_s": (1e-7, 1e-4, 1e-1),
+    "alpha_s": (1e-7, 3e-4, 1e-1), "beta_s_per_byte": (1e-12, 1e-9, 1e-5),
+    "core_alpha_s": (1e-7, 1e-4, 1e-1), "core_beta_s_per_byte": (1e-12, 1e-9, 1e-5),
+    "turns": (1e-2, 1.0, 1e2),
 }  # fmt: skip
 
 
@@ -41,38 +45,77 @@ class Machine:
     Args:
         cores: P that the ranks share.
         flops: operations of matrix products per second.
-        bandwidth: bytes that everything else moves per second, for each byte that is kept.
+        bandwidth: bytes that the optimizer reads and writes per second.
+        moves: how often a layer moves each byte that is kept, beside its matrix products.
+        call_s: that a layer takes for a micro-batch, however small it is.
         alpha_s, beta_s_per_byte: of a message between two ranks.
+        core_alpha_s, core_beta_s_per_byte: for which each of them takes a core.
+        turns: the share of that which it takes where there are more ranks than cores.
     """
 
     cores: int
     flops: float
     bandwidth: float
+    moves: float
+    call_s: float
     alpha_s: float
     beta_s_per_byte: float
+    core_alpha_s: float
+    core_beta_s_per_byte: float
+    turns: float
 
-    def predict(self, shape: Shape, x: Layouts) -> float:
-        """Seconds of an update of one layout."""
+    def predict(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
+        """Seconds of an update of one layout, on so many cores where it is not all."""
+        cores = cores or self.cores
+        own = self._parts(shape, x, Link(self.alpha_s, self.beta_s_per_byte))
+        m, pp, replicas = int(x.micro_batches[0]), int(x.pp[0]), int(x.dp[0] * x.tp[0])
+        calls = self.call_s * shape.layers / pp
+        path = sum(own.values()) + (m + pp - 1) * calls
+        # Where cores are fewer than stages, a pipeline is as deep as cores are many.
+        deep = min(max(cores / replicas - 1, 0.0) / max(pp - 1, 1), 1.0)
+        waits = deep * (own["bubble"] + (pp - 1) * calls)
+        return max(path, self.core_seconds(shape, x, cores) / cores + waits)
+
+    def core_seconds(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
+        """That all ranks of one layout take for an update."""
         n = int(x.devices[0])
-        link = Link(self.alpha_s, self.beta_s_per_byte)
-        cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, REACHED)
-        of = seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
-        path = sum(of.values())
-        return max(path, n * (path - of["bubble"]) / self.cores)
+        share = self.turns if n > (cores or self.cores) else 1.0
+        link = Link(share * self.core_alpha_s, share * self.core_beta_s_per_byte)
+        own = self._parts(shape, x, link)
+        # All stages together compute what one would that has every layer.
+        whole = self._parts(shape, replace(x, pp=np.ones_like(x.pp)), link)
+        layers = sum(whole[part] for part in ("products", "traffic", "recompute", "tensor"))
+        layers += self.call_s * shape.layers * int(x.micro_batches[0])
+        ends = sum(own[part] for part in ("pipeline", "replicas", "update"))
+        return int(x.dp[0] * x.tp[0]) * layers + n * ends
+
+    def _parts(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
+        n = int(x.devices[0])
+        reached = Reached(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
+        cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, reached)
+        return seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A layout that was timed: seconds of an update."""
+    """A layout that was timed.
+
+    Attributes:
+        seconds: of an update.
+        core_seconds: that all ranks took cores for it.
+        cores: that they had; None for all.
+    """
 
     name: str
     shape: Shape
     layout: Layouts
     seconds: float
+    core_seconds: float
+    cores: int | None = None
 
 
 def fit(points: Sequence[Point], cores: int) -> Machine:
-    """Least squares of log(predicted / measured).
+    """Least squares of log(predicted / measured), of both kinds of seconds.
 
     Raises:
         UserError: too few, or none with messages.
@@ -92,6 +135,8 @@ def fit(points: Sequence[Point], cores: int) -> Machine:
 
     def residuals(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[float]:
         own = machine(logs)
-        return [float(np.log(own.predict(p.shape, p.layout) / p.seconds)) for p in points]
+        pairs = [(own.predict(p.shape, p.layout, p.cores), p.seconds) for p in points]
+        pairs += [(own.core_seconds(p.shape, p.layout, p.cores), p.core_seconds) for p in points]
+        return [float(np.log(predicted / measured)) for predicted, measured in pairs]
 
     return machine(least_squares(residuals, start, bounds=(low, high)).x)

@@ -183,7 +183,7 @@ def stage_memory(
     # Behind the embedding a mask; in front of the output the norm's input and its own (4.3).
     masks = front * held * shape.dropout * engine.mask * shape.hidden
     inputs = back * precision.element * (2 * shape.hidden + engine.norm(shape))
-    once = front * (x.recompute == FULL) * engine.spared(x.tp)
+    once = front * (x.recompute == FULL) * engine.spared(shape, x)
     logits = back * tokens * 4.0 * shape.vocabulary / np.where(engine.tables, x.tp, 1)
     again = np.where(x.recompute == NONE, 0.0, everything - kept)
     # In the engine's own way the first layer keeps less.

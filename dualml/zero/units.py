@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,8 +65,9 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
 
     Args:
         bucket_bytes: as `dualml.aggregation.buckets.layout` takes it; None: an eighth of the model,
-            but no more than a bucket of plain data parallel training, and all of a model that
-            stays `together`.
+            but no more than a bucket of plain data parallel training; what lies between a branch
+            and its merge, which may be computed again, stays whole, and so does a model that has
+            to stay `together`.
 
     Example:
         >>> from dualml.model import model
@@ -80,20 +82,25 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
     sizes = {name: (sum(map(math.prod, p.values())),) for name, p in own.items() if p}
     position = {name: i for i, (name, _) in enumerate(spec.layers)}
     if bucket_bytes is None:
-        units = units_of(spec, min(BUCKET_BYTES, -(-spec.nbytes() // UNITS)), n)
-        return units_of(spec, spec.nbytes(), n) if together(spec, units) else units
-    starts = list[int]()
-    for bucket in layout(sizes, bucket_bytes):
-        start = position[bucket[0]] if starts else 0
-        while start and isinstance(spec.layers[start - 1][1], Branch):
+        limit = min(BUCKET_BYTES, -(-spec.nbytes() // UNITS))
+        goes_on = [depth > 0 for depth in spec.depth().values()]
+    else:
+        limit = bucket_bytes
+        goes_on = [isinstance(layer, Branch) for _, layer in spec.layers]
+    starts = {0}
+    for bucket in layout(sizes, limit)[1:]:
+        start = position[bucket[0]]
+        while goes_on[start - 1]:
             start -= 1
-        starts.append(start)
+        starts.add(start)
     units = []
-    for start, stop in zip(starts, [*starts[1:], len(spec.layers)], strict=True):
+    for start, stop in itertools.pairwise([*sorted(starts), len(spec.layers)]):
         names = [name for name, _ in spec.layers[start:stop]]
         shapes = {full: shape for name in names for full, shape in own[name].items()}
         size = sum(map(math.prod, shapes.values()))
         units.append(Unit(slice(start, stop), shapes, -(-size // n) * n))
+    if bucket_bytes is None and together(spec, units):
+        return units_of(spec, spec.nbytes(), n)
     return units
 
 

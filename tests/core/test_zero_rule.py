@@ -25,6 +25,7 @@ from dualml.experiment.exact import inexact, single_of
 from dualml.experiment.load import load
 from dualml.model import model
 from dualml.model.layers import Branch
+from dualml.model.recompute import recomputed
 from dualml.report.closed_memory import closed_form
 from dualml.store.load import load as load_run
 from dualml.zero import Sharding, units_of
@@ -170,6 +171,16 @@ def test_where_nobody_says_a_unit_is_an_eighth() -> None:
         assert len(units_of(model(name), None, 2)) == 1
         assert together(model(name), units_of(model(name), 0, 2))
     assert not together(model("text_classifier"), units_of(model("text_classifier"), None, 2))
+
+
+def test_what_may_be_computed_again_is_in_one_unit_where_nobody_says() -> None:
+    spec = model("gpt_llama", words=100, length=16, sizes={"width": 32, "heads": 4})
+    apart = {name: i for i, u in enumerate(units_of(spec, None, 2)) for name, _ in
+             spec.layers[u.layers]}  # fmt: skip
+    assert len(set(apart.values())) == 6
+    for block in recomputed(spec, "full"):
+        assert len({apart[name] for name in block if name != "embedding"}) == 1
+    assert len(units_of(spec, 0, 2)) > 6
 
 
 def test_padding_counts() -> None:
