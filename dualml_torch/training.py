@@ -61,9 +61,10 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         self.clear()
-        losses = []
-        for part, share in chunks(batch, self.recipe.chunk):
-            losses.append((self.backward(part, share), share))
+        parts = chunks(batch, self.recipe.chunk)
+        # The update reads gradients and nobody after it.
+        lent = len(parts) == 1
+        losses = [(self.backward(part, share, lent=lent), share) for part, share in parts]
         self.update(step)
         return losses
 
@@ -84,13 +85,13 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
             self.optimizer.advance()
         self.now = step
 
-    def backward(self, part: Array, share: float) -> torch.Tensor:
+    def backward(self, part: Array, share: float, *, lent: bool = False) -> torch.Tensor:
         """Add this part's share of the mean gradient of the scaled loss; the part's own mean
         loss."""
         inputs, labels = self.tensors(part)
         share = share * self.scale
         if self.recorded is not None:
-            return self.recorded(inputs, labels, share)
+            return self.recorded(inputs, labels, share, lent=lent)
         loss = self.loss(self.network(*inputs), labels)
         loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()
