@@ -13,11 +13,15 @@ from conformance.backends import create, tolerance
 from conformance.found import Found, found_by_groups
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
+from conformance.test_training import small_trial
 from conformance.test_zero import SPLITTING, case, trained
 
+from dualml.errors import TrialError
 from dualml.offload.disk import DiskRecords
+from dualml.offload.model import OffloadedModel
 from dualml.offload.shard import OffloadedShard
 from dualml.reference.communicator import run_threads
+from dualml.worker.trial import Trial
 
 PLACES = {
     "host": {"state": "host"},
@@ -196,6 +200,29 @@ def early(patch: pytest.MonkeyPatch) -> None:
         return reading
 
     patch.setattr(DiskRecords, "_read", planted)
+
+
+def test_a_trial_that_fails_while_it_is_made_gives_back_what_it_took(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker goes on with the next trial: file and thread must not stay with it."""
+    made = list[OffloadedModel]()
+
+    def fails(trial: Trial, _: Any) -> None:
+        assert trial.elsewhere is not None
+        made.append(trial.elsewhere)
+        raise TrialError("as planted")
+
+    monkeypatch.setattr(Trial, "restart", fails)
+    with pytest.raises(TrialError, match="as planted"):
+        small_trial(create("numpy"), tmp_path, 2, offload={"state": "disk"})
+    (model,) = made
+    assert model.thread is not None
+    with pytest.raises(RuntimeError, match="shutdown"):
+        model.thread.submit(print)
+    (records,) = model.kept.values()
+    assert isinstance(records, DiskRecords)
+    assert records.scratch.file.closed
 
 
 @pytest.mark.parametrize("plant", [not_kept, not_brought, another, early])
