@@ -45,6 +45,7 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         self.y = torch.from_numpy(recipe.y).to(device)
         self.choice: Choice | None = None
         self.recorded: Recorded | None = None
+        self.lent = False  # see `Recorded`
         if device.type == "cpu":
             size = min(recipe.batch, recipe.chunk, len(recipe.y))
             batch = self.tensors(np.arange(size)) if size else None
@@ -62,9 +63,11 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         self.clear()
         parts = chunks(batch, self.recipe.chunk)
-        # The update reads gradients and nobody after it.
-        lent = len(parts) == 1
-        losses = [(self.backward(part, share, lent=lent), share) for part, share in parts]
+        self.lent = len(parts) == 1  # the update reads gradients, and nobody after it
+        try:
+            losses = [(self.backward(part, share), share) for part, share in parts]
+        finally:
+            self.lent = False
         self.update(step)
         return losses
 
@@ -85,13 +88,13 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
             self.optimizer.advance()
         self.now = step
 
-    def backward(self, part: Array, share: float, *, lent: bool = False) -> torch.Tensor:
+    def backward(self, part: Array, share: float) -> torch.Tensor:
         """Add this part's share of the mean gradient of the scaled loss; the part's own mean
         loss."""
         inputs, labels = self.tensors(part)
         share = share * self.scale
         if self.recorded is not None:
-            return self.recorded(inputs, labels, share, lent=lent)
+            return self.recorded(inputs, labels, share, lent=self.lent)
         loss = self.loss(self.network(*inputs), labels)
         loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()
