@@ -105,7 +105,7 @@ def perform(
     from dualml.parity.judge import judge, worst, write
     from dualml.session.costs import write_costs
     from dualml.session.progress import shown, working
-    from dualml.session.trials import gradients, run_trials
+    from dualml.session.trials import run_trials, work
     from dualml.session.verdicts import Judging
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
@@ -114,10 +114,10 @@ def perform(
         with working(words("run.preparing")):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
-        work = {t.key: gradients(plan, t.arm, t.seed) for t in folder.pending()}
-        with shown(work, words) as progress:
+        pending = [trial.key for trial in folder.pending()]
+        with shown(work(plan, pending), words) as progress:
             about = [*about_data(folder, words), *about_threads(request, folder, words)]
-            for line in about if folder.pending() else ():
+            for line in about if pending else ():
                 progress.say(line)
             judging = Judging(folder, progress, words)
             run_trials(folder, plan, known, environs, judging, launcher)

@@ -71,29 +71,66 @@ def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]
         yield update
 
 
+class Left:
+    """How long trials may take that have not ended, from how long others of their backend took.
+
+    Args:
+        work: trial → how much it has to do.
+    """
+
+    def __init__(self, work: Mapping[Key, float]) -> None:
+        self.work = dict(work)
+        self.now: Key | None = None
+        self.since = 0.0
+        #: Backend → seconds and work of its trials that have ended.
+        self.ended: dict[str, tuple[float, float]] = {}
+
+    def start(self, key: Key) -> None:
+        if key != self.now:
+            self.now, self.since = key, time.monotonic()
+
+    def end(self, key: Key) -> None:
+        work, (_, backend, _) = self.work.pop(key, 0.0), key
+        if key == self.now and work:
+            seconds, done = self.ended.get(backend, (0.0, 0.0))
+            spent = time.monotonic() - self.since
+            self.ended[backend] = (seconds + spent, done + work)
+        self.now = None
+
+    def seconds(self) -> float | None:
+        """None before any has ended."""
+        if not self.ended:
+            return None
+        everything = [sum(parts) for parts in zip(*self.ended.values(), strict=True)]
+        left = 0.0
+        for key, work in self.work.items():
+            seconds, done = self.ended.get(key[1], everything)
+            gone = time.monotonic() - self.since if key == self.now else 0.0
+            left += max(0.0, work * seconds / done - gone)
+        return left
+
+
 class Shown:
     """``listen`` of `run_trials`: what is at work, since when, and what has ended.
 
     Args:
-        work: trials to run and the gradients that each computes, to tell how long they may take.
+        work: trials to run and how much each has to do, to tell how long they may take.
     """
 
-    def __init__(self, work: Mapping[Key, int], words: Words) -> None:
+    def __init__(self, work: Mapping[Key, float], words: Words) -> None:
         self.words, self.total, self.ended = words, len(work), 0
-        mean = sum(work.values()) / max(1, len(work)) or 1  # for what all trials do alike
-        self.weights = {key: mean + gradients for key, gradients in work.items()}
+        self.left = Left(work)
         self.console = Console(stderr=True)
-        self.begin, self.over, self.weight = time.monotonic(), 0.0, 0.0
 
     def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
         phase = str(event.get("phase"))
         name = self.words("run.trial", arm=trial.arm, backend=trial.backend, seed=trial.seed)
         if phase == "end":
             self.ended += 1
-            self.over += self.weights.get(trial.key, 0.0)
+            self.left.end(trial.key)
             self.end(summary(name, trial, self.words))
         else:
-            self.weight = self.weights.get(trial.key, 0.0)
+            self.left.start(trial.key)
             self.at_work(name, phase, event)
 
     def phase(self, phase: str) -> str:
@@ -119,7 +156,7 @@ class Shown:
 class Bars(Shown):
     """The whole run and the trial at work as bars, drawn with rich."""
 
-    def __init__(self, work: Mapping[Key, int], words: Words) -> None:
+    def __init__(self, work: Mapping[Key, float], words: Words) -> None:
         super().__init__(work, words)
         self.progress = Progress(
             SpinnerColumn(),
@@ -160,11 +197,11 @@ class Bars(Shown):
 class Lines(Shown):
     """A line when a trial starts and when it has ended, and one every ten seconds between."""
 
-    def __init__(self, work: Mapping[Key, int], words: Words) -> None:
+    def __init__(self, work: Mapping[Key, float], words: Words) -> None:
         super().__init__(work, words)
         self.ticker = Ticker(self.console, self.line)
-        self.now, self.since, self.event = ("", ""), self.begin, dict[str, Any]()
-        self.started, self.trial = set[str](), self.begin
+        self.now, self.since, self.event = ("", ""), time.monotonic(), dict[str, Any]()
+        self.started = set[str]()
 
     def __enter__(self) -> Lines:
         self.ticker.__enter__()
@@ -179,7 +216,6 @@ class Lines(Shown):
         self.event = event
         if name not in self.started:
             self.started.add(name)
-            self.trial = self.since
             number = self.ended + 1
             self.say(self.words("run.starts", name=name, number=number, total=self.total))
 
@@ -194,15 +230,12 @@ class Lines(Shown):
         if done and total:
             left = (time.monotonic() - self.since) * (total - done) / done
             parts.append(self.words("run.phase_left", done=done, total=total, left=left))
-        if self.over:
-            pace = (self.trial - self.begin) / self.over  # seconds of a unit of work; one has begun
-            rest = pace * (sum(self.weights.values()) - self.over - self.weight)
-            left = rest + max(0.0, pace * self.weight - (time.monotonic() - self.trial))
+        if (left := self.left.seconds()) is not None:
             parts.append(self.words("run.all_left", ended=self.ended, total=self.total, left=left))
         return self.words("run.joint").join(parts)
 
 
-def shown(work: Mapping[Key, int], words: Words) -> Shown:
+def shown(work: Mapping[Key, float], words: Words) -> Shown:
     """Bars on a terminal, lines elsewhere."""
     return (Bars if Console(stderr=True).is_terminal else Lines)(work, words)
 

@@ -22,7 +22,7 @@ from dualml.launch.adopted import at_fault, fallen
 from dualml.launch.hosted import Guest, Host
 from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
-from dualml.machine import python
+from dualml.machine import python, usable_cores
 from dualml.split.measured import summary
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import Key, TrialRecord
@@ -76,7 +76,11 @@ def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
     is there when both backends have ended one arm.
     """
     arms, together = plan.experiment.arms, dict[Any, list[Key]]()
-    for number, trial in enumerate(sorted(trials, key=lambda t: gradients(plan, t.arm, t.seed))):
+
+    def length(trial: TrialRecord) -> int:
+        return gradients(plan, trial.arm, trial.seed) if arms[trial.arm].world_size == 1 else 0
+
+    for number, trial in enumerate(sorted(trials, key=length)):
         arm = arms[trial.arm]
         alone = arm.world_size == 1
         group: Any = ("alone", number)
@@ -87,11 +91,20 @@ def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
 
 
 def gradients(plan: Plan, arm: str, seed: int) -> int:
-    """Gradients of single samples that a trial with one rank computes; 0 with several."""
+    """Gradients of single samples that all ranks of a trial compute."""
     its = plan.experiment.arms[arm]
-    if its.world_size > 1:
+    if its.kind != "train":
         return 0
     return plan.feed(its, seed).samples(plan.schedule(its, seed).updates)
+
+
+def work(plan: Plan, keys: Sequence[Key]) -> dict[Key, float]:
+    """How much trials have to do, beside one another: what all do alike is as much as the mean of
+    their gradients, and ranks that share cores take turns."""
+    own = {key: gradients(plan, key[0], key[2]) for key in keys}
+    alike, cores = sum(own.values()) / max(1, len(own)) or 1, usable_cores()
+    crowds = {key: max(1.0, plan.experiment.arms[key[0]].world_size / cores) for key in keys}
+    return {key: crowds[key] * (alike + each) for key, each in own.items()}
 
 
 @dataclass

@@ -6,6 +6,8 @@ import io
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from command import dualml
@@ -13,7 +15,8 @@ from rich.console import Console
 
 from dualml.experiment.load import load
 from dualml.experiment.small import shortage
-from dualml.session.progress import Lines, Ticker, working
+from dualml.session.progress import Left, Lines, Ticker, working
+from dualml.session.trials import work
 from dualml.store.manifest import TrialRecord
 from dualml.words import Words
 
@@ -24,7 +27,7 @@ def trial(arm: str, status: str = "interrupted") -> TrialRecord:
 
 @pytest.fixture
 def lines(capsys: pytest.CaptureFixture[str]) -> Lines:
-    work = {(arm, "numpy", 0): each for arm, each in (("gd", 8), ("sgd", 0), ("adam", 1))}
+    work = {(arm, "numpy", 0): each for arm, each in (("gd", 11.0), ("sgd", 3.0), ("adam", 4.0))}
     return Lines(work, Words("en"))
 
 
@@ -36,9 +39,9 @@ def test_a_trial_announces_itself_once_and_says_how_far_it_is(
     lines(trial("gd"), {"phase": "train", "done": 1, "total": 4})
     lines.since -= 5.0  # seconds ago
     assert lines.line() == "gd · numpy · seed 0: training; 1 of 4, about 15 s to go"
+    lines.left.since -= 11.0
     lines(trial("gd", "failed"), {"phase": "end"})
     lines(trial("sgd"), {"phase": "start"})
-    lines.begin = lines.trial - 11  # for the mean of 3 that all do and 8 gradients
     assert "1 of 3 trials ended, about 7 s to go in all" in lines.line()
     shown = capsys.readouterr().err.splitlines()
     assert shown == [
@@ -46,6 +49,34 @@ def test_a_trial_announces_itself_once_and_says_how_far_it_is(
         "✗ gd · numpy · seed 0: failed: None",
         "sgd · numpy · seed 0: started (2 of 3)",
     ]
+
+
+def test_what_is_left_is_told_from_the_same_backend() -> None:
+    keys = [(arm, backend, 0) for arm in ("one", "two") for backend in ("quick", "slow")]
+    left = Left(dict(zip(keys, (1.0, 1.0, 4.0, 4.0), strict=True)))
+    assert left.seconds() is None
+    for key, seconds in zip(keys[:2], (2.0, 30.0), strict=True):
+        left.start(key)
+        left.since -= seconds
+        left.end(key)
+        if key is keys[0]:  # nothing is known of the slow one yet
+            assert left.seconds() == pytest.approx(2.0 * (1 + 4 + 4), abs=0.1)
+    assert left.seconds() == pytest.approx(8.0 + 120.0, abs=0.1)
+    left.start(keys[2])
+    left.since -= 100.0  # longer than it was told
+    assert left.seconds() == pytest.approx(120.0, abs=0.1)
+    left.end(keys[2])
+    left.start(keys[3])
+    left.end(keys[3])
+    assert left.seconds() == 0.0
+
+
+def test_ranks_that_share_cores_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dualml.session.trials.usable_cores", lambda: 2)
+    arms = {"one": SimpleNamespace(world_size=1), "eight": SimpleNamespace(world_size=8)}
+    monkeypatch.setattr("dualml.session.trials.gradients", lambda plan, arm, seed: 0)
+    plan: Any = SimpleNamespace(experiment=SimpleNamespace(arms=arms))
+    assert list(work(plan, [("one", "numpy", 0), ("eight", "numpy", 0)]).values()) == [1.0, 4.0]
 
 
 def test_a_line_comes_when_nothing_else_does() -> None:
