@@ -165,7 +165,7 @@ def update(
     def once() -> None:
         for parameter in network.parameters():
             parameter.grad = None
-        recorded(*batch, 1.0, lent=True)
+        recorded(*batch, 1.0)
         rules.advance()
 
     return once

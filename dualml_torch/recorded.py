@@ -16,8 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
-from dualml_torch.table import TableGradient, put_tables
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 Call = Callable[..., Sequence[Any]]
 
@@ -61,18 +59,9 @@ class Recorded:
         self.parameters = tuple(self.network.parameters())
         self.whole = torch.ones(())
         self.calls: dict[int, Call] = {}
-        self.tables: dict[int, TableGradient] = {}
 
-    def __call__(
-        self, inputs: Sequence[Tensor], labels: Tensor, share: float, *, lent: bool = False
-    ) -> Tensor:
-        """Add ``share`` times the gradient of the mean loss to the parameters'; the mean loss.
-
-        Args:
-            lent: whether `TableGradient.lent` is allowed for.
-        """
-        for table in self.tables.values():
-            table.lent = lent
+    def __call__(self, inputs: Sequence[Tensor], labels: Tensor, share: float) -> Tensor:
+        """Add ``share`` times the gradient of the mean loss to the parameters'; the mean loss."""
         loss, *gradients = self.gradient(inputs, labels, share)
         if self.added:
             return loss
@@ -93,8 +82,6 @@ class Recorded:
         if call is None:
             graph = record(self.network, self.loss, part, labels, inputs, places)
             fused = len(labels) == self.compiled and OPAQUE.isdisjoint(targets(graph))
-            if not fused:
-                put_tables(graph, self.tables)
             call = self.calls[len(labels)] = compiled(graph, given) if fused else graph.forward
         with torch._C._AutoDispatchBelowAutograd():
             return call(*given)

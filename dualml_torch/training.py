@@ -45,7 +45,6 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         self.y = torch.from_numpy(recipe.y).to(device)
         self.choice: Choice | None = None
         self.recorded: Recorded | None = None
-        self.lent = False  # see `Recorded`
         if device.type == "cpu":
             size = min(recipe.batch, recipe.chunk, len(recipe.y))
             batch = self.tensors(np.arange(size)) if size else None
@@ -62,12 +61,9 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         self.clear()
-        parts = chunks(batch, self.recipe.chunk)
-        self.lent = len(parts) == 1  # the update reads gradients, and nobody after it
-        try:
-            losses = [(self.backward(part, share), share) for part, share in parts]
-        finally:
-            self.lent = False
+        losses = []
+        for part, share in chunks(batch, self.recipe.chunk):
+            losses.append((self.backward(part, share), share))
         self.update(step)
         return losses
 
@@ -94,7 +90,7 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         inputs, labels = self.tensors(part)
         share = share * self.scale
         if self.recorded is not None:
-            return self.recorded(inputs, labels, share, lent=self.lent)
+            return self.recorded(inputs, labels, share)
         loss = self.loss(self.network(*inputs), labels)
         loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()

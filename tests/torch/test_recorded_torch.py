@@ -70,48 +70,6 @@ def test_every_bit_is_that_of_autograd(name: str, loss: str, memory: str) -> Non
     assert set(recorded.calls) == {5, 4}
 
 
-@pytest.mark.parametrize("name", ["rnn_lm", "gpt_llama"])
-def test_the_gradient_of_a_table_is_lent_call_after_call(name: str) -> None:
-    """Every bit of it: words that only the last batch read have none any more."""
-    network = Network(model(name))
-    network.load(initial_weights(model(name), 0))
-    recorded, places = Recorded(network, LOSSES["cross_entropy"]), set[int]()
-    table = next(iter(network.parameters()))
-    for number, size in enumerate((5, 5, 3, 5, 3)):
-        part = batch_of(name, size)
-        values, expected = by_autograd(network, "cross_entropy", [(part, 1.0)])
-        network.zero_grad()
-        assert [recorded(*part, 1.0, lent=True)] == values
-        for parameter, gradient in zip(network.parameters(), expected, strict=True):
-            assert torch.equal(parameter.grad, gradient)
-        if number > 2:  # the first of a size is made while the calls are recorded
-            places.add(table.grad.data_ptr())
-    assert len(recorded.tables) == 1
-    assert len(places) == 1
-
-
-def test_a_gradient_that_is_not_lent_stays_what_it_is() -> None:
-    network = Network(model("rnn_lm"))
-    network.load(initial_weights(model("rnn_lm"), 0))
-    recorded = Recorded(network, LOSSES["cross_entropy"])
-    kept, copies = [], []
-    for lent in (True, True, False, True, False, True):
-        network.zero_grad()
-        recorded(*batch_of("rnn_lm", 5), 1.0, lent=lent)
-        if not lent:
-            kept.append(next(iter(network.parameters())).grad)
-            copies.append(kept[-1].clone())
-    assert all(map(torch.equal, kept, copies))
-
-
-def test_a_tied_table_is_not_lent() -> None:
-    """Its gradient is a sum, written over what the table's own lay in."""
-    recorded = Recorded(Network(model("gpt")), LOSSES["cross_entropy"])
-    for _ in range(2):
-        recorded(*batch_of("gpt", 5), 1.0, lent=True)
-    assert not recorded.tables
-
-
 @pytest.mark.parametrize("name", ["lenet", "vit", "gpt", "rnn_lm_dropout"])
 def test_gradients_are_added_where_they_lie(name: str) -> None:
     """In one vector, as those of a sharded model; of a tied table, too."""
