@@ -3,13 +3,14 @@
 The planner prices a layout for devices of its own each; ranks of one machine share its cores. Here
 n ranks with one thread each on P cores work at the same time as far as they find a core:
 
-    seconds = max(critical path, seconds of cores that all ranks take together / P)
+    seconds = max(critical path, seconds of cores that all ranks take together / P + waits)
 
 The critical path is `planner.seconds` of the layout. A rank takes a core for the path without what
 it waits for: stages before and after it, and messages, of which only copies and sums are work, so
 many seconds per byte. Where ranks take turns on a core, a message finds the other side ready and
-its bytes near: its work is a share of that between two cores. Both sides are measured: wall clock,
-and what the system says of cores.
+its bytes near: its work is a share of that between two cores. Waits are the bubble of a pipeline of
+P stages, and α of each message: ranks of a collective wait for one another, and none computes.
+Both sides are measured: wall clock, and what the system says of cores.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dualml.errors import UserError
 from dualml.planner.cluster import Cluster, Reached
 from dualml.planner.engine import DUALML
 from dualml.planner.layouts import Layouts
+from dualml.planner.memory import fullest_parameters
 from dualml.planner.seconds import seconds
 from dualml.planner.shape import Shape
 
@@ -73,7 +75,9 @@ class Machine:
         path = sum(own.values()) + (m + pp - 1) * calls
         # Where cores are fewer than stages, a pipeline is as deep as cores are many.
         deep = min(max(cores / replicas - 1, 0.0) / max(pp - 1, 1), 1.0)
-        waits = deep * (own["bubble"] + (pp - 1) * calls)
+        quick = self._parts(shape, x, Link(0.0, self.beta_s_per_byte))
+        alphas = sum(own[part] - quick[part] for part in own if part != "bubble")
+        waits = deep * (own["bubble"] + (pp - 1) * calls) + (alphas if cores > 1 else 0.0)
         return max(path, self.core_seconds(shape, x, cores) / cores + waits)
 
     def core_seconds(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
@@ -93,7 +97,11 @@ class Machine:
         n = int(x.devices[0])
         reached = Reached(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
         cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, reached)
-        return seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
+        own = seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
+        # Each micro-batch but the first reads the sum of gradients, adds its own, and writes it.
+        added = 3 * PRECISION.gradients * float(fullest_parameters(shape, x, DUALML)[0])
+        own["update"] += (int(x.micro_batches[0]) - 1) * added / self.bandwidth
+        return own
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def test_a_pipeline_is_as_deep_as_cores_are_many() -> None:
     work = free(4).core_seconds(WIDE, x)
     one, two = (free(cores).predict(WIDE, x) for cores in (1, 2))
     assert one == pytest.approx(work)
-    assert work / 2 * 1.1 < two < work / 2 * 1.4
+    assert work / 2 * 1.05 < two < work / 2 * 1.4
 
 
 def test_a_bubble_costs_nothing_where_another_rank_has_the_core() -> None:
