@@ -94,14 +94,20 @@ class Machine:
         return int(x.dp[0] * x.tp[0]) * layers + n * ends
 
     def _parts(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
-        n = int(x.devices[0])
-        reached = Reached(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
-        cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, reached)
-        own = seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
+        own = self._priced(shape, x, link)
+        # The framework's all-reduce adds up: one call, of which α is paid once and not per message.
+        bytes_alone = self._priced(shape, x, Link(0.0, link.beta_s_per_byte))["tensor"]
+        own["tensor"] = bytes_alone + (own["tensor"] - bytes_alone) / max(int(x.tp[0]) - 1, 1)
         # Each micro-batch but the first reads the sum of gradients, adds its own, and writes it.
         added = 3 * PRECISION.gradients * float(fullest_parameters(shape, x, DUALML)[0])
         own["update"] += (int(x.micro_batches[0]) - 1) * added / self.bandwidth
         return own
+
+    def _priced(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
+        n = int(x.devices[0])
+        reached = Reached(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
+        cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, reached)
+        return seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
 
 
 @dataclass(frozen=True)

@@ -261,16 +261,21 @@ class Trial(Setup):
     def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Updates ``first`` … ``last`` without a synchronisation in between."""
         self.backend.synchronize()
-        sent, begin = sent_bytes(), time.perf_counter()
+        sent, begin = self.sent(), time.perf_counter()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
         losses = self.ranks.read(self.training.stretch(batches, first))
         self.backend.synchronize()
         spent = time.perf_counter() - begin
-        self.pace.add(len(batches), spent, sent, sent_bytes())
+        self.pace.add(len(batches), spent, sent, self.sent())
         for step, batch in enumerate(batches, start=first):
             for rank, samples in self.ranks.trained_on(batch, step):
                 self.seen.add(rank, samples)
         return spent, losses
+
+    def sent(self) -> int | None:
+        """Bytes that this process has sent, once all ranks have what was sent before."""
+        self.ranks.most(0.0)
+        return sent_bytes()
 
     def write_losses(self, records: Records, first: int, last: int) -> None:
         n, more = len(self.samples.train_y), self.ranks.measured()
