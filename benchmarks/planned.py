@@ -30,7 +30,7 @@ from dualml.planner.zoo import by_name, sizes_of
 
 #: Width → sizes of a `gpt`.
 MODELS = {width: ["sizes.blocks=4", "sizes.tied=false", f"sizes.width={width}", "data.words=500",
-                  "data.length=64"] for width in (128, 192, 256)}  # fmt: skip
+                  "data.length=64"] for width in (128, 192, 256, 320)}  # fmt: skip
 BATCH = 16
 #: Name → width, layout, whether the constants are fitted to it.
 LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
@@ -54,20 +54,19 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
     "dp 2, ZeRO-3, width 256": (256, {"dp": 2, "micro": 8, "zero": 3}, False),
     "pp 2, width 256": (256, {"pp": 2, "micro": 4}, False),
     "tp 2, width 256": (256, {"tp": 2, "micro": 8}, False),
-    "dp 4, width 192": (192, {"dp": 4, "micro": 4}, False),
-    "dp 4, width 256": (256, {"dp": 4, "micro": 4}, False),
-    "dp 4, ZeRO-3, width 192": (192, {"dp": 4, "micro": 4, "zero": 3}, False),
-    "dp 2 · pp 2, width 192": (192, {"dp": 2, "pp": 2, "micro": 4}, False),
-    "dp 2 · tp 2, width 192": (192, {"dp": 2, "tp": 2, "micro": 8}, False),
-    "pp 4, width 192": (192, {"pp": 4, "micro": 4}, False),
-    "tp 4, width 192": (192, {"tp": 4, "micro": 16}, False),
-    "tp 4, width 128": (128, {"tp": 4, "micro": 8}, False),
-    "tp 4, width 256": (256, {"tp": 4, "micro": 8}, False),
-    "dp 2 · tp 4, width 192": (192, {"dp": 2, "tp": 4, "micro": 8}, False),
-    "pp 2 · tp 4, width 192": (192, {"pp": 2, "tp": 4, "micro": 4}, False),
-    "dp 8, width 192": (192, {"dp": 8, "micro": 2}, False),
-    "dp 8, ZeRO-1, width 192": (192, {"dp": 8, "micro": 2, "zero": 1}, False),
-    "dp 4 · pp 2, width 192": (192, {"dp": 4, "pp": 2, "micro": 2}, False),
+    "dp 4, width 320": (320, {"dp": 4, "micro": 4}, False),
+    "dp 4, ZeRO-1, width 320": (320, {"dp": 4, "micro": 4, "zero": 1}, False),
+    "dp 4, ZeRO-3, width 320": (320, {"dp": 4, "micro": 4, "zero": 3}, False),
+    "dp 2 · pp 2, width 320": (320, {"dp": 2, "pp": 2, "micro": 4}, False),
+    "dp 2 · tp 2, width 320": (320, {"dp": 2, "tp": 2, "micro": 8}, False),
+    "pp 2 · tp 2, width 320": (320, {"pp": 2, "tp": 2, "micro": 4}, False),
+    "pp 4, width 320": (320, {"pp": 4, "micro": 4}, False),
+    "tp 4, width 320": (320, {"tp": 4, "micro": 16}, False),
+    "dp 8, width 320": (320, {"dp": 8, "micro": 2}, False),
+    "dp 8, ZeRO-1, width 320": (320, {"dp": 8, "micro": 2, "zero": 1}, False),
+    "dp 4 · pp 2, width 320": (320, {"dp": 4, "pp": 2, "micro": 2}, False),
+    "dp 4 · tp 2, width 320": (320, {"dp": 4, "tp": 2, "micro": 4}, False),
+    "dp 2 · tp 4, width 320": (320, {"dp": 2, "tp": 4, "micro": 8}, False),
 }
 
 

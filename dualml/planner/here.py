@@ -8,9 +8,10 @@ n ranks with one thread each on P cores work at the same time as far as they fin
 The critical path is `planner.seconds` of the layout. A rank takes a core for the path without what
 it waits for: stages before and after it, and messages, of which only copies and sums are work, so
 many seconds per byte. Where ranks take turns on a core, a message finds the other side ready and
-its bytes near: its work is a share of that between two cores. Waits are the bubble of a pipeline of
-P stages, and α of each message: ranks of a collective wait for one another, and none computes.
-Both sides are measured: wall clock, and what the system says of cores.
+its bytes near: its work is a share of that between two cores. α of the framework's all-reduce, by
+which tensor-parallel ranks add up, and of dualml's own messages are constants apart. Waits are the
+bubble of a pipeline of P stages, and α of each message: ranks of a collective wait for one another,
+and none computes. Both sides are measured: wall clock, and what the system says of cores.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ PRECISION = DUALML.precisions["fp32"]
 BOUNDS = {
     "flops": (1e8, 3e10, 1e13), "bandwidth": (1e6, 3e9, 2e10), "moves": (1e-2, 1.0, 9e1),
     "call_s": (1e-7, 1e-4, 1e-1),
-    "alpha_s": (1e-7, 3e-4, 1e-1), "beta_s_per_byte": (1e-12, 1e-9, 1e-5),
-    "core_alpha_s": (1e-7, 1e-4, 1e-1), "core_beta_s_per_byte": (1e-12, 1e-9, 1e-5),
+    "alpha_s": (1e-7, 3e-4, 1e-1), "sum_alpha_s": (1e-7, 3e-4, 1e-1),
+    "beta_s_per_byte": (1e-12, 1e-9, 1e-5),
+    "core_alpha_s": (1e-7, 1e-4, 1e-1), "core_sum_alpha_s": (1e-7, 1e-4, 1e-1),
+    "core_beta_s_per_byte": (1e-12, 1e-9, 1e-5),
     "turns": (1e-2, 1.0, 1e2),
 }  # fmt: skip
 
@@ -50,8 +53,9 @@ class Machine:
         bandwidth: bytes that the optimizer reads and writes per second.
         moves: how often a layer moves each byte that is kept, beside its matrix products.
         call_s: that a layer takes for a micro-batch, however small it is.
-        alpha_s, beta_s_per_byte: of a message between two ranks.
-        core_alpha_s, core_beta_s_per_byte: for which each of them takes a core.
+        alpha_s, sum_alpha_s, beta_s_per_byte: of a message between two ranks, and of one inside the
+            framework's all-reduce.
+        core_alpha_s, core_sum_alpha_s, core_beta_s_per_byte: for which each of them takes a core.
         turns: the share of that which it takes where there are more ranks than cores.
     """
 
@@ -61,21 +65,23 @@ class Machine:
     moves: float
     call_s: float
     alpha_s: float
+    sum_alpha_s: float
     beta_s_per_byte: float
     core_alpha_s: float
+    core_sum_alpha_s: float
     core_beta_s_per_byte: float
     turns: float
 
     def predict(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
         """Seconds of an update of one layout, on so many cores where it is not all."""
         cores = cores or self.cores
-        own = self._parts(shape, x, Link(self.alpha_s, self.beta_s_per_byte))
+        own = self._parts(shape, x, self.alpha_s, self.sum_alpha_s, self.beta_s_per_byte)
         m, pp, replicas = int(x.micro_batches[0]), int(x.pp[0]), int(x.dp[0] * x.tp[0])
         calls = self.call_s * shape.layers / pp
         path = sum(own.values()) + (m + pp - 1) * calls
         # Where cores are fewer than stages, a pipeline is as deep as cores are many.
         deep = min(max(cores / replicas - 1, 0.0) / max(pp - 1, 1), 1.0)
-        quick = self._parts(shape, x, Link(0.0, self.beta_s_per_byte))
+        quick = self._parts(shape, x, 0.0, 0.0, self.beta_s_per_byte)
         alphas = sum(own[part] - quick[part] for part in own if part != "bubble")
         waits = deep * (own["bubble"] + (pp - 1) * calls) + (alphas if cores > 1 else 0.0)
         return max(path, self.core_seconds(shape, x, cores) / cores + waits)
@@ -84,20 +90,21 @@ class Machine:
         """That all ranks of one layout take for an update."""
         n = int(x.devices[0])
         share = self.turns if n > (cores or self.cores) else 1.0
-        link = Link(share * self.core_alpha_s, share * self.core_beta_s_per_byte)
-        own = self._parts(shape, x, link)
+        constants = (self.core_alpha_s, self.core_sum_alpha_s, self.core_beta_s_per_byte)
+        link = [share * each for each in constants]
+        own = self._parts(shape, x, *link)
         # All stages together compute what one would that has every layer.
-        whole = self._parts(shape, replace(x, pp=np.ones_like(x.pp)), link)
+        whole = self._parts(shape, replace(x, pp=np.ones_like(x.pp)), *link)
         layers = sum(whole[part] for part in ("products", "traffic", "recompute", "tensor"))
         layers += self.call_s * shape.layers * int(x.micro_batches[0])
         ends = sum(own[part] for part in ("pipeline", "replicas", "update"))
         return int(x.dp[0] * x.tp[0]) * layers + n * ends
 
-    def _parts(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
-        own = self._priced(shape, x, link)
-        # The framework's all-reduce adds up: one call, of which α is paid once and not per message.
-        bytes_alone = self._priced(shape, x, Link(0.0, link.beta_s_per_byte))["tensor"]
-        own["tensor"] = bytes_alone + (own["tensor"] - bytes_alone) / max(int(x.tp[0]) - 1, 1)
+    def _parts(
+        self, shape: Shape, x: Layouts, alpha: float, of_sums: float, beta: float
+    ) -> dict[str, float]:
+        own = self._priced(shape, x, Link(alpha, beta))
+        own["tensor"] = self._priced(shape, x, Link(of_sums, beta))["tensor"]
         # Each micro-batch but the first reads the sum of gradients, adds its own, and writes it.
         added = 3 * PRECISION.gradients * float(fullest_parameters(shape, x, DUALML)[0])
         own["update"] += (int(x.micro_batches[0]) - 1) * added / self.bandwidth

@@ -16,20 +16,22 @@ from dualml.planner.zoo import by_name
 SHAPE = by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
 WIDE = by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
 TRUE = Machine(
-    2, flops=2e10, bandwidth=4e9, moves=2.0, call_s=1e-3, alpha_s=4e-4, beta_s_per_byte=2e-9,
-    core_alpha_s=2e-4, core_beta_s_per_byte=1e-9, turns=0.8,
+    2, flops=2e10, bandwidth=4e9, moves=2.0, call_s=1e-3, alpha_s=4e-4, sum_alpha_s=3e-4,
+    beta_s_per_byte=2e-9, core_alpha_s=2e-4, core_sum_alpha_s=1e-4, core_beta_s_per_byte=1e-9,
+    turns=0.8,
 )  # fmt: skip
 LAYOUTS: list[tuple[Shape, dict[str, int], int | None]] = [
     (SHAPE, {}, None), (WIDE, {}, None), (WIDE, {"micro": 4}, None),
     (SHAPE, {"dp": 2, "micro": 8}, None), (WIDE, {"dp": 2, "micro": 8}, None),
     (WIDE, {"dp": 2, "micro": 8, "zero": 1}, None), (SHAPE, {"pp": 2, "micro": 4}, None),
     (SHAPE, {"tp": 2, "micro": 8}, None), (WIDE, {"dp": 2, "micro": 8}, 1),
+    (WIDE, {"tp": 2, "micro": 8}, 1),
 ]  # fmt: skip
 
 
 def free(cores: int) -> Machine:
     """Whose messages and calls cost nothing."""
-    return Machine(cores, 2e10, 4e9, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    return Machine(cores, 2e10, 4e9, 1.0, *7 * (0.0,), 1.0)
 
 
 def layout(**keys: int) -> Layouts:
