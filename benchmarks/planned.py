@@ -121,8 +121,8 @@ def on_cores(cores: list[int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="torch")
-    parser.add_argument("--rounds", type=int, default=5, help="updates of each layout in a turn")
-    parser.add_argument("--turns", type=int, default=3, help="of one, two, four and eight ranks")
+    parser.add_argument("--rounds", type=int, default=4, help="updates of each layout in a turn")
+    parser.add_argument("--turns", type=int, default=6, help="of one, two, four and eight ranks")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in LAYOUTS}
