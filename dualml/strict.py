@@ -30,6 +30,10 @@ def explain(
         return f"unknown key {where}{nearest(last, known_keys(model, parents))}"
     if first["type"] == "missing":
         return f"{where} is missing"
+    if first["type"] == "model_type":
+        keys = known_keys(model, [str(part) for part in first["loc"]])
+        shown = shortened(repr(first.get("input")))
+        return f"{where} is a table of {', '.join(keys)}; received {shown}"
     message = str(first["msg"]).removeprefix("Value error, ")
     received = first.get("input")
     quoted = "received" in message or repr(received) in message or isinstance(received, dict)

@@ -45,6 +45,8 @@ PICKLED_FOLDER = (
     "safetensors, and name DIR"
 )
 
+SHOWN = 3  # folders that an error names
+
 
 def opened(path: Path | str) -> Checkpoint:
     """The checkpoint in a file or folder; its tensors are not read yet.
@@ -165,7 +167,7 @@ def folder(path: Path) -> Checkpoint:
             raise UserError(PICKLED.format(path=pickles[0]))
         raise UserError(
             f"{path} has no checkpoint: neither {MANIFEST.name} nor {INDEX} nor files that end in "
-            ".safetensors"
+            f".safetensors{beneath(path)}"
         )
     check_numbers(path, paths)
     files = [tensorfile.opened(file) for file in paths]
@@ -175,6 +177,16 @@ def folder(path: Path) -> Checkpoint:
     kind = "dcp" if any(len(t.shards) > 1 for t in tensors.values()) else "safetensors"
     kind = "dcp" if paths[0].name.startswith("shard-") else kind
     return Checkpoint(path, kind, tensors, step_of(files))
+
+
+def beneath(path: Path) -> str:
+    """The first folders somewhere in this one that have weights, such as the trials of a run."""
+    found = sorted(
+        {file.parent.relative_to(path) for file in path.glob("*/**/weights.safetensors")}
+    )
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    named = ", ".join(map(str, found[:SHOWN]))
+    return f"; in it are {named}{more}: name one of them" if found else ""
 
 
 def check_numbers(path: Path, paths: Sequence[Path]) -> None:

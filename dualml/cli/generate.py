@@ -35,7 +35,9 @@ def generate(
     if json:
         print_json(made.describe())
         return
+    words = Words(lang)
+    if made.updates is not None:
+        complain(words.plural("generate.weights", made.updates, made=made))
     if made.unknown:
-        words = Words(lang)
         complain(words("generate.unknown", words=words.join(made.unknown)))
     typer.echo(made.text)

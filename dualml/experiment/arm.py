@@ -274,6 +274,13 @@ class Arm(Strict):
                             )  # fmt: skip
         return self
 
+    @field_validator("zero", mode="before")
+    @classmethod
+    def _zero_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # which Python takes for 0 or 1
+            raise ValueError("Input should be 0, 1, 2 or 3")
+        return value
+
     @model_validator(mode="after")
     def _zero_fits(self) -> Arm:
         if self.zero or self.zero_reduce != "reduce_scatter" or self.zero_lower:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dualml.machine import recorded_cores
 from dualml.store.run import Run
 from dualml.words import Words
@@ -36,9 +38,9 @@ def vector_bytes(run: Run) -> int | None:
     name, data = str(run.experiment.get("model")), run.meta.get("data") or {}
     if run.experiment.get("pretrained"):
         return ModelSpec.restore(dict(run.models[name])).nbytes() if name in run.models else None
-    sizes = {}
+    sizes: dict[str, Any] = {"sizes": run.experiment.get("sizes")}
     if data.get("vocabulary"):  # of a text
-        sizes = {"words": data["vocabulary"], "length": data.get("length")}
+        sizes |= {"words": data["vocabulary"], "length": data.get("length")}
     if data.get("classes"):
         sizes["classes"] = len(data["classes"])
     try:

@@ -54,13 +54,19 @@ def aggregation(run: Run, arm: str) -> Aggregation:
 
 
 def strategy(run: Run, arm: str) -> str:
-    return aggregation(run, arm).strategy
+    """What carries it out: ranks that share out gradients add them up and gather weights around a
+    ring, where nobody named another."""
+    settings = run.settings[arm]
+    named = settings.aggregation.strategy
+    halves = settings.zero and settings.zero_reduce == "reduce_scatter"
+    return "ring" if halves and named == Aggregation().strategy else named
 
 
 def plain(run: Run, arm: str) -> bool:
     """Nothing about its aggregation but the strategy was chosen."""
     others = aggregation(run, arm).model_copy(update={"strategy": Aggregation().strategy})
-    return others == Aggregation() and strategy(run, arm) in _known()
+    shared = run.settings[arm].zero
+    return others == Aggregation() and strategy(run, arm) in _known() and not shared
 
 
 def _known() -> list[str]:

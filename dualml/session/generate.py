@@ -35,7 +35,8 @@ class Generated:
     """What a model went on with.
 
     Attributes:
-        arm, backend, seed: of the trial whose weights were used.
+        arm, backend, seed, updates: of the trial whose weights were used; of one that did not end
+            updates are None.
         text: ``prompt`` and what follows.
         unknown: words of the prompt that the model does not know.
     """
@@ -46,6 +47,7 @@ class Generated:
     prompt: str
     text: str
     unknown: tuple[str, ...] = ()
+    updates: int | None = None
 
     def describe(self) -> dict[str, Any]:
         return asdict(self)
@@ -105,7 +107,7 @@ def generate(
     more = [words[token] for token in added]
     unknown = tuple(dict.fromkeys(word for word in given if word not in number))
     text = joined([*given[1:], *more], "" if tokens == "characters" else " ")
-    return Generated(trial.arm, trial.backend, trial.seed, prompt, text, unknown)
+    return Generated(trial.arm, trial.backend, trial.seed, prompt, text, unknown, trial.updates)
 
 
 def trained(

@@ -192,3 +192,12 @@ def test_one_element_is_one(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     assert "has no checkpoint: neither checkpoint.json nor model.safet" in refused(tmp_path)
     assert "there is no checkpoint" in refused(tmp_path / "x")
+
+
+def test_of_a_run_the_trials_are_named(tmp_path: Path) -> None:
+    for arm in "abcd":
+        folder = tmp_path / "trials" / arm
+        folder.mkdir(parents=True)
+        (folder / "weights.safetensors").write_bytes(b"")
+    said = refused(tmp_path)
+    assert said.endswith("in it are trials/a, trials/b, trials/c and 1 more: name one of them")

@@ -72,10 +72,11 @@ def test_the_command(trained: Path) -> None:
     words = ("--prompt", "xab", "--length", "6", "--temperature", "0")
     done = dualml("generate", trained, *words)
     assert (done.returncode, done.stdout) == (0, "xabcdefgh\n")
+    assert "weights of adam on numpy, after 60 updates" in done.stderr
     assert "not in the vocabulary, taken as <unk>: x" in done.stderr
     told = json.loads(dualml("generate", trained, *words, "--json").stdout)
     assert told == {"arm": "adam", "backend": "numpy", "seed": 0, "prompt": "xab",
-                    "text": "xabcdefgh", "unknown": ["x"]}  # fmt: skip
+                    "text": "xabcdefgh", "unknown": ["x"], "updates": 60}  # fmt: skip
     done = dualml("generate", trained, *words, "--arm", "lstm", "--json")
     assert json.loads(done.stdout)["arm"] == "lstm"
 

@@ -204,6 +204,7 @@ def test_a_tied_table_is_held_once() -> None:
 
 @pytest.mark.parametrize(("settings", "words"), [
     ({"zero": 4, "world_size": 2}, "zero"),
+    ({"zero": True, "world_size": 2}, "Input should be 0, 1, 2 or 3"),
     ({"zero": 1}, "world_size is 1: set 2 or more"),
     ({"zero": 2, "world_size": 2, "aggregation": {"strategy": "parameter_server_async"}},
      "strategy = parameter_server_async is not; use ring"),

@@ -17,6 +17,9 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
+#: What arms of a group differ in, of which this topic tells.
+ABOUT = ("optimizer", "schedule", "batch_size", "epochs", "updates", "chunk")
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -81,12 +84,15 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         trained = any(t.curves for t in run.trials if t.arm in arms)
         if not trained or any(ranks.size(run, arm) > 1 for arm in arms):
             continue
+        main = set(arms) >= set(run.main_arms())
+        among = [*run.main_arms()[:1], *arms]
+        if not main and not any(v.startswith(ABOUT) for v in run.contrast.varied(among)):
+            continue  # arms that learn alike, and differ in what that takes
         every = sweeps(run, group)
         for what in ("lr", "batch_size"):
             shown = [s for s in every if s.what == what]
             if shown:
                 yield _figure(run, words, group, what, shown)
-        main = set(arms) >= set(run.main_arms())
         if len(arms) <= MOST and not (main and alone(run)):
             yield learning(run, words, group, arms, "epochs")
 
