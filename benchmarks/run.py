@@ -62,11 +62,12 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("partition.py", ["--backend", "mindspore"], "mindspore"),
     ],
 }
-#: Programs of two ranks and more, of a loader with workers or of two threads: they get two cores.
+#: Programs of two ranks and more, of a loader with workers or of two threads get two cores; so do
+#: small kernels of MindSpore, whose other threads yield to one another on a single one.
 OF_RANKS = (
     "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
     "efficiency.py", "launching.py", "partition.py", "split.py", "attention.py", "busy.py",
-    "sharding.py",
+    "sharding.py", "variants_mindspore.py",
 )  # fmt: skip
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
