@@ -33,7 +33,8 @@ def explain(
     if first["type"] == "model_type":
         keys = known_keys(model, [str(part) for part in first["loc"]])
         shown = shortened(repr(first.get("input")))
-        return f"{where} is a table of {', '.join(keys)}; received {shown}"
+        table = f"needs a table of {', '.join(keys)}; received {shown}"
+        return f"{where}: {table}" if where else table
     message = str(first["msg"]).removeprefix("Value error, ")
     received = first.get("input")
     quoted = "received" in message or repr(received) in message or isinstance(received, dict)
