@@ -64,7 +64,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 }
 #: Programs of two ranks and more, of a loader with workers or of two threads get two cores; so do
 #: small kernels of MindSpore, whose other threads yield to one another on a single one.
-OF_RANKS = (
+TWO_CORES = (
     "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
     "efficiency.py", "launching.py", "partition.py", "split.py", "attention.py", "busy.py",
     "sharding.py", "variants_mindspore.py",
@@ -135,7 +135,7 @@ def main() -> None:
             if backend and not backends()[backend].installed():
                 console.print(f"{name}: left out, {backend} is not installed", highlight=False)
                 continue
-            confine(asked.threads * (RANKS if file in OF_RANKS else 1), usable)
+            confine(asked.threads * (RANKS if file in TWO_CORES else 1), usable)
             quick = ["--quick"] if asked.quick and file not in WITHOUT_QUICK else []
             try:
                 with console.status(name):

@@ -37,8 +37,8 @@ SECTION, TARGET, LR = "training in MindSpore, every way of writing it", 1.02, 0.
 OF_GPT = "training loops of gpt, mindspore"
 #: Samples of a batch → updates of a round.
 BATCHES = {1: 12, 64: 3, 256: 1}
-#: Of one sample rounds come from so many processes: a graph of small kernels takes one of two times
-#: in a process, whoever wrote it, and of six graphs in one process some are lucky.
+#: Of one sample rounds come from so many processes: how long a graph of small kernels takes differs
+#: from process to process, whoever wrote it, and of six graphs in one process some are lucky.
 PROCESSES, ALONE = 5, 1
 LIMIT_S = 300  # of one of them
 #: What a model of text is made for.

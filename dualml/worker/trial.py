@@ -273,7 +273,10 @@ class Trial(Setup):
         return spent, losses
 
     def sent(self) -> int | None:
-        """Bytes that this process has sent, once all ranks have what was sent before."""
+        """Bytes that this process has sent, once all ranks have what was sent before; None of one
+        rank, which sends nothing."""
+        if self.ranks.size == 1:
+            return None
         self.ranks.most(0.0)
         return sent_bytes()
 
