@@ -1,0 +1,93 @@
+"""Plants every typical mistake and every correct variant in our solutions, and has them judged.
+
+    python benchmarks/course.py [--lab lab1] [--only NAME] [--seeds 3] [--json FILE]
+
+Detected: a requirement is not met. Named: the first one that is not met names the mistake, alone.
+A correct variant must meet all of them. The seeds are drawn of the clock: no answer is stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from importlib.resources import files
+from pathlib import Path
+
+from dualml.backend import backends
+from dualml.course.catalogue import Plant, planted, plants
+from dualml.course.check import Checked, check
+from dualml.course.exercise import Requirement
+from dualml.course.labs import LABS, file
+
+
+def judged(plant: Plant, seed: int) -> Checked:
+    """What is said of a solution with this change."""
+    _, exercise = file(plant.file)
+    package, _, name = exercise.solution.partition(":")
+    source = (files(package) / name).read_text("utf-8")
+
+    def about(requirement: Requirement) -> bool:
+        return requirement.target == plant.target or not any(
+            r.target == plant.target for r in exercise.requirements
+        )
+
+    with tempfile.TemporaryDirectory(prefix="dualml-") as folder:
+        path = Path(folder) / plant.file
+        path.write_text(planted(source, plant), "utf-8")
+        return check(exercise, path, seed, chosen=about)
+
+
+def result(plant: Plant, seed: int) -> dict[str, object]:
+    began = time.monotonic()
+    checked = judged(plant, seed)
+    failed = [j for j in checked.judgements if j.status != "met"]
+    named = [j for j in failed if j.mistakes]
+    first = named[0].mistakes if named else ()
+    return {
+        "plant": plant.title, "mistake": plant.name, "right": plant.right, "seed": seed,
+        "detected": not checked.met, "named": first == (plant.name,),
+        "said": list(first), "where": [j.requirement.name for j in failed],
+        "trouble": [str(j.trouble) for j in failed if j.trouble][:1],
+        "problems": [f"{p.kind} {p.what}" for p in checked.problems],
+        "seconds": round(time.monotonic() - began, 2),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lab", choices=LABS, action="append")
+    parser.add_argument("--only")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    known = backends()
+    rows = []
+    for lab in arguments.lab or LABS:
+        for plant in plants(lab):
+            backend = file(plant.file)[1].backend
+            if arguments.only not in (None, plant.name) or (
+                backend and not known[backend].installed()
+            ):
+                continue
+            for _ in range(arguments.seeds):
+                row = result(plant, time.time_ns() % 2**31)
+                rows.append(row)
+                well = not row["detected"] if plant.right else row["named"]
+                if not well:
+                    print("✗", json.dumps(row, ensure_ascii=False), flush=True)
+    mistakes, variants = [r for r in rows if not r["right"]], [r for r in rows if r["right"]]
+    summary = {
+        "mistakes": len({r["mistake"] for r in mistakes}), "plants": len(mistakes),
+        "detected": sum(bool(r["detected"]) for r in mistakes),
+        "named": sum(bool(r["named"]) for r in mistakes),
+        "variants": len(variants), "refused": sum(bool(r["detected"]) for r in variants),
+    }  # fmt: skip
+    print(json.dumps(summary))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"summary": summary, "rows": rows}, indent=1), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Typical mistakes as data: the changes of our solutions that make them; and correct variants.
+
+``LAB.toml`` has a table for each mistake, ``[[sign]]``: ``in``, file and class or function
+(``optim_torch.py:GD``), and ``edits``, pairs of old and new text; and ``[[variants]]`` with a
+``name``, likewise. What is said of a mistake is in ``words/LANG/course_LAB.toml``.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+#: The table of what is right although it looks otherwise.
+VARIANTS = "variants"
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One change of one of our solutions.
+
+    Attributes:
+        name: of the mistake, or of the variant.
+        right: whether it is a correct variant.
+        file, target: ``optim_torch.py``, ``GD``.
+        edits: (old, new), each once in the target.
+    """
+
+    name: str
+    right: bool
+    file: str
+    target: str
+    edits: Sequence[tuple[str, str]]
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.file}:{self.target}"
+
+
+@cache
+def plants(lab: str) -> tuple[Plant, ...]:
+    """All changes that are known of a lab."""
+    text = (files(__name__) / f"{lab}.toml").read_text("utf-8")
+    found = []
+    for name, entries in tomllib.loads(text).items():
+        for entry in entries:
+            file, _, target = entry["in"].partition(":")
+            edits = tuple((old, new) for old, new in entry["edits"])
+            right = name == VARIANTS
+            found.append(Plant(entry["name"] if right else name, right, file, target, edits))
+    return tuple(found)
+
+
+def planted(source: str, plant: Plant) -> str:
+    """The file with the change.
+
+    Raises:
+        ValueError: an old text is not there exactly once.
+    """
+    lines = source.splitlines(keepends=True)
+    node = next(
+        (n for n in ast.parse(source).body if getattr(n, "name", None) == plant.target), None
+    )
+    if node is None or node.end_lineno is None:
+        raise ValueError(f"{plant.title}: there is no {plant.target}")
+    before = "".join(lines[: node.lineno - 1])
+    own = "".join(lines[node.lineno - 1 : node.end_lineno])
+    after = "".join(lines[node.end_lineno :])
+    for old, new in plant.edits:
+        if own.count(old) != 1:
+            raise ValueError(f"{plant.title}: {old!r} is there {own.count(old)} times")
+        own = own.replace(old, new)
+    return before + own + after

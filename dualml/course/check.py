@@ -1,0 +1,95 @@
+"""Checks one file of a student's: what it is asked, what came of it, what that means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualml.course.exercise import RIGHT, Answer, File, Flags, Requirement, Trouble
+from dualml.course.judge import Judgement, judge
+from dualml.course.sandbox import CALL_S, Sandbox
+from dualml.course.source import Problem, examine
+from dualml.seeds import generator
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is said of a file.
+
+    Attributes:
+        problems: what is seen without running it.
+        judgements: of each requirement, in their order.
+        seed: that everything was drawn with.
+        printed: the end of what the student's code printed.
+    """
+
+    file: File
+    path: Path
+    problems: Sequence[Problem]
+    judgements: Sequence[Judgement]
+    seed: int
+    printed: str = ""
+
+    @property
+    def met(self) -> bool:
+        well = all(j.status == "met" for j in self.judgements)
+        return well and not any(p.grave for p in self.problems)
+
+
+def check(
+    file: File,
+    path: Path,
+    seed: int,
+    *,
+    chosen: Callable[[Requirement], bool] = lambda requirement: True,
+    seconds: float = CALL_S,
+    done: Callable[[int, int], None] = lambda done, total: None,
+) -> Checked:
+    """Run a student's file on drawn inputs and judge what it gives.
+
+    Args:
+        file: the exercise that it is of.
+        path: the student's file.
+        chosen: which of the requirements.
+        seconds: that one call may take.
+        done: called with the number of calls that are over, and of all.
+    """
+    wanted = [r for r in file.requirements if chosen(r)]
+    problems = examine(path, file)
+    if any(p.ends for p in problems):
+        skipped = [Judgement(r, "not judged") for r in wanted]
+        return Checked(file, path, problems, skipped, seed)
+    absent = {p.target for p in problems if p.kind == "missing"}
+    asked = [
+        (r, call)
+        for r in wanted
+        if r.target not in absent
+        for call in r.calls(generator(seed, "exercise", r.name))
+    ]
+    count = [0]
+
+    def one() -> None:
+        count[0] += 1
+        done(count[0], len(asked))
+
+    sandbox = Sandbox(file, path, seconds)
+    answers = sandbox.answers([call for _, call in asked], one)
+    judgements = list(judged(wanted, list(zip(asked, answers, strict=True)), absent))
+    return Checked(file, path, problems, judgements, seed, sandbox.printed)
+
+
+def judged(wanted: Sequence[Requirement], answered: Sequence[tuple], absent: set[str]) -> Iterator[Judgement]:  # type: ignore[type-arg]  # fmt: skip
+    """Of each requirement; what was found before is likely what is wrong later, too."""
+    likely: dict[str, Flags] = {}
+    for requirement in wanted:
+        own = [(call, answer) for (r, call), answer in answered if r is requirement]
+        if requirement.target in absent:
+            yield Judgement(requirement, "not met", Trouble("missing", requirement.target))
+            continue
+        calls = [call for call, _ in own]
+        answers: list[Answer] = [answer for _, answer in own]
+        before = likely.get(requirement.target, RIGHT)
+        judgement = judge(requirement, calls, answers, before)
+        likely[requirement.target] = before | frozenset(judgement.mistakes)
+        yield judgement

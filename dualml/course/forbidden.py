@@ -1,0 +1,37 @@
+"""What may not stand behind a student's class: ready-made solutions, ours and the frameworks'."""
+
+from __future__ import annotations
+
+#: Modules that no exercise needs: our own, which are the solutions.
+BANNED = ("dualml", "dualml_torch", "dualml_ms")
+#: Of each framework: classes and functions that do what the student is to write.
+OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon",
+              "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam")  # fmt: skip
+FUNCTIONS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop",
+             "rprop", "sgd")  # fmt: skip
+MINDSPORE = ("ASGD", "Ada", "AdaFactor", "AdaMax", "AdaSumByDeltaWeightWrapCell",
+             "AdaSumByGradWrapCell", "Adagrad", "Adam", "AdamOffload", "AdamWeightDecay", "FTRL",
+             "LARS", "Lamb", "LazyAdam", "Momentum", "ProximalAdagrad", "RMSProp", "Rprop", "SGD",
+             "thor")  # fmt: skip
+PRIMITIVES = ("Adam", "AdamNoUpdateParam", "AdamWeightDecay", "ApplyAdaMax", "ApplyAdadelta",
+              "ApplyAdagrad", "ApplyAdagradDA", "ApplyAdagradV2", "ApplyAdamWithAmsgrad",
+              "ApplyFtrl", "ApplyGradientDescent", "ApplyMomentum", "ApplyPowerSign",
+              "ApplyProximalAdagrad", "ApplyProximalGradientDescent", "ApplyRMSProp",
+              "ApplyCenteredRMSProp", "FusedSparseAdam", "FusedSparseLazyAdam", "SGD")  # fmt: skip
+READY_MADE: dict[str, list[str]] = {
+    "torch": [
+        *(f"torch.optim.{name}" for name in OPTIMIZERS),
+        *(f"torch.optim.{name}.{name}" for name in FUNCTIONS),
+        *(f"torch._fused_{name}_" for name in ("adam", "adamw", "sgd", "adagrad")),
+    ],
+    "mindspore": [
+        *(f"mindspore.nn.{name}" for name in MINDSPORE),
+        *(f"mindspore.mint.optim.{name}" for name in ("Adam", "AdamW", "SGD")),
+        *(f"mindspore.experimental.optim.{name}" for name in OPTIMIZERS),
+        *(f"mindspore.ops.{name}" for name in PRIMITIVES),
+    ],
+}
+#: Modules and functions by which others could be had under another name.
+ROUNDABOUT = ("importlib", "ctypes", "inspect", "pickle", "marshal", "subprocess", "socket",
+              "multiprocessing", "cffi", "gc")  # fmt: skip
+CALLS = ("exec", "eval", "compile", "__import__", "open", "input", "breakpoint")

@@ -1,0 +1,135 @@
+"""What a student's answers are worth: beside the rule, and beside rules with typical mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Array,
+    Arrays,
+    Call,
+    Difference,
+    Flags,
+    Requirement,
+    Trouble,
+)
+
+Status = Literal["met", "not met", "unwritten", "not judged"]
+#: Mistakes that are looked for together.
+MOST = 2
+#: Of an answer that a mistake explains: so many times the tolerance of the right one.
+WIDER = 4.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said of one requirement.
+
+    Attributes:
+        mistakes: names of the typical ones that give the student's numbers.
+        difference, call: the first number that is off, and what had been asked.
+    """
+
+    requirement: Requirement
+    status: Status
+    trouble: Trouble | None = None
+    call: Call | None = None
+    difference: Difference | None = None
+    mistakes: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Answer],
+          likely: Flags = RIGHT) -> Judgement:  # fmt: skip
+    """Judge the answers to the calls of a requirement.
+
+    Args:
+        likely: mistakes that were found before, in what else the same class does.
+    """
+    for call, answer in zip(calls, answers, strict=True):
+        if answer.trouble is not None:
+            status: Status = "unwritten" if answer.trouble.kind == "unwritten" else "not met"
+            mistakes = requirement.mistakes_of(answer.trouble)
+            return Judgement(requirement, status, answer.trouble, call, mistakes=mistakes)
+    for call, answer in zip(calls, answers, strict=True):
+        found = requirement.problem(call, answer)
+        if found is not None:
+            difference, mistakes = found
+            if not mistakes:
+                mistakes = named(requirement, calls, answers, likely)
+            inputs = requirement.inputs(call, difference)
+            return Judgement(requirement, "not met", None, call, difference, mistakes, inputs)
+    return Judgement(requirement, "met")
+
+
+def first_difference(
+    arrays: Sequence[Arrays], expected: Sequence[Arrays], tolerance: Sequence[Arrays]
+) -> Difference | None:
+    """The first array, in the order in which they come about, that is off, and where in it most."""
+    for rank, wanted in enumerate(expected):
+        for key, right in wanted.items():
+            seen = arrays[rank].get(key)
+            if seen is None:
+                return Difference(rank, key, None, "nothing", f"shape {right.shape}")
+            if seen.shape != right.shape:
+                return Difference(rank, key, None, f"shape {seen.shape}", f"shape {right.shape}")
+            off = distances(seen, right)
+            if np.any(off > tolerance[rank][key]):
+                index = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
+                value, should = float(seen[index]), float(right[index])
+                return Difference(rank, key, index, value, should)
+    return None
+
+
+def distances(a: Array, b: Array) -> Array:
+    """|a − b|; 0 where both are not finite, infinite where one is."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    with np.errstate(all="ignore"):
+        off = np.abs(a - b)
+    one, both = np.isfinite(a) != np.isfinite(b), ~np.isfinite(a) & ~np.isfinite(b)
+    return np.where(both, 0.0, np.where(one, np.inf, off))
+
+
+def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[Arrays]) -> bool:
+    """Whether every array is there and within these distances."""
+    return first_difference(arrays, expected, most) is None
+
+
+def named(
+    requirement: Requirement, calls: Sequence[Call], answers: Sequence[Answer], likely: Flags
+) -> tuple[str, ...]:
+    """The fewest typical mistakes that give the student's numbers in all calls."""
+    for flags in candidates(requirement, likely):
+        if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
+            return tuple(sorted(flags, key=[*requirement.flags, *sorted(flags)].index))
+    return ()
+
+
+def candidates(requirement: Requirement, likely: Flags) -> Iterator[Flags]:
+    """Sets of mistakes, the fewest first; those that are known already before the others."""
+    known = [flag for flag in requirement.flags if flag in likely]
+    other = [flag for flag in requirement.flags if flag not in likely]
+    if likely:
+        yield likely
+    yield from (frozenset({flag}) for flag in (*known, *other))
+    if likely:
+        yield from (likely | {flag} for flag in other)
+    for count in range(2, MOST + 1):
+        yield from map(frozenset, combinations(requirement.flags, count))
+
+
+def explains(requirement: Requirement, call: Call, answer: Answer, flags: Flags) -> bool:
+    try:
+        predicted = requirement.expected(call, flags)
+        tolerance = requirement.tolerance(call, flags)
+    except (ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError):
+        return False  # with this mistake such an input ends in an error
+    wider = [{key: WIDER * most for key, most in each.items()} for each in tolerance]
+    return agrees(answer.arrays, predicted, wider)

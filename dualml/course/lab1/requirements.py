@@ -1,0 +1,196 @@
+"""What the optimizers of Lab 1 have to do: steps with drawn values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.lab1.rules import trajectory
+
+#: Two of one shape, for state that is shared by mistake; a name that MindSpore's own optimizers
+#: exempt from decay; a number.
+SHAPES: dict[str, tuple[int, ...]] = {"weight": (2, 3), "twin": (2, 3), "beta": (3,), "scale": ()}
+STEPS = 5
+#: A right answer may be so many times as far from the rule as the rule in float32 is, and so many
+#: units in the last place of the largest number.
+MARGIN, PLACES = 16, 8
+
+COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter")
+DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt")
+OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_late")
+MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
+            "first_skipped", "shared_state")  # fmt: skip
+NESTEROV = ("nesterov_ignored", "nesterov_old", "nesterov_alone", "nesterov_twice")
+MOMENTS = (
+    "first_no_complement", "first_complement_swapped", "second_no_complement",
+    "second_complement_swapped", "betas_swapped", "v_not_squared", "v_of_absolute", "v_of_first",
+    "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside", "eps_fixed",
+    "eps_missing", "shared_state",
+)  # fmt: skip
+CORRECTION = (
+    "never_corrected", "first_uncorrected", "second_uncorrected", "step_from_zero", "step_late",
+    "step_frozen", "step_per_parameter", "power_as_product", "correction_multiplied",
+    "corrected_kept", "eps_before_correction", "corrected_after_root",
+)  # fmt: skip
+Draw = np.random.Generator
+
+
+def lr(draw: Draw) -> float:
+    return rounded(draw.uniform(0.02, 0.2))
+
+
+def rounded(value: float) -> float:
+    """A number that a person can calculate with."""
+    return float(round(value, 3))
+
+
+def gd(draw: Draw) -> dict[str, Any]:
+    return {"lr": lr(draw)}
+
+
+def sgd(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> Any:
+    def hyper(draw: Draw) -> dict[str, Any]:
+        return {
+            "lr": lr(draw),
+            "momentum": rounded(draw.uniform(0.5, 0.9)) if momentum else 0.0,
+            "weight_decay": rounded(draw.uniform(0.1, 0.4)) if decay else 0.0,
+            "nesterov": nesterov,
+        }
+
+    return hyper
+
+
+def adam(decay: bool = False, decoupled: bool = False, corrected: bool = True) -> Any:
+    def hyper(draw: Draw) -> dict[str, Any]:
+        return {
+            "lr": lr(draw),
+            "betas": [rounded(draw.uniform(0.6, 0.8)), rounded(draw.uniform(0.85, 0.98))],
+            "eps": rounded(draw.uniform(0.01, 0.2)),
+            "weight_decay": rounded(draw.uniform(0.1, 0.4)) if decay else 0.0,
+            "decoupled": decoupled,
+            "bias_correction": corrected,
+        }
+
+    return hyper
+
+
+@dataclass
+class Steps(Requirement):
+    """Some updates of four parameters.
+
+    Attributes:
+        hyper: draws the hyperparameters.
+        rates: every update has a step size of its own.
+        groups: two parameters have a step size of their own.
+        missing: a parameter has no gradient in every other update.
+        rewritten: gradients stay in one piece of memory that is written anew.
+        mode: of MindSpore: ``pynative`` or ``graph``.
+    """
+
+    name: str
+    target: str
+    hyper: Callable[[Draw], dict[str, Any]]
+    flags: Sequence[str] = ()
+    rates: bool = False
+    groups: bool = False
+    missing: bool = False
+    rewritten: bool = False
+    mode: str = "pynative"
+    points: float = 1.0
+
+    def calls(self, draw: Draw) -> list[Call]:
+        options: dict[str, Any] = {"hyper": self.hyper(draw), "steps": STEPS, "mode": self.mode}
+        if self.rates:
+            options["rates"] = [lr(draw) for _ in range(STEPS)]
+            options["hyper"]["lr"] = options["rates"][0]
+        if self.groups:
+            own = {"lr": rounded(options["hyper"]["lr"] * 3)}
+            options["groups"] = dict.fromkeys(("beta", "scale"), own)
+        options["rewritten"] = self.rewritten
+        arrays: dict[str, Any] = {f"p/{n}": draw.normal(size=s) for n, s in SHAPES.items()}
+        for step in range(1, STEPS + 1):
+            for name, shape in SHAPES.items():
+                g = draw.normal(size=shape)
+                if not (self.missing and name in ("twin", "scale") and step % 2):
+                    arrays[f"g/{step}/{name}"] = g
+        rounded_arrays = {n: a.round(2).astype(np.float32) for n, a in arrays.items()}
+        return [Call("optimizer", self.target, options, [rounded_arrays])]
+
+    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        return [trajectory(self.target, call.options, call.arrays[0], flags)]
+
+    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        exact = trajectory(self.target, call.options, call.arrays[0], flags)
+        single = trajectory(self.target, call.options, call.arrays[0], flags, np.float32)
+        with np.errstate(all="ignore"):
+            off = [np.abs(single[key] - exact[key]) for key in exact]
+            largest = max((finite_most(a) for a in exact.values()), default=0.0)
+        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
+        return [dict.fromkeys(exact, np.float64(most))]
+
+    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+        step, _, name = difference.key.partition("/")
+        arrays, index = call.arrays[0], difference.index
+        if index is None:
+            return {}
+        before = arrays[f"p/{name}"]
+        if int(step) > 1:
+            before = self.expected(call)[0][f"{int(step) - 1}/{name}"]
+        numbers = {f"{name} before": float(before[index])}
+        for at in range(1, int(step) + 1):
+            g = arrays.get(f"g/{at}/{name}")
+            numbers[f"g_{at}"] = None if g is None else float(g[index])
+        return {**call.options["hyper"], **numbers}
+
+
+def finite_most(a: Any) -> float:
+    """The largest size of a finite number."""
+    sizes = np.abs(np.asarray(a, np.float64))
+    return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
+
+
+def of(backend: str) -> list[Requirement]:
+    """The requirements of one framework's file, in the order in which they are worked on."""
+    torch = backend == "torch"
+    m, md = sgd(momentum=True), sgd(momentum=True, decay=True)
+    every = sgd(momentum=True, decay=True, nesterov=True)
+    found: list[Requirement] = [
+        Steps("gd.update", "GD", gd, (*COMMON, "accumulated")),
+        Steps("gd.rates", "GD", gd, ("initial_lr",), rates=True),
+        Steps("sgd.plain", "SGD", sgd(), COMMON),
+        Steps("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
+        Steps("sgd.decay", "SGD", sgd(decay=True), OF_SGD_DECAY),
+        Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV)),
+        Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, *OF_SGD_DECAY)),
+        Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True),
+        Steps("adam.biased", "Adam", adam(corrected=False), (*COMMON, *MOMENTS, "always_corrected")),
+        Steps("adam.update", "Adam", adam(), (*COMMON, *MOMENTS, *CORRECTION)),
+        Steps("adam.decay", "Adam", adam(decay=True), (*DECAY, "always_decoupled")),
+        Steps("adam.decoupled", "Adam", adam(decay=True, decoupled=True),
+              ("decay_ignored", "always_coupled", "decoupled_no_lr", "decoupled_late")),
+        Steps("adam.rates", "Adam", adam(decay=True), ("initial_lr",), rates=True),
+    ]  # fmt: skip
+    if torch:
+        for target, hyper, more in (
+            ("GD", gd, ()),
+            ("SGD", md, ()),
+            ("Adam", adam(decay=True), ("step_global", "step_per_parameter")),
+        ):
+            low = target.lower()
+            found += [
+                Steps(f"{low}.groups", target, hyper, ("first_group",), groups=True),
+                Steps(f"{low}.missing", target, hyper, ("missing_as_zero", *more), missing=True),
+            ]
+    else:
+        for target, hyper, more in (
+            ("GD", gd, ()),
+            ("SGD", every, ("momentum_ignored",)),
+            ("Adam", adam(decay=True), ("step_frozen", "never_corrected")),
+        ):
+            found.append(Steps(f"{target.lower()}.graph", target, hyper, more, mode="graph"))
+    order = ["GD", "SGD", "Adam"]
+    return sorted(found, key=lambda requirement: order.index(requirement.target))

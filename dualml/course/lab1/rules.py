@@ -1,0 +1,207 @@
+"""GD, SGD and Adam with the typical mistakes as options: `dualml.optim`, altered.
+
+A rule is a function of one parameter ``p``, its gradient ``g``, its state ``s`` (changed in
+place), its number of updates ``t`` (from 1), the hyperparameters ``h`` and the mistakes ``f``; it
+returns the new parameter. Without mistakes it is the rule of `dualml.optim`, which the tests see
+to. Every number is of the type of ``p``: what float32 does to a rule is how its tolerance is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Array, Arrays, Flags
+
+State = dict[str, Any]
+Rule = Callable[[Array, Array, State, int, Mapping[str, Any], Flags], Array]
+
+
+def gd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
+    if "accumulated" in f:
+        s["sum"] = g = g + s.get("sum", 0)
+    return p - (1 if "no_lr" in f else h["lr"]) * g
+
+
+def coupled(p: Array, g: Array, decay: Any, f: Flags) -> Array:
+    """The gradient with the decay in it."""
+    if "decay_ignored" in f:
+        return g
+    if "decay_sign" in f:
+        return g - decay * p
+    if "decay_l1" in f:
+        return g + decay * np.sign(p)
+    return g + (2 if "decay_double" in f else 1) * decay * p
+
+
+def sgd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
+    lr, mu, decay = h["lr"], h["momentum"], h["weight_decay"]
+    raw = g
+    if "decay_decoupled" in f:
+        p = p * (1 - lr * decay)
+    elif "decay_no_lr" in f:
+        p = p * (1 - decay)
+    elif "decay_late" not in f:
+        g = coupled(p, g, decay, f)
+    d = g
+    if mu and "momentum_ignored" not in f:
+        start = p if "buffer_of_parameter" in f else g * 0
+        old = s.get("b", start)
+        if "aliased" in f and "b" in s:
+            old = raw  # the buffer is the gradient's memory, which has been written to since
+        share = {"dampened": 1 - mu, "lr_in_buffer": lr}
+        share_now = next((v for flag, v in share.items() if flag in f), 1)
+        b = mu * old + share_now * g
+        s["b"] = b
+        d = (lr * g if "lr_in_buffer" in f else g) + mu * b if h["nesterov"] else b
+        if "first_skipped" in f and t == 1:
+            d = g * 0
+        if h["nesterov"]:
+            if "nesterov_ignored" in f:
+                d = b
+            elif "nesterov_old" in f:
+                d = g + mu * old
+            elif "nesterov_alone" in f:
+                d = mu * b
+            elif "nesterov_twice" in f:
+                d = b + mu * b
+        if "lr_in_buffer" in f:
+            lr = 1
+    if "decay_late" in f:
+        d = d + decay * p
+    return p - (1 if "no_lr" in f else lr) * d
+
+
+def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
+    lr, eps, decay, kind = h["lr"], h["eps"], h["weight_decay"], type(h["lr"])
+    b1, b2 = h["betas"][::-1] if "betas_swapped" in f else h["betas"]
+    if "eps_fixed" in f:
+        eps = kind(1e-8)
+    decoupled = h["decoupled"]
+    if "always_coupled" in f:
+        decoupled = False
+    if "always_decoupled" in f:
+        decoupled = True
+    late = decoupled and "decoupled_late" in f
+    if decoupled and not late and "decay_ignored" not in f:
+        p = p * (1 - (decay if "decoupled_no_lr" in f else lr * decay))
+    elif not decoupled:
+        g = coupled(p, g, decay, f)
+    old_m, old_v = s.get("m", g * 0), s.get("v", g * 0)
+    m = moment(old_m, g, b1, f, "first")
+    power = {"v_not_squared": g, "v_of_absolute": abs(g), "v_of_first": m * m}
+    square = next((v for flag, v in power.items() if flag in f), g * g)
+    v = moment(old_v, square, b2, f, "second")
+    if "v_maximum" in f:
+        v = np.maximum(v, old_v)
+    at = {"step_from_zero": t - 1, "step_late": t + 1, "step_frozen": 1}
+    now = next((n for flag, n in at.items() if flag in f), t)
+    c1, c2 = kind(1) - b1**now, kind(1) - b2**now
+    if "power_as_product" in f:
+        c1, c2 = kind(1) - b1 * kind(now), kind(1) - b2 * kind(now)
+    if not h["bias_correction"] and "always_corrected" not in f:
+        c1 = c2 = kind(1)
+    if h["bias_correction"] and "never_corrected" in f:
+        c1 = c2 = kind(1)
+    if "first_uncorrected" in f:
+        c1 = kind(1)
+    if "second_uncorrected" in f:
+        c2 = kind(1)
+    if "correction_multiplied" in f:
+        c1, c2 = kind(1) / c1, kind(1) / c2
+    s["m"], s["v"] = m, v
+    used_m, used_v = (old_m, old_v) if "old_moments" in f else (m, v)
+    m_hat, v_hat = used_m / c1, used_v / c2
+    if "corrected_kept" in f:
+        s["m"], s["v"] = m_hat, v_hat
+    if "eps_inside" in f:
+        d = m_hat / np.sqrt(v_hat + eps)
+    elif "eps_before_correction" in f:
+        d = np.sqrt(c2) / c1 * used_m / (np.sqrt(used_v) + eps)
+    elif "root_missing" in f:
+        d = m_hat / (v_hat + eps)
+    elif "corrected_after_root" in f:
+        d = m_hat / (np.sqrt(used_v) / c2 + eps)
+    elif "first_missing" in f:
+        d = g / (np.sqrt(v_hat) + eps)
+    elif "eps_missing" in f:
+        d = m_hat / np.sqrt(v_hat)
+    else:
+        d = m_hat / (np.sqrt(v_hat) + eps)
+    p = p - (1 if "no_lr" in f else lr) * d
+    if late:
+        p = p * (1 - lr * decay)
+    return p
+
+
+def moment(old: Array, new: Array, beta: Any, f: Flags, which: str) -> Array:
+    """A running average."""
+    if f"{which}_no_complement" in f:
+        return beta * old + new
+    if f"{which}_complement_swapped" in f:
+        return (1 - beta) * old + beta * new
+    return beta * old + (1 - beta) * new
+
+
+RULES: dict[str, Rule] = {"GD": gd, "SGD": sgd, "Adam": adam}
+
+
+def trajectory(
+    target: str,
+    options: Mapping[str, Any],
+    arrays: Arrays,
+    flags: Flags = RIGHT,
+    number: type[np.floating[Any]] = np.float64,
+) -> dict[str, Array]:
+    """``3/w``: parameter w after update 3; of updates that never come about, nothing.
+
+    Args:
+        options: ``hyper``; ``steps``; ``groups``, name → hyperparameters of its own; ``rates``,
+            the step size of each update.
+        arrays: ``p/w`` parameters, ``g/3/w`` gradients; a parameter may have none.
+        number: the type that is computed in.
+    """
+    rule = RULES[target]
+    now = {key[2:]: a.astype(number) for key, a in arrays.items() if key.startswith("p/")}
+    states: dict[str, State] = {name: {} for name in now}
+    counts, calls, out = dict.fromkeys(now, 0), 0, dict[str, Array]()
+    first = next(iter(now))
+    for step in range(1, options["steps"] + 1):
+        for name in now:
+            g = arrays.get(f"g/{step}/{name}")
+            if g is None and "missing_as_zero" in flags:
+                g = now[name] * 0
+            only_first = "first_parameter" in flags and name != first
+            if g is None or "nothing" in flags or only_first:
+                out[f"{step}/{name}"] = now[name]
+                continue
+            counts[name] += 1
+            calls += 1
+            own = options.get("groups", {}).get(name, {})
+            h = typed({**options["hyper"], **({} if "first_group" in flags else own)}, number)
+            if "rates" in options and "initial_lr" not in flags:
+                h["lr"] = number(options["rates"][step - 1])
+            if "decay_exempt" in flags and ("beta" in name or "gamma" in name):
+                h["weight_decay"] = number(0)
+            t = calls if "step_per_parameter" in flags else counts[name]
+            t = step if "step_global" in flags else t
+            state = states[first] if "shared_state" in flags else states[name]
+            signed = -g.astype(number) if "sign" in flags else g.astype(number)
+            with np.errstate(all="ignore"):
+                for _ in range(2 if "twice" in flags else 1):
+                    now[name] = np.asarray(rule(now[name], signed, state, t, h, flags))
+            out[f"{step}/{name}"] = now[name]
+    return out
+
+
+def typed(h: Mapping[str, Any], number: type[np.floating[Any]]) -> dict[str, Any]:
+    """Hyperparameters, numbers in this type."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(number(v) for v in value)
+        return value if isinstance(value, bool) else number(value)
+
+    return {name: one(value) for name, value in h.items()}

@@ -1,0 +1,41 @@
+"""The labs that have exercises, by name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from dualml.course import __path__
+from dualml.course.exercise import File, Lab
+from dualml.errors import UserError, nearest
+
+LABS = tuple(
+    sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg and m.name[-1:].isdigit())
+)
+
+
+@cache
+def lab(name: str) -> Lab:
+    """The exercises of a lab.
+
+    Raises:
+        UserError: there are none of that name.
+    """
+    if name not in LABS:
+        raise UserError(f"no exercises of {name!r}{nearest(name, LABS)}")
+    found: Lab = importlib.import_module(f"dualml.course.{name}").LAB
+    return found
+
+
+def file(name: str) -> tuple[Lab, File]:
+    """The exercise with this file, ``optim_torch.py`` or ``optim_torch``.
+
+    Raises:
+        UserError: there is none.
+    """
+    known = {f.task: (lab(one), f) for one in LABS for f in lab(one).files}
+    task = name.removesuffix(".py")
+    if task not in known:
+        raise UserError(f"no exercise is called {name!r}{nearest(task, known)}")
+    return known[task]

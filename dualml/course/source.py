@@ -1,0 +1,181 @@
+"""What is seen in a student's file without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from dualml.course.exercise import File
+from dualml.course.forbidden import BANNED, CALLS, READY_MADE, ROUNDABOUT
+
+#: Bytes of a student's file.
+MOST = 200_000
+FRAMEWORKS = {"torch": "torch", "mindspore": "mindspore"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in a file.
+
+    Attributes:
+        kind: ``absent``, ``empty``, ``long``, ``text`` (no UTF-8), ``syntax``, ``missing``,
+            ``signature``, ``framework``, ``banned``, ``ready_made``, ``roundabout``.
+        what: names and numbers of it.
+        line: from 1; 0 where there is none. ``text`` is that line.
+        target: the class or function that it is about.
+    """
+
+    kind: str
+    what: str = ""
+    line: int = 0
+    text: str = ""
+    target: str = ""
+
+    @property
+    def ends(self) -> bool:
+        """Whether there is nothing to run."""
+        return self.kind in ("absent", "empty", "long", "text", "syntax", "framework")
+
+    @property
+    def grave(self) -> bool:
+        """Whether the requirements cannot be met with it."""
+        return self.kind != "roundabout"
+
+
+def examine(path: Path, file: File) -> list[Problem]:
+    """Everything that is wrong with a file to the eye."""
+    try:
+        size = path.stat().st_size
+        if size > MOST:
+            return [Problem("long", f"{size:,} > {MOST:,}")]
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return [Problem("absent", path.name)]
+    except (OSError, UnicodeDecodeError) as error:
+        return [Problem("text", str(error))]
+    if not text.strip():
+        return [Problem("empty", path.name)]
+    try:
+        tree = ast.parse(text, path.name)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", 0) or 0
+        what = getattr(error, "msg", None) or str(error)
+        return [Problem("syntax", what, line, line_of(text, line))]
+    problems = [*foreign(tree, file), *forbidden(tree, file), *signatures(tree, file)]
+    return [
+        Problem(p.kind, p.what, p.line, line_of(text, p.line), p.target)
+        for p in sorted(problems, key=lambda p: p.line)
+    ]
+
+
+def line_of(text: str, line: int) -> str:
+    lines = text.splitlines()
+    return lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
+    """Dotted name, the name that it has in the file, line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                local = name.asname or name.name.partition(".")[0]
+                yield name.name, local, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                whole = f"{node.module or ''}.{name.name}" if not node.level else f".{name.name}"
+                yield whole, name.asname or name.name, node.lineno
+
+
+def foreign(tree: ast.AST, file: File) -> Iterator[Problem]:
+    """The other framework in this one's file; any in one that needs none."""
+    for name, _, line in imports(tree):
+        top = name.partition(".")[0]
+        if top in FRAMEWORKS and FRAMEWORKS[top] != file.backend:
+            yield Problem("framework", top, line)
+            return
+
+
+def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
+    """Ready-made solutions and ways around."""
+    aliases: dict[str, str] = {}
+    ready = frozenset(READY_MADE.get(file.backend, ()))
+    for name, local, line in imports(tree):
+        top = name.partition(".")[0]
+        aliases[local] = name if local != top else top
+        if top in BANNED:
+            yield Problem("banned", name, line)
+        elif name in ready:
+            yield Problem("ready_made", name, line)
+        elif top in ROUNDABOUT:
+            yield Problem("roundabout", name, line)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            dotted = spelled(node, aliases)
+            if dotted in ready:
+                yield Problem("ready_made", dotted, node.lineno)
+            elif dotted == "sys.modules":
+                yield Problem("roundabout", dotted, node.lineno)
+        elif isinstance(node, ast.Name) and node.id in CALLS and isinstance(node.ctx, ast.Load):
+            yield Problem("roundabout", node.id, node.lineno)
+
+
+def spelled(node: ast.expr, aliases: dict[str, str]) -> str:
+    """``nn.Adam`` → ``mindspore.nn.Adam``."""
+    if isinstance(node, ast.Attribute):
+        return f"{spelled(node.value, aliases)}.{node.attr}"
+    return aliases.get(node.id, node.id) if isinstance(node, ast.Name) else "?"
+
+
+Shape = dict[str, tuple[list[str], int]]
+
+
+def shapes(tree: ast.Module) -> Shape:
+    """``GD.step`` → names of its parameters, and its line; of classes and functions of the file."""
+    found: Shape = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[node.name] = parameters(node), node.lineno
+        elif isinstance(node, ast.ClassDef):
+            found[node.name] = [], node.lineno
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found[f"{node.name}.{inner.name}"] = parameters(inner), inner.lineno
+        elif isinstance(node, ast.Assign):  # SGD = some_class
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found[target.id] = [], node.lineno
+    return found
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    given = node.args
+    names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return [*names, *(f"*{a.arg}" for a in (given.vararg, given.kwarg) if a)]
+
+
+@cache
+def ours(solution: str) -> Shape:
+    package, _, name = solution.partition(":")
+    return shapes(ast.parse((files(package) / name).read_text("utf-8")))
+
+
+def signatures(tree: ast.Module, file: File) -> Iterator[Problem]:
+    """Classes and functions that are missing, and parameters that have other names."""
+    theirs, wanted = shapes(tree), ours(file.solution)
+    known = {name for _, name, _ in imports(tree)}
+    for target in file.targets:
+        if target not in theirs and target not in known:
+            yield Problem("missing", target, 0, "", target)
+    for name, (names, _) in wanted.items():
+        target = name.partition(".")[0]
+        if target not in file.targets or name not in theirs or not names:
+            continue
+        got, line = theirs[name]
+        lacks = [p for p in names if p not in got and not any(g.startswith("*") for g in got)]
+        if lacks:
+            shown = f"{name}({', '.join(got)}); {name}({', '.join(names)})"
+            yield Problem("signature", shown, line, "", target)

@@ -1,0 +1,29 @@
+"""Runs a student's MindSpore code on inputs that the judge has drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+
+Arrays = Mapping[str, Any]
+MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
+
+
+def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    """``3/w``: parameter w after update 3."""
+    ms.set_context(mode=MODES[options.get("mode", "pynative")])
+    names = [key[2:] for key in arrays if key.startswith("p/")]
+    own = {n: ms.Parameter(ms.Tensor(arrays[f"p/{n}"]), name=n) for n in names}
+    hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
+    rate = hyper.pop("lr")
+    if "rates" in options:
+        rate = [float(lr) for lr in options["rates"]]
+    opt = getattr(module, target)(list(own.values()), rate, **hyper)
+    out = {}
+    for step in range(1, options["steps"] + 1):
+        opt(tuple(ms.Tensor(arrays[f"g/{step}/{n}"]) for n in names))
+        out |= {f"{step}/{n}": p.asnumpy().astype(np.float32).copy() for n, p in own.items()}
+    return out

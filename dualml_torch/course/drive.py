@@ -1,0 +1,51 @@
+"""Runs a student's PyTorch code on inputs that the judge has drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+Arrays = Mapping[str, Any]
+
+
+def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    """``3/w``: parameter w after update 3."""
+    names = [key[2:] for key in arrays if key.startswith("p/")]
+    own = {n: torch.nn.Parameter(torch.from_numpy(arrays[f"p/{n}"].copy())) for n in names}
+    groups = options.get("groups", {})
+    params: list[Any] = list(own.values())
+    if groups:
+        rest = [own[n] for n in names if n not in groups]
+        params = [{"params": rest}, *({"params": [own[n]], **groups[n]} for n in groups)]
+    opt = getattr(module, target)(params, **hyperparameters(options["hyper"]))
+    kept: dict[str, torch.Tensor] = {}
+    out = {}
+    for step in range(1, options["steps"] + 1):
+        if "rates" in options:
+            for group in opt.param_groups:
+                group["lr"] = options["rates"][step - 1]
+        for name, p in own.items():
+            g = arrays.get(f"g/{step}/{name}")
+            if g is None:
+                p.grad = None
+            elif options.get("rewritten"):  # as zero_grad(set_to_none=False) and backward do
+                p.grad = kept.setdefault(name, torch.zeros_like(p))
+                p.grad.copy_(torch.from_numpy(g.copy()))
+            else:
+                p.grad = torch.from_numpy(g.copy())
+        opt.step()
+        # A class may have put other tensors in the place of the parameters.
+        out |= {f"{step}/{n}": p.detach().to(torch.float32).numpy().copy() for n, p in own.items()}
+    return out
+
+
+def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+
+
+def plain(x: Any) -> Any:
+    """A tensor as an array."""
+    return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
