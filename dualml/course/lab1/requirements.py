@@ -21,15 +21,15 @@ MARGIN, PLACES = 16, 8
 
 COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter")
 DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt")
-OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_late")
+OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr")
 MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
             "first_skipped", "shared_state")  # fmt: skip
-NESTEROV = ("nesterov_ignored", "nesterov_old", "nesterov_alone", "nesterov_twice")
+NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice")
 MOMENTS = (
     "first_no_complement", "first_complement_swapped", "second_no_complement",
     "second_complement_swapped", "betas_swapped", "v_not_squared", "v_of_absolute", "v_of_first",
-    "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside", "eps_fixed",
-    "eps_missing", "shared_state",
+    "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside",
+    "eps_ignored", "shared_state",
 )  # fmt: skip
 CORRECTION = (
     "never_corrected", "first_uncorrected", "second_uncorrected", "step_from_zero", "step_late",
@@ -101,6 +101,7 @@ class Steps(Requirement):
     rewritten: bool = False
     mode: str = "pynative"
     points: float = 1.0
+    errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: Draw) -> list[Call]:
         options: dict[str, Any] = {"hyper": self.hyper(draw), "steps": STEPS, "mode": self.mode}
@@ -167,7 +168,8 @@ def of(backend: str) -> list[Requirement]:
         Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV)),
         Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, *OF_SGD_DECAY)),
         Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True),
-        Steps("adam.biased", "Adam", adam(corrected=False), (*COMMON, *MOMENTS, "always_corrected")),
+        Steps("adam.biased", "Adam", adam(corrected=False),
+              (*COMMON, *MOMENTS, "always_corrected")),
         Steps("adam.update", "Adam", adam(), (*COMMON, *MOMENTS, *CORRECTION)),
         Steps("adam.decay", "Adam", adam(decay=True), (*DECAY, "always_decoupled")),
         Steps("adam.decoupled", "Adam", adam(decay=True, decoupled=True),
@@ -183,13 +185,14 @@ def of(backend: str) -> list[Requirement]:
             low = target.lower()
             found += [
                 Steps(f"{low}.groups", target, hyper, ("first_group",), groups=True),
-                Steps(f"{low}.missing", target, hyper, ("missing_as_zero", *more), missing=True),
+                Steps(f"{low}.missing", target, hyper, ("missing_as_zero", *more), missing=True,
+                      errors=((r"Error: .*None", "missing_as_error"),)),
             ]
     else:
         for target, hyper, more in (
             ("GD", gd, ()),
             ("SGD", every, ("momentum_ignored",)),
-            ("Adam", adam(decay=True), ("step_frozen", "never_corrected")),
+            ("Adam", adam(decay=True), ("compiled_constant", "never_corrected")),
         ):
             found.append(Steps(f"{target.lower()}.graph", target, hyper, more, mode="graph"))
     order = ["GD", "SGD", "Adam"]

@@ -43,7 +43,7 @@ def sgd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) ->
         p = p * (1 - lr * decay)
     elif "decay_no_lr" in f:
         p = p * (1 - decay)
-    elif "decay_late" not in f:
+    else:
         g = coupled(p, g, decay, f)
     d = g
     if mu and "momentum_ignored" not in f:
@@ -61,23 +61,19 @@ def sgd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) ->
         if h["nesterov"]:
             if "nesterov_ignored" in f:
                 d = b
-            elif "nesterov_old" in f:
-                d = g + mu * old
             elif "nesterov_alone" in f:
                 d = mu * b
             elif "nesterov_twice" in f:
                 d = b + mu * b
         if "lr_in_buffer" in f:
             lr = 1
-    if "decay_late" in f:
-        d = d + decay * p
     return p - (1 if "no_lr" in f else lr) * d
 
 
 def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
     lr, eps, decay, kind = h["lr"], h["eps"], h["weight_decay"], type(h["lr"])
     b1, b2 = h["betas"][::-1] if "betas_swapped" in f else h["betas"]
-    if "eps_fixed" in f:
+    if "eps_ignored" in f:
         eps = kind(1e-8)
     decoupled = h["decoupled"]
     if "always_coupled" in f:
@@ -96,7 +92,7 @@ def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -
     v = moment(old_v, square, b2, f, "second")
     if "v_maximum" in f:
         v = np.maximum(v, old_v)
-    at = {"step_from_zero": t - 1, "step_late": t + 1, "step_frozen": 1}
+    at = {"step_from_zero": t - 1, "step_late": t + 1, "step_frozen": 1, "compiled_constant": 1}
     now = next((n for flag, n in at.items() if flag in f), t)
     c1, c2 = kind(1) - b1**now, kind(1) - b2**now
     if "power_as_product" in f:
@@ -126,8 +122,6 @@ def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -
         d = m_hat / (np.sqrt(used_v) / c2 + eps)
     elif "first_missing" in f:
         d = g / (np.sqrt(v_hat) + eps)
-    elif "eps_missing" in f:
-        d = m_hat / np.sqrt(v_hat)
     else:
         d = m_hat / (np.sqrt(v_hat) + eps)
     p = p - (1 if "no_lr" in f else lr) * d
@@ -165,8 +159,10 @@ def trajectory(
     """
     rule = RULES[target]
     now = {key[2:]: a.astype(number) for key, a in arrays.items() if key.startswith("p/")}
-    states: dict[str, State] = {name: {} for name in now}
-    counts, calls, out = dict.fromkeys(now, 0), 0, dict[str, Array]()
+    # Of state that is shared by mistake, parameters of one shape have the same.
+    owner = {n: str(a.shape) if "shared_state" in flags else n for n, a in now.items()}
+    states: dict[str, State] = {key: {} for key in owner.values()}
+    counts, calls, out = dict.fromkeys(states, 0), 0, dict[str, Array]()
     first = next(iter(now))
     for step in range(1, options["steps"] + 1):
         for name in now:
@@ -177,7 +173,7 @@ def trajectory(
             if g is None or "nothing" in flags or only_first:
                 out[f"{step}/{name}"] = now[name]
                 continue
-            counts[name] += 1
+            counts[owner[name]] += 1
             calls += 1
             own = options.get("groups", {}).get(name, {})
             h = typed({**options["hyper"], **({} if "first_group" in flags else own)}, number)
@@ -185,9 +181,9 @@ def trajectory(
                 h["lr"] = number(options["rates"][step - 1])
             if "decay_exempt" in flags and ("beta" in name or "gamma" in name):
                 h["weight_decay"] = number(0)
-            t = calls if "step_per_parameter" in flags else counts[name]
+            t = calls if "step_per_parameter" in flags else counts[owner[name]]
             t = step if "step_global" in flags else t
-            state = states[first] if "shared_state" in flags else states[name]
+            state = states[owner[name]]
             signed = -g.astype(number) if "sign" in flags else g.astype(number)
             with np.errstate(all="ignore"):
                 for _ in range(2 if "twice" in flags else 1):
