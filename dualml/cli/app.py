@@ -13,6 +13,7 @@ from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
 from dualml.cli.compare import compare
+from dualml.cli.course import check, grade, new
 from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
@@ -51,7 +52,7 @@ def main(
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
-    *(generate, doctor, capabilities, diffs, bench),
+    *(generate, doctor, capabilities, diffs, bench, new, check, grade),
 )
 for command in COMMANDS:
     app.command(command.__name__.strip("_"))(limited(command))

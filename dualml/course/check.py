@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualml.course.exercise import RIGHT, Answer, File, Flags, Requirement, Trouble
+from dualml.course.exercise import RIGHT, Answer, Call, File, Flags, Requirement, Trouble
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
 from dualml.course.source import Problem, examine
@@ -79,7 +79,11 @@ def check(
     return Checked(file, path, problems, judgements, seed, sandbox.printed)
 
 
-def judged(wanted: Sequence[Requirement], answered: Sequence[tuple], absent: set[str]) -> Iterator[Judgement]:  # type: ignore[type-arg]  # fmt: skip
+def judged(
+    wanted: Sequence[Requirement],
+    answered: Sequence[tuple[tuple[Requirement, Call], Answer]],
+    absent: set[str],
+) -> Iterator[Judgement]:
     """Of each requirement; what was found before is likely what is wrong later, too."""
     likely: dict[str, Flags] = {}
     for requirement in wanted:
@@ -88,7 +92,7 @@ def judged(wanted: Sequence[Requirement], answered: Sequence[tuple], absent: set
             yield Judgement(requirement, "not met", Trouble("missing", requirement.target))
             continue
         calls = [call for call, _ in own]
-        answers: list[Answer] = [answer for _, answer in own]
+        answers = [answer for _, answer in own]
         before = likely.get(requirement.target, RIGHT)
         judgement = judge(requirement, calls, answers, before)
         likely[requirement.target] = before | frozenset(judgement.mistakes)

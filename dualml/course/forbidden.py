@@ -5,8 +5,8 @@ from __future__ import annotations
 #: Modules that no exercise needs: our own, which are the solutions.
 BANNED = ("dualml", "dualml_torch", "dualml_ms")
 #: Of each framework: classes and functions that do what the student is to write.
-OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon",
-              "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam")  # fmt: skip
+OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS",
+              "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam")  # fmt: skip
 FUNCTIONS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop",
              "rprop", "sgd")  # fmt: skip
 MINDSPORE = ("ASGD", "Ada", "AdaFactor", "AdaMax", "AdaSumByDeltaWeightWrapCell",

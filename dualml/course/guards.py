@@ -11,6 +11,7 @@ ctypes' memory, say) passes. Code of people whom nobody knows belongs into a con
 from __future__ import annotations
 
 import builtins
+import importlib
 import ipaddress
 import os
 import resource
@@ -34,7 +35,7 @@ CHANGES = {
     "os.symlink": (1,), "os.truncate": (0,), "os.chmod": (0,), "os.chown": (0,), "os.utime": (0,),
     "shutil.rmtree": (0,), "shutil.move": (0, 1), "shutil.copyfile": (1,),
 }  # fmt: skip
-WATCHED = {"open", "import", "socket.connect", "socket.bind", *REFUSED, *CHANGES}
+WATCHED = {"open", "socket.connect", "socket.bind", *REFUSED, *CHANGES}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -62,18 +63,35 @@ class Guard:
 
     def install(self) -> None:
         sys.addaudithook(self.hook)
-        imported = builtins.__import__
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+        imported, by_name = builtins.__import__, importlib.import_module
 
         def guarded(name: str, *rest: Any, **more: Any) -> Any:
             caller = sys._getframe(1)
             if caller.f_code.co_filename in self.files:
                 parts = list(rest[2] or ()) if len(rest) > 2 else list(more.get("fromlist") or ())
                 for dotted in (name, *(f"{name}.{part}" for part in parts)):
-                    if any(dotted == b or dotted.startswith(f"{b}.") for b in self.banned):
-                        self.refuse(f"import {dotted}", caller.f_lineno)
+                    self.no_solution(dotted, caller)
             return imported(name, *rest, **more)
 
+        def guarded_by_name(name: str, *rest: Any, **more: Any) -> Any:
+            caller = sys._getframe(1)
+            if caller.f_code.co_filename in self.files:
+                self.no_solution(name, caller)
+            return by_name(name, *rest, **more)
+
         builtins.__import__ = guarded
+        importlib.import_module = guarded_by_name
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Of a module that is not imported yet, whoever asks for it: finds nothing."""
+        frame = self.culprit("import")
+        if frame is not None:
+            self.no_solution(name, frame)
+
+    def no_solution(self, name: str, frame: FrameType) -> None:
+        if any(name == b or name.startswith(f"{b}.") for b in self.banned):
+            self.refuse(f"import {name}", frame.f_lineno)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.busy or event not in WATCHED:
@@ -117,10 +135,6 @@ class Guard:
             whole = self.whole(path)
             hidden = any(whole.is_relative_to(folder) for folder in self.secret)
             return f"read {os.fsdecode(path)}" if hidden else None
-        if event == "import":
-            name = str(arguments[0])
-            out = any(name == b or name.startswith(f"{b}.") for b in self.banned)
-            return f"import {name}" if out else None
         address = arguments[1] if len(arguments) > 1 else None
         host = address[0] if isinstance(address, tuple) and address else "127.0.0.1"
         return None if loopback(str(host)) else f"{event} {host}"

@@ -55,6 +55,10 @@ class Sandbox:
             for _ in range(AGAIN):
                 found = self.attempt([calls[n] for n in left], ranks, done)
                 out |= {left[n]: answer for n, answer in found.items()}
+                # A function that never came back would not come back another time.
+                hung = {calls[n].target: a for n, a in out.items() if late(a)}
+                out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung
+                        and n not in out}  # fmt: skip
                 left = [n for n in left if n not in out]
                 if not left:
                     break
@@ -154,6 +158,10 @@ class Sandbox:
         lines = self.source.read_text("utf-8", errors="replace").splitlines()
         text = lines[trouble.line - 1].strip() if 0 < trouble.line <= len(lines) else ""
         return replace(trouble, file=self.source.name, text=text)
+
+
+def late(answer: Answer) -> bool:
+    return answer.trouble is not None and answer.trouble.kind == "timeout"
 
 
 def solutions() -> list[str]:

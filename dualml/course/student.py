@@ -59,18 +59,24 @@ def work(emit: Emitter) -> dict[str, Any]:
         module = load(file)
     if module is None:
         return {}
+    slow: dict[str, dict[str, Any]] = {}
     for number, call in enumerate(job["calls"]):
         emit.send({"event": "trial", "call": number})
+        if call["target"] in slow:  # once is enough
+            emit.send({"event": "trouble", "call": number, **slow[call["target"]]})
+            continue
         well = False
-        with trouble(emit, number, guard, file, job["seconds"]) as began:
+        with trouble(emit, number, guard, file, job["seconds"]) as (began, said):
             with np.load(folder / "in" / f"{number}.{rank}.npz", allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             run = getattr(drive, call["kind"])
             more = {} if comm is None else {"comm": comm}
             out = run(module, call["target"], call["options"], arrays, **more)
             save(folder / "out" / f"{number}.{rank}.npz", out)
-            emit.send({"event": "answer", "call": number, "seconds": time.monotonic() - began[0]})
+            emit.send({"event": "answer", "call": number, "seconds": time.monotonic() - began})
             well = True
+        if said.get("kind") == "timeout":
+            slow[call["target"]] = said
         if comm is not None and not well:
             break  # who knows where the other ranks are: a new group makes the calls that are left
     return {}
@@ -115,14 +121,16 @@ def save(path: Path, arrays: Any) -> None:
 @contextlib.contextmanager
 def trouble(
     emit: Emitter, number: int, guard: Guard, file: str, seconds: float
-) -> Iterator[list[float]]:
-    """Tell the judge what went wrong with a call, and go on."""
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Tell the judge what went wrong with a call, and go on; yields the time and what is told."""
+    said: dict[str, Any] = {}
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield [time.monotonic()]
+        yield time.monotonic(), said
     except BaseException as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        emit.send({"event": "trouble", "call": number, **told(error, guard, file)})
+        said |= told(error, guard, file)
+        emit.send({"event": "trouble", "call": number, **said})
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

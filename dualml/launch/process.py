@@ -185,10 +185,17 @@ class Server:
 
 
 servers: dict[tuple[Any, ...], Server] = {}
+#: Threads that start processes take turns: two would start two servers of one environment.
+turn = threading.Lock()
 
 
 def forked(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
     """A process from the server of this environment; a server that is not there yet starts."""
+    with turn:
+        return fork(launch, environ, log)
+
+
+def fork(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
     relevant = {name: value for name, value in environ.items() if name != VOLATILE}
     key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
     server = servers.pop(key, None)

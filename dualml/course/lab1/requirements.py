@@ -185,8 +185,14 @@ def of(backend: str) -> list[Requirement]:
             low = target.lower()
             found += [
                 Steps(f"{low}.groups", target, hyper, ("first_group",), groups=True),
-                Steps(f"{low}.missing", target, hyper, ("missing_as_zero", *more), missing=True,
-                      errors=((r"Error: .*None", "missing_as_error"),)),
+                Steps(
+                    f"{low}.missing",
+                    target,
+                    hyper,
+                    ("missing_as_zero", *more),
+                    missing=True,
+                    errors=((r"Error: .*None", "missing_as_error"),),
+                ),
             ]
     else:
         for target, hyper, more in (

@@ -1,0 +1,227 @@
+"""``dualml new``, ``dualml check``, ``dualml grade``: students' workspaces."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualml.cli.options import LANG, AsJson
+from dualml.cli.output import complain, print_json
+from dualml.errors import UserError, nearest
+from dualml.words import Words
+
+if TYPE_CHECKING:
+    from dualml.course.check import Checked
+    from dualml.course.exercise import File, Requirement
+    from dualml.course.workspace import Workspace
+
+MET, NOT_MET = 0, 3
+Wanted = list[tuple["File", Callable[["Requirement"], bool]]]
+
+
+def new(
+    lab: Annotated[str, typer.Argument()],
+    folder: Annotated[Path, typer.Argument()],
+    backend: Annotated[str, typer.Option("--backend", "-b")] = "both",
+    notebook: Annotated[bool, typer.Option("--notebook")] = False,
+    lang: Annotated[str, LANG] = "en",
+) -> None:
+    """Make a workspace with the exercises of a lab."""
+    from dualml.course.workspace import create
+
+    words = Words(lang)
+    for path in create(lab, folder, backend, lang, notebook):
+        typer.echo(str(path))
+    typer.echo(words("course.made", folder=folder))
+
+
+def check(
+    what: Annotated[list[str] | None, typer.Argument()] = None,
+    watch: Annotated[bool, typer.Option("--watch")] = False,
+    hints: Annotated[int, typer.Option(min=0, max=3)] = 1,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    json: AsJson = False,
+    lang: Annotated[str | None, LANG] = None,
+) -> None:
+    """Judge what a student has written; exit 3 if a requirement is not met."""
+    from dualml.course.workspace import open_workspace
+
+    folders = [Path(w) for w in what or () if Path(w).is_dir()]
+    if len(folders) > 1:
+        raise UserError(f"name one workspace; received {' and '.join(map(str, folders))}")
+    workspace = open_workspace(folders[0] if folders else Path())
+    names = [w for w in what or () if not Path(w).is_dir()]
+    words = Words(lang or workspace.settings.lang)
+    wanted = chosen(workspace, names)
+    if watch:
+        watching(workspace, wanted, hints, words)
+        raise typer.Exit(MET)
+    drawn = secrets.randbelow(2**31) if seed is None else seed
+    checked = list(judged(workspace, wanted, drawn, words, quiet=json))
+    if json:
+        print_json(as_json(workspace, checked, drawn, hints, words))
+    else:
+        show(checked, drawn, hints, words)
+    raise typer.Exit(MET if all(c.met for c in checked) else NOT_MET)
+
+
+def chosen(workspace: Workspace, names: Sequence[str]) -> Wanted:
+    """The files to judge, and which of their requirements: all, or those that are named by a file,
+    a task, a class, a function or their own name.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    from dualml.course.workspace import stem
+
+    if not names:
+        return [(file, lambda requirement: True) for file in workspace.files]
+    known: set[str] = set()
+    for file in workspace.files:
+        known |= {file.name, file.task, stem(file), *file.targets}
+        known |= {r.name for r in file.requirements}
+    for name in names:
+        if name not in known:
+            raise UserError(f"nothing here is called {name!r}{nearest(name, known)}")
+    asked = set(names)
+
+    def test(file: File) -> Callable[[Requirement], bool]:
+        whole = bool(asked & {file.name, file.task, stem(file)})
+        return lambda requirement: whole or bool(asked & {requirement.target, requirement.name})
+
+    return [(f, test(f)) for f in workspace.files if any(map(test(f), f.requirements))]
+
+
+def judged(
+    workspace: Workspace, wanted: Wanted, seed: int, words: Words, *, quiet: bool
+) -> Iterator[Checked]:
+    """Each file, with a bar while it is run."""
+    from dualml.course.check import check as check_file
+    from dualml.session.progress import working
+
+    installed([file for file, _ in wanted])
+    for file, test in wanted:
+        said = words("course.checking", file=file.name)
+        with working(said, quiet=quiet) as update:
+            checked = check_file(
+                file,
+                workspace.path / file.name,
+                seed,
+                chosen=test,
+                done=lambda done, total: update(f"{said} {done}/{total}"),  # noqa: B023
+            )
+        yield checked
+
+
+def show(checked: Sequence[Checked], seed: int, hints: int, words: Words) -> None:
+    from dualml.course.shown import lines
+
+    for one in checked:
+        for line in lines(one, hints, words):
+            typer.echo(line)
+    met = sum(j.status == "met" for c in checked for j in c.judgements)
+    n = sum(len(c.judgements) for c in checked)
+    typer.echo(words("course.summary", met=met, n=n, seed=seed))
+    if met < n and hints < 3:
+        typer.echo(words("course.more", hints=hints + 1))
+
+
+def as_json(
+    workspace: Workspace, checked: Sequence[Checked], seed: int, hints: int, words: Words
+) -> dict[str, Any]:
+    from dualml.course.shown import described
+
+    return {
+        "format": workspace.settings.format,
+        "workspace": str(workspace.path.resolve()),
+        "lab": workspace.lab.name,
+        "seed": seed,
+        "hints": hints,
+        "met": all(c.met for c in checked),
+        "files": [described(c, hints, words) for c in checked],
+    }
+
+
+def watching(workspace: Workspace, wanted: Wanted, hints: int, words: Words) -> None:
+    """Judge a file whenever it was saved, until Ctrl-C; frameworks stay imported."""
+    from dualml.course.watch import changes
+
+    by_name = {file.name: (file, test) for file, test in wanted}
+    for names in changes(workspace.path, list(by_name)):
+        again = [by_name[name] for name in names]
+        try:
+            seed = secrets.randbelow(2**31)
+            checked = list(judged(workspace, again, seed, words, quiet=False))
+            show(checked, seed, hints, words)
+        except UserError as error:
+            complain(str(error))
+        typer.echo(words("course.watching"))
+
+
+def grade(
+    folder: Annotated[Path, typer.Argument()],
+    secret: Annotated[str, typer.Option("--secret")],
+    out: Path = Path("grades"),
+    lab: str = "lab1",
+    backend: Annotated[str, typer.Option("--backend", "-b")] = "both",
+    rubric: Path | None = None,
+    jobs: Annotated[int | None, typer.Option(min=1, max=64)] = None,
+    json: AsJson = False,
+    lang: Annotated[str, LANG] = "en",
+) -> None:
+    """Judge what a class handed in, with secret draws: points, pages, an overview."""
+    from dualml.course.grading import grade as grading
+    from dualml.course.grading import rubric as rubrics
+    from dualml.course.grading.finish import finish
+    from dualml.course.grading.submissions import submissions
+    from dualml.course.labs import lab as lab_of
+    from dualml.course.workspace import BACKENDS
+    from dualml.course.workspace import chosen as files_of
+    from dualml.machine import usable_cores
+    from dualml.session.progress import working
+
+    words, exercises = Words(lang), lab_of(lab)
+    if backend not in BACKENDS:
+        raise UserError(f"unknown --backend {backend!r}{nearest(backend, BACKENDS)}")
+    if not secret:
+        raise UserError("--secret must not be empty: everything that is drawn follows from it")
+    files = files_of(exercises, BACKENDS[backend])
+    installed(files)
+    request = grading.Request(exercises, files, secret, rubrics.read(rubric, exercises), lang, out)
+    found = submissions(folder)
+    if out.resolve() == folder.resolve():
+        raise UserError(f"--out must be another folder than the submissions': {out}")
+    out.mkdir(parents=True, exist_ok=True)
+    said, over = words("grade.grading"), [0]
+    with working(said, quiet=json) as update:
+
+        def done(student: str, again: bool) -> None:
+            over[0] += 1
+            update(f"{said} {over[0]}/{len(found)} {student}")
+
+        results = grading.grade(request, found, jobs or usable_cores(), done)
+    written = finish(request, results, words)
+    if json:
+        students = {s: {"points": r["points"], "most": r["most"], "refused": r["refused"]}
+                    for s, r in results.items()}  # fmt: skip
+        print_json({"lab": lab, "out": str(out), "students": students})
+    else:
+        for path in written:
+            typer.echo(str(path))
+
+
+def installed(files: Sequence[File]) -> None:
+    """Refuse what needs a framework that is not here."""
+    from dualml.backend import backends
+
+    known = backends()
+    for file in files:
+        if file.backend and not known[file.backend].installed():
+            raise UserError(
+                f"{file.name} needs {file.backend}, which is not installed; install it with: "
+                f"{known[file.backend].install}; or name the other framework with --backend"
+            )

@@ -1,0 +1,157 @@
+"""Grades submissions: each by itself, several at a time, and not twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dualml
+from dualml.course.check import Checked, check
+from dualml.course.exercise import File, Lab
+from dualml.course.grading.rubric import Rubric, total
+from dualml.course.grading.submissions import Refused, Submission, unpack
+from dualml.course.shown import described
+from dualml.files import read_json, write_json
+from dualml.seeds import seed_for
+from dualml.words import Words
+
+#: Of what a result file holds.
+FORMAT = 1
+RESULT = "result.json"
+#: How deep the pages explain: everything.
+HINTS = 3
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is graded, and how.
+
+    Attributes:
+        files: the exercises that everybody was to hand in.
+        secret: of which everything that is drawn follows; nothing of it is written anywhere.
+    """
+
+    lab: Lab
+    files: Sequence[File]
+    secret: str
+    rubric: Rubric
+    lang: str
+    out: Path
+
+    @property
+    def mark(self) -> str:
+        """Changes when another grade could come out."""
+        parts = [self.secret, self.lab.name, *(file.name for file in self.files), self.lang,
+                 self.rubric.model_dump_json(), dualml.__version__, str(FORMAT)]  # fmt: skip
+        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+
+def grade(
+    request: Request,
+    found: Sequence[Submission],
+    jobs: int,
+    done: Callable[[str, bool], None] = lambda student, again: None,
+) -> dict[str, dict[str, Any]]:
+    """The result of every student.
+
+    Args:
+        done: called with each student that is finished, and whether the result was there already.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    todo = []
+    for submission in found:
+        old = finished(request, submission)
+        if old is None:
+            todo.append(submission)
+        else:
+            results[submission.student] = old
+            done(submission.student, True)
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(one, request, submission): submission for submission in todo}
+        try:
+            for future in as_completed(running):
+                submission = running[future]
+                results[submission.student] = future.result()
+                done(submission.student, False)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return {submission.student: results[submission.student] for submission in found}
+
+
+def folder_of(request: Request, submission: Submission) -> Path:
+    return request.out / "students" / submission.student
+
+
+def key_of(request: Request, submission: Submission) -> str:
+    return hashlib.sha256(f"{request.mark}{submission.digest()}".encode()).hexdigest()
+
+
+def finished(request: Request, submission: Submission) -> dict[str, Any] | None:
+    """The result that is there already for the same submission and the same request."""
+    path = folder_of(request, submission) / RESULT
+    if not path.is_file():
+        return None
+    try:
+        result: dict[str, Any] = read_json(path)
+    except ValueError:
+        return None
+    return result if result.get("key") == key_of(request, submission) else None
+
+
+def one(request: Request, submission: Submission) -> dict[str, Any]:
+    """Judge one submission and write its result."""
+    words = Words(request.lang)
+    result: dict[str, Any] = {
+        "format": FORMAT,
+        "student": submission.student,
+        "lab": request.lab.name,
+        "key": key_of(request, submission),
+        "refused": None,
+        "files": [],
+        "sources": {},
+    }
+    checked: list[Checked] = []
+    with tempfile.TemporaryDirectory(prefix="dualml-") as temporary:
+        try:
+            home = unpack(submission, Path(temporary), request.lab)
+        except Refused as error:
+            home = Path(temporary)
+            result["refused"] = str(error)
+        for file in request.files:
+            path = home / file.name
+            seed = seed_for(0, "grade", request.secret, request.lab.name, file.name)
+            one_file = check(file, path, seed)
+            checked.append(replace(one_file, printed=""))
+            result["files"].append(with_points(one_file, request.rubric, words))
+            if path.is_file() and path.stat().st_size < 1 << 18:
+                result["sources"][file.name] = path.read_text("utf-8", errors="replace")
+    result["points"], result["most"] = total(request.rubric, checked)
+    folder = folder_of(request, submission)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RESULT, result)
+    stored: dict[str, Any] = json.loads((folder / RESULT).read_text("utf-8"))
+    return stored
+
+
+def with_points(checked: Checked, rubric: Rubric, words: Words) -> dict[str, Any]:
+    """A file as `described`, with what it is worth."""
+    shown = described(checked, HINTS, words)
+    for entry, judgement in zip(shown["requirements"], checked.judgements, strict=True):
+        entry["points"] = rubric.earned(checked.file, judgement)
+        entry["most"] = rubric.worth(checked.file, judgement)
+    shown["taken"] = rubric.taken(checked)
+    return shown
+
+
+def entries(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(file, requirement) of a result."""
+    for file in result["files"]:
+        for entry in file["requirements"]:
+            yield file["file"], entry

@@ -1,0 +1,183 @@
+"""Pages: one for each student, one of the class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.course.exercise import Trouble
+from dualml.course.grading.alike import Pair
+from dualml.course.grading.grade import entries
+from dualml.course.grading.tables import Results
+from dualml.course.shown import DEPTHS, place, problem_text, short, trouble_text
+from dualml.course.source import Problem
+from dualml.files import write_bytes
+from dualml.report.blocks import (
+    Block,
+    Bullets,
+    Card,
+    Cell,
+    Cells,
+    Code,
+    Column,
+    Fold,
+    Item,
+    Notice,
+    Page,
+    Prose,
+    Row,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+)
+from dualml.report.figure import Axis, Bar, Figure, Owner, Panel
+from dualml.report.page.html import html
+from dualml.words import Words
+
+TONES: Mapping[str, Tone] = {"met": "good", "not met": "bad", "unwritten": "near",
+                             "not judged": "muted"}  # fmt: skip
+
+
+def write_student(result: Mapping[str, Any], path: Path, words: Words) -> None:
+    """The page that a student gets."""
+    points = words("grade.points", points=result["points"], most=result["most"])
+    blocks: list[Block] = [Verdict(points, "good" if result["points"] == result["most"] else "")]
+    if result["refused"]:
+        blocks.append(Notice(words("grade.refused", why=result["refused"])))
+    for file in result["files"]:
+        blocks.append(Section(file["task"], file["file"], list(of_file(file, words))))
+    title = words("grade.student", student=result["student"], lab=result["lab"])
+    write_bytes(path, html(Page(words.lang, title, "", blocks)).encode())
+
+
+def of_file(file: Mapping[str, Any], words: Words) -> Iterator[Block]:
+    notes = [Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
+             for p in file["problems"]]  # fmt: skip
+    yield from (Notice(problem_text(note, words)) for note in notes)
+    if file["taken"]:
+        yield Notice(words("grade.taken", points=file["taken"]))
+    heads = [Column("requirement", words("grade.requirement")), Column("for", words("grade.for"),
+             show="code"), Column("status", words("grade.status")),
+             Column("points", words("grade.points_head"), show="number")]  # fmt: skip
+    rows: list[Cells] = [
+        [
+            e["title"],
+            e["target"],
+            Cell(words(f"grade.status_of.{e['status'].replace(' ', '_')}"), TONES[e["status"]]),
+            f"{e['points']:g} / {e['most']:g}",
+        ]
+        for e in file["requirements"]
+    ]
+    yield Table(file["task"], "", heads, rows)
+    told: set[str] = set()
+    for entry in file["requirements"]:
+        if entry["status"] == "not met":
+            yield Card(entry["title"], list(why(entry, words, told)))
+
+
+def why(entry: Mapping[str, Any], words: Words, told: set[str]) -> Iterator[Block]:
+    """Numbers, and what is said of the mistakes; each is explained once on a page."""
+    if entry["call"]:
+        yield Prose(f"`{entry['call']}`", small=True)
+    if entry["trouble"]:
+        yield Prose(trouble_text(Trouble(**entry["trouble"]), entry["target"], words))
+    if difference := entry["difference"]:
+        index = str(difference["index"]) if difference["index"] else ""
+        yield Prose(words("course.numbers", where=place(difference["key"], words) + index,
+                          value=short(difference["value"]),
+                          expected=short(difference["expected"])))  # fmt: skip
+    for mistake in entry["mistakes"]:
+        if mistake["name"] in told:
+            yield Prose(words("course.same", mistakes=mistake["symptom"]), small=True)
+            continue
+        told.add(mistake["name"])
+        yield Bullets([Item(f"{words(f'course.depth.{d}')} {mistake[d]}") for d in DEPTHS])
+    if not entry["mistakes"] and difference:
+        yield Prose(words("course.unknown"), small=True)
+
+
+def write_overview(
+    results: Results, alike: Sequence[Pair], path: Path, lab: str, words: Words
+) -> None:
+    """The class: points, what was met, which mistake how often, who is alike."""
+    blocks: list[Block] = [
+        Section("points", words("grade.overview.points"), list(points(results, words))),
+        Section("requirements", words("grade.overview.requirements"), [met(results, words)]),
+        Section("mistakes", words("grade.overview.mistakes"), [mistakes(results, words)]),
+        Section("alike", words("grade.overview.alike"), list(pairs(results, alike, words))),
+    ]
+    title = words("grade.overview.title", lab=lab, n=len(results))
+    write_bytes(path, html(Page(words.lang, title, "", blocks)).encode())
+
+
+def points(results: Results, words: Words) -> Iterator[Block]:
+    shares = [r["points"] / r["most"] if r["most"] else 0.0 for r in results.values()]
+    tenths = Counter(min(9, int(share * 10)) for share in shares)
+    bars = [Bar(t, tenths[t], Owner(series="n"), text=str(tenths[t])) for t in range(10)]
+    names = [f"{10 * t} – {10 * t + 10} %" for t in range(10)]
+    x, y = Axis(words("grade.students"), low=0, whole=True), Axis(names=names, grid=False)
+    caption = words("grade.overview.points_caption")
+    yield Figure("points", caption, caption, [Panel(bars, x, y, height=230)], width=620)
+    heads = [Column("student", words("grade.student_head")),
+             Column("points", words("grade.points_head"), show="number"),
+             Column("refused", words("grade.note"))]  # fmt: skip
+    rows: list[Cells] = [
+        [s, f"{r['points']:g} / {r['most']:g}", r["refused"] or ""] for s, r in results.items()
+    ]
+    yield Fold(words("grade.overview.everybody"), [Table("students", "", heads, rows)])
+
+
+def met(results: Results, words: Words) -> Table:
+    counts: Counter[tuple[str, str]] = Counter()
+    titles: dict[tuple[str, str], str] = {}
+    for result in results.values():
+        for file, entry in entries(dict(result)):
+            counts[file, entry["name"]] += entry["status"] == "met"
+            titles[file, entry["name"]] = entry["title"]
+    heads = [Column("requirement", words("grade.requirement")),
+             Column("file", words("grade.file"), show="code"),
+             Column("met", words("grade.met_by"), show="number")]  # fmt: skip
+    rows: list[Cells] = [[titles[key], key[0], f"{n} / {len(results)}"]
+                         for key, n in counts.items()]  # fmt: skip
+    return Table("requirements", "", heads, rows)
+
+
+def mistakes(results: Results, words: Words) -> Table:
+    """Which mistake how many students made, the most frequent first."""
+    who: dict[str, set[str]] = {}
+    for student, result in results.items():
+        for _, entry in entries(dict(result)):
+            for mistake in entry["mistakes"]:
+                who.setdefault(mistake["name"], set()).add(student)
+    heads = [Column("mistake", words("grade.mistake"), show="code"),
+             Column("students", words("grade.students"), show="number"),
+             Column("cause", words("grade.cause"))]  # fmt: skip
+    rows: list[Cells] = [
+        [name, str(len(students)), words.either(f"mistake.{name}.cause", "")]
+        for name, students in sorted(who.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    ]
+    return Table("mistakes", "", heads, rows)
+
+
+def pairs(results: Results, alike: Sequence[Pair], words: Words) -> Iterator[Block]:
+    """Pairs side by side, with the caveat first."""
+    yield Notice(words("grade.alike.caveat"))
+    if not alike:
+        yield Prose(words("grade.alike.none"))
+    for pair in alike:
+        listings = [
+            Code(marked(results[s]["sources"].get(pair.file, ""), lines), f"{s}: {pair.file}")
+            for s, lines in zip((pair.a, pair.b), pair.lines, strict=True)
+        ]
+        head = words("grade.alike.pair", a=pair.a, b=pair.b, file=pair.file, names=pair.names,
+                     share=pair.share)  # fmt: skip
+        yield Fold(head, [Row(listings)])
+
+
+def marked(source: str, lines: frozenset[int]) -> str:
+    """The source, with a bar beside what both have."""
+    numbered = enumerate(source.splitlines(), 1)
+    return "\n".join(("┃ " if n in lines else "  ") + line for n, line in numbered)

@@ -1,0 +1,148 @@
+"""What students hand in: folders and zips, found and unpacked within limits."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import stat
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dualml.course.exercise import Lab
+from dualml.course.workspace import NAME
+from dualml.errors import UserError
+
+#: Of one submission: bytes and files, packed or not; and how deep the files lie.
+BYTES, FILES, DEEP = 50 << 20, 2000, 12
+#: Folders that are never part of what a student wrote.
+IDLE = {"__pycache__", ".git", ".ipynb_checkpoints", "__MACOSX", "rank_0", "kernel_meta"}
+
+
+class Refused(ValueError):
+    """A submission that cannot be read; the text says why."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What one student handed in.
+
+    Attributes:
+        student: name of the folder or zip.
+        path: it.
+    """
+
+    student: str
+    path: Path
+
+    def digest(self) -> str:
+        """Changes when something in it does."""
+        total = hashlib.sha256()
+        for path in [self.path] if self.path.is_file() else sorted(self.path.rglob("*")):
+            if path.is_file() and not IDLE & set(path.parts):
+                total.update(str(path.relative_to(self.path.parent)).encode())
+                total.update(path.read_bytes() if path.stat().st_size <= BYTES else b"large")
+        return total.hexdigest()
+
+
+def submissions(folder: Path) -> list[Submission]:
+    """Every folder and zip in a folder, by name.
+
+    Raises:
+        UserError: there is no such folder, nothing in it, or two of one student.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name one with a folder or zip for each student")
+    found = [
+        Submission(path.name if path.is_dir() else path.stem, path)
+        for path in sorted(folder.iterdir())
+        if not path.name.startswith(".") and (path.is_dir() or path.suffix.lower() == ".zip")
+    ]
+    if not found:
+        raise UserError(f"{folder} has no submissions: no folders and no zips")
+    names = [submission.student for submission in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{folder} has two submissions of {', '.join(twice)}; keep one")
+    return found
+
+
+def unpack(submission: Submission, target: Path, lab: Lab) -> Path:
+    """Put what was handed in under ``target``; the folder in which the exercises' files are.
+
+    Raises:
+        Refused: a zip that is none, leads out of its folder or is too large; no such files.
+    """
+    if submission.path.is_dir():
+        taken(submission.path, target)
+    else:
+        try:
+            with zipfile.ZipFile(submission.path) as packed:
+                extract(packed, target)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as error:
+            raise Refused(f"the zip cannot be read: {error}") from None
+    wanted = {file.name for file in lab.files}
+    homes = {path.parent for path in target.rglob("*.py") if path.name in wanted}
+    homes |= {path.parent for path in target.rglob(NAME)}
+    if not homes:
+        raise Refused(f"it has none of the files {', '.join(sorted(wanted))}")
+    return min(homes, key=lambda home: (len(home.parts), str(home)))
+
+
+def taken(source: Path, target: Path) -> None:
+    """A copy of a folder: files only, no links."""
+    total = 0
+    for number, path in enumerate(sorted(source.rglob("*"))):
+        inside = path.relative_to(source)
+        if IDLE & set(inside.parts) or path.is_symlink() or not path.is_file():
+            continue
+        total += path.stat().st_size
+        bounded(total, number, inside.parts)
+        place = target / inside
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+
+
+def extract(packed: zipfile.ZipFile, target: Path) -> None:
+    """Unpack, believing nothing that the zip says of itself."""
+    total = 0
+    for number, member in enumerate(packed.infolist()):
+        name = PurePosixPath(readable(member).replace("\\", "/"))
+        if name.is_absolute() or ".." in name.parts or ":" in str(name):
+            raise Refused(f"the zip leads out of its folder: {name}")
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise Refused(f"the zip has a link: {name}")
+        if IDLE & set(name.parts) or member.is_dir():
+            continue
+        bounded(total + member.file_size, number, name.parts)
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with packed.open(member) as source, place.open("wb") as out:
+            while piece := source.read(1 << 16):
+                total += len(piece)
+                bounded(total, number, name.parts)
+                out.write(piece)
+
+
+def readable(member: zipfile.ZipInfo) -> str:
+    """The name of a file in a zip. Without the flag of UTF-8 Python reads code page 437; Chinese
+    Windows writes GBK."""
+    if member.flag_bits & 0x800:
+        return member.filename
+    try:
+        return member.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        pass
+    try:
+        return member.filename.encode("cp437").decode("gbk")
+    except UnicodeError:
+        return member.filename
+
+
+def bounded(total: int, number: int, parts: Sequence[str]) -> None:
+    if total > BYTES:
+        raise Refused(f"it has more than {BYTES:,} bytes")
+    if number >= FILES:
+        raise Refused(f"it has more than {FILES:,} files")
+    if len(parts) > DEEP:
+        raise Refused(f"it has folders {len(parts)} deep")

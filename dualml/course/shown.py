@@ -1,0 +1,192 @@
+"""What a student reads of a check: lines for the terminal, a table for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from dualml.course.check import Checked
+from dualml.course.exercise import Call, Difference, Trouble
+from dualml.course.judge import Judgement
+from dualml.course.source import Problem
+from dualml.words import Words
+
+#: What is said of a mistake, the deeper the hints the more of it.
+DEPTHS = ("symptom", "place", "principle", "cause")
+MARKS = {"met": ("✓", "green"), "not met": ("✗", "red"), "unwritten": ("·", "yellow"),
+         "not judged": ("·", "bright_black")}  # fmt: skip
+#: Lines of what a student's code printed that are shown.
+PRINTED = 5
+
+
+def lines(checked: Checked, hints: int, words: Words) -> Iterator[str]:
+    """The lines about one file."""
+    met = sum(j.status == "met" for j in checked.judgements)
+    head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
+    yield typer.style(head, bold=True)
+    for problem in checked.problems:
+        yield f"  {typer.style('!', fg='yellow')} {problem_text(problem, words)}"
+    told: set[tuple[str, ...]] = set()
+    for judgement in checked.judgements:
+        mark, colour = MARKS[judgement.status]
+        name = judgement.requirement.name
+        title = words.either(f"requirement.{name}", name)
+        yield f"  {typer.style(mark, fg=colour)} {name:<18} {title}"
+        if judgement.status == "not met":
+            again = bool(judgement.mistakes) and judgement.mistakes in told
+            told.add(judgement.mistakes)
+            for line in details(judgement, hints, words, again):
+                yield f"      {line}"
+    if any(j.status == "unwritten" for j in checked.judgements):
+        yield f"  {words('course.unwritten')}"
+    if not checked.met and checked.printed.strip():
+        yield f"  {words('course.printed')}"
+        yield from (f"      {line}" for line in checked.printed.strip().splitlines()[-PRINTED:])
+
+
+def details(judgement: Judgement, hints: int, words: Words, again: bool) -> Iterator[str]:
+    """What is wrong, where, and what a student is told of it."""
+    if judgement.call is not None:
+        yield asked(judgement.call, words)
+    if judgement.trouble is not None:
+        yield trouble_text(judgement.trouble, judgement.requirement.target, words)
+    if judgement.difference is not None:
+        yield from numbers(judgement, judgement.difference, words)
+    if again:
+        yield words("course.same", mistakes=words.join(list(judgement.mistakes)))
+        return
+    yield from mistake_lines(judgement.mistakes, hints, words)
+
+
+def mistake_lines(mistakes: Sequence[str], hints: int, words: Words) -> Iterator[str]:
+    """Each typical mistake, as deep as the hints go."""
+    if not mistakes:
+        yield words("course.unknown")
+    for mistake in mistakes:
+        for depth in DEPTHS[: hints + 1]:
+            text = words.either(f"mistake.{mistake}.{depth}", mistake)
+            yield f"{typer.style(words(f'course.depth.{depth}'), fg='cyan')} {text}"
+
+
+def asked(call: Call, words: Words) -> str:
+    """``SGD(lr = 0.07, momentum = 0.8), 2 ranks``."""
+    hyper = call.options.get("hyper", call.options)
+    given = ", ".join(f"{k} = {short(v)}" for k, v in hyper.items() if plain(v))
+    ranks = f", {words.count('rank', call.ranks)}" if call.ranks > 1 else ""
+    mode = " (GRAPH_MODE)" if call.options.get("mode") == "graph" else ""
+    return f"{call.target}({given}){ranks}{mode}"
+
+
+def plain(value: Any) -> bool:
+    """Whether it can be shown in a line."""
+    if isinstance(value, list | tuple):
+        return len(value) <= 8 and all(isinstance(v, int | float) for v in value)
+    return isinstance(value, int | float | bool | str)
+
+
+def short(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, float | int):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(short, value))})"
+    return str(value)
+
+
+def numbers(judgement: Judgement, difference: Difference, words: Words) -> Iterator[str]:
+    """Where it is off, by how much, and what that number is made of."""
+    index = "" if difference.index in (None, ()) else str(list(difference.index or ()))
+    key = place(difference.key, words)
+    rank = judgement.call is not None and judgement.call.ranks > 1
+    where = f"{key}{index}" + (words("course.of_rank", rank=difference.rank) if rank else "")
+    yield words(
+        "course.numbers", where=where, value=short(difference.value),
+        expected=short(difference.expected),
+    )  # fmt: skip
+    hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
+    made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
+    if made_of:
+        yield words("course.made_of", values=", ".join(f"{k} = {number(v, words)}"
+                                                       for k, v in made_of.items()))  # fmt: skip
+
+
+def number(value: Any, words: Words) -> str:
+    return words("course.no_gradient") if value is None else short(value)
+
+
+def place(key: str, words: Words) -> str:
+    """``3/weight`` → ``weight after update 3``."""
+    step, slash, name = key.partition("/")
+    return words("course.after", name=name, step=step) if slash and step.isdigit() else key
+
+
+def trouble_text(trouble: Trouble, target: str, words: Words) -> str:
+    """An error in a student's code, and the line that it comes from."""
+    known = f"course.trouble.{trouble.kind}"
+    text = words.filled(known, "", message=trouble.message, target=target)
+    text = text or f"{trouble.kind}: {trouble.message}"
+    if trouble.line:
+        text += words("course.line", line=trouble.line, text=trouble.text, file=trouble.file)
+    return text
+
+
+def problem_text(problem: Problem, words: Words) -> str:
+    text = words(f"course.problem.{problem.kind}", what=problem.what, target=problem.target)
+    if problem.line:
+        text += words("course.line", line=problem.line, text=problem.text, file="")
+    return text
+
+
+def described(checked: Checked, hints: int, words: Words) -> dict[str, Any]:
+    """A file as JSON."""
+    return {
+        "file": checked.path.name,
+        "task": checked.file.task,
+        "backend": checked.file.backend or None,
+        "met": checked.met,
+        "problems": [
+            {**asdict(problem), "text_for_people": problem_text(problem, words)}
+            for problem in checked.problems
+        ],
+        "requirements": [requirement(j, hints, words) for j in checked.judgements],
+    }
+
+
+def requirement(judgement: Judgement, hints: int, words: Words) -> dict[str, Any]:
+    name, trouble, difference = (
+        judgement.requirement.name,
+        judgement.trouble,
+        judgement.difference,
+    )
+    return {
+        "name": name,
+        "title": words.either(f"requirement.{name}", name),
+        "target": judgement.requirement.target,
+        "points": judgement.requirement.points,
+        "status": judgement.status,
+        "call": None if judgement.call is None else asked(judgement.call, words),
+        "trouble": None if trouble is None else asdict(trouble),
+        "difference": None if difference is None else difference_of(difference),
+        "inputs": dict(judgement.inputs),
+        "mistakes": [mistake(m, hints, words) for m in judgement.mistakes],
+    }
+
+
+def mistake(name: str, hints: int, words: Words) -> Mapping[str, str]:
+    shown = {d: words.either(f"mistake.{name}.{d}", name) for d in DEPTHS[: hints + 1]}
+    # The name itself says the cause.
+    return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown
+
+
+def difference_of(difference: Difference) -> dict[str, Any]:
+    return {
+        "rank": difference.rank,
+        "key": difference.key,
+        "index": None if difference.index is None else list(difference.index),
+        "value": difference.value,
+        "expected": difference.expected,
+    }

@@ -1,0 +1,175 @@
+"""A student's folder: what is in it, made and read."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+import dualml
+from dualml.course.exercise import File, Lab
+from dualml.course.labs import lab as lab_of
+from dualml.course.marked import skeleton
+from dualml.errors import UserError, nearest
+from dualml.files import read_toml, write_bytes
+from dualml.strict import Strict, explain
+from dualml.words import LANGUAGES, Words
+
+#: Of the folder's layout and of the names in the exercises.
+FORMAT = 1
+NAME = "workspace.toml"
+BACKENDS = {"torch": ("torch",), "mindspore": ("mindspore",), "both": ("torch", "mindspore")}
+
+
+class Settings(Strict):
+    """``workspace.toml``."""
+
+    format: int
+    dualml: str
+    lab: str
+    backends: list[Literal["torch", "mindspore"]]
+    lang: Literal["en", "zh"]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A folder with the exercises of a lab.
+
+    Attributes:
+        files: the exercises that are in it.
+    """
+
+    path: Path
+    settings: Settings
+    lab: Lab
+
+    @property
+    def files(self) -> list[File]:
+        return chosen(self.lab, self.settings.backends)
+
+
+def chosen(lab: Lab, backends: Sequence[str]) -> list[File]:
+    """The files of a lab for these frameworks; those without one always."""
+    return [f for f in lab.files if not f.backend or f.backend in backends]
+
+
+def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> list[Path]:
+    """Make a workspace; the files that it has.
+
+    Raises:
+        UserError: an unknown lab, framework or language, a folder that is not empty.
+    """
+    lab = lab_of(name)
+    if backend not in BACKENDS:
+        raise UserError(f"unknown --backend {backend!r}{nearest(backend, BACKENDS)}")
+    if lang not in LANGUAGES:
+        raise UserError(f"--lang must be en or zh; received {lang!r}")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path} is there already and not empty; name another folder")
+    path.mkdir(parents=True, exist_ok=True)
+    backends = BACKENDS[backend]
+    settings = Settings(
+        format=FORMAT, dualml=dualml.__version__, lab=name, backends=list(backends), lang=lang
+    )  # type: ignore[arg-type]
+    wanted = chosen(lab, backends)
+    texts = {file.name: skeleton_of(file, name, lang) for file in wanted}
+    pages = {f"{task}.md": page(name, task, lang) for task in tasks(wanted)}
+    words = Words(lang)
+    other = {
+        NAME: "\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.model_dump().items()) + "\n",
+        "report.md": page(name, "report", lang),
+        "Makefile": words("course.makefile").replace("    ", "\t") + "\n",
+    }
+    if notebook:
+        cells = [(pages[f"{task}.md"], [f for f in wanted if stem(f) == task])
+                 for task in tasks(wanted)]  # fmt: skip
+        other[f"{name}.ipynb"] = notebook_of(cells, texts)
+    for file, text in {**texts, **pages, **other}.items():
+        write_bytes(path / file, text.encode())
+    return [path / file for file in (*texts, *pages, *other)]
+
+
+def skeleton_of(file: File, lab: str, lang: str) -> str:
+    """What a student finds in a file."""
+    return skeleton(source(file), lines(lab) if lang == "zh" else {})
+
+
+def source(file: File) -> str:
+    """Our solution."""
+    package, _, name = file.solution.partition(":")
+    return (files(package) / name).read_text("utf-8")
+
+
+def lines(lab: str) -> dict[str, str]:
+    """English line of a skeleton → Chinese."""
+    text = (files("dualml.course") / "pages" / lab / "lines.zh.toml").read_text("utf-8")
+    table: dict[str, str] = tomllib.loads(text)["lines"]
+    return table
+
+
+def page(lab: str, task: str, lang: str) -> str:
+    return (files("dualml.course") / "pages" / lab / f"{task}.{lang}.md").read_text("utf-8")
+
+
+def stem(file: File) -> str:
+    """The task that both frameworks' files are about: ``optim`` of ``optim_torch.py``."""
+    return file.task.removesuffix("_torch").removesuffix("_ms")
+
+
+def tasks(wanted: Sequence[File]) -> list[str]:
+    return list(dict.fromkeys(stem(file) for file in wanted))
+
+
+def notebook_of(cells: Sequence[tuple[str, Sequence[File]]], texts: dict[str, str]) -> str:
+    """A notebook (nbformat 4) that writes the files and checks them."""
+    made: list[dict[str, object]] = []
+
+    def cell(kind: str, text: str) -> None:
+        more: dict[str, object] = {"outputs": [], "execution_count": None} if kind == "code" else {}
+        made.append({"cell_type": kind, "id": f"cell-{len(made)}", "metadata": {},
+                     "source": text.splitlines(keepends=True), **more})  # fmt: skip
+
+    for text, own in cells:
+        cell("markdown", text)
+        for file in own:
+            cell("code", f"%%writefile {file.name}\n{texts[file.name]}")
+            cell("code", f"!dualml check {file.task}")
+    cell("code", "!dualml report .")
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
+
+
+def is_workspace(path: Path) -> bool:
+    return (path / NAME).is_file()
+
+
+def open_workspace(path: Path) -> Workspace:
+    """The workspace in a folder.
+
+    Raises:
+        UserError: it is none, one of another version, or its settings are wrong.
+    """
+    file = path / NAME
+    if not file.is_file():
+        raise UserError(
+            f"{path} is no workspace: there is no {NAME}; make one with: dualml new lab1 DIR"
+        )
+    table = read_toml(file)
+    if table.get("format") != FORMAT:
+        raise UserError(
+            f"{file} is of format {table.get('format')!r}, this dualml {dualml.__version__} reads "
+            f"{FORMAT}; make a new workspace with `dualml new` and copy your files into it, or "
+            f"install dualml {table.get('dualml', '')}"
+        )
+    try:
+        settings = Settings.model_validate(table)
+    except ValidationError as error:
+        raise UserError(f"{file}: {explain(error, Settings)}") from None
+    return Workspace(path, settings, lab_of(settings.lab))
