@@ -225,3 +225,15 @@ def installed(files: Sequence[File]) -> None:
                 f"{file.name} needs {file.backend}, which is not installed; install it with: "
                 f"{known[file.backend].install}; or name the other framework with --backend"
             )
+
+
+def paper(folder: Path, lang: str | None) -> None:
+    """``dualml report`` of a workspace."""
+    from dualml.course.paper import write
+    from dualml.course.workspace import open_workspace
+
+    workspace = open_workspace(folder)
+    words = Words(lang or workspace.settings.lang)
+    seed = secrets.randbelow(2**31)
+    checked = list(judged(workspace, chosen(workspace, []), seed, words, quiet=False))
+    typer.echo(str(write(workspace, checked, words)))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import LANG, AsJson, Lang
 from dualml.cli.output import complain, print_findings, print_json, print_verdicts
 from dualml.words import Words
 
@@ -20,13 +20,21 @@ def report(
     folders: Annotated[list[Path], typer.Argument()],
     out: Path | None = None,
     force: Force = False,
-    lang: Lang = "en",
+    lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Render the report again, also for several run folders side by side."""
+    """Render the report again, also for several run folders side by side; of a workspace, the
+    student's own report."""
+    from dualml.course.workspace import is_workspace
     from dualml.report import render
 
+    if len(folders) == 1 and is_workspace(folders[0]):
+        from dualml.cli.course import paper
+
+        paper(folders[0], lang)
+        return
+
     with forcible():
-        pages = render(folders, out, lang, force)
+        pages = render(folders, out, lang or "en", force)
     for path in pages:
         typer.echo(str(path))
 

@@ -29,17 +29,16 @@ def lines(checked: Checked, hints: int, words: Words) -> Iterator[str]:
     yield typer.style(head, bold=True)
     for problem in checked.problems:
         yield f"  {typer.style('!', fg='yellow')} {problem_text(problem, words)}"
-    told: set[tuple[str, ...]] = set()
+    told: dict[str, str] = {}
     for judgement in checked.judgements:
         mark, colour = MARKS[judgement.status]
         name = judgement.requirement.name
         title = words.either(f"requirement.{name}", name)
         yield f"  {typer.style(mark, fg=colour)} {name:<18} {title}"
         if judgement.status == "not met":
-            again = bool(judgement.mistakes) and judgement.mistakes in told
-            told.add(judgement.mistakes)
-            for line in details(judgement, hints, words, again):
-                yield f"      {line}"
+            yield from (f"      {line}" for line in details(judgement, hints, words, told))
+            for mistake in judgement.mistakes:
+                told.setdefault(mistake, name)
     if any(j.status == "unwritten" for j in checked.judgements):
         yield f"  {words('course.unwritten')}"
     if not checked.met and checked.printed.strip():
@@ -47,18 +46,29 @@ def lines(checked: Checked, hints: int, words: Words) -> Iterator[str]:
         yield from (f"      {line}" for line in checked.printed.strip().splitlines()[-PRINTED:])
 
 
-def details(judgement: Judgement, hints: int, words: Words, again: bool) -> Iterator[str]:
-    """What is wrong, where, and what a student is told of it."""
+def details(
+    judgement: Judgement, hints: int, words: Words, told: Mapping[str, str]
+) -> Iterator[str]:
+    """What is wrong, where, and what a student is told of it.
+
+    Args:
+        told: mistake → the requirement where it was explained; it is not explained again.
+    """
+    new = [mistake for mistake in judgement.mistakes if mistake not in told]
+    old = list(dict.fromkeys(told[m] for m in judgement.mistakes if m in told))
+    if old and not new:
+        yield words("course.same", names=old)
+        return
     if judgement.call is not None:
         yield asked(judgement.call, words)
     if judgement.trouble is not None:
         yield trouble_text(judgement.trouble, judgement.requirement.target, words)
     if judgement.difference is not None:
         yield from numbers(judgement, judgement.difference, words)
-    if again:
-        yield words("course.same", mistakes=words.join(list(judgement.mistakes)))
-        return
-    yield from mistake_lines(judgement.mistakes, hints, words)
+    if old:
+        yield words("course.also", names=old)
+    if new or not judgement.trouble:
+        yield from mistake_lines(new, hints, words)
 
 
 def mistake_lines(mistakes: Sequence[str], hints: int, words: Words) -> Iterator[str]:
@@ -99,10 +109,10 @@ def short(value: Any) -> str:
 
 def numbers(judgement: Judgement, difference: Difference, words: Words) -> Iterator[str]:
     """Where it is off, by how much, and what that number is made of."""
-    index = "" if difference.index in (None, ()) else str(list(difference.index or ()))
-    key = place(difference.key, words)
     rank = judgement.call is not None and judgement.call.ranks > 1
-    where = f"{key}{index}" + (words("course.of_rank", rank=difference.rank) if rank else "")
+    where = place(difference.key, difference.index, words) + (
+        words("course.of_rank", rank=difference.rank) if rank else ""
+    )
     yield words(
         "course.numbers", where=where, value=short(difference.value),
         expected=short(difference.expected),
@@ -118,10 +128,13 @@ def number(value: Any, words: Words) -> str:
     return words("course.no_gradient") if value is None else short(value)
 
 
-def place(key: str, words: Words) -> str:
-    """``3/weight`` → ``weight after update 3``."""
+def place(key: str, index: Sequence[int] | None, words: Words) -> str:
+    """``3/weight`` → ``weight[0, 1] after update 3``."""
+    at = str(list(index)) if index else ""
     step, slash, name = key.partition("/")
-    return words("course.after", name=name, step=step) if slash and step.isdigit() else key
+    return (
+        words("course.after", name=name + at, step=step) if slash and step.isdigit() else key + at
+    )
 
 
 def trouble_text(trouble: Trouble, target: str, words: Words) -> str:

@@ -26,6 +26,14 @@ class Prose:
 
 
 @dataclass(frozen=True)
+class Text:
+    """What a person has written in Markdown (CommonMark with tables; HTML in it is shown, not
+    obeyed)."""
+
+    markdown: str
+
+
+@dataclass(frozen=True)
 class Bullets:
     """Sentences in a list."""
 
@@ -164,7 +172,7 @@ class Page:
     footer: str = ""
 
 
-_Leaf: TypeAlias = "Prose | Bullets | Table | Figure | Code | Formula | Verdict | Notice"
+_Leaf: TypeAlias = "Prose | Text | Bullets | Table | Figure | Code | Formula | Verdict | Notice"
 Block: TypeAlias = "_Leaf | Card | Row | Fold | Section"
 
 

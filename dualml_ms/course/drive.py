@@ -7,6 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+from mindspore import ops
 
 Arrays = Mapping[str, Any]
 MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
@@ -27,3 +28,24 @@ def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arra
         opt(tuple(ms.Tensor(arrays[f"g/{step}/{n}"]) for n in names))
         out |= {f"{step}/{n}": p.asnumpy().astype(np.float32).copy() for n, p in own.items()}
     return out
+
+
+def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    """``losses``: of softmax regression before each update."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    weight, bias = (ms.Parameter(ms.Tensor(arrays[n]), name=n) for n in ("weight", "bias"))
+    hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
+    opt = getattr(module, target)([weight, bias], hyper.pop("lr"), **hyper)
+
+    def loss_of(x, y):
+        return ops.cross_entropy(ops.matmul(x, weight) + bias, y)
+
+    gradient = ms.value_and_grad(loss_of, None, [weight, bias])
+    x, y = arrays["x"], arrays["y"].astype(np.int32)
+    losses = []
+    for batch in arrays["order"]:
+        at = slice(None) if options["whole"] else batch
+        loss, gradients = gradient(ms.Tensor(x[at]), ms.Tensor(y[at]))
+        opt(gradients)
+        losses.append(float(loss.asnumpy()))
+    return {"losses": np.array(losses)}

@@ -49,3 +49,20 @@ def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
 def plain(x: Any) -> Any:
     """A tensor as an array."""
     return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
+def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    """``losses``: of softmax regression before each update."""
+    weight, bias = (torch.nn.Parameter(torch.from_numpy(arrays[n].copy()))
+                    for n in ("weight", "bias"))  # fmt: skip
+    opt = getattr(module, target)([weight, bias], **hyperparameters(options["hyper"]))
+    x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]).long()
+    losses = []
+    for batch in torch.from_numpy(arrays["order"]).long():
+        at = slice(None) if options["whole"] else batch
+        weight.grad = bias.grad = None
+        loss = torch.nn.functional.cross_entropy(x[at] @ weight + bias, y[at])
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return {"losses": np.array(losses)}

@@ -72,28 +72,28 @@ def of_file(file: Mapping[str, Any], words: Words) -> Iterator[Block]:
         for e in file["requirements"]
     ]
     yield Table(file["task"], "", heads, rows)
-    told: set[str] = set()
+    told: dict[str, str] = {}
     for entry in file["requirements"]:
         if entry["status"] == "not met":
             yield Card(entry["title"], list(why(entry, words, told)))
 
 
-def why(entry: Mapping[str, Any], words: Words, told: set[str]) -> Iterator[Block]:
+def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterator[Block]:
     """Numbers, and what is said of the mistakes; each is explained once on a page."""
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
     if entry["trouble"]:
         yield Prose(trouble_text(Trouble(**entry["trouble"]), entry["target"], words))
     if difference := entry["difference"]:
-        index = str(difference["index"]) if difference["index"] else ""
-        yield Prose(words("course.numbers", where=place(difference["key"], words) + index,
+        yield Prose(words("course.numbers",
+                          where=place(difference["key"], difference["index"], words),
                           value=short(difference["value"]),
                           expected=short(difference["expected"])))  # fmt: skip
     for mistake in entry["mistakes"]:
         if mistake["name"] in told:
-            yield Prose(words("course.same", mistakes=mistake["symptom"]), small=True)
+            yield Prose(words("course.same", names=[told[mistake["name"]]]), small=True)
             continue
-        told.add(mistake["name"])
+        told[mistake["name"]] = entry["title"]
         yield Bullets([Item(f"{words(f'course.depth.{d}')} {mistake[d]}") for d in DEPTHS])
     if not entry["mistakes"] and difference:
         yield Prose(words("course.unknown"), small=True)

@@ -22,7 +22,12 @@ Rule = Callable[[Array, Array, State, int, Mapping[str, Any], Flags], Array]
 def gd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
     if "accumulated" in f:
         s["sum"] = g = g + s.get("sum", 0)
-    return p - (1 if "no_lr" in f else h["lr"]) * g
+    return p - way(h["lr"], f) * g
+
+
+def way(lr: Any, f: Flags) -> Any:
+    """How far and in which direction a step goes."""
+    return (-1 if "sign" in f else 1) * (1 if "no_lr" in f else lr)
 
 
 def coupled(p: Array, g: Array, decay: Any, f: Flags) -> Array:
@@ -46,9 +51,11 @@ def sgd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) ->
     else:
         g = coupled(p, g, decay, f)
     d = g
-    if mu and "momentum_ignored" not in f:
+    if mu:
         start = p if "buffer_of_parameter" in f else g * 0
         old = s.get("b", start)
+        if "momentum_ignored" in f:
+            old = g * 0
         if "aliased" in f and "b" in s:
             old = raw  # the buffer is the gradient's memory, which has been written to since
         share = {"dampened": 1 - mu, "lr_in_buffer": lr}
@@ -67,7 +74,7 @@ def sgd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) ->
                 d = b + mu * b
         if "lr_in_buffer" in f:
             lr = 1
-    return p - (1 if "no_lr" in f else lr) * d
+    return p - way(lr, f) * d
 
 
 def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
@@ -124,7 +131,7 @@ def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -
         d = g / (np.sqrt(v_hat) + eps)
     else:
         d = m_hat / (np.sqrt(v_hat) + eps)
-    p = p - (1 if "no_lr" in f else lr) * d
+    p = p - way(lr, f) * d
     if late:
         p = p * (1 - lr * decay)
     return p
@@ -184,10 +191,9 @@ def trajectory(
             t = calls if "step_per_parameter" in flags else counts[owner[name]]
             t = step if "step_global" in flags else t
             state = states[owner[name]]
-            signed = -g.astype(number) if "sign" in flags else g.astype(number)
             with np.errstate(all="ignore"):
                 for _ in range(2 if "twice" in flags else 1):
-                    now[name] = np.asarray(rule(now[name], signed, state, t, h, flags))
+                    now[name] = np.asarray(rule(now[name], g.astype(number), state, t, h, flags))
             out[f"{step}/{name}"] = now[name]
     return out
 

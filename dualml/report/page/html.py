@@ -84,6 +84,11 @@ def _block(block: Block, level: int) -> Markup:
     match block:
         case blocks.Prose(text, small):
             return tag("p", quoted(text), class_="small" if small else "")
+        case blocks.Text(text):
+            from markdown_it import MarkdownIt
+
+            rules = MarkdownIt("commonmark", {"html": False}).enable("table")
+            return Markup(rules.render(text))
         case blocks.Bullets(items):
             return _lines("ul", *map(_item, items))
         case Table():

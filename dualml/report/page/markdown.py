@@ -27,6 +27,8 @@ def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
         match block:
             case blocks.Prose(text):
                 yield quoted(text)
+            case blocks.Text(text):
+                yield text.strip()
             case blocks.Bullets(items):
                 yield "\n".join(map(_item, items))
             case Table(caption=caption):

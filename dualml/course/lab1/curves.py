@@ -1,0 +1,89 @@
+"""A student's optimizers at work: softmax regression on handwritten digits, and the rule beside it.
+
+The loss of a mini-batch is f(W, b) = −mean log softmax(xW + b)[y] (convex; Robbins & Monro's
+setting without a network's chaos), so that a right optimizer stays within rounding of the rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import Array, Arrays, Call
+from dualml.course.lab1.rules import RULES, State, typed
+from dualml.data.dataset import normalised
+from dualml.data.sources import load
+from dualml.seeds import generator
+
+SAMPLES, BATCH, UPDATES, CLASSES = 2000, 50, 80, 10
+#: Step sizes at which each of them learns well here.
+HYPER: dict[str, dict[str, Any]] = {
+    "GD": {"lr": 0.05},
+    "SGD": {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False},
+    "Adam": {"lr": 0.003, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0,
+             "decoupled": False, "bias_correction": True},
+}  # fmt: skip
+#: A right answer may be so many times as far from the rule as the rule in float32 is.
+MARGIN, LEAST = 30, 1e-5
+
+
+def calls() -> tuple[list[Call], str]:
+    """One call for each optimizer, and the name of the dataset."""
+    data = load("mnist", explicit=False)
+    draw = generator(0, "exercise", "curves")
+    chosen = draw.permutation(len(data.train_y))[:SAMPLES]
+    x = normalised(data.train_x[chosen], data.mean, data.std).reshape(len(chosen), -1)
+    y = data.train_y[chosen].astype(np.int32)
+    order = np.concatenate([draw.permutation(len(y)) for _ in range(UPDATES * BATCH // len(y) + 1)])
+    arrays = {
+        "x": x.astype(np.float32),
+        "y": y,
+        "order": order[: UPDATES * BATCH].reshape(UPDATES, BATCH).astype(np.int32),
+        "weight": (0.01 * draw.normal(size=(x.shape[1], CLASSES))).astype(np.float32),
+        "bias": np.zeros(CLASSES, np.float32),
+    }
+    made = [
+        Call("training", target, {"hyper": hyper, "whole": target == "GD"}, [arrays])
+        for target, hyper in HYPER.items()
+    ]
+    return made, data.name
+
+
+def losses(call: Call, number: type[np.floating[Any]] = np.float64) -> Array:
+    """The loss before each update, by the rule; (UPDATES,)."""
+    arrays, rule = call.arrays[0], RULES[call.target]
+    h = typed(call.options["hyper"], number)
+    now = {name: arrays[name].astype(number) for name in ("weight", "bias")}
+    states: dict[str, State] = {name: {} for name in now}
+    out = []
+    for step, batch in enumerate(batches(call), 1):
+        x, y = arrays["x"][batch].astype(number), arrays["y"][batch]
+        logits = x @ now["weight"] + now["bias"]
+        logits = logits - logits.max(1, keepdims=True)
+        logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        out.append(-logs[np.arange(len(y)), y].mean())
+        d = np.exp(logs)
+        d[np.arange(len(y)), y] -= 1
+        d = d / number(len(y))
+        for name, g in (("weight", x.T @ d), ("bias", d.sum(0))):
+            now[name] = rule(now[name], g, states[name], step, h, frozenset())
+    return np.array(out, np.float64)
+
+
+def batches(call: Call) -> Array:
+    """Which samples each update sees: GD all of them."""
+    order = call.arrays[0]["order"]
+    if call.options["whole"]:
+        return np.tile(np.arange(len(call.arrays[0]["y"])), (len(order), 1))
+    return order
+
+
+def tolerance(call: Call, exact: Array) -> Array:
+    """How far a right answer may be from the rule, update by update."""
+    off = np.maximum.accumulate(np.abs(losses(call, np.float32) - exact))
+    return MARGIN * off + LEAST
+
+
+def seen(arrays: Arrays) -> Array:
+    return np.asarray(arrays["losses"], np.float64)

@@ -1,0 +1,140 @@
+"""``dualml report`` in a workspace: the student's own ``report.md`` as a page, with results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dualml.course.check import Checked
+from dualml.course.exercise import Answer, Call, File
+from dualml.course.sandbox import Sandbox
+from dualml.course.shown import MARKS
+from dualml.course.study import Study, study
+from dualml.course.workspace import Workspace
+from dualml.errors import UserError
+from dualml.files import write_bytes
+from dualml.report.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Cells,
+    Code,
+    Column,
+    Fold,
+    Item,
+    Notice,
+    Page,
+    Section,
+    Table,
+    Text,
+    Tone,
+)
+from dualml.report.page.html import html
+from dualml.words import Words
+
+#: The five parts: purpose, principle, code, results, analysis.
+CODE, RESULTS, ANALYSIS = "3", "4", "5"
+HEADING = re.compile(r"^##\s+((\d).*)$", re.MULTILINE)
+TONES: dict[str, Tone] = {"met": "good", "not met": "bad"}
+REPORT, PAGE = "report.md", "report.html"
+
+
+def parts(text: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """The title, and of each part its number, heading and text.
+
+    Raises:
+        UserError: the headings of the parts that results go into are gone.
+    """
+    pieces = HEADING.split(text)
+    found = list(zip(pieces[2::3], pieces[1::3], pieces[3::3], strict=True))
+    missing = {CODE, RESULTS, ANALYSIS} - {number for number, _, _ in found}
+    if missing:
+        raise UserError(
+            f"{REPORT} has no part {' and no part '.join(sorted(missing))}: "
+            "keep the headings that begin with ## and their number"
+        )
+    title = next((line.removeprefix("# ") for line in pieces[0].splitlines()
+                  if line.startswith("# ")), "")  # fmt: skip
+    return title, found
+
+
+def write(workspace: Workspace, checked: Sequence[Checked], words: Words) -> Path:
+    """Make the page.
+
+    Raises:
+        UserError: there is no report.md, or it lacks a part.
+    """
+    source = workspace.path / REPORT
+    try:
+        text = source.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{source} cannot be read: {error}") from None
+    title, found = parts(text)
+    made = study(workspace.lab.name, ready(checked), runner(workspace), words)
+    blocks: list[Block] = []
+    for number, heading, body in found:
+        inside: list[Block] = [Text(body)]
+        if number == CODE:
+            inside += listings(checked)
+        elif number == RESULTS:
+            inside += [verdicts(checked, words), *made.blocks]
+        elif number == ANALYSIS:
+            inside += analysis(made, words)
+        blocks.append(Section(f"part-{number}", heading, inside))
+    page = workspace.path / PAGE
+    write_bytes(page, html(Page(words.lang, title or workspace.lab.name, "", blocks)).encode())
+    return page
+
+
+def ready(checked: Sequence[Checked]) -> list[File]:
+    """The files of which something is written and can be run."""
+    return [c.file for c in checked if any(j.status != "not judged" for j in c.judgements)]
+
+
+def runner(workspace: Workspace):  # type: ignore[no-untyped-def]
+    def run(file: File, calls: Sequence[Call]) -> list[Answer]:
+        return Sandbox(file, workspace.path / file.name, seconds=60.0).answers(calls)
+
+    return run
+
+
+def listings(checked: Sequence[Checked]) -> list[Block]:
+    """The student's code."""
+    return [
+        Fold(c.path.name, [Code(c.path.read_text("utf-8", errors="replace"), c.path.name)])
+        for c in checked
+        if c.path.is_file()
+    ]
+
+
+def verdicts(checked: Sequence[Checked], words: Words) -> Table:
+    """A row for each requirement, a column for each file."""
+    titles: dict[str, str] = {}
+    status: dict[tuple[str, str], str] = {}
+    for one in checked:
+        for judgement in one.judgements:
+            name = judgement.requirement.name
+            titles.setdefault(name, words.either(f"requirement.{name}", name))
+            status[name, one.path.name] = judgement.status
+    heads = [Column("requirement", words("grade.requirement"))]
+    heads += [Column(c.path.name, c.path.name, show="code") for c in checked]
+    rows: list[Cells] = []
+    for name, title in titles.items():
+        row: list[Cell | str] = [title]
+        for one in checked:
+            said = status.get((name, one.path.name))
+            shown = "" if said is None else words(f"grade.status_of.{said.replace(' ', '_')}")
+            mark = "" if said is None else f"{MARKS[said][0]} "
+            row.append(Cell(mark + shown, TONES.get(said or "", "muted")))
+        rows.append(row)
+    seed = checked[0].seed if checked else 0
+    return Table("verdicts", words("study.verdicts", seed=seed), heads, rows)
+
+
+def analysis(made: Study, words: Words) -> list[Block]:
+    """The questions; the answers are the student's."""
+    if not made.questions:
+        return []
+    items = [Item(question) for question in made.questions]
+    return [Notice(words("study.questions")), Bullets(items)]

@@ -1,0 +1,40 @@
+"""What a lab's report shows of a student's own code, beside the verdicts."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dualml.course.exercise import Answer, Call, File
+from dualml.report.blocks import Block
+from dualml.words import Words
+
+#: Runs calls on a student's file.
+Run = Callable[[File, Sequence[Call]], list[Answer]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Figures and tables of one lab, and the questions that follow from their numbers."""
+
+    blocks: Sequence[Block] = ()
+    questions: Sequence[str] = field(default_factory=tuple)
+
+
+def study(lab: str, files: Sequence[File], run: Run, words: Words) -> Study:
+    """The study of a lab: ``dualml.course.LAB.study.study(files, run, words)``; none where there
+    is no such module."""
+    try:
+        module = importlib.import_module(f"dualml.course.{lab}.study")
+    except ModuleNotFoundError as error:
+        if error.name != f"dualml.course.{lab}.study":
+            raise
+        return Study()
+    made: Study = module.study(files, run, words)
+    return made
+
+
+def series(answers: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Of several answers those that are there."""
+    return {name: answer for name, answer in answers.items() if answer.trouble is None}
