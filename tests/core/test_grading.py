@@ -1,0 +1,220 @@
+"""Grades without running anything: what is handed in, rubrics, tables, pairs that are alike."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dualml.course.check import Checked
+from dualml.course.grading import rubric as rubrics
+from dualml.course.grading.alike import K, W, fingerprints, pairs, remarkable, share, tokens
+from dualml.course.grading.submissions import Refused, Submission, submissions, unpack
+from dualml.course.grading.tables import gradescope, prairielearn, safe, write_csv
+from dualml.course.judge import Judgement
+from dualml.course.labs import lab
+from dualml.course.source import Problem
+from dualml.course.workspace import skeleton_of, source
+from dualml.errors import UserError
+from dualml.words import Words
+
+LAB1 = lab("lab1")
+TORCH = LAB1.files[0]
+
+
+def packed(path: Path, *members: tuple[str, bytes]) -> Submission:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, content in members:
+            out.writestr(name, content)
+    return Submission(path.stem, path)
+
+
+def test_zips_and_folders_with_any_name(tmp_path: Path) -> None:
+    handed, work = tmp_path / "in", tmp_path / "work"
+    (handed / "李 雷").mkdir(parents=True)
+    (handed / "李 雷" / "optim_torch.py").write_text("x = 1")
+    packed(handed / "韩 梅梅.zip", ("作业 1/optim_torch.py", b"x = 2"))
+    found = submissions(handed)
+    assert [s.student for s in found] == ["李 雷", "韩 梅梅"]
+    for number, submission in enumerate(found, 1):
+        home = unpack(submission, work / str(number), LAB1)
+        assert (home / "optim_torch.py").read_text() == f"x = {number}"
+
+
+def test_names_that_chinese_windows_wrote(tmp_path: Path) -> None:
+    name = "作业/optim_torch.py".encode("gbk").decode("cp437")
+    submission = packed(tmp_path / "a.zip", (name, b"x = 1"))
+    raw = (tmp_path / "a.zip").read_bytes()
+    # The flag of UTF-8 that Python sets is not set by other programs.
+    with zipfile.ZipFile(tmp_path / "a.zip") as zipped:
+        info = zipped.infolist()[0]
+    assert info.flag_bits & 0x800
+    written = name.encode("utf-8")
+    plain = name.encode("cp437").ljust(len(written), b"_")
+    raw = raw.replace(written, plain)
+    from dualml.course.grading.submissions import readable
+
+    info.flag_bits, info.filename = 0, name
+    assert readable(info) == "作业/optim_torch.py"
+    assert submission.student == "a"
+
+
+@pytest.mark.parametrize(("members", "why"), [
+    ([("../optim_torch.py", b"x")], "leads out"), ([("/optim_torch.py", b"x")], "leads out"),
+    ([("a\\..\\..\\optim_torch.py", b"x")], "leads out"),
+    ([("optim_torch.py", bytes(60 << 20))], "bytes"), ([("readme.txt", b"x")], "none of the files"),
+    ([(f"{n}.txt", b"") for n in range(2100)], "files"),
+    ([("/".join("a" * 20) + "/optim_torch.py", b"x")], "deep"),
+])  # fmt: skip
+def test_zips_that_are_refused(members: list[tuple[str, bytes]], why: str, tmp_path: Path) -> None:
+    submission = packed(tmp_path / "a.zip", *members)
+    with pytest.raises(Refused, match=why):
+        unpack(submission, tmp_path / "in" / "work", LAB1)
+    assert not (tmp_path / "optim_torch.py").exists()
+
+
+def test_a_zip_with_a_link_and_one_that_is_none(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("optim_torch.py")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "l.zip", "w") as out:
+        out.writestr(link, "/etc/passwd")
+    with pytest.raises(Refused, match="link"):
+        unpack(Submission("l", tmp_path / "l.zip"), tmp_path / "w", LAB1)
+    (tmp_path / "n.zip").write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(Refused, match="cannot be read"):
+        unpack(Submission("n", tmp_path / "n.zip"), tmp_path / "v", LAB1)
+
+
+def test_links_in_a_folder_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "optim_torch.py").symlink_to("/etc/passwd")
+    with pytest.raises(Refused, match="none of the files"):
+        unpack(Submission("s", tmp_path / "s"), tmp_path / "w", LAB1)
+
+
+def test_folders_without_submissions(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(UserError):
+            submissions(path)
+    (tmp_path / "a").mkdir()
+    packed(tmp_path / "a.zip")
+    with pytest.raises(UserError, match="two submissions of a"):
+        submissions(tmp_path)
+
+
+# --- rubrics -----------------------------------------------------------------------------------
+
+
+def test_points_of_a_rubric(tmp_path: Path) -> None:
+    path = tmp_path / "rubric.toml"
+    path.write_text(
+        'lab = "lab1"\n[points]\nGD = 2\n"sgd.nesterov" = 5\noptim_ms = 0\n'
+        "[partial]\nsign = 0.5\ntwice = 0.75\n[penalty]\nready_made = 4\n"
+    )
+    rubric = rubrics.read(path, LAB1)
+    by_name = {r.name: r for r in TORCH.requirements}
+
+    def earned(name: str, status: str, *mistakes: str) -> float:
+        return rubric.earned(TORCH, Judgement(by_name[name], status, mistakes=mistakes))
+
+    assert earned("gd.update", "met") == 2
+    assert earned("sgd.nesterov", "met") == 5
+    assert earned("sgd.plain", "met") == 1
+    assert earned("gd.update", "not met", "sign") == 1
+    assert earned("gd.update", "not met", "sign", "twice") == 0.5
+    assert earned("gd.update", "not met", "sign", "nothing") == 0
+    assert earned("gd.update", "not met") == 0
+    judgements = [Judgement(by_name["gd.update"], "met")]
+    checked = Checked(TORCH, path, [Problem("ready_made")], judgements, 0)
+    assert rubrics.total(rubric, [checked]) == (0.0, 2.0)
+    assert rubrics.total(rubrics.read(None, LAB1), [checked]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("[points]\nGDD = 1\n", "did you mean 'GD'"), ("[points]\nGD = -1\n", "from 0"),
+    ("[partial]\nsign = 1.5\n", "from 0 to 1"), ("[partial]\nsing = 1\n", "sign"),
+    ("[penalty]\nsyntax = 1\n", "unknown 'syntax'"), ('lab = "lab2"\n', "lab2"),
+    ("[pionts]\nGD = 1\n", "points"), ("[points]\nGD = 'x'\n", "points"), ("[points\n", "TOML"),
+])  # fmt: skip
+def test_rubrics_that_cannot_be(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "rubric.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=why):
+        rubrics.read(path, LAB1)
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+RESULT = {
+    "student": "=cmd()", "refused": None, "points": 1.5, "most": 3.0,
+    "files": [{"file": "optim_torch.py", "requirements": [
+        {"name": "gd.update", "title": "an update", "status": "met", "points": 1.0, "most": 1.0,
+         "call": "GD()", "trouble": None, "difference": None, "mistakes": []},
+        {"name": "gd.rates", "title": "rates", "status": "not met", "points": 0.5, "most": 2.0,
+         "call": "GD(lr = 1)", "trouble": None,
+         "difference": {"key": "1/w", "value": 1.0, "expected": 2.0, "index": [0], "rank": 0},
+         "mistakes": [{"name": "sign", "symptom": "the loss grows"}]},
+    ]}],
+}  # fmt: skip
+
+
+def test_what_autograders_read() -> None:
+    words = Words("en")
+    scope = gradescope(RESULT, words)
+    assert scope["score"] == 1.5
+    assert [t["status"] for t in scope["tests"]] == ["passed", "failed"]
+    assert sum(t["score"] for t in scope["tests"]) == scope["score"]
+    assert "the loss grows" in scope["tests"][1]["output"]
+    learn = prairielearn(RESULT, words)
+    assert learn["score"] == 0.5
+    assert learn["gradable"] is True
+    assert [t["max_points"] for t in learn["tests"]] == [1.0, 2.0]
+    json.dumps([scope, learn], allow_nan=False)
+
+
+def test_a_table_that_spreadsheets_do_not_execute(tmp_path: Path) -> None:
+    write_csv({"=cmd()": RESULT}, tmp_path / "g.csv")
+    text = (tmp_path / "g.csv").read_text("utf-8-sig")
+    assert "'=cmd()" in text
+    assert "optim_torch.py:gd.rates" in text
+    assert safe("李") == "李"
+
+
+# --- pairs -------------------------------------------------------------------------------------
+
+
+def test_a_passage_of_seventeen_tokens_is_never_missed() -> None:
+    passage = "total = first * second + third - fourth / fifth ** sixth % (seventh)\n"
+    for before in ("a = 1\n", "b = [1, 2, 3]\nc = b[0]\n", "if x:\n    y()\n"):
+        for after in ("z = 0\n", "for i in range(3):\n    print(i)\n"):
+            one = fingerprints(passage, names=True)
+            two = fingerprints(before + passage + after, names=True)
+            assert len(list(tokens(passage, names=True))) == K + W - 1
+            assert one.keys() & two.keys()
+
+
+def test_names_layout_and_comments_do_not_hide_a_copy() -> None:
+    own = source(TORCH)
+    disguised = own.replace("group", "gruppe").replace("        # solution", "        # mine")
+    disguised = disguised.replace("state", "zustand")
+    assert share(fingerprints(own, False), fingerprints(disguised, False)) > 0.9
+    assert share(fingerprints(own, True), fingerprints(disguised, True)) < 0.7
+
+
+def test_what_everybody_was_given_counts_for_nothing() -> None:
+    given = skeleton_of(TORCH, "lab1", "en")
+    empty = {s: {TORCH.name: given} for s in "ab"}
+    assert pairs(empty, {TORCH.name: given}) == []
+    copied = {s: {TORCH.name: source(TORCH)} for s in "ab"}
+    (pair,) = pairs(copied, {TORCH.name: given})
+    assert pair.names == 1.0
+    assert remarkable([pair]) == [pair]
+    lines = source(TORCH).splitlines()
+    assert all("super().__init__(params, defaults)" not in lines[n - 1] for n in pair.lines[0])
+
+
+def test_files_that_are_no_python_have_no_pairs() -> None:
+    broken = {s: {TORCH.name: "def f(:\n  '''"} for s in "ab"}
+    assert pairs(broken, {TORCH.name: ""}) == []
