@@ -63,7 +63,7 @@ class Guard:
 
     def install(self) -> None:
         sys.addaudithook(self.hook)
-        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, self)
         imported, by_name = builtins.__import__, importlib.import_module
 
         def guarded(name: str, *rest: Any, **more: Any) -> Any:

@@ -182,7 +182,7 @@ class Heard:
     def __call__(self, rank: int, event: dict[str, Any]) -> None:
         name, number = event.get("event"), event.get("call")
         if name == "trial":
-            self.now = max(number, -1 if self.now is None else self.now)
+            self.now = max(int(number or 0), -1 if self.now is None else self.now)
         elif name in ("answer", "trouble") and isinstance(number, int):
             if name == "trouble":
                 trouble = Trouble(

@@ -115,7 +115,7 @@ def save(path: Path, arrays: Any) -> None:
     size = sum(a.nbytes for a in kept.values())
     if size > MOST:
         raise TypeError(f"{size:,} bytes were returned; at most {MOST:,} are read")
-    np.savez(path, **kept)  # type: ignore[arg-type]
+    np.savez(path, **kept)
 
 
 @contextlib.contextmanager

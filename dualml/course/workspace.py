@@ -74,9 +74,9 @@ def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> li
         raise UserError(f"{path} is there already and not empty; name another folder")
     path.mkdir(parents=True, exist_ok=True)
     backends = BACKENDS[backend]
-    settings = Settings(
-        format=FORMAT, dualml=dualml.__version__, lab=name, backends=list(backends), lang=lang
-    )  # type: ignore[arg-type]
+    values = {"format": FORMAT, "dualml": dualml.__version__, "lab": name,
+              "backends": list(backends), "lang": lang}  # fmt: skip
+    settings = Settings.model_validate(values)
     wanted = chosen(lab, backends)
     texts = {file.name: skeleton_of(file, name, lang) for file in wanted}
     pages = {f"{task}.md": page(name, task, lang) for task in tasks(wanted)}

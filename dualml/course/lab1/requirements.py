@@ -131,7 +131,7 @@ class Steps(Requirement):
             off = [np.abs(single[key] - exact[key]) for key in exact]
             largest = max((finite_most(a) for a in exact.values()), default=0.0)
         most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
-        return [dict.fromkeys(exact, np.float64(most))]
+        return [dict.fromkeys(exact, np.asarray(most))]
 
     def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
         step, _, name = difference.key.partition("/")
@@ -141,7 +141,7 @@ class Steps(Requirement):
         before = arrays[f"p/{name}"]
         if int(step) > 1:
             before = self.expected(call)[0][f"{int(step) - 1}/{name}"]
-        numbers = {f"{name} before": float(before[index])}
+        numbers: dict[str, Any] = {f"{name} before": float(before[index])}
         for at in range(1, int(step) + 1):
             g = arrays.get(f"g/{at}/{name}")
             numbers[f"g_{at}"] = None if g is None else float(g[index])
@@ -177,11 +177,12 @@ def of(backend: str) -> list[Requirement]:
         Steps("adam.rates", "Adam", adam(decay=True), ("initial_lr",), rates=True),
     ]  # fmt: skip
     if torch:
-        for target, hyper, more in (
+        grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
             ("GD", gd, ()),
             ("SGD", md, ()),
             ("Adam", adam(decay=True), ("step_global", "step_per_parameter")),
-        ):
+        )
+        for target, hyper, more in grouped:
             low = target.lower()
             found += [
                 Steps(f"{low}.groups", target, hyper, ("first_group",), groups=True),
@@ -195,11 +196,12 @@ def of(backend: str) -> list[Requirement]:
                 ),
             ]
     else:
-        for target, hyper, more in (
+        compiled: Sequence[tuple[str, Any, Sequence[str]]] = (
             ("GD", gd, ()),
             ("SGD", every, ("momentum_ignored",)),
             ("Adam", adam(decay=True), ("compiled_constant", "never_corrected")),
-        ):
+        )
+        for target, hyper, more in compiled:
             # A Python number that counts in construct is one of 64 bits once it is compiled.
             errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
             name = f"{target.lower()}.graph"

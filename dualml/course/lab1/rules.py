@@ -16,10 +16,10 @@ import numpy as np
 from dualml.course.exercise import RIGHT, Array, Arrays, Flags
 
 State = dict[str, Any]
-Rule = Callable[[Array, Array, State, int, Mapping[str, Any], Flags], Array]
+Rule = Callable[[Any, Any, State, int, Mapping[str, Any], Flags], Any]
 
 
-def gd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
+def gd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     if "accumulated" in f:
         s["sum"] = g = g + s.get("sum", 0)
     return p - way(h["lr"], f) * g
@@ -30,7 +30,7 @@ def way(lr: Any, f: Flags) -> Any:
     return (-1 if "sign" in f else 1) * (1 if "no_lr" in f else lr)
 
 
-def coupled(p: Array, g: Array, decay: Any, f: Flags) -> Array:
+def coupled(p: Any, g: Any, decay: Any, f: Flags) -> Any:
     """The gradient with the decay in it."""
     if "decay_ignored" in f:
         return g
@@ -41,7 +41,7 @@ def coupled(p: Array, g: Array, decay: Any, f: Flags) -> Array:
     return g + (2 if "decay_double" in f else 1) * decay * p
 
 
-def sgd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
+def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     lr, mu, decay = h["lr"], h["momentum"], h["weight_decay"]
     raw = g
     if "decay_decoupled" in f:
@@ -77,7 +77,7 @@ def sgd(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) ->
     return p - way(lr, f) * d
 
 
-def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Array:
+def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     lr, eps, decay, kind = h["lr"], h["eps"], h["weight_decay"], type(h["lr"])
     b1, b2 = h["betas"][::-1] if "betas_swapped" in f else h["betas"]
     if "eps_ignored" in f:
@@ -137,7 +137,7 @@ def adam(p: Array, g: Array, s: State, t: int, h: Mapping[str, Any], f: Flags) -
     return p
 
 
-def moment(old: Array, new: Array, beta: Any, f: Flags, which: str) -> Array:
+def moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
     """A running average."""
     if f"{which}_no_complement" in f:
         return beta * old + new
