@@ -117,7 +117,8 @@ def test_points_of_a_rubric(tmp_path: Path) -> None:
     by_name = {r.name: r for r in TORCH.requirements}
 
     def earned(name: str, status: str, *mistakes: str) -> float:
-        return rubric.earned(TORCH, Judgement(by_name[name], status, mistakes=mistakes))
+        judgement = Judgement(by_name[name], status, mistakes=mistakes)
+        return rubric.earned(TORCH, [judgement])[0]
 
     assert earned("gd.update", "met") == 2
     assert earned("sgd.nesterov", "met") == 5

@@ -143,9 +143,11 @@ def one(request: Request, submission: Submission) -> dict[str, Any]:
 def with_points(checked: Checked, rubric: Rubric, words: Words) -> dict[str, Any]:
     """A file as `described`, with what it is worth."""
     shown = described(checked, HINTS, words)
-    for entry, judgement in zip(shown["requirements"], checked.judgements, strict=True):
-        entry["points"] = rubric.earned(checked.file, judgement)
-        entry["most"] = rubric.worth(checked.file, judgement)
+    earned = rubric.earned(checked.file, checked.judgements)
+    for entry, judgement, points in zip(
+        shown["requirements"], checked.judgements, earned, strict=True
+    ):
+        entry["points"], entry["most"] = points, rubric.worth(checked.file, judgement)
     shown["taken"] = rubric.taken(checked)
     return shown
 

@@ -32,6 +32,7 @@ class Rubric(Strict):
     """See this module."""
 
     lab: str | None = None
+    once: bool = False
     points: dict[str, float] = Field(default_factory=dict)
     partial: dict[str, float] = Field(default_factory=dict)
     penalty: dict[str, float] = Field(default_factory=dict)
@@ -42,13 +43,22 @@ class Rubric(Strict):
         names = (f"{file.task}:{requirement.name}", requirement.name, requirement.target, file.task)
         return next((self.points[n] for n in names if n in self.points), requirement.points)
 
-    def earned(self, file: File, judgement: Judgement) -> float:
-        if judgement.status == "met":
-            return self.worth(file, judgement)
+    def earned(self, file: File, judgements: Sequence[Judgement]) -> list[float]:
+        """The points of each requirement."""
+        charged: dict[str, set[str]] = {}
+        points = []
+        for judgement in judgements:
+            before = charged.setdefault(judgement.requirement.target, set())
+            known = bool(judgement.mistakes) and before >= set(judgement.mistakes)
+            full = judgement.status == "met" or (self.once and known)
+            points.append(self.worth(file, judgement) * (1.0 if full else self.left(judgement)))
+            before |= set(judgement.mistakes)
+        return points
+
+    def left(self, judgement: Judgement) -> float:
+        """The share of the points that is left; of several mistakes each takes its part."""
         shares = [self.partial.get(mistake, 0.0) for mistake in judgement.mistakes]
-        # Of several mistakes each takes its part.
-        share = 0.0 if not shares else max(0.0, 1.0 - sum(1 - s for s in shares))
-        return self.worth(file, judgement) * share
+        return max(0.0, 1.0 - sum(1 - share for share in shares)) if shares else 0.0
 
     def taken(self, checked: Checked) -> float:
         """Points that the problems of a file cost, each kind once."""
@@ -110,6 +120,6 @@ def mistakes(lab: Lab) -> Iterator[str]:
 
 def total(rubric: Rubric, checked: Sequence[Checked]) -> tuple[float, float]:
     """Points earned and points there are."""
-    earned = sum(rubric.earned(c.file, j) for c in checked for j in c.judgements)
+    earned = sum(sum(rubric.earned(c.file, c.judgements)) for c in checked)
     most = sum(rubric.worth(c.file, j) for c in checked for j in c.judgements)
     return max(0.0, earned - sum(rubric.taken(c) for c in checked)), most
