@@ -94,6 +94,7 @@ def judged(
         calls = [call for call, _ in own]
         answers = [answer for _, answer in own]
         before = likely.get(requirement.target, RIGHT)
-        judgement = judge(requirement, calls, answers, before)
+        other = [f for r in wanted if r.target == requirement.target for f in r.flags]
+        judgement = judge(requirement, calls, answers, before, list(dict.fromkeys(other)))
         likely[requirement.target] = before | frozenset(judgement.mistakes)
         yield judgement

@@ -47,11 +47,12 @@ class Judgement:
 
 
 def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Answer],
-          likely: Flags = RIGHT) -> Judgement:  # fmt: skip
+          likely: Flags = RIGHT, other: Sequence[str] = ()) -> Judgement:  # fmt: skip
     """Judge the answers to the calls of a requirement.
 
     Args:
         likely: mistakes that were found before, in what else the same class does.
+        other: mistakes that can show in other requirements of the same class.
     """
     for call, answer in zip(calls, answers, strict=True):
         if answer.trouble is not None:
@@ -63,7 +64,7 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
         if found is not None:
             difference, mistakes = found
             if not mistakes:
-                mistakes = named(requirement, calls, answers, likely)
+                mistakes = named(requirement, calls, answers, likely, other)
             inputs = requirement.inputs(call, difference)
             return Judgement(requirement, "not met", None, call, difference, mistakes, inputs)
     return Judgement(requirement, "met")
@@ -103,26 +104,33 @@ def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[
 
 
 def named(
-    requirement: Requirement, calls: Sequence[Call], answers: Sequence[Answer], likely: Flags
+    requirement: Requirement,
+    calls: Sequence[Call],
+    answers: Sequence[Answer],
+    likely: Flags,
+    other: Sequence[str],
 ) -> tuple[str, ...]:
     """The fewest typical mistakes that give the student's numbers in all calls."""
-    for flags in candidates(requirement, likely):
+    order = [*requirement.flags, *other, *sorted(likely)]
+    for flags in candidates(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
-            return tuple(sorted(flags, key=[*requirement.flags, *sorted(flags)].index))
+            return tuple(sorted(flags, key=order.index))
     return ()
 
 
-def candidates(requirement: Requirement, likely: Flags) -> Iterator[Flags]:
-    """Sets of mistakes, the fewest first; those that are known already before the others."""
-    known = [flag for flag in requirement.flags if flag in likely]
-    other = [flag for flag in requirement.flags if flag not in likely]
-    if likely:
+def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) -> Iterator[Flags]:
+    """Sets of mistakes, the fewest first; of one size, those that are known already and those that
+    belong here before the others."""
+    own = requirement.flags
+    yield from (frozenset({flag}) for flag in sorted(likely))
+    yield from (frozenset({flag}) for flag in own)
+    yield from (frozenset({flag}) for flag in other if flag not in own)
+    if len(likely) > 1:
         yield likely
-    yield from (frozenset({flag}) for flag in (*known, *other))
     if likely:
-        yield from (likely | {flag} for flag in other)
+        yield from (likely | {flag} for flag in own)
     for count in range(2, MOST + 1):
-        yield from map(frozenset, combinations(requirement.flags, count))
+        yield from map(frozenset, combinations(own, count))
 
 
 def explains(requirement: Requirement, call: Call, answer: Answer, flags: Flags) -> bool:

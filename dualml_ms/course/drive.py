@@ -9,6 +9,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import ops
 
+from dualml_ms.course.drive_memory import zero as zero
+from dualml_ms.course.drive_methods import scaler as scaler
+
 Arrays = Mapping[str, Any]
 MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 

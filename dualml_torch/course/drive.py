@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml_torch.course.drive_memory import zero as zero
+from dualml_torch.course.drive_methods import scaler as scaler
+
 Arrays = Mapping[str, Any]
 
 

@@ -133,6 +133,16 @@ def test_points_of_a_rubric(tmp_path: Path) -> None:
     assert rubrics.total(rubrics.read(None, LAB1), [checked]) == (1.0, 1.0)
 
 
+def test_a_mistake_that_costs_once() -> None:
+    chosen = [r for r in TORCH.requirements if r.target in ("GD", "SGD")][:6]
+    wrong = [Judgement(r, "not met", mistakes=("sign",)) for r in chosen]
+    assert sum(rubrics.Rubric().earned(TORCH, wrong)) == 0
+    first = [r.target not in [c.target for c in chosen[:n]] for n, r in enumerate(chosen)]
+    assert rubrics.Rubric(once=True).earned(TORCH, wrong) == [0.0 if new else 1.0 for new in first]
+    both = [*wrong[:1], Judgement(chosen[1], "not met", mistakes=("sign", "twice"))]
+    assert rubrics.Rubric(once=True).earned(TORCH, both) == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(("text", "why"), [
     ("[points]\nGDD = 1\n", "did you mean 'GD'"), ("[points]\nGD = -1\n", "from 0"),
     ("[partial]\nsign = 1.5\n", "from 0 to 1"), ("[partial]\nsing = 1\n", "sign"),

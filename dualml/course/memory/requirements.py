@@ -1,0 +1,108 @@
+"""What ZeRO's first stage has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Answer, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.judge import first_difference
+from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
+from dualml.course.memory.rules import zero_adam
+
+STEPS = 4
+#: A number of elements that 1, 2, 3 and 4 ranks can share.
+ELEMENTS = 24
+FLAGS = ("own_gradient", "summed", "divided_twice", "zero_step_frozen", "zero_uncorrected",
+         "not_gathered", "changes_gathered", "parts_reversed", "gathered_backwards")  # fmt: skip
+
+
+@dataclass
+class Shared(Requirement):
+    """Some updates on so many ranks.
+
+    Attributes:
+        looks: which of the results are looked at: ``parameters``, ``state`` or ``sent``.
+    """
+
+    name: str
+    ranks: Sequence[int]
+    looks: str
+    flags: Sequence[str] = ()
+    target: str = "ZeroAdam"
+    points: float = 1.0
+    errors: Sequence[tuple[str, str]] = ()
+
+    def calls(self, draw: np.random.Generator) -> list[Call]:
+        return [self.call(draw, n) for n in self.ranks]
+
+    def call(self, draw: np.random.Generator, ranks: int) -> Call:
+        hyper = {
+            "lr": rounded(draw.uniform(0.02, 0.2)),
+            "betas": [rounded(draw.uniform(0.6, 0.8)), rounded(draw.uniform(0.85, 0.98))],
+            "eps": rounded(draw.uniform(0.01, 0.2)),
+        }
+        p = draw.normal(size=ELEMENTS).round(2).astype(np.float32)
+        arrays = [
+            {"p": p, **{f"g/{s}": draw.normal(size=ELEMENTS).round(2).astype(np.float32)
+                        for s in range(1, STEPS + 1)}}
+            for _ in range(ranks)
+        ]  # fmt: skip
+        return Call("zero", self.target, {"hyper": hyper, "steps": STEPS, "comm": True}, arrays)
+
+    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        return [self.chosen(a) for a in zero_adam(call.options, call.arrays, flags)]
+
+    def chosen(self, arrays: Arrays) -> Arrays:
+        def kind(key: str) -> str:
+            return "state" if key in ("m", "v") else key.partition("/")[0 if "sent" in key else 2]
+
+        return {key: a for key, a in arrays.items() if kind(key) == self.looks}
+
+    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        exact = zero_adam(call.options, call.arrays, flags)
+        single = zero_adam(call.options, call.arrays, flags, np.float32)
+        with np.errstate(all="ignore"):
+            off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
+        largest = max(finite_most(a) for e in exact for k, a in e.items() if "sent" not in k)
+        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
+        return [dict.fromkeys(e, np.asarray(most)) for e in exact]
+
+    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+        wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
+        if wrong is None:
+            return None
+        whole = self.looks == "state" and wrong.index is None and ELEMENTS > 0
+        seen = answer.arrays[wrong.rank].get(wrong.key)
+        if whole and call.ranks > 1 and seen is not None and np.size(seen) == ELEMENTS:
+            return wrong, ("whole_state",)
+        return wrong, ()
+
+    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+        step, _, name = difference.key.partition("/")
+        if name != "parameters" or not difference.index:
+            return {}
+        i = difference.index[0]
+        before = call.arrays[0]["p"]
+        if int(step) > 1:
+            before = self.expected(call)[0][f"{int(step) - 1}/parameters"]
+        shown: dict[str, Any] = {"parameter before": float(before[i])}
+        for rank, arrays in enumerate(call.arrays):
+            shown[f"g_{step} of rank {rank}"] = float(arrays[f"g/{step}"][i])
+        return shown
+
+
+REQUIREMENTS: Sequence[Requirement] = (
+    Shared(
+        "zero.alone",
+        (1,),
+        "parameters",
+        ("zero_step_frozen", "zero_uncorrected", "changes_gathered"),
+    ),
+    Shared("zero.update", (2, 3, 4), "parameters", FLAGS),
+    Shared("zero.state", (2, 4), "state", FLAGS[:4]),
+    Shared("zero.sent", (2, 4), "sent", ("all_reduced", "not_gathered")),
+)

@@ -1,0 +1,101 @@
+"""What a loss scaler has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
+from dualml.course.methods.rules import scaling
+
+SHAPES: dict[str, tuple[int, ...]] = {"a": (3,), "b": (2, 2), "c": ()}
+#: The largest gradient is about so large before it is scaled: float16 ends at 6e-8.
+SMALL = 2e-6
+UNSCALING = ("not_unscaled", "unscaled_in_half", "multiplied_again")
+OVERFLOW = ("overflow_unseen", "nan_unseen", "infinity_unseen", "minus_unseen",
+            "first_gradient_alone", "updated_anyway", "updated_until", "never_falls")  # fmt: skip
+GROWTH = ("never_grows", "grows_always", "count_kept", "count_not_begun_anew",
+          "factors_swapped")  # fmt: skip
+#: Kinds of overflow, and the weight in whose gradient it is.
+KINDS = ((np.inf, "a"), (np.nan, "b"), (-np.inf, "c"))
+
+
+@dataclass
+class Scaled(Requirement):
+    """Some steps of gradient descent.
+
+    Attributes:
+        over: steps (from 1) whose gradients overflow.
+        interval: updates after which the scale rises.
+        steps: how many.
+    """
+
+    name: str
+    flags: Sequence[str]
+    over: Sequence[int] = ()
+    interval: int = 1000
+    steps: int = 5
+    target: str = "LossScaler"
+    points: float = 1.0
+    errors: Sequence[tuple[str, str]] = ()
+
+    def calls(self, draw: np.random.Generator) -> list[Call]:
+        scale = float(2 ** draw.integers(11, 14))
+        hyper = {
+            "scale": scale,
+            "growth": rounded(draw.uniform(1.5, 3.0)),
+            "backoff": rounded(draw.uniform(0.2, 0.6)),
+            "interval": self.interval,
+        }
+        options = {"hyper": hyper, "steps": self.steps, "lr": float(draw.integers(2000, 9000))}
+        arrays: dict[str, Any] = {"loss": np.asarray(rounded(draw.uniform(0.5, 3.0)), np.float32)}
+        for name, shape in SHAPES.items():
+            arrays[f"p/{name}"] = np.asarray(draw.normal(size=shape).round(2), np.float32)
+        kinds = draw.permutation(len(KINDS))
+        for step in range(1, self.steps + 1):
+            for name, shape in SHAPES.items():
+                g = scale * SMALL * draw.uniform(0.3, 1.0, shape) * draw.choice([-1, 1], shape)
+                arrays[f"g/{step}/{name}"] = np.asarray(g, np.float16)
+            if step in self.over:
+                value, name = KINDS[kinds[self.over.index(step) % len(KINDS)]]
+                g = arrays[f"g/{step}/{name}"].copy()
+                g.reshape(-1)[-1] = value
+                arrays[f"g/{step}/{name}"] = g
+        return [Call("scaler", self.target, options, [arrays])]
+
+    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        return [scaling(call.options, call.arrays[0], flags)]
+
+    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        exact = scaling(call.options, call.arrays[0], flags)
+        single = scaling(call.options, call.arrays[0], flags, np.float32)
+        with np.errstate(all="ignore"):
+            off = [np.abs(single[k] - exact[k]) for k in exact if "scale" not in k]
+        weights = [a for k, a in exact.items() if k[-1] in SHAPES]
+        largest = max(map(finite_most, weights))
+        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
+        return [{k: np.asarray(1e-5 * finite_most(a) if "s" in k else most)
+                 for k, a in exact.items()}]  # fmt: skip
+
+    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+        step, _, name = difference.key.partition("/")
+        if not name:
+            return {"loss": float(call.arrays[0]["loss"])}
+        right = self.expected(call)[0]
+        before = right.get(f"{int(step) - 1}/scale", call.options["hyper"]["scale"])
+        shown: dict[str, Any] = {"scale before": float(before), "lr": call.options["lr"]}
+        gradient = call.arrays[0].get(f"g/{step}/{name}")
+        if gradient is not None and difference.index is not None:
+            shown["gradient"] = float(gradient[difference.index])
+        return shown
+
+
+REQUIREMENTS: Sequence[Requirement] = (
+    Scaled("scaling.update", ("loss_divided", *UNSCALING)),
+    Scaled("scaling.overflow", OVERFLOW, over=(2, 4, 5, 7), steps=8),
+    Scaled("scaling.growth", GROWTH, over=(6, 12), interval=3, steps=14),
+)

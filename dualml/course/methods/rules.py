@@ -1,0 +1,74 @@
+"""Dynamic loss scaling with typical mistakes as options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Flags
+
+#: What makes an overflow: all of them are one; a mistake may see some of them only.
+SEEN: Mapping[str, Any] = {"nan_unseen": np.isinf, "infinity_unseen": np.isnan}
+
+
+def overflowed(gradients: Sequence[Any], f: Flags) -> bool:
+    looked = gradients[:1] if "first_gradient_alone" in f else gradients
+    if "overflow_unseen" in f:
+        return False
+    if "minus_unseen" in f:
+        return any(bool(np.any(np.isnan(g) | (g == np.inf))) for g in looked)
+    bad = next((test for flag, test in SEEN.items() if flag in f), lambda g: ~np.isfinite(g))
+    return any(bool(np.any(bad(g))) for g in looked)
+
+
+def scaling(
+    options: Mapping[str, Any],
+    arrays: Arrays,
+    flags: Flags = RIGHT,
+    number: type[np.floating[Any]] = np.float64,
+) -> dict[str, Any]:
+    """``3/a``: weight a after step 3; ``3/scale``, ``3/done``; ``loss``: what a loss becomes."""
+    h = options["hyper"]
+    scale, good, lr = float(h["scale"]), 0, number(options["lr"])
+    names = [key[2:] for key in arrays if key.startswith("p/")]
+    now = {n: arrays[f"p/{n}"].astype(number) for n in names}
+    loss = float(arrays["loss"])
+    out: dict[str, Any] = {
+        "loss": np.asarray(loss / scale if "loss_divided" in flags else loss * scale)
+    }
+    growth = 1.0 if "never_grows" in flags else h["growth"]
+    backoff = 1.0 if "never_falls" in flags else h["backoff"]
+    if "factors_swapped" in flags:
+        growth, backoff = backoff, growth
+    for step in range(1, options["steps"] + 1):
+        gradients = [arrays[f"g/{step}/{n}"] for n in names]
+        over = overflowed(gradients, flags)
+        with np.errstate(all="ignore"):
+            for n, g in zip(names, gradients, strict=True):
+                until = "updated_until" not in flags or not np.all(np.isfinite(g))
+                if over and "updated_anyway" not in flags and until:
+                    break
+                now[n] = now[n] - lr * unscaled(g, scale, number, flags)
+        good = 0 if over and "count_kept" not in flags else good + (not over)
+        if over:
+            scale *= backoff
+        elif good == h["interval"] or ("grows_always" in flags):
+            scale *= growth
+            good = good if "count_not_begun_anew" in flags else 0
+        elif "count_not_begun_anew" in flags and good > h["interval"]:
+            scale *= growth
+        out |= {f"{step}/{n}": now[n] for n in names}
+        out |= {f"{step}/scale": np.asarray(scale), f"{step}/done": np.asarray(float(not over))}
+    return out
+
+
+def unscaled(g: Any, scale: float, number: Any, f: Flags) -> Any:
+    if "not_unscaled" in f:
+        return g.astype(number)
+    if "unscaled_in_half" in f:
+        return (g.astype(np.float32) / np.float32(scale)).astype(np.float16).astype(number)
+    if "multiplied_again" in f:
+        return g.astype(number) * number(scale)
+    return g.astype(number) / number(scale)

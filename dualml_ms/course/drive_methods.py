@@ -1,0 +1,30 @@
+"""Runs a student's loss scaler in MindSpore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+
+Arrays = Mapping[str, Any]
+
+
+def scaler(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """``3/a``: weight a after step 3; ``3/scale``, ``3/done``; ``loss``: what a loss becomes."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    names = [key[2:] for key in arrays if key.startswith("p/")]
+    weights = {n: ms.Parameter(ms.Tensor(arrays[f"p/{n}"]), name=n) for n in names}
+    scaling = getattr(module, target)(**options["hyper"])
+    loss = scaling.scaled(ms.Tensor(arrays["loss"]))
+    out = {"loss": np.asarray(float(loss.asnumpy()), np.float64)}
+    for step in range(1, options["steps"] + 1):
+        gradients = [ms.Tensor(arrays[f"g/{step}/{n}"]) for n in names]
+        done = scaling.step(list(weights.values()), gradients, options["lr"])
+        out |= {f"{step}/{n}": w.asnumpy().copy() for n, w in weights.items()}
+        out |= {f"{step}/scale": np.asarray(float(scaling.scale))}
+        out |= {f"{step}/done": np.asarray(float(bool(done)))}
+    return out

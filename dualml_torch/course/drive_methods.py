@@ -1,0 +1,29 @@
+"""Runs a student's loss scaler in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+Arrays = Mapping[str, Any]
+
+
+def scaler(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """``3/a``: weight a after step 3; ``3/scale``, ``3/done``; ``loss``: what a loss becomes."""
+    names = [key[2:] for key in arrays if key.startswith("p/")]
+    weights = {n: torch.from_numpy(arrays[f"p/{n}"].copy()) for n in names}
+    scaling = getattr(module, target)(**options["hyper"])
+    loss = scaling.scaled(torch.from_numpy(arrays["loss"].copy()))
+    out = {"loss": np.asarray(float(loss), np.float64)}
+    for step in range(1, options["steps"] + 1):
+        gradients = [torch.from_numpy(arrays[f"g/{step}/{n}"].copy()) for n in names]
+        done = scaling.step(list(weights.values()), gradients, options["lr"])
+        out |= {f"{step}/{n}": w.detach().numpy().copy() for n, w in weights.items()}
+        out |= {f"{step}/scale": np.asarray(float(scaling.scale))}
+        out |= {f"{step}/done": np.asarray(float(bool(done)))}
+    return out
