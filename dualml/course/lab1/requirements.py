@@ -141,7 +141,7 @@ class Steps(Requirement):
         before = arrays[f"p/{name}"]
         if int(step) > 1:
             before = self.expected(call)[0][f"{int(step) - 1}/{name}"]
-        numbers: dict[str, Any] = {f"{name} before": float(before[index])}
+        numbers: dict[str, Any] = {f"θ_{int(step) - 1}": float(before[index])}
         for at in range(1, int(step) + 1):
             g = arrays.get(f"g/{at}/{name}")
             numbers[f"g_{at}"] = None if g is None else float(g[index])

@@ -89,9 +89,9 @@ class Shared(Requirement):
         before = call.arrays[0]["p"]
         if int(step) > 1:
             before = self.expected(call)[0][f"{int(step) - 1}/parameters"]
-        shown: dict[str, Any] = {"parameter before": float(before[i])}
+        shown: dict[str, Any] = {f"θ_{int(step) - 1}": float(before[i])}
         for rank, arrays in enumerate(call.arrays):
-            shown[f"g_{step} of rank {rank}"] = float(arrays[f"g/{step}"][i])
+            shown[f"g_{step} (rank {rank})"] = float(arrays[f"g/{step}"][i])
         return shown
 
 

@@ -87,10 +87,10 @@ class Scaled(Requirement):
             return {"loss": float(call.arrays[0]["loss"])}
         right = self.expected(call)[0]
         before = right.get(f"{int(step) - 1}/scale", call.options["hyper"]["scale"])
-        shown: dict[str, Any] = {"scale before": float(before), "lr": call.options["lr"]}
+        shown: dict[str, Any] = {f"scale_{int(step) - 1}": float(before), "η": call.options["lr"]}
         gradient = call.arrays[0].get(f"g/{step}/{name}")
         if gradient is not None and difference.index is not None:
-            shown["gradient"] = float(gradient[difference.index])
+            shown[f"g_{step}"] = float(gradient[difference.index])
         return shown
 
 
