@@ -75,11 +75,12 @@ def check(
 
     sandbox = Sandbox(file, path, seconds)
     answers = sandbox.answers([call for _, call in asked], one)
-    judgements = list(judged(wanted, list(zip(asked, answers, strict=True)), absent))
+    judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))
     return Checked(file, path, problems, judgements, seed, sandbox.printed)
 
 
 def judged(
+    file: File,
     wanted: Sequence[Requirement],
     answered: Sequence[tuple[tuple[Requirement, Call], Answer]],
     absent: set[str],
@@ -94,7 +95,7 @@ def judged(
         calls = [call for call, _ in own]
         answers = [answer for _, answer in own]
         before = likely.get(requirement.target, RIGHT)
-        other = [f for r in wanted if r.target == requirement.target for f in r.flags]
+        other = [f for r in file.requirements if r.target == requirement.target for f in r.flags]
         judgement = judge(requirement, calls, answers, before, list(dict.fromkeys(other)))
         likely[requirement.target] = before | frozenset(judgement.mistakes)
         yield judgement
