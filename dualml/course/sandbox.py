@@ -50,18 +50,18 @@ class Sandbox:
     ) -> list[Answer]:
         """What comes of each call; ``done`` after each of them."""
         out: dict[int, Answer] = {}
+        hung: dict[str, Answer] = {}  # a function that never came back would not another time
         for ranks in sorted({call.ranks for call in calls}):
             left = [n for n, call in enumerate(calls) if call.ranks == ranks]
             for _ in range(AGAIN):
-                found = self.attempt([calls[n] for n in left], ranks, done)
-                out |= {left[n]: answer for n, answer in found.items()}
-                # A function that never came back would not come back another time.
-                hung = {calls[n].target: a for n, a in out.items() if late(a)}
-                out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung
-                        and n not in out}  # fmt: skip
+                out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung}
                 left = [n for n in left if n not in out]
                 if not left:
                     break
+                found = self.attempt([calls[n] for n in left], ranks, done)
+                out |= {left[n]: answer for n, answer in found.items()}
+                hung |= {calls[n].target: a for n, a in out.items() if late(a)}
+                left = [n for n in left if n not in out]
             out |= {n: Answer(trouble=Trouble("died")) for n in left}
         return [out[n] for n in range(len(calls))]
 

@@ -24,10 +24,13 @@ from typing import Any
 import numpy as np
 
 from dualml.course.guards import Forbidden, Guard, limit, ready_made
+from dualml.errors import TrialError
 from dualml.launch.child import Emitter, serve
+from dualml.launch.supervise import SECONDARY
 
-#: Seconds that a rank waits for another one.
-WAIT_S = 5.0
+#: Seconds that a call with several ranks may take, and a rank waits for another one: who holds the
+#: others up is late before they give up.
+RANKS_S, WAIT_S = 6.0, 8.0
 #: Bytes of arrays that one call may return.
 MOST = 64 << 20
 
@@ -59,6 +62,7 @@ def work(emit: Emitter) -> dict[str, Any]:
         module = load(file)
     if module is None:
         return {}
+    seconds = job["seconds"] if comm is None else min(job["seconds"], RANKS_S)
     slow: dict[str, dict[str, Any]] = {}
     for number, call in enumerate(job["calls"]):
         emit.send({"event": "trial", "call": number})
@@ -66,7 +70,7 @@ def work(emit: Emitter) -> dict[str, Any]:
             emit.send({"event": "trouble", "call": number, **slow[call["target"]]})
             continue
         well = False
-        with trouble(emit, number, guard, file, job["seconds"]) as (began, said):
+        with trouble(emit, number, guard, file, seconds) as (began, said):
             with np.load(folder / "in" / f"{number}.{rank}.npz", allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             run = getattr(drive, call["kind"])
@@ -78,7 +82,8 @@ def work(emit: Emitter) -> dict[str, Any]:
         if said.get("kind") == "timeout":
             slow[call["target"]] = said
         if comm is not None and not well:
-            break  # who knows where the other ranks are: a new group makes the calls that are left
+            # Who knows where the other ranks are: they are ended, and a new group goes on.
+            raise TrialError(f"call {number} failed")
     return {}
 
 
@@ -130,6 +135,10 @@ def trouble(
     except BaseException as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
         said |= told(error, guard, file)
+        names = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        waiting = any("communicator" in name.removeprefix(file) for name in names)
+        if isinstance(error, TimeUp) and waiting:
+            said |= {"kind": SECONDARY, "message": f"waited {seconds:g} s for another rank"}
         emit.send({"event": "trouble", "call": number, **said})
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
