@@ -100,11 +100,17 @@ def judged(
     workspace: Workspace, wanted: Wanted, seed: int, words: Words, *, quiet: bool
 ) -> Iterator[Checked]:
     """Each file, with a bar while it is run."""
+    from dualml.course.check import absent
     from dualml.course.check import check as check_file
     from dualml.session.progress import working
 
-    installed([file for file, _ in wanted])
+    here = [file for file, _ in wanted if not missing(file)]
+    if not here:
+        installed([file for file, _ in wanted])
     for file, test in wanted:
+        if file not in here:
+            yield absent(file, workspace.path / file.name, seed, missing(file))
+            continue
         said = words("course.checking", file=file.name)
         with working(said, quiet=quiet) as update:
             checked = check_file(
@@ -216,15 +222,20 @@ def grade(
 
 def installed(files: Sequence[File]) -> None:
     """Refuse what needs a framework that is not here."""
-    from dualml.backend import backends
-
-    known = backends()
     for file in files:
-        if file.backend and not known[file.backend].installed():
+        if command := missing(file):
             raise UserError(
                 f"{file.name} needs {file.backend}, which is not installed; install it with: "
-                f"{known[file.backend].install}; or name the other framework with --backend"
+                f"{command}; or name the other framework with --backend"
             )
+
+
+def missing(file: File) -> str:
+    """The command that installs the framework of a file; empty where it is here or needs none."""
+    from dualml.backend import backends
+
+    info = backends().get(file.backend)
+    return "" if info is None or info.installed() else info.install
 
 
 def paper(folder: Path, lang: str | None) -> None:

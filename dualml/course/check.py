@@ -37,6 +37,12 @@ class Checked:
         return well and not any(p.grave for p in self.problems)
 
 
+def absent(file: File, path: Path, seed: int, command: str) -> Checked:
+    """What is said of a file whose framework is not installed."""
+    judgements = [Judgement(requirement, "not judged") for requirement in file.requirements]
+    return Checked(file, path, [Problem("not_installed", command)], judgements, seed)
+
+
 def check(
     file: File,
     path: Path,

@@ -68,16 +68,16 @@ class Guard:
         imported, by_name = builtins.__import__, importlib.import_module
 
         def guarded(name: str, *rest: Any, **more: Any) -> Any:
-            caller = sys._getframe(1)
-            if caller.f_code.co_filename in self.files:
+            caller = above(1)
+            if caller is not None and caller.f_code.co_filename in self.files:
                 parts = list(rest[2] or ()) if len(rest) > 2 else list(more.get("fromlist") or ())
                 for dotted in (name, *(f"{name}.{part}" for part in parts)):
                     self.no_solution(dotted, caller)
             return imported(name, *rest, **more)
 
         def guarded_by_name(name: str, *rest: Any, **more: Any) -> Any:
-            caller = sys._getframe(1)
-            if caller.f_code.co_filename in self.files:
+            caller = above(1)
+            if caller is not None and caller.f_code.co_filename in self.files:
                 self.no_solution(name, caller)
             return by_name(name, *rest, **more)
 
@@ -108,7 +108,7 @@ class Guard:
     def culprit(self, event: str) -> FrameType | None:
         """The function of the student's that this comes from. What an import does on its way
         (compiled files, libraries) is its own doing, and what our communicator does is ours."""
-        frame: FrameType | None = sys._getframe(2)  # after this class's own
+        frame = above(2)  # after this class's own
         while frame is not None:
             if frame.f_code.co_filename in self.files:
                 return frame
@@ -151,6 +151,15 @@ class Guard:
     def refuse(self, what: str, line: int) -> None:
         self.first = self.first or (what, line)
         raise Forbidden(what)
+
+
+def above(count: int) -> FrameType | None:
+    """The frame so many calls above the one that asks; None where there is none: a thread of a
+    library in C++ imports, too."""
+    try:
+        return sys._getframe(count + 1)
+    except ValueError:
+        return None
 
 
 def loopback(host: str) -> bool:

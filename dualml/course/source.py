@@ -23,7 +23,8 @@ class Problem:
 
     Attributes:
         kind: ``absent``, ``empty``, ``long``, ``text`` (no UTF-8), ``syntax``, ``missing``,
-            ``signature``, ``framework``, ``banned``, ``ready_made``, ``roundabout``.
+            ``signature``, ``framework``, ``not_installed``, ``banned``, ``ready_made``,
+            ``roundabout``.
         what: names and numbers of it.
         line: from 1; 0 where there is none. ``text`` is that line.
         target: the class or function that it is about.
