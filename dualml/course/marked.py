@@ -70,9 +70,10 @@ def joined(text: str, parts: Sequence[str]) -> str:
     """A skeleton with these bodies in its regions."""
     pieces = re.split(rf"(?m)^( *){YOURS[0]}\n(.*)\n *{YOURS[1]}$", text)
     out = pieces[0]
-    for part, indent, body, rest in zip(
+    for part, indent, kind, rest in zip(
         parts, pieces[1::3], pieces[2::3], pieces[3::3], strict=True
     ):
-        begin = "# solution: begin" + (" pass" if body.strip() == "pass" else "")
-        out += f"{indent}{begin}\n{part}\n{indent}# solution: end{rest}"
+        begin = "# solution: begin" + (" pass" if kind.strip() == "pass" else "")
+        body = f"{part}\n" if part else ""
+        out += f"{indent}{begin}\n{body}{indent}# solution: end{rest}"
     return out
