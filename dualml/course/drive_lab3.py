@@ -42,7 +42,7 @@ def sample_lists(
     if options["again"]:
         asks += asks[::-1]
     function = getattr(module, target)
-    before = state()
+    before = fresh_state()
     results = [function(hyper["n"], hyper["ranks"], *ask) for ask in asks]
     return {**packed(results), "touched": np.array(state() != before)}
 
@@ -53,7 +53,7 @@ def label_parts(
     """What a function of (labels, ranks, alpha, seed) returns for every one of ``asks``, which is
     made twice; ``counts``: how many parts each time."""
     function, ranks = getattr(module, target), options["hyper"]["ranks"]
-    before = state()
+    before = fresh_state()
     results: list[Any] = []
     counts = []
     for alpha, seed in [*options["asks"], *options["asks"]]:
@@ -65,28 +65,44 @@ def label_parts(
 
 
 def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What samplers give: ``first`` and ``again`` from two loops over each, ``loaded`` through the
-    framework's loader, all packed; ``lengths``: what ``len`` says.
+    """What samplers give: ``first`` and ``again`` from two loops over each, ``fresh`` from one that
+    is made for the epoch, ``loaded`` through the framework's loader where ``load`` asks for it, all
+    packed; ``lengths``: what ``len`` says.
 
     Args:
         make: (rank, seed) → sampler.
         load: sampler → its samples in the order in which the loader hands them out.
     """
-    found: dict[str, list[Any]] = {"first": [], "again": [], "loaded": []}
+    found: dict[str, list[Any]] = {"first": [], "again": [], "fresh": [], "loaded": []}
     lengths = []
-    before = state()
+    before = fresh_state()
     for rank, seed in options["asks"]:
         sampler = make(rank, seed)
         for epoch in options["epochs"]:
             sampler.set_epoch(epoch)
-            found["first"].append([int(i) for i in sampler])
-            found["again"].append([int(i) for i in sampler])
-            found["loaded"].append(load(sampler))
+            other = make(rank, seed)
+            other.set_epoch(epoch)
+            first, again = [int(i) for i in sampler], [int(i) for i in sampler]
             lengths.append(len(sampler))
+            steady = first == again and lengths[-1] == len(first)
+            loaded = handed_out(sampler, load, steady) if options["load"] else []
+            rows = zip(found, (first, again, [int(i) for i in other], loaded), strict=True)
+            for name, row in rows:
+                found[name].append(row)
     out: dict[str, Any] = {"lengths": np.array(lengths, np.int64)}
     for name, results in found.items():
         out |= {f"{name}/{key}": a for key, a in packed(results).items()}
     return {**out, "touched": np.array(state() != before)}
+
+
+def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
+    """What a loader makes of a sampler; of one that is not steady an error says nothing new."""
+    try:
+        return load(sampler)
+    except Exception:
+        if steady:
+            raise
+        return []
 
 
 def together(comm: Any) -> None:
@@ -97,6 +113,13 @@ def together(comm: Any) -> None:
         CommunicationError: a rank is elsewhere; it is said where each of them is.
     """
     comm._meet("the end of the call")
+
+
+def fresh_state() -> bytes:
+    """NumPy's global generator, moved on: whoever seeds it as in an earlier call does not bring it
+    back to where it is."""
+    np.random.random()
+    return state()
 
 
 def state() -> bytes:

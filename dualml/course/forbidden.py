@@ -23,12 +23,21 @@ READY_MADE: dict[str, list[str]] = {
         *(f"torch.optim.{name}" for name in OPTIMIZERS),
         *(f"torch.optim.{name}.{name}" for name in FUNCTIONS),
         *(f"torch._fused_{name}_" for name in ("adam", "adamw", "sgd", "adagrad")),
+        "torch.amp.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.distributed.optim.ZeroRedundancyOptimizer",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.utils.data.DistributedSampler",
+        "torch.utils.data.distributed.DistributedSampler",
     ],
     "mindspore": [
         *(f"mindspore.nn.{name}" for name in MINDSPORE),
         *(f"mindspore.mint.optim.{name}" for name in ("Adam", "AdamW", "SGD")),
         *(f"mindspore.experimental.optim.{name}" for name in OPTIMIZERS),
         *(f"mindspore.ops.{name}" for name in PRIMITIVES),
+        *(f"mindspore.amp.{name}" for name in ("DynamicLossScaler", "StaticLossScaler")),
+        "mindspore.nn.DistributedGradReducer",
+        "mindspore.dataset.DistributedSampler",
     ],
 }
 #: Modules and functions by which others could be had under another name.

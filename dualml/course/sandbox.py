@@ -51,6 +51,7 @@ class Sandbox:
         """What comes of each call; ``done`` after each of them."""
         out: dict[int, Answer] = {}
         hung: dict[str, Answer] = {}  # a function that never came back would not another time
+        doubted: set[int] = set()
         for ranks in sorted({call.ranks for call in calls}):
             left = [n for n, call in enumerate(calls) if call.ranks == ranks]
             for _ in range(AGAIN):
@@ -58,9 +59,13 @@ class Sandbox:
                 left = [n for n in left if n not in out]
                 if not left:
                     break
-                found = self.attempt([calls[n] for n in left], ranks, done)
-                out |= {left[n]: answer for n, answer in found.items()}
-                hung |= {calls[n].target: a for n, a in out.items() if late(a)}
+                attempted = self.attempt([calls[n] for n in left], ranks, done)
+                found = {left[n]: answer for n, answer in attempted.items()}
+                # A busy machine makes ranks wait, too: it is believed when it happens again.
+                first = {n for n, a in found.items() if waited(a) and n not in doubted}
+                doubted |= first
+                out |= {n: answer for n, answer in found.items() if n not in first}
+                hung |= {calls[n].target: a for n, a in out.items() if late(a) or waited(a)}
                 left = [n for n in left if n not in out]
             out |= {n: Answer(trouble=Trouble("died")) for n in left}
         return [out[n] for n in range(len(calls))]
@@ -162,6 +167,12 @@ class Sandbox:
 
 def late(answer: Answer) -> bool:
     return answer.trouble is not None and answer.trouble.kind == "timeout"
+
+
+def waited(answer: Answer) -> bool:
+    """Whether a rank waited for another one in vain."""
+    trouble = answer.trouble
+    return trouble is not None and trouble.kind == SECONDARY and "waited" in trouble.message
 
 
 def solutions() -> list[str]:

@@ -28,9 +28,9 @@ from dualml.errors import TrialError
 from dualml.launch.child import Emitter, serve
 from dualml.launch.supervise import SECONDARY
 
-#: Seconds that a call with several ranks may take, and a rank waits for another one: who holds the
-#: others up is late before they give up.
-RANKS_S, WAIT_S = 6.0, 8.0
+#: Seconds that a call with several ranks may take, and a rank waits for another one. Who waits says
+#: for whom; who holds it up is heard before it is ended (`dualml.launch.supervise.PEERS_S`).
+RANKS_S, WAIT_S = 6.0, 5.0
 #: Bytes of arrays that one call may return.
 MOST = 64 << 20
 

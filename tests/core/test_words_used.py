@@ -21,6 +21,7 @@ HANDED_ON = (
     "batch.series",
     "help",
     "causes",
+    "requirement",
 )
 FORMS = re.compile(r"\.(one|other)$")
 

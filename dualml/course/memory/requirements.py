@@ -103,6 +103,6 @@ REQUIREMENTS: Sequence[Requirement] = (
         ("zero_step_frozen", "zero_uncorrected", "changes_gathered"),
     ),
     Shared("zero.update", (2, 3, 4), "parameters", FLAGS),
-    Shared("zero.state", (2, 4), "state", FLAGS[:4]),
+    Shared("zero.state", (2, 4), "state", FLAGS[:3]),
     Shared("zero.sent", (2, 4), "sent", ("all_reduced", "not_gathered")),
 )

@@ -47,8 +47,9 @@ class Scaled(Requirement):
         scale = float(2 ** draw.integers(11, 14))
         hyper = {
             "scale": scale,
-            "growth": rounded(draw.uniform(1.5, 3.0)),
-            "backoff": rounded(draw.uniform(0.2, 0.6)),
+            # Every scale that comes of them is one of float16, too.
+            "growth": float(draw.choice([1.5, 2.5, 3.0])),
+            "backoff": float(draw.choice([0.25, 0.375, 0.625])),
             "interval": self.interval,
         }
         options = {"hyper": hyper, "steps": self.steps, "lr": float(draw.integers(2000, 9000))}
