@@ -170,9 +170,9 @@ def late(answer: Answer) -> bool:
 
 
 def waited(answer: Answer) -> bool:
-    """Whether a rank waited for another one in vain."""
+    """Whether a rank waited for another one in vain, or lost it."""
     trouble = answer.trouble
-    return trouble is not None and trouble.kind == SECONDARY and "waited" in trouble.message
+    return trouble is not None and trouble.kind == SECONDARY and "disagree" not in trouble.message
 
 
 def solutions() -> list[str]:

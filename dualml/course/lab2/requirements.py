@@ -1,0 +1,159 @@
+"""What the functions of Lab 2 have to do, on one to four ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most
+from dualml.course.lab2 import rules
+from dualml.course.lab2.measuring import Measured
+
+SHAPES = ((3, 2), (4,), ())
+SUMS = ("sum_unweighted", "sum_undivided", "sum_weighted_undivided", "sum_by_ranks",
+        "sum_own_count", "sum_root_count", "sum_first_tensor", "sum_root_only", "sum_own_missing",
+        "sum_root_missing", "sum_divided_twice")  # fmt: skip
+MEANS = ("average_sum", "average_root_only", "average_root", "average_first_tensor",
+         "average_without_own")  # fmt: skip
+RING = ("ring_overwritten", "ring_reduce_short", "ring_gather_short", "ring_remainder",
+        "ring_gather_adds", "ring_mean")  # fmt: skip
+TRAFFIC = ("ring_everything", *RING)
+#: Bytes of the elements by which chunks differ, of a few of them.
+ELEMENTS = 16.0
+#: How it ends where ranks ask for different things, or one of them for nothing.
+APART = (
+    ("ranks disagree", "crossed"),
+    ("CommunicationError: .*(waited|missing|no answer|failed on rank)", "one_sided"),
+)
+    ("ranks disagree", "crossed"),
+    ("CommunicationError: .*(waited|missing|no answer|failed on rank)", "one_sided"),
+)
+Draw = np.random.Generator
+
+
+def drawn(draw: Draw, shape: tuple[int, ...]) -> Any:
+    return np.asarray(draw.normal(size=shape).round(2), np.float32)
+
+
+@dataclass
+class Together(Requirement):
+    """One right answer on every rank, for several numbers of ranks.
+
+    Attributes:
+        kind: of the calls.
+        rule: all ranks' arrays, mistakes, type → what each of them returns.
+        draws: the arrays of one rank.
+        options: of the calls.
+        looks: keys of the results that count; all where none is named.
+        slack: bytes by which a right answer may differ: whose chunk is the longest is free.
+    """
+
+    name: str
+    target: str
+    kind: str
+    rule: Callable[[Sequence[Arrays], Flags, Any], list[dict[str, Any]]]
+    draws: Callable[[Draw, int], list[dict[str, Any]]]
+    ranks: Sequence[int]
+    flags: Sequence[str] = ()
+    options: Any = None
+    looks: Sequence[str] = ()
+    slack: float = 0.0
+    errors: Sequence[tuple[str, str]] = APART
+    points: float = 1.0
+
+    def calls(self, draw: Draw) -> list[Call]:
+        options = {"comm": True, "hyper": {}, **(self.options or {})}
+        return [Call(self.kind, self.target, options, self.draws(draw, n)) for n in self.ranks]
+
+    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        return [self.looked(a) for a in self.rule(call.arrays, flags, np.float64)]
+
+    def looked(self, arrays: dict[str, Any]) -> Arrays:
+        return {k: a for k, a in arrays.items() if not self.looks or k in self.looks}
+
+    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        exact = self.expected(call, flags)
+        single = [self.looked(a) for a in self.rule(call.arrays, flags, np.float32)]
+        off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
+        largest = max(finite_most(a) for e in exact for a in e.values())
+        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
+        return [{k: np.asarray(self.slack if k == "bytes" else most) for k in e} for e in exact]
+
+    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+        if difference.index is None:
+            return {}
+        shown: dict[str, Any] = {}
+        name = "t" if difference.key == "sum" else f"t/{difference.key}"
+        for rank, arrays in enumerate(call.arrays):
+            if name in arrays:
+                shown[f"g (rank {rank})"] = float(arrays[name][difference.index])
+            if "samples" in arrays:
+                shown[f"n (rank {rank})"] = int(arrays["samples"])
+        return shown
+
+
+def uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
+    """Gradients, and numbers of samples of which no two are alike."""
+    counts = draw.choice(np.arange(2, 12), ranks, replace=False)
+    return [
+        {**{f"t/{i}": drawn(draw, s) for i, s in enumerate(SHAPES)},
+         "samples": np.asarray(counts[r], np.int32)}
+        for r in range(ranks)
+    ]  # fmt: skip
+
+
+def plain(draw: Draw, ranks: int) -> list[dict[str, Any]]:
+    return [{f"t/{i}": drawn(draw, s) for i, s in enumerate(SHAPES)} for _ in range(ranks)]
+
+
+def vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
+    """A matrix whose elements n chunks cannot share evenly."""
+    rows = int(draw.integers(2, 4)) * ranks + 1
+    return [{"t": drawn(draw, (rows, 1))} for _ in range(ranks)]
+
+
+def long(draw: Draw, ranks: int) -> list[dict[str, Any]]:
+    """So many elements that a chunk more or less does not matter."""
+    rows = int(draw.integers(20, 40)) * ranks + 1
+    return [{"t": drawn(draw, (rows,))} for _ in range(ranks)]
+
+
+def means(target: str, collectives: Sequence[str], name: str, how: str = "") -> list[Requirement]:
+    """Of one way to add up gradients: alone, and on several ranks."""
+    options: dict[str, Any] = {"collectives": list(collectives)}
+    if how:
+        options["how"] = {"how": how}
+    many = (2, 3, 4) if not how else (3,)
+    return [
+        Together(f"{name}.uneven", target, "aggregate", rules.gradients, uneven, many, SUMS,
+                 options),
+        Together(f"{name}.alone", target, "aggregate", rules.gradients, uneven, (1,), SUMS,
+                 options),
+    ]  # fmt: skip
+
+
+def requirements() -> list[Requirement]:
+    some = {"collectives": ["all_reduce", "gather", "broadcast"]}
+    both = some["collectives"]
+    return [
+        *means("by_all_reduce", ["all_reduce"], "reduce"),
+        *means("by_gather_broadcast", ["gather", "broadcast"], "gather"),
+        means("sum_gradients", both, "chosen.reduce", "all_reduce")[0],
+        means("sum_gradients", both, "chosen.gather", "gather_broadcast")[0],
+        Together("average.mean", "average_parameters", "aggregate", rules.parameters, plain,
+                 (1, 2, 4), MEANS, some),
+        Together("ring.sum", "ring_all_reduce", "ring", rules.ring, vector, (2, 3, 4), RING,
+                 looks=("sum",)),
+        Together("ring.alone", "ring_all_reduce", "ring", rules.ring, vector, (1,), RING,
+                 looks=("sum",)),
+        Together("ring.kept", "ring_all_reduce", "ring", rules.ring, vector, (3,),
+                 looks=("before",)),
+        Together("ring.traffic", "ring_all_reduce", "ring", rules.ring, long, (3, 4), TRAFFIC,
+                 looks=("messages", "bytes"), slack=ELEMENTS),
+        Measured("measure.typical", late=0.0),
+        Measured("measure.late", late=0.03),
+    ]  # fmt: skip

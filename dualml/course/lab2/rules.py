@@ -1,0 +1,123 @@
+"""Sums over ranks with typical mistakes as options, all ranks at once, in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Flags
+
+Number = type[np.floating[Any]]
+
+
+def gradients(
+    ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
+) -> list[dict[str, Any]]:
+    """The weighted mean of every tensor, as each rank has it."""
+    names = [key for key in ranks[0] if key[0] == "t"]
+    counts = [number(a["samples"]) for a in ranks]
+    total = sum(counts)
+    out: list[dict[str, Any]] = [{} for _ in ranks]
+    for i, name in enumerate(names):
+        own = [a[name].astype(number) for a in ranks]
+        weighted = [n * g for n, g in zip(counts, own, strict=True)]
+        for r, made in enumerate(out):
+            made[str(i)] = combined(r, i, own, weighted, counts, total, flags, number)
+    return out
+
+
+def combined(
+    rank: int, tensor: int, own: Sequence[Any], weighted: Sequence[Any], counts: Sequence[Any],
+    total: Any, f: Flags, number: Number,
+) -> Any:  # fmt: skip
+    """One tensor on one rank."""
+    n = number(len(own))
+    if ("sum_root_only" in f and rank) or ("sum_first_tensor" in f and tensor):
+        return own[rank]
+    if "sum_unweighted" in f:
+        return sum(own) / n
+    if "sum_undivided" in f:
+        return sum(own)
+    if "sum_weighted_undivided" in f:
+        return sum(weighted)
+    if "sum_by_ranks" in f:
+        return sum(weighted) / n
+    if "sum_own_count" in f:
+        return sum(weighted) / counts[rank]
+    if "sum_root_count" in f:
+        return sum(weighted) / counts[0]
+    if "sum_own_missing" in f:
+        return (sum(weighted) - weighted[rank]) / total
+    if "sum_root_missing" in f:
+        return (sum(weighted) - weighted[0]) / total
+    mean = sum(weighted) / total
+    return mean / n if "sum_divided_twice" in f else mean
+
+
+def parameters(
+    ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
+) -> list[dict[str, Any]]:
+    """The mean of every parameter, as each rank has it."""
+    names = [key for key in ranks[0] if key[0] == "t"]
+    n = number(len(ranks))
+    out: list[dict[str, Any]] = [{} for _ in ranks]
+    for i, name in enumerate(names):
+        own = [a[name].astype(number) for a in ranks]
+        for r, made in enumerate(out):
+            mean = sum(own) / n
+            if ("average_root_only" in flags and r) or ("average_first_tensor" in flags and i):
+                mean = own[r]
+            elif "average_sum" in flags:
+                mean = sum(own)
+            elif "average_root" in flags:
+                mean = own[0]
+            elif "average_without_own" in flags:
+                mean = (sum(own) - own[r]) / max(n - 1, number(1))
+            made[str(i)] = mean
+    return out
+
+
+def ring(
+    ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
+) -> list[dict[str, Any]]:
+    """What a ring leaves on every rank, messages and bytes that it sends."""
+    n, shape = len(ranks), ranks[0]["t"].shape
+    flat = [a["t"].astype(number).reshape(-1) for a in ranks]
+    even = flat[0].size // n * n
+    chunks = [
+        list(np.split(x[:even], n) if "ring_remainder" in flags else np.array_split(x, n))
+        for x in flat
+    ]
+    elements = [0] * n
+    first = max(0, n - 1 - ("ring_reduce_short" in flags))
+    second = max(0, n - 1 - ("ring_gather_short" in flags))
+    for phase, steps in ((0, first), (1, second)):
+        for step in range(steps):
+            send = [(r + phase - step) % n for r in range(n)]
+            moved = [chunks[r][send[r]].copy() for r in range(n)]
+            for r in range(n):
+                left = (r - 1) % n
+                at, came = send[left], moved[left]
+                elements[r] += moved[r].size
+                add = (phase == 0 and "ring_overwritten" not in flags) or (
+                    phase == 1 and "ring_gather_adds" in flags
+                )
+                chunks[r][at] = chunks[r][at] + came if add else came
+    whole = "ring_everything" in flags or "ring_whole" in flags
+    out = []
+    for r in range(n):
+        total = sum(flat) if whole else np.concatenate([*chunks[r], flat[r][even:]]
+                if "ring_remainder" in flags else chunks[r])  # fmt: skip
+        total = total / number(n) if "ring_mean" in flags else total
+        sent = (n - 1) * flat[r].size if whole else elements[r]
+        messages = n - 1 if whole else first + second
+        out.append({"sum": total.reshape(shape), "messages": np.array(messages, float),
+                    "bytes": np.array(4.0 * sent), "before": flat[r].reshape(shape)})  # fmt: skip
+    return out
+
+
+def seconds(options: Mapping[str, Any], size: int) -> float:
+    """What one undisturbed all-reduce of so many bytes takes."""
+    return float(options["alpha"] + options["beta"] * size)

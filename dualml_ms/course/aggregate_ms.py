@@ -1,0 +1,127 @@
+"""Lab 2: gradients and parameters of several ranks put together, in MindSpore."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+
+def by_all_reduce(comm: Any, tensors: Sequence[Tensor], samples: int) -> list[Tensor]:
+    """The mean gradient over all samples of all ranks: Σ_r n_r·g_r / Σ_r n_r, by all-reduces.
+
+    Args:
+        comm: ``comm.rank``, ``comm.size``, ``comm.all_reduce(x)`` (the sum over the ranks, on every
+            rank; x is left alone).
+        tensors: g_r, this rank's mean gradients over its own samples, of any shapes.
+        samples: n_r, another number on every rank.
+
+    Returns:
+        one tensor for each of ``tensors``, the same on every rank.
+    """
+    # solution: begin
+    total = comm.all_reduce(Tensor(float(samples), ms.float32))
+    return [comm.all_reduce(samples * g) / total for g in tensors]
+    # solution: end
+
+
+def by_gather_broadcast(comm: Any, tensors: Sequence[Tensor], samples: int) -> list[Tensor]:
+    """The same as `by_all_reduce`, by way of rank 0.
+
+    Args:
+        comm: ``comm.gather(x)`` (a list of every rank's x on rank 0, None on the others),
+            ``comm.broadcast(x)`` (rank 0's x on every rank; elsewhere x only tells the shape).
+    """
+    # solution: begin
+    counts = comm.gather(Tensor(float(samples), ms.float32))
+    means = []
+    for g in tensors:
+        parts = comm.gather(samples * g)
+        mean = g if parts is None else sum(parts) / sum(counts)
+        means.append(comm.broadcast(mean))
+    return means
+    # solution: end
+
+
+def sum_gradients(
+    comm: Any, tensors: Sequence[Tensor], samples: int, how: str = "all_reduce"
+) -> list[Tensor]:
+    """The mean gradient over all samples by ``all_reduce`` or by ``gather_broadcast``."""
+    # solution: begin
+    way = {"all_reduce": by_all_reduce, "gather_broadcast": by_gather_broadcast}[how]
+    return way(comm, tensors, samples)
+    # solution: end
+
+
+def average_parameters(comm: Any, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The mean of every parameter over the ranks, each rank counting once.
+
+    Args:
+        comm: ``comm.all_reduce``, ``comm.gather`` and ``comm.broadcast``, as above.
+        tensors: this rank's parameters.
+    """
+    # solution: begin
+    return [comm.all_reduce(p) / comm.size for p in tensors]
+    # solution: end
+
+
+def ring_all_reduce(comm: Any, tensor: Tensor) -> Tensor:
+    """The sum over the ranks, on every rank, by messages to the right neighbour alone.
+
+    The elements are cut into n nearly equal chunks. In n − 1 steps every rank sends a chunk to
+    rank r + 1 and adds the one that comes from r − 1; then each chunk's sum is complete on one
+    rank. In n − 1 more steps the sums go around. Each rank sends 2(n − 1) messages, in all
+    2(n − 1)/n of the elements (Patarasuk & Yuan 2009).
+
+    Args:
+        comm: ``comm.rank``, ``comm.size``, ``comm.exchange({to: x}, {from: like})``: sends x, and
+            returns ``{from: y}`` with the y that came, of the shape of ``like``.
+        tensor: of any shape, with at least n elements; it is left alone.
+    """
+    # solution: begin
+    n, rank = comm.size, comm.rank
+    left, right = (rank - 1) % n, (rank + 1) % n
+    chunks = list(tensor.reshape(-1).tensor_split(n))
+
+    def shift(send: int, receive: int) -> Tensor:
+        return comm.exchange({right: chunks[send]}, {left: ops.zeros_like(chunks[receive])})[left]
+
+    for step in range(n - 1):
+        send, receive = (rank - step) % n, (rank - step - 1) % n
+        chunks[receive] = chunks[receive] + shift(send, receive)
+    for step in range(n - 1):
+        send, receive = (rank + 1 - step) % n, (rank - step) % n
+        chunks[receive] = shift(send, receive)
+    return ops.cat(chunks).reshape(tensor.shape)
+    # solution: end
+
+
+def measure(comm: Any, sizes: Sequence[int]) -> list[float]:
+    """Seconds that an all-reduce takes, for each size.
+
+    The first call of a size may take longer, and now and then one is disturbed: give what is
+    typical of a warm one. Another rank may be late: the clock must not run before all are there.
+
+    Args:
+        comm: ``comm.all_reduce(x)``, and ``comm.barrier()``, which returns when every rank has
+            called it. All ranks call the same number of times.
+        sizes: bytes of the float32 tensors, multiples of 4.
+    """
+    # solution: begin
+    times = []
+    for size in sizes:
+        x = ops.zeros(size // 4)
+        comm.all_reduce(x)  # the first one is not counted
+        seconds = []
+        for _ in range(9):
+            comm.barrier()
+            begin = time.perf_counter()
+            comm.all_reduce(x)
+            seconds.append(time.perf_counter() - begin)
+        times.append(median(seconds))
+    return times
+    # solution: end
