@@ -9,6 +9,12 @@ import mindspore as ms
 import numpy as np
 from mindspore import ops
 
+from dualml_ms.course.drive_lab2 import aggregate as aggregate
+from dualml_ms.course.drive_lab2 import measured as measured
+from dualml_ms.course.drive_lab2 import ring as ring
+from dualml_ms.course.drive_lab3 import same_start as same_start
+from dualml_ms.course.drive_lab3 import sampler as sampler
+from dualml_ms.course.drive_lab3 import train_steps as train_steps
 from dualml_ms.course.drive_memory import zero as zero
 from dualml_ms.course.drive_methods import scaler as scaler
 

@@ -8,6 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml_torch.course.drive_lab2 import aggregate as aggregate
+from dualml_torch.course.drive_lab2 import measured as measured
+from dualml_torch.course.drive_lab2 import ring as ring
+from dualml_torch.course.drive_lab3 import same_start as same_start
+from dualml_torch.course.drive_lab3 import sampler as sampler
+from dualml_torch.course.drive_lab3 import train_steps as train_steps
 from dualml_torch.course.drive_memory import zero as zero
 from dualml_torch.course.drive_methods import scaler as scaler
 

@@ -29,9 +29,6 @@ APART = (
     ("ranks disagree", "crossed"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank)", "one_sided"),
 )
-    ("ranks disagree", "crossed"),
-    ("CommunicationError: .*(waited|missing|no answer|failed on rank)", "one_sided"),
-)
 Draw = np.random.Generator
 
 
