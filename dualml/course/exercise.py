@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-#: Name → array; in the order in which they come about.
-Arrays = Mapping[str, Array]
+from dualml.course.differences import Array as Array
+from dualml.course.differences import Arrays as Arrays
+from dualml.course.differences import Difference as Difference
+from dualml.course.differences import first_difference
+
 #: Names of the typical mistakes that an altered rule makes; of the right rule none.
 Flags = frozenset[str]
 RIGHT: Flags = frozenset()
@@ -67,26 +68,6 @@ class Answer:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The first number that is not what the rule gives.
-
-    Attributes:
-        rank: where.
-        key: of the array, ``3/w``: parameter w after update 3.
-        index: of the number in it; None where shapes differ or the array is missing.
-        value, expected: the student's and the rule's.
-        inputs: label → number that it is computed from.
-    """
-
-    rank: int
-    key: str
-    index: tuple[int, ...] | None
-    value: Any
-    expected: Any
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-
-
 class Requirement:
     """One thing that a file has to do right.
 
@@ -119,8 +100,6 @@ class Requirement:
     def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
         """What is wrong with an answer, and the mistakes that it shows where no other numbers are
         needed to see them; None where it is right."""
-        from dualml.course.judge import first_difference
-
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         return None if wrong is None else (wrong, ())
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
-import numpy as np
-
+from dualml.course.differences import first_difference
 from dualml.course.exercise import (
     RIGHT,
     Answer,
-    Array,
     Arrays,
     Call,
     Difference,
@@ -68,34 +66,6 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
             inputs = requirement.inputs(call, difference)
             return Judgement(requirement, "not met", None, call, difference, mistakes, inputs)
     return Judgement(requirement, "met")
-
-
-def first_difference(
-    arrays: Sequence[Arrays], expected: Sequence[Arrays], tolerance: Sequence[Arrays]
-) -> Difference | None:
-    """The first array, in the order in which they come about, that is off, and where in it most."""
-    for rank, wanted in enumerate(expected):
-        for key, right in wanted.items():
-            seen = arrays[rank].get(key)
-            if seen is None:
-                return Difference(rank, key, None, "nothing", f"shape {right.shape}")
-            if seen.shape != right.shape:
-                return Difference(rank, key, None, f"shape {seen.shape}", f"shape {right.shape}")
-            off = distances(seen, right)
-            if np.any(off > tolerance[rank][key]):
-                index = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
-                value, should = float(seen[index]), float(right[index])
-                return Difference(rank, key, index, value, should)
-    return None
-
-
-def distances(a: Array, b: Array) -> Array:
-    """|a − b|; 0 where both are not finite, infinite where one is."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    with np.errstate(all="ignore"):
-        off = np.abs(a - b)
-    one, both = np.isfinite(a) != np.isfinite(b), ~np.isfinite(a) & ~np.isfinite(b)
-    return np.where(both, 0.0, np.where(one, np.inf, off))
 
 
 def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[Arrays]) -> bool:

@@ -14,6 +14,8 @@ from dualml_torch.course.drive_lab2 import ring as ring
 from dualml_torch.course.drive_lab3 import same_start as same_start
 from dualml_torch.course.drive_lab3 import sampler as sampler
 from dualml_torch.course.drive_lab3 import train_steps as train_steps
+from dualml_torch.course.drive_lab4 import layer as layer
+from dualml_torch.course.drive_lab4 import stages as stages
 from dualml_torch.course.drive_memory import zero as zero
 from dualml_torch.course.drive_methods import scaler as scaler
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from dualml.course.catalogue import planted, plants
+from dualml.course.differences import distances, first_difference
 from dualml.course.exercise import RIGHT, Answer, Arrays, Call, File, Flags, Requirement, Trouble
 from dualml.course.guards import loopback
-from dualml.course.judge import distances, first_difference, judge
+from dualml.course.judge import judge
 from dualml.course.labs import LABS, file, lab
 from dualml.course.marked import bodies, joined, skeleton
 from dualml.course.paper import parts

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dualml.course.differences import first_difference
 from dualml.course.exercise import RIGHT, Answer, Arrays, Call, Difference, Flags, Requirement
-from dualml.course.judge import first_difference
 from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
 from dualml.course.memory.rules import zero_adam
 

@@ -1,0 +1,62 @@
+"""Where a student's numbers part from those of a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+#: Name → array; in the order in which they come about.
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first number that is not what the rule gives.
+
+    Attributes:
+        rank: where.
+        key: of the array, ``3/w``: parameter w after update 3.
+        index: of the number in it; None where shapes differ or the array is missing.
+        value, expected: the student's and the rule's.
+        inputs: label → number that it is computed from.
+    """
+
+    rank: int
+    key: str
+    index: tuple[int, ...] | None
+    value: Any
+    expected: Any
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def first_difference(
+    arrays: Sequence[Arrays], expected: Sequence[Arrays], tolerance: Sequence[Arrays]
+) -> Difference | None:
+    """The first array, in the order in which they come about, that is off, and where in it most."""
+    for rank, wanted in enumerate(expected):
+        for key, right in wanted.items():
+            seen = arrays[rank].get(key)
+            if seen is None:
+                return Difference(rank, key, None, "nothing", f"shape {right.shape}")
+            if seen.shape != right.shape:
+                return Difference(rank, key, None, f"shape {seen.shape}", f"shape {right.shape}")
+            off = distances(seen, right)
+            if np.any(off > tolerance[rank][key]):
+                index = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
+                value, should = float(seen[index]), float(right[index])
+                return Difference(rank, key, index, value, should)
+    return None
+
+
+def distances(a: Array, b: Array) -> Array:
+    """|a − b|; 0 where both are not finite, infinite where one is."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    with np.errstate(all="ignore"):
+        off = np.abs(a - b)
+    one, both = np.isfinite(a) != np.isfinite(b), ~np.isfinite(a) & ~np.isfinite(b)
+    return np.where(both, 0.0, np.where(one, np.inf, off))

@@ -1,0 +1,133 @@
+"""Data parallel training with the typical mistakes as options, in NumPy: a network with one hidden
+layer, its gradient, plain gradient descent and AdaGrad.
+
+Every number is of the type ``number``: what float32 does is how the tolerance is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import Array, Arrays, Flags
+
+WEIGHTS = ("w1", "b1", "w2", "b2")
+Weights = dict[str, Any]
+
+
+def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any, Weights]:
+    """Mean squared error of s((x − shift)·w1 + b1)·w2 + b2 with s(z) = z / (1 + |z|), and its
+    gradient; of no samples NaN and 0, as the frameworks have it. All of it is sums, products and
+    quotients, so that the frameworks' own functions add no error of theirs."""
+    if not len(x):
+        return x.dtype.type(np.nan), {name: np.zeros_like(w) for name, w in p.items()}
+    moved = x - shift
+    z = moved @ p["w1"] + p["b1"]
+    hidden = z / (1 + np.abs(z))
+    off = hidden @ p["w2"] + p["b2"] - y
+    d = off * x.dtype.type(2) / x.dtype.type(off.size)
+    back = (d @ p["w2"].T) / (1 + np.abs(z)) ** 2
+    gradient = {"w1": moved.T @ back, "b1": back.sum(0), "w2": hidden.T @ d, "b2": d.sum(0)}
+    return (off**2).mean(), gradient
+
+
+def same_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
+    """What every rank begins with."""
+    every = [{name[2:]: a.astype(number) for name, a in own.items()} for own in ranks]
+    root = every[-1 if "start_other_root" in f else 0]
+    out: list[Arrays] = []
+    for own in every:
+        now = dict(own) if "start_not_broadcast" in f else dict(root)
+        if "start_averaged" in f:
+            now = {name: sum(r[name] for r in every) / number(len(every)) for name in own}
+        if "start_first_alone" in f:
+            now = {name: (now if name == "w1" else own)[name] for name in own}
+        if "start_buffers_left" in f:
+            now["shift"] = own["shift"]
+        out.append(now)
+    return out
+
+
+def combined(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int,
+             f: Flags, number: Any) -> Any:  # fmt: skip
+    """The gradient of one parameter that a rank makes its update with."""
+    own, count, total = gradients[rank][name], len(sizes), sum(sizes)
+    shares = [number(size) / number(total) for size in sizes]
+    alone = ("update_first_alone" in f and name != WEIGHTS[0]) or (
+        "update_last_alone" in f and name != WEIGHTS[-1]
+    )
+    if alone or "update_local" in f or "update_parameters" in f:
+        return own
+    if "update_result_unused" in f:
+        return own * shares[rank]
+    if "update_summed" in f:
+        return sum(g[name] for g in gradients)
+    if "update_unweighted" in f:
+        return sum(g[name] for g in gradients) / number(count)
+    if "update_loss_sum" in f:
+        return sum(g[name] * number(s) for g, s in zip(gradients, sizes, strict=True))
+    mean = sum(g[name] * s for g, s in zip(gradients, shares, strict=True))
+    return mean / number(count) if "update_divided_twice" in f else mean
+
+
+def reported(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any) -> Any:
+    """The loss that a rank returns."""
+    seen = [number(0) if not size and "update_loss_nan" not in f else loss
+            for loss, size in zip(losses, sizes, strict=True)]  # fmt: skip
+    if "update_loss_local" in f:
+        return seen[rank]
+    if "update_loss_unweighted" in f:
+        return sum(seen) / number(len(seen))
+    if "update_loss_summed" in f:
+        return sum(seen)
+    return sum(x * number(s) / number(sum(sizes)) for x, s in zip(seen, sizes, strict=True))
+
+
+def trajectory(
+    options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags, number: Any = np.float64
+) -> list[Arrays]:
+    """``3/w1``: parameters after update 3, of each rank; ``3/loss`` where it is asked for."""
+    h = options["hyper"]
+    lr, eps = number(h["lr"]), number(h["eps"])
+    weights = [{name: own[f"p/{name}"].astype(number) for name in WEIGHTS} for own in ranks]
+    sums: list[Weights] = [{name: number(0) for name in WEIGHTS} for _ in ranks]
+    kept: list[Weights] = [{name: number(0) for name in WEIGHTS} for _ in ranks]
+    out: list[dict[str, Any]] = [{} for _ in ranks]
+    for step in range(1, options["steps"] + 1):
+        sizes = [len(own[f"y/{step}"]) for own in ranks]
+        given = [[own[key].astype(number) for key in ("p/shift", f"x/{step}", f"y/{step}")]
+                 for own in ranks]  # fmt: skip
+        found = [loss_and_gradient(p, *own) for p, own in zip(weights, given, strict=True)]
+        gradients = [gradient for _, gradient in found]
+        if "update_accumulated" in f:
+            for gradient, before in zip(gradients, kept, strict=True):
+                gradient |= {name: gradient[name] + before[name] for name in WEIGHTS}
+        for rank, p in enumerate(weights):
+            if options["loss"]:
+                loss = reported([loss for loss, _ in found], sizes, rank, f, number)
+                out[rank][f"{step}/loss"] = np.asarray(loss)
+            for name in WEIGHTS:
+                g = kept[rank][name] = combined(name, gradients, sizes, rank, f, number)
+                if "update_root_only" in f and rank:
+                    continue
+                if h["adaptive"]:
+                    sums[rank][name] = sums[rank][name] + g * g
+                    g = g / (np.sqrt(sums[rank][name]) + eps)
+                p[name] = p[name] - lr * g
+        if "update_parameters" in f:
+            weights = averaged(weights, sizes, f, number)
+        for own, p in zip(out, weights, strict=True):
+            own |= {f"{step}/{name}": p[name] for name in WEIGHTS}
+    return [dict(own) for own in out]
+
+
+def averaged(weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any) -> list[Any]:
+    """Every rank with the mean of the parameters."""
+    even = "update_unweighted" in f
+    shares = [number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes))
+              for s in sizes]  # fmt: skip
+    mean = {name: sum(p[name] * s for p, s in zip(weights, shares, strict=True))
+            for name in WEIGHTS}  # fmt: skip
+    return [dict(mean) for _ in weights]

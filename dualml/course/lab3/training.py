@@ -1,0 +1,173 @@
+"""What data parallel training has to do: after every update each rank has the parameters that one
+node has that trains on all ranks' samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient, same_start, trajectory
+
+FEATURES, HIDDEN, OUTPUTS, STEPS = 4, 3, 2, 3
+SHAPES = {"w1": (FEATURES, HIDDEN), "b1": (HIDDEN,), "w2": (HIDDEN, OUTPUTS), "b2": (OUTPUTS,),
+          "shift": (FEATURES,)}  # fmt: skip
+#: A right answer may be so many times as far from the rule as the rule in float32 is, and so many
+#: units in the last place of the largest number.
+MARGIN, PLACES = 16, 8
+Draw = np.random.Generator
+Sizes = Callable[[Draw, int], list[int]]
+
+LOCAL = ("update_local", "update_result_unused", "update_first_alone", "update_last_alone",
+         "update_root_only")  # fmt: skip
+SCALED = ("update_summed", "update_divided_twice", "update_loss_sum", "update_accumulated")
+LOSS = ("update_loss_local", "update_loss_unweighted", "update_loss_summed")
+#: How it ends where one rank does not take part.
+APART = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
+
+
+def even(draw: Draw, ranks: int) -> list[int]:
+    return [int(draw.integers(3, 6))] * ranks
+
+
+def uneven(draw: Draw, ranks: int) -> list[int]:
+    """No two alike."""
+    return [int(n) for n in draw.choice(np.arange(1, 9), ranks, replace=False)]
+
+
+def empty(draw: Draw, ranks: int) -> list[int]:
+    """One rank, not always the same, has no samples left."""
+    sizes = uneven(draw, ranks)
+    sizes[int(draw.integers(1, ranks))] = 0
+    return sizes
+
+
+def parameters(draw: Draw) -> dict[str, Any]:
+    drawn = {f"p/{name}": draw.normal(size=shape) for name, shape in SHAPES.items()}
+    return {name: a.round(2).astype(np.float32) for name, a in drawn.items()}
+
+
+@dataclass
+class Numbers(Requirement):
+    """What has one right answer for every rank.
+
+    Attributes:
+        ranks: one call for each of these numbers of ranks.
+    """
+
+    name: str
+    target: str
+    flags: Sequence[str] = ()
+    ranks: Sequence[int] = (1,)
+    points: float = 1.0
+    errors: Sequence[tuple[str, str]] = ()
+
+    def rule(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+        raise NotImplementedError
+
+    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        return self.rule(call, flags, np.float64)
+
+    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        exact, single = self.rule(call, flags, np.float64), self.rule(call, flags, np.float32)
+        off, largest = 0.0, 0.0
+        with np.errstate(all="ignore"):
+            for one, other in zip(exact, single, strict=True):
+                off = max([off, *(most(other[key] - a) for key, a in one.items())])
+                largest = max([largest, *map(most, one.values())])
+        allowed = np.asarray(MARGIN * off + PLACES * np.spacing(np.float32(largest)))
+        return [dict.fromkeys(one, allowed) for one in exact]
+
+
+def most(a: Any) -> float:
+    """The largest size of a finite number."""
+    sizes = np.abs(np.asarray(a, np.float64))
+    return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
+
+
+@dataclass
+class Start(Numbers):
+    """Every rank has drawn parameters of its own before."""
+
+    def calls(self, draw: Draw) -> list[Call]:
+        return [Call("same_start", self.target, {"comm": True, "hyper": {}},
+                     [parameters(draw) for _ in range(ranks)])
+                for ranks in self.ranks]  # fmt: skip
+
+    def rule(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+        return same_start(call.arrays, flags, number)
+
+
+@dataclass
+class Updates(Numbers):
+    """Some updates.
+
+    Attributes:
+        sizes: draws how many samples each rank has, in each update.
+        adaptive: by AdaGrad, in which a mean of updates is not the update of a mean.
+        loss: whether the loss that is returned counts, too.
+    """
+
+    sizes: Sizes = uneven
+    adaptive: bool = False
+    loss: bool = False
+
+    def calls(self, draw: Draw) -> list[Call]:
+        return [self.call(draw, ranks) for ranks in self.ranks]
+
+    def call(self, draw: Draw, ranks: int) -> Call:
+        hyper = {"lr": round(float(draw.uniform(0.1, 0.3)), 2), "adaptive": self.adaptive,
+                 "eps": 0.1}  # fmt: skip
+        options = {"comm": True, "hyper": hyper, "steps": STEPS, "loss": self.loss}
+        start = parameters(draw)
+        arrays: list[dict[str, Any]] = [dict(start) for _ in range(ranks)]
+        for step in range(1, STEPS + 1):
+            for own, n in zip(arrays, self.sizes(draw, ranks), strict=True):
+                for name, width in (("x", FEATURES), ("y", OUTPUTS)):
+                    drawn = draw.normal(size=(n, width)).round(2)
+                    own[f"{name}/{step}"] = drawn.astype(np.float32)
+        return Call("train_steps", self.target, options, arrays)
+
+    def rule(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+        return trajectory(call.options, call.arrays, flags, number)
+
+    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+        step, _, name = difference.key.partition("/")
+        if difference.index is None:
+            return {}
+        before = self.expected(call)[0]
+        weights = {w: before.get(f"{int(step) - 1}/{w}", call.arrays[0][f"p/{w}"]) for w in WEIGHTS}
+        shown: dict[str, Any] = {}
+        if name in weights:
+            shown[f"θ_{int(step) - 1}"] = float(weights[name][difference.index])
+        for rank, own in enumerate(call.arrays):
+            given = (own[k].astype(np.float64) for k in ("p/shift", f"x/{step}", f"y/{step}"))
+            loss, gradient = loss_and_gradient(weights, *given)
+            shown[f"n_{rank}"] = len(own[f"y/{step}"])
+            key, value = ("ℓ", loss) if name == "loss" else ("g", gradient[name][difference.index])
+            shown[f"{key}_{rank}"] = float(value)
+        return shown
+
+
+def of_training() -> list[Requirement]:
+    start, step = "same_start", "train_step"
+    return [
+        Start("train.start", start,
+              ("start_not_broadcast", "start_averaged", "start_other_root", "start_first_alone",
+               "start_buffers_left"),
+              ranks=(1, 3),
+              errors=(("ranks disagree.*broadcast.*root=1", "start_own_root"),
+                      (APART, "start_root_alone"))),
+        Updates("train.alone", step, ("update_accumulated",), sizes=even),
+        Updates("train.even", step, (*LOCAL, *SCALED), (2, 3), sizes=even),
+        Updates("train.uneven", step, ("update_unweighted", *LOCAL, *SCALED), (2, 4)),
+        Updates("train.adaptive", step, ("update_parameters", "update_unweighted", *LOCAL, *SCALED),
+                (3,), adaptive=True),
+        Updates("train.loss", step, (*LOSS, "update_unweighted", *LOCAL, *SCALED), (3,), loss=True),
+        Updates("train.empty", step,
+                ("update_loss_nan", *LOSS, "update_unweighted", *LOCAL, *SCALED), (3,),
+                sizes=empty, loss=True, errors=((APART, "update_empty_leaves"),)),
+    ]  # fmt: skip

@@ -1,0 +1,14 @@
+"""Lab 4: the order of a pipeline's passes, two stages, and layers cut across ranks."""
+
+from dualml.course.exercise import File, Lab
+from dualml.course.lab4.orders import of_schedule
+from dualml.course.lab4.requirements import requirements
+
+LAB = Lab(
+    "lab4",
+    (
+        File("schedule.py", "", "dualml.course.solutions:schedule.py", of_schedule()),
+        File("split_torch.py", "torch", "dualml_torch.course:split_torch.py", requirements()),
+        File("split_ms.py", "mindspore", "dualml_ms.course:split_ms.py", requirements()),
+    ),
+)

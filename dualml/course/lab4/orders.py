@@ -1,0 +1,162 @@
+"""What the schedule of a pipeline has to be: complete, possible, quick, and sparing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import Answer, Call, Difference, Requirement
+
+#: Time units of a forward and of a backward pass.
+FORWARD, BACKWARD = 1, 2
+Order = list[tuple[int, int]]
+FLAGS = ("order_gpipe_for_1f1b", "order_1f1b_for_gpipe", "warm_up_long", "warm_up_short",
+         "warm_up_reversed", "order_last_missing", "order_backward_reversed", "order_naive",
+         "order_incomplete", "order_twice", "order_impossible", "order_kept_too_long",
+         "order_slow")  # fmt: skip
+
+
+def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
+    """The passes of every stage, (0 forward or 1 backward, micro-batch), with one mistake."""
+    if flag == "order_gpipe_for_1f1b":
+        kind = "gpipe"
+    if flag == "order_1f1b_for_gpipe":
+        kind = "1f1b"
+    if flag == "order_naive":
+        return [[(way, m) for m in range(count) for way in (0, 1)] for _ in range(stages)]
+    orders = []
+    for stage in range(stages):
+        ahead = stages - stage - 1
+        ahead = {"warm_up_long": ahead + 1, "warm_up_short": max(0, ahead - 1),
+                 "warm_up_reversed": stage}.get(flag, ahead)  # fmt: skip
+        ahead = count if kind == "gpipe" else min(ahead, count)
+        order = [(0, m) for m in range(ahead)]
+        back = range(count)[::-1] if flag == "order_backward_reversed" else range(count)
+        for m, b in zip(range(count), back, strict=True):
+            if ahead + m < count:
+                order.append((0, ahead + m))
+            order.append((1, b))
+        orders.append(order[:-1] if flag == "order_last_missing" else order)
+    return orders
+
+
+def seconds(orders: Sequence[Order]) -> int | None:
+    """Time units until the last pass is over; None where they wait for one another for ever."""
+    done: dict[tuple[int, int, int], int] = {}
+    at, free = [0] * len(orders), [0] * len(orders)
+    moved = True
+    while moved:
+        moved = False
+        for stage, order in enumerate(orders):
+            while at[stage] < len(order):
+                way, m = order[at[stage]]
+                last = len(orders) - 1
+                if way == 0:
+                    needs = (0, stage - 1, m) if stage else None
+                else:
+                    needs = (1, stage + 1, m) if stage < last else (0, stage, m)
+                own = (0, stage, m) if way else None
+                if any(n is not None and n not in done for n in (needs, own)):
+                    break
+                begin = max(free[stage], done[needs] if needs else 0, done[own] if own else 0)
+                free[stage] = done[way, stage, m] = begin + (BACKWARD if way else FORWARD)
+                at[stage] += 1
+                moved = True
+    return max(free) if all(n == len(o) for n, o in zip(at, orders, strict=True)) else None
+
+
+def kept(order: Order) -> int:
+    """The most micro-batches whose activations a stage has at a time."""
+    now = most = 0
+    for way, _ in order:
+        now += 1 if way == 0 else -1
+        most = max(most, now)
+    return most
+
+
+@dataclass
+class Orders(Requirement):
+    """Schedules of several sizes.
+
+    Attributes:
+        kind: ``gpipe`` or ``1f1b``.
+        looks: ``complete``, ``possible``, ``shape`` (gpipe: forwards first; 1f1b: what is kept) or
+            ``time``.
+    """
+
+    name: str
+    kind: str
+    looks: str
+    target: str = "schedule"
+    flags: Sequence[str] = FLAGS
+    points: float = 1.0
+    errors: Sequence[tuple[str, str]] = ()
+
+    def calls(self, draw: np.random.Generator) -> list[Call]:
+        sizes = []
+        for _ in range(3):
+            stages = int(draw.integers(2, 6))
+            sizes.append((stages, stages + int(draw.integers(1, 5))))
+        sizes += [(4, 2), (1, int(draw.integers(1, 5)))]
+        return [Call("orders", self.target, {"stages": p, "micro_batches": m, "kind": self.kind},
+                     [{}]) for p, m in sizes]  # fmt: skip
+
+    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+        p, count = call.options["stages"], call.options["micro_batches"]
+        arrays = answer.arrays[0]
+        if int(arrays["stages"]) != p:
+            return Difference(0, "stages", None, int(arrays["stages"]), p), ("order_stages",)
+        orders = [[(int(a), int(b)) for a, b in arrays[str(s)]] for s in range(p)]
+        found = self.wrong(orders, p, count)
+        if found is None:
+            return None
+        difference, general = found
+        # What it is named by must tell it apart: with one stage all orders are alike.
+        for flag in self.flags if p > 1 else ():
+            if schedule(p, count, self.kind, flag) == orders:
+                return difference, (flag,)
+        return difference, (general,)
+
+    def wrong(self, orders: list[Order], p: int, count: int) -> tuple[Difference, str] | None:
+        """The first thing that is wrong, and what that is in general."""
+        every = {(way, m) for way in (0, 1) for m in range(count)}
+        for s, order in enumerate(orders):
+            if set(order) != every:
+                lacks = sorted(every - set(order)) or sorted(set(order) - every)
+                way, m = lacks[0]
+                where = f"stage {s}, {'FB'[way] if way in (0, 1) else '?'}{m}"
+                seen = order.count(lacks[0])
+                return Difference(0, where, None, seen, 1 - seen), "order_incomplete"
+            if len(order) != len(every):
+                return Difference(0, f"stage {s}", None, len(order), len(every)), "order_twice"
+        if self.looks == "complete":
+            return None
+        time = seconds(orders)
+        if time is None:
+            return Difference(0, "passes", None, "deadlock", "end"), "order_impossible"
+        if self.looks == "possible":
+            return None
+        if self.looks == "shape":
+            for s, order in enumerate(orders):
+                most = count if self.kind == "gpipe" else min(p - s, count)
+                early = self.kind == "gpipe" and any(way for way, _ in order[:count])
+                off = Difference(0, f"stage {s}", None, kept(order), most)
+                if kept(order) > most or early:
+                    return off, "order_1f1b_for_gpipe" if early else "order_kept_too_long"
+            return None
+        best = (count + p - 1) * (FORWARD + BACKWARD)
+        return None if time <= best else (Difference(0, "time", None, time, best), "order_slow")
+
+    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+        return {"p": call.options["stages"], "m": call.options["micro_batches"]}
+
+
+def of_schedule() -> list[Requirement]:
+    return [
+        Orders(f"schedule.{kind}.{looks}", kind, looks)
+        for kind in ("gpipe", "1f1b")
+        for looks in ("complete", "possible", "shape", "time")
+    ]

@@ -1,0 +1,1 @@
+"""The course's exercises that need no framework, solved."""

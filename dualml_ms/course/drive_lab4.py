@@ -1,0 +1,82 @@
+"""Runs a student's split of a model in MindSpore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+from dualml.course.watched import Watched
+
+Arrays = Mapping[str, Any]
+
+
+class Linear(nn.Cell):
+    """x·Wᵀ + b, on rank 0 with softsign behind it."""
+
+    def __init__(self, arrays: Arrays, bent: bool) -> None:
+        super().__init__()
+        self.weight = ms.Parameter(ms.Tensor(arrays["weight"]), name="weight")
+        self.bias = ms.Parameter(ms.Tensor(arrays["bias"]), name="bias")
+        self.bent = bent
+
+    def construct(self, x):
+        z = ops.matmul(x, self.weight.T) + self.bias
+        return z / (1 + ops.abs(z)) if self.bent else z
+
+
+def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
+    """The stage, and plain gradient descent."""
+    stage = Linear(arrays, rank == 0)
+
+    def optimizer(gradients: Any) -> None:
+        for p, g in zip(stage.trainable_params(), gradients, strict=True):
+            ops.assign_sub(p, lr * g)
+
+    return stage, optimizer
+
+
+def parameters(stage: Any) -> Any:
+    return [("weight", stage.weight), ("bias", stage.bias)]
+
+
+def mean_squares(outputs: Any, y: Any) -> Any:
+    return ((outputs - y) ** 2).mean()
+
+
+def stages(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """``3/weight``, ``3/bias``: of this rank's stage after update 3; ``3/loss`` on the last one."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    stage, optimizer = make(arrays, options["lr"], comm.rank)
+    out: dict[str, Any] = {}
+    for step in range(1, options["steps"] + 1):
+        x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None
+                for n in "xy")  # fmt: skip
+        given = Watched(comm, ("exchange",))
+        loss = getattr(module, target)(
+            given, stage, mean_squares, optimizer, x, y, options["micro_batches"], options["width"]
+        )
+        if comm.rank == 1:
+            out[f"{step}/loss"] = np.asarray(float(loss))
+        out |= {f"{step}/{n}": t.asnumpy().copy() for n, t in parameters(stage)}
+    return out
+
+
+def layer(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    watched = Watched(comm, ("all_reduce", "all_gather", "broadcast"))
+    w, b, x, g = (ms.Tensor(arrays[n]) for n in ("w", "b", "x", "g"))
+    made = getattr(module, target)(watched, w, b)
+    y = made.forward(x)
+    forward = watched.notes()["all_reduce"]
+    found = {"y": y, "x": made.backward(g), "weight": made.weight_grad, "bias": made.bias_grad}
+    out = {n: t.asnumpy().copy() for n, t in found.items()}
+    return out | {"forward": forward, "backward": watched.notes()["all_reduce"]}

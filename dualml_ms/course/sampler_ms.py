@@ -1,0 +1,55 @@
+"""Lab 3: a sampler that gives a rank its samples, for MindSpore's GeneratorDataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mindspore.dataset as ds
+import numpy as np
+
+
+class Sampler(ds.Sampler):
+    """The samples of one rank, epoch by epoch: ``GeneratorDataset(…, sampler=Sampler(…))``.
+
+    ``partition``: one random permutation of all samples is cut into nearly equal parts; a rank
+    keeps its part, and goes through it in a new random order in every epoch.
+    ``sampling``: in every epoch each rank draws n/ranks of all samples anew, with replacement.
+
+    Args:
+        n: how many samples there are.
+        ranks: how many ranks share them.
+        rank: which one this is, from 0.
+        seed: of the whole run.
+        kind: ``partition`` or ``sampling``.
+    """
+
+    def __init__(self, n: int, ranks: int, rank: int, seed: int, kind: str = "partition") -> None:
+        self.n, self.ranks, self.rank, self.seed, self.kind = n, ranks, rank, seed, kind
+        self.epoch = 0
+        # solution: begin pass
+        # solution: end
+        super().__init__()  # asks for len(self)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next loops are; the loader is not told."""
+        # solution: begin
+        self.epoch = epoch
+        # solution: end
+
+    def __len__(self) -> int:
+        """How many samples this rank has in an epoch."""
+        # solution: begin
+        return self.n // self.ranks + (self.rank < self.n % self.ranks)
+        # solution: end
+
+    def __iter__(self) -> Iterator[int]:
+        """The samples of this epoch, from 0 to n − 1; the same ones in every loop over it."""
+        # solution: begin
+        own = np.random.default_rng([self.seed, self.rank, self.epoch + 1])
+        if self.kind == "sampling":
+            samples = own.integers(self.n, size=len(self))
+        else:
+            permutation = np.random.default_rng([self.seed]).permutation(self.n)
+            samples = own.permutation(np.array_split(permutation, self.ranks)[self.rank])
+        return iter(samples.tolist())
+        # solution: end

@@ -1,0 +1,146 @@
+"""Lab 4: a model in two stages, and layers cut across ranks, in MindSpore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+
+def train_step(
+    comm: Any, stage: Any, loss_fn: Any, optimizer: Any, x: Any, y: Any, micro_batches: int,
+    width: int,
+) -> float | None:  # fmt: skip
+    """One update of a model whose first half is on rank 0 and whose second half is on rank 1.
+
+    The batch is cut into equal micro-batches. Rank 0 sends the activations of each, rank 1 sends
+    back the gradient of the loss with respect to them; the update is that of the mean loss of the
+    whole batch, as if both stages were in one process.
+
+    Args:
+        comm: ``comm.rank``, and ``comm.exchange({to: x}, {from: like})``: sends x and returns
+            ``{from: y}`` with the y that came, of the shape of ``like``; either may be empty ({}).
+        stage: this rank's half, a `mindspore.nn.Cell`.
+        loss_fn: (outputs, y) → mean loss of these samples.
+        optimizer: called with the gradients, in the order of ``stage.trainable_params()``.
+        x: (N, features), on rank 0; None on rank 1.
+        y: (N, outputs), on rank 1; None on rank 0.
+        micro_batches: how many; N is a multiple of it.
+        width: the activations are (samples, width).
+
+    Returns:
+        the mean loss of the batch before the update on rank 1, None on rank 0.
+    """
+    # solution: begin
+    weights = stage.trainable_params()
+    sums = [ops.zeros_like(w) for w in weights]
+    if comm.rank == 0:
+
+        def product(part: Tensor, gradient: Tensor) -> Tensor:
+            return (stage(part) * gradient).sum()  # its gradient is that of the loss
+
+        pull = ms.grad(product, None, weights)
+        for part in x.chunk(micro_batches):
+            comm.exchange({1: stage(part)}, {})
+        for part in x.chunk(micro_batches):
+            gradient = comm.exchange({}, {1: ops.zeros((len(part), width))})[1]
+            gradients = pull(part, gradient)
+            sums = [s + g for s, g in zip(sums, gradients, strict=True)]
+        optimizer(tuple(sums))
+        return None
+
+    def forward(activation: Tensor, part: Tensor) -> Tensor:
+        return loss_fn(stage(activation), part) / micro_batches
+
+    both = ms.value_and_grad(forward, 0, weights)
+    activations = []
+    for part in y.chunk(micro_batches):
+        like = ops.zeros((len(part), width))
+        activations.append(comm.exchange({}, {0: like})[0])
+    total = 0.0
+    for activation, part in zip(activations, y.chunk(micro_batches), strict=True):
+        loss, (gradient, gradients) = both(activation, part)
+        comm.exchange({0: gradient}, {})
+        sums = [s + g for s, g in zip(sums, gradients, strict=True)]
+        total += float(loss)
+    optimizer(tuple(sums))
+    return total
+    # solution: end
+
+
+class ColumnLinear:
+    """y = x·Wᵀ + b whose output features are shared out: rank r computes its part of y.
+
+    Rank r of n keeps rows r·out/n to (r + 1)·out/n of W, and of b.
+
+    Args:
+        comm: ``comm.rank``, ``comm.size``, ``comm.all_reduce(x)`` (the sum over the ranks).
+        weight: W whole, (out, in); out is a multiple of n.
+        bias: b whole, (out,).
+
+    Attributes:
+        weight, bias: this rank's parts.
+        weight_grad, bias_grad: their gradients, after `backward`.
+    """
+
+    def __init__(self, comm: Any, weight: Tensor, bias: Tensor) -> None:
+        self.comm = comm
+        # solution: begin
+        rows = len(weight) // comm.size
+        own = slice(comm.rank * rows, (comm.rank + 1) * rows)
+        self.weight, self.bias = weight[own].copy(), bias[own].copy()
+        # solution: end
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (samples, in), the same on every rank → this rank's part of y, (samples, out/n)."""
+        # solution: begin
+        self.x = x
+        return x @ self.weight.T + self.bias
+        # solution: end
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Gradient with respect to this rank's part of y → that with respect to x, (samples, in),
+        the same on every rank; the gradients of the parameters are kept."""
+        # solution: begin
+        self.weight_grad = gradient.T @ self.x
+        self.bias_grad = gradient.sum(0)
+        return self.comm.all_reduce(gradient @ self.weight)
+        # solution: end
+
+
+class RowLinear:
+    """y = x·Wᵀ + b whose input features are shared out: rank r has its part of x.
+
+    Rank r of n keeps columns r·in/n to (r + 1)·in/n of W, and b whole.
+
+    Args:
+        comm, weight, bias: as of `ColumnLinear`; in is a multiple of n.
+
+    Attributes:
+        weight, bias, weight_grad, bias_grad: as of `ColumnLinear`.
+    """
+
+    def __init__(self, comm: Any, weight: Tensor, bias: Tensor) -> None:
+        self.comm = comm
+        # solution: begin
+        columns = weight.shape[1] // comm.size
+        own = slice(comm.rank * columns, (comm.rank + 1) * columns)
+        self.weight, self.bias = weight[:, own].copy(), bias.copy()
+        # solution: end
+
+    def forward(self, x: Tensor) -> Tensor:
+        """This rank's part of x, (samples, in/n) → y (samples, out), the same on every rank."""
+        # solution: begin
+        self.x = x
+        return self.comm.all_reduce(x @ self.weight.T) + self.bias
+        # solution: end
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Gradient with respect to y → that with respect to this rank's part of x; the gradients of
+        the parameters are kept."""
+        # solution: begin
+        self.weight_grad = gradient.T @ self.x
+        self.bias_grad = gradient.sum(0)
+        return gradient @ self.weight
+        # solution: end

@@ -1,0 +1,103 @@
+"""Runs a student's PyTorch code of Lab 3: samplers in a DataLoader, data parallel updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from dualml.course.drive_lab3 import samplers, together
+
+Arrays = Mapping[str, Any]
+WEIGHTS = ("w1", "b1", "w2", "b2")
+
+
+def sampler(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """See `dualml.course.drive_lab3.samplers`."""
+    h = options["hyper"]
+
+    def make(rank: int, seed: int) -> Any:
+        return getattr(module, target)(h["n"], h["ranks"], rank, seed, kind=h["kind"])
+
+    def load(sampler: Any) -> Any:
+        loader: Any = DataLoader(
+            range(h["n"]),  # type: ignore[arg-type]
+            batch_size=options["batch"],
+            sampler=sampler,
+        )
+        return np.concatenate([batch.numpy() for batch in loader] or [np.zeros(0, np.int64)])
+
+    return samplers(make, load, options)
+
+
+class Net(torch.nn.Module):
+    """(x − shift) → z / (1 + |z|) → outputs; ``shift`` is no parameter but a buffer."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        super().__init__()
+        for name in WEIGHTS:
+            p = torch.nn.Parameter(torch.from_numpy(arrays[f"p/{name}"].copy()))
+            self.register_parameter(name, p)
+        self.register_buffer("shift", torch.from_numpy(arrays["p/shift"].copy()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        w: dict[str, Any] = dict(self.named_parameters())
+        z = (x - self.get_buffer("shift")) @ w["w1"] + w["b1"]
+        outputs: torch.Tensor = z / (1 + z.abs()) @ w["w2"] + w["b2"]
+        return outputs
+
+    def values(self, prefix: str = "") -> dict[str, Any]:
+        return {f"{prefix}{n}": v.detach().numpy().copy() for n, v in self.state_dict().items()}
+
+
+class Descent(torch.optim.Optimizer):
+    """θ ← θ − η·g, or with ``adaptive`` AdaGrad's θ ← θ − η·g/(√Σg² + ε)."""
+
+    def __init__(self, params: Any, lr: float, adaptive: bool, eps: float) -> None:
+        super().__init__(params, {"lr": lr, "adaptive": adaptive, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                g = p.grad
+                if group["adaptive"]:
+                    total = self.state[p].setdefault("sum", torch.zeros_like(p))
+                    total += g * g
+                    g = g / (total.sqrt() + group["eps"])
+                p -= group["lr"] * g
+
+
+def same_start(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """Parameters and buffers after ``same_start``."""
+    net = Net(arrays)
+    getattr(module, target)(comm, net)
+    together(comm)
+    return net.values()
+
+
+def train_steps(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """``3/w1``: parameters after update 3, and, where asked for, ``3/loss``."""
+    h, net = options["hyper"], Net(arrays)
+    optimizer = Descent(net.parameters(), h["lr"], h["adaptive"], h["eps"])
+    loss_fn = torch.nn.MSELoss()
+    out: dict[str, Any] = {}
+    for step in range(1, options["steps"] + 1):
+        x, y = torch.from_numpy(arrays[f"x/{step}"]), torch.from_numpy(arrays[f"y/{step}"])
+        loss = getattr(module, target)(comm, net, loss_fn, optimizer, x, y)
+        if options["loss"]:
+            out[f"{step}/loss"] = np.asarray(float(loss))
+        out |= {k: v for k, v in net.values(f"{step}/").items() if not k.endswith("shift")}
+    together(comm)
+    return out

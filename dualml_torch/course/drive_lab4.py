@@ -1,0 +1,69 @@
+"""Runs a student's split of a model in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from dualml.course.watched import Watched
+from dualml_torch.course.drive_lab3 import Descent
+
+Arrays = Mapping[str, Any]
+
+
+def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
+    """Rank 0: softsign(x·Wᵀ + b); rank 1: x·Wᵀ + b; and plain gradient descent."""
+    out, wide = arrays["weight"].shape
+    linear = torch.nn.Linear(wide, out)
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(arrays["weight"].copy()))
+        linear.bias.copy_(torch.from_numpy(arrays["bias"].copy()))
+    stage = torch.nn.Sequential(linear, torch.nn.Softsign()) if rank == 0 else linear
+    return stage, Descent(stage.parameters(), lr, adaptive=False, eps=0.0)
+
+
+def parameters(stage: Any) -> Any:
+    return [(n.rpartition(".")[2], p) for n, p in stage.named_parameters()]
+
+
+def stages(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """``3/weight``, ``3/bias``: of this rank's stage after update 3; ``3/loss`` on the last one."""
+    stage, optimizer = make(arrays, options["lr"], comm.rank)
+    out: dict[str, Any] = {}
+    for step in range(1, options["steps"] + 1):
+        x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) if f"{n}/{step}" in arrays else None
+                for n in "xy")  # fmt: skip
+        given = Watched(comm, ("exchange",))
+        loss = getattr(module, target)(
+            given,
+            stage,
+            torch.nn.functional.mse_loss,
+            optimizer,
+            x,
+            y,
+            options["micro_batches"],
+            options["width"],
+        )
+        if comm.rank == 1:
+            out[f"{step}/loss"] = np.asarray(float(loss))
+        out |= {f"{step}/{n}": t.detach().numpy().copy() for n, t in parameters(stage)}
+    return out
+
+
+def layer(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
+    watched = Watched(comm, ("all_reduce", "all_gather", "broadcast"))
+    w, b, x, g = (torch.from_numpy(arrays[n].copy()) for n in ("w", "b", "x", "g"))
+    made = getattr(module, target)(watched, w, b)
+    y = made.forward(x)
+    forward = watched.notes()["all_reduce"]
+    found = {"y": y, "x": made.backward(g), "weight": made.weight_grad, "bias": made.bias_grad}
+    out = {n: t.detach().numpy().copy() for n, t in found.items()}
+    return out | {"forward": forward, "backward": watched.notes()["all_reduce"]}
