@@ -31,10 +31,10 @@ class Watched:
             raise AttributeError(f"comm has no {name!r} in this exercise; it has {has}")
         collective = getattr(self._comm, name)
 
-        def noted(x: Any = None, *rest: Any, **options: Any) -> Any:
-            shape = getattr(x, "shape", ())
+        def noted(*given: Any, **options: Any) -> Any:
+            shape = getattr(given[0], "shape", ()) if given else ()
             self._elements[name].append(prod(int(n) for n in shape))
-            return collective(x, *rest, **options)
+            return collective(*given, **options)
 
         return noted
 

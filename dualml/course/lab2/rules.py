@@ -66,7 +66,7 @@ def parameters(
     for i, name in enumerate(names):
         own = [a[name].astype(number) for a in ranks]
         for r, made in enumerate(out):
-            mean = sum(own) / n
+            mean: Any = sum(own) / n
             if ("average_root_only" in flags and r) or ("average_first_tensor" in flags and i):
                 mean = own[r]
             elif "average_sum" in flags:
@@ -108,7 +108,7 @@ def ring(
     whole = "ring_everything" in flags or "ring_whole" in flags
     out = []
     for r in range(n):
-        total = sum(flat) if whole else np.concatenate([*chunks[r], flat[r][even:]]
+        total: Any = sum(flat) if whole else np.concatenate([*chunks[r], flat[r][even:]]
                 if "ring_remainder" in flags else chunks[r])  # fmt: skip
         total = total / number(n) if "ring_mean" in flags else total
         sent = (n - 1) * flat[r].size if whole else elements[r]

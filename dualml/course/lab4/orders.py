@@ -45,6 +45,16 @@ def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
 
 def seconds(orders: Sequence[Order]) -> int | None:
     """Time units until the last pass is over; None where they wait for one another for ever."""
+    begun = starts(orders)
+    if begun is None:
+        return None
+    return max(time + (BACKWARD if way else FORWARD) for (way, _, _), time in begun.items())
+
+
+def starts(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
+    """(way, stage, micro-batch) → when the pass begins, each as early as it can; None where the
+    stages wait for one another for ever."""
+    begun: dict[tuple[int, int, int], int] = {}
     done: dict[tuple[int, int, int], int] = {}
     at, free = [0] * len(orders), [0] * len(orders)
     moved = True
@@ -62,10 +72,11 @@ def seconds(orders: Sequence[Order]) -> int | None:
                 if any(n is not None and n not in done for n in (needs, own)):
                     break
                 begin = max(free[stage], done[needs] if needs else 0, done[own] if own else 0)
+                begun[way, stage, m] = begin
                 free[stage] = done[way, stage, m] = begin + (BACKWARD if way else FORWARD)
                 at[stage] += 1
                 moved = True
-    return max(free) if all(n == len(o) for n, o in zip(at, orders, strict=True)) else None
+    return begun if all(n == len(o) for n, o in zip(at, orders, strict=True)) else None
 
 
 def kept(order: Order) -> int:

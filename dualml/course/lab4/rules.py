@@ -91,7 +91,7 @@ def column(
     for r, (a, s) in enumerate(zip(ranks, own, strict=True)):
         g = a["g"].astype(number)
         y = x @ w[s].T + (0 if "column_bias_missing" in f else b[s])
-        back = backs[r] if "column_gradient_local" in f else sum(backs)
+        back: Any = backs[r] if "column_gradient_local" in f else sum(backs)
         back = back / number(n) if "column_gradient_mean" in f else back
         out.append(common(y, back, g, x, f, number))
     return out
@@ -114,7 +114,7 @@ def row(
     backs = [a["g"].astype(number) @ w[:, s] for a, s in zip(ranks, own, strict=True)]
     out = []
     for r, x in enumerate(xs):
-        y = products[r] if "row_not_reduced" in f else sum(products)
+        y: Any = products[r] if "row_not_reduced" in f else sum(products)
         y = y / number(n) if "row_mean" in f else y
         back = sum(backs) if "row_gradient_reduced" in f else backs[r]
         out.append(common(y + bias, back, ranks[r]["g"].astype(number), x, f, number))
