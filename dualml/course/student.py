@@ -97,7 +97,9 @@ def joined(job: dict[str, Any], folder: Path, rank: int, emit: Emitter) -> Any:
     from dualml.communicator import FileBoard, Place
 
     backend = backends()[job["backend"]].create("cpu", 1)
-    place = Place(rank, job["size"], FileBoard(folder / "board"), timeout=WAIT_S, check=True)
+    place = Place(
+        rank, job["size"], FileBoard(folder / "board"), timeout=WAIT_S, check=job["check"]
+    )
     comm = backend.ability(Grouping).connect(place)
     emit.pulse(comm)
     return comm
