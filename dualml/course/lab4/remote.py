@@ -1,0 +1,101 @@
+"""What a pipeline over remote calls has to do: train as one process does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Call, Flags, Requirement
+from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
+from dualml.course.lab4 import rules
+from dualml.course.lab4.requirements import (
+    FEATURES,
+    OUTPUTS,
+    STEPS,
+    WIDTH,
+    Draw,
+    drawn,
+)
+
+SAMPLES, RANKS = 6, 3
+FLAGS = ("stage_first_frozen", "stage_second_frozen", "stage_both_frozen", "rpc_first_unseen")
+
+
+@dataclass
+class Remote(Requirement):
+    """Some updates, driven by rank 0."""
+
+    name: str = "rpc.updates"
+    target: str = "RpcPipeline"
+    flags: Sequence[str] = FLAGS
+    points: float = 1.0
+    errors: Sequence[tuple[str, str]] = ()
+
+    def calls(self, draw: Draw) -> list[Call]:
+        options = {"comm": True, "hyper": {}, "lr": rounded(draw.uniform(0.1, 0.4)),
+                   "steps": STEPS}  # fmt: skip
+        arrays: dict[str, Any] = {
+            "w0": drawn(draw, WIDTH, FEATURES), "b0": drawn(draw, WIDTH),
+            "w1": drawn(draw, OUTPUTS, WIDTH), "b1": drawn(draw, OUTPUTS),
+        }  # fmt: skip
+        for step in range(1, STEPS + 1):
+            arrays[f"x/{step}"] = drawn(draw, SAMPLES, FEATURES)
+            arrays[f"y/{step}"] = drawn(draw, SAMPLES, OUTPUTS)
+        return [Call("remote", self.target, options, [arrays, *({} for _ in range(RANKS - 1))])]
+
+    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        return self.computed(call, flags, np.float64)
+
+    def computed(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+        own = call.arrays[0]
+        if "stage_both_frozen" in flags:
+            flags = flags | {"stage_first_frozen", "stage_second_frozen"}
+        ranks = [
+            {"weight": own["w0"], "bias": own["b0"],
+             **{k: a for k, a in own.items() if k[:2] == "x/"}},
+            {"weight": own["w1"], "bias": own["b1"],
+             **{k: a for k, a in own.items() if k[:2] == "y/"}},
+        ]  # fmt: skip
+        options = {**call.options, "micro_batches": 1}
+        out: dict[str, Any] = {}
+        if "rpc_first_unseen" in flags:
+            return [unseen(options, ranks, number), *({} for _ in range(RANKS - 1))]
+        made = rules.stages(options, ranks, flags, number)
+        for step in range(1, STEPS + 1):
+            out[f"{step}/loss"] = made[1][f"{step}/loss"]
+            for i in (0, 1):
+                out |= {f"{step}/{i}/{n}": made[i][f"{step}/{n}"] for n in ("weight", "bias")}
+        return [out, *({} for _ in range(RANKS - 1))]
+
+    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+        exact, single = (self.computed(call, flags, n)[0] for n in (np.float64, np.float32))
+        off = max(finite_most(single[k] - exact[k]) for k in exact)
+        largest = max(map(finite_most, exact.values()))
+        most = np.asarray(MARGIN * off + PLACES * np.spacing(np.float32(largest)))
+        return [dict.fromkeys(exact, most), *({} for _ in range(RANKS - 1))]
+
+
+def unseen(options: dict[str, Any], ranks: Sequence[Arrays], number: Any) -> Arrays:
+    """Where the first update moves nothing, and the others are as they should be."""
+    first = rules.stages({**options, "steps": 1}, ranks, RIGHT, number)
+    late = [
+        {k if "/" not in k else f"{k[:2]}{int(k[2:]) - 1}": a for k, a in own.items()
+         if "/" not in k or k[2:] != "1"}
+        for own in ranks
+    ]  # fmt: skip
+    made = rules.stages({**options, "steps": STEPS - 1}, late, RIGHT, number)
+    out: dict[str, Any] = {"1/loss": first[1]["1/loss"]}
+    for i in (0, 1):
+        out |= {f"1/{i}/{n}": ranks[i][n].astype(number) for n in ("weight", "bias")}
+    for step in range(2, STEPS + 1):
+        out[f"{step}/loss"] = made[1][f"{step - 1}/loss"]
+        for i in (0, 1):
+            out |= {f"{step}/{i}/{n}": made[i][f"{step - 1}/{n}"] for n in ("weight", "bias")}
+    return out
+
+
+def of_rpc() -> list[Requirement]:
+    return [Remote()]
