@@ -1,0 +1,201 @@
+"""The exercises of Lab 1, without a framework: rules, catalogue, words, pages."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dualml.course.catalogue import Plant, planted, plants
+from dualml.course.exercise import Call
+from dualml.course.judge import WIDER, agrees
+from dualml.course.lab1.requirements import Steps, adam, gd, of, sgd
+from dualml.course.labs import file, lab
+from dualml.course.marked import YOURS, skeleton
+from dualml.course.paper import parts
+from dualml.course.workspace import lines, page, source
+from dualml.optim import GD, SGD, Adam, AdamW, Rule
+from dualml.words import LANGUAGES, table
+
+ALL: dict[str, Any] = {r.name: r for backend in ("torch", "mindspore") for r in of(backend)}
+#: Several options of a rule at once, as no requirement has them.
+TOGETHER = [
+    Steps("gd together", "GD", gd, rates=True, missing=True),
+    Steps("sgd together", "SGD", sgd(momentum=True, decay=True, nesterov=True), rates=True,
+          missing=True),
+    Steps("adam together", "Adam", adam(decay=True), rates=True, missing=True),
+    Steps("adamw together", "Adam", adam(decay=True, decoupled=True), rates=True, missing=True),
+    Steps("adamw groups", "Adam", adam(decay=True, decoupled=True, corrected=False), groups=True),
+]  # fmt: skip
+SHOWN = [(name, flag) for name, r in ALL.items() for flag in r.flags]
+#: What changes no number there, where it is looked for all the same: without decay and momentum a
+#: gradient of zero moves nothing; one learning rate acts alike in the buffer and outside of it;
+#: without momentum (1 − ηλ)θ − ηg is θ − η(g + λθ).
+UNSEEN = {
+    ("gd.missing", "missing_as_zero"), ("sgd.momentum", "lr_in_buffer"),
+    ("sgd.nesterov", "lr_in_buffer"), ("sgd.all", "lr_in_buffer"),
+    ("sgd.decay", "decay_decoupled"),
+}  # fmt: skip
+SEEDS, LEAST = range(10), 9
+DEPTHS = ("symptom", "place", "principle", "cause")
+MISTAKES = {plant.name for plant in plants("lab1") if not plant.right}
+
+
+@cache
+def drawn(name: str) -> list[Call]:
+    """The calls of a requirement, with several seeds."""
+    return [call for seed in SEEDS for call in ALL[name].calls(np.random.default_rng(seed))]
+
+
+@cache
+def numbers(name: str, *flags: str) -> list[tuple[Any, Any]]:
+    """What a rule with these mistakes gives for each call, and how far an answer may be from it
+    that is taken for one."""
+    requirement = ALL[name]
+    out = []
+    for call in drawn(name):
+        most = requirement.tolerance(call, frozenset(flags))
+        wider = [{key: WIDER * a for key, a in own.items()} for own in most]
+        out.append((requirement.expected(call, frozenset(flags)), wider))
+    return out
+
+
+def told_apart(name: str, flag: str, *other: str) -> int:
+    """In how many calls a mistake is not taken for another one, or for what is right."""
+    pairs = zip(numbers(name, flag), numbers(name, *other), strict=True)
+    return sum(not agrees(seen, expected, most) for (seen, _), (expected, most) in pairs)
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def our_rule(target: str, hyper: Mapping[str, Any]) -> Rule:
+    """The optimizer of `dualml.optim` with these hyperparameters."""
+    own = {**hyper}
+    if target == "GD":
+        return GD(**own)
+    if target == "SGD":
+        return SGD(**own)
+    own["betas"] = tuple(own["betas"])
+    return AdamW(**own) if own.pop("decoupled") else Adam(**own)
+
+
+def by_our_rule(call: Call) -> dict[str, Any]:
+    """``3/w``: parameter w after update 3, each parameter updated by itself."""
+    arrays, options = call.arrays[0], call.options
+    out = {}
+    for name in (key[2:] for key in arrays if key.startswith("p/")):
+        rule = our_rule(
+            call.target, {**options["hyper"], **options.get("groups", {}).get(name, {})}
+        )
+        now = {name: arrays[f"p/{name}"].astype(np.float64)}
+        state, updates = rule.init(now), 0
+        for step in range(1, options["steps"] + 1):
+            g = arrays.get(f"g/{step}/{name}")
+            if g is not None:
+                updates += 1
+                lr = options["rates"][step - 1] if "rates" in options else None
+                gradient = {name: g.astype(np.float64)}
+                now, state = rule.update(now, gradient, state, updates, lr)
+            out[f"{step}/{name}"] = now[name]
+    return out
+
+
+@pytest.mark.parametrize("requirement", [*ALL.values(), *TOGETHER], ids=lambda r: r.name)
+def test_the_rules_without_mistakes_are_our_own(requirement: Steps) -> None:
+    for seed in SEEDS:
+        for call in requirement.calls(np.random.default_rng(seed)):
+            (expected,) = requirement.expected(call)
+            ours = by_our_rule(call)
+            assert expected.keys() == ours.keys()
+            for key, a in expected.items():
+                np.testing.assert_allclose(a, ours[key], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "flag"), SHOWN)
+def test_a_mistake_shows_where_it_is_looked_for(name: str, flag: str) -> None:
+    seen = told_apart(name, flag)
+    assert seen == 0 if (name, flag) in UNSEEN else seen >= LEAST
+
+
+def test_every_mistake_shows_somewhere() -> None:
+    assert set(SHOWN) >= UNSEEN
+    flags = {flag for _, flag in SHOWN}
+    ended = {mistake for r in ALL.values() for _, mistake in r.errors}
+    assert {flag for _, flag in set(SHOWN) - UNSEEN} == flags
+    assert flags | ended == MISTAKES
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_two_mistakes_look_alike(name: str) -> None:
+    for one, other in combinations(ALL[name].flags, 2):
+        assert told_apart(name, one, other) >= LEAST, (one, other)
+        assert told_apart(name, other, one) >= LEAST, (other, one)
+
+
+# --- catalogue, words, pages ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plant", plants("lab1"), ids=lambda p: p.title)
+def test_a_plant_applies_and_can_be_named(plant: Plant) -> None:
+    exercise = file(plant.file)[1]
+    changed = planted(source(exercise), plant)
+    assert changed != source(exercise)
+    ast.parse(changed)
+    about = [r for r in exercise.requirements if r.target == plant.target]
+    assert about
+    known = {m for r in about for m in (*r.flags, *(mistake for _, mistake in r.errors))}
+    assert plant.right or plant.name in known
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_there_are_words_for_everything(lang: str) -> None:
+    own = table(lang, "course_lab1")
+    wanted = {f"mistake.{mistake}.{depth}" for mistake in MISTAKES for depth in DEPTHS}
+    assert own.keys() == wanted | {f"requirement.{name}" for name in ALL}
+    assert all(text.strip() == text != "" for text in own.values())
+    assert not any(brace in text for text in own.values() for brace in "{}")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_depth_of_hints_says_something_new(lang: str) -> None:
+    own = table(lang, "course_lab1")
+    for mistake in MISTAKES:
+        said = [own[f"mistake.{mistake}.{depth}"] for depth in DEPTHS]
+        assert not any(a in b or b in a for a, b in combinations(said, 2)), mistake
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_task_names_every_requirement_and_the_report_has_its_parts(lang: str) -> None:
+    task = page("lab1", "optim", lang)
+    assert task.startswith("# ")
+    for name in ALL:
+        assert f"`{name}`" in task
+    title, sections = parts(page("lab1", "report", lang))
+    assert title
+    assert [number for number, _, _ in sections] == ["1", "2", "3", "4", "5"]
+
+
+def said(text: str) -> set[str]:
+    """Lines of docstrings and comments, without indentation."""
+    found = {line.strip() for line in text.splitlines() if line.strip().startswith("#")}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            first = node.body[0]
+            inside = text.splitlines()[first.lineno - 1 : first.end_lineno]
+            found |= {line.strip() for line in inside}
+    return found - {"", '"""', *YOURS}
+
+
+def test_every_line_of_the_skeletons_is_translated_and_none_is_left_over() -> None:
+    there = set[str]().union(*(said(skeleton(source(one))) for one in lab("lab1").files))
+    assert lines("lab1").keys() == there
+    for chinese in lines("lab1").values():
+        assert any("一" <= c <= "鿿" for c in chinese) or "：" in chinese, chinese

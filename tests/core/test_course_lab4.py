@@ -1,0 +1,250 @@
+"""The exercises of Lab 4, without a framework: schedules, rules, catalogue, words, pages."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dualml.course import drive_lab4
+from dualml.course.catalogue import Plant, planted, plants
+from dualml.course.exercise import RIGHT, Answer, Call, Requirement
+from dualml.course.judge import Judgement, agrees, judge
+from dualml.course.lab4 import orders, rules
+from dualml.course.lab4.orders import Order
+from dualml.course.lab4.requirements import APART, Split, Traffic
+from dualml.course.labs import file, lab
+from dualml.course.workspace import lines, page, source
+from dualml.split.schedules import bubble, build, live_bound
+from dualml.words import LANGUAGES, table
+
+SCHEDULE, SPLIT = file("schedule")[1], file("split_torch")[1]
+FILES = [SCHEDULE, SPLIT, file("split_ms")[1]]
+SIZES = [(kind, p, m) for kind in ("gpipe", "1f1b") for p, m in product(range(1, 6), range(1, 8))]
+PLANTS = [p for p in plants("lab4") if p.file in {one.name for one in FILES}]
+#: What is said of an order by what it is, not by what it equals.
+GENERAL = ("order_stages", "order_incomplete", "order_twice", "order_impossible",
+           "order_kept_too_long", "order_slow")  # fmt: skip
+#: What the exercises with a communicator of other labs speak of, too.
+SHARED = {name for _, name in APART}
+NUMBERS = [r for r in SPLIT.requirements if isinstance(r, Split) and not isinstance(r, Traffic)]
+
+
+def drawn(requirement: Requirement) -> list[Call]:
+    return list(requirement.calls(np.random.default_rng(5)))
+
+
+# --- schedules ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "p", "m"), SIZES)
+def test_the_schedules_are_those_of_our_own_pipelines(kind: str, p: int, m: int) -> None:
+    made = orders.schedule(p, m, kind)
+    own = build(kind, range(p), m)
+    assert made == [[("FB".index(a.kind), a.micro) for a in program] for program in own.programs()]
+    assert [orders.kept(order) for order in made] == [
+        live_bound(kind, range(p), m, stage) for stage in range(p)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "p", "m"), SIZES)
+def test_the_time_of_a_pipeline_is_the_closed_form(kind: str, p: int, m: int) -> None:
+    time = orders.seconds(orders.schedule(p, m, kind))
+    assert time == 3 * (m + p - 1)
+    assert 1 - 3 * m / time == pytest.approx(bubble(p, m))
+    assert orders.seconds(orders.schedule(p, m, kind, "order_naive")) == 3 * p * m
+
+
+def test_orders_that_never_end() -> None:
+    assert orders.seconds([[(1, 0), (0, 0)]]) is None
+    assert orders.seconds(orders.schedule(3, 4, "1f1b", "warm_up_reversed")) is None
+
+
+def answered(text: str, requirement: Requirement) -> Judgement:
+    """What is said of a file's schedule."""
+    names: dict[str, Any] = {}
+    exec(compile(text, SCHEDULE.name, "exec"), names)
+    module = type("Module", (), {"schedule": staticmethod(names["schedule"])})
+    calls = drawn(requirement)
+    answers = [Answer([drive_lab4.orders(module, c.target, c.options, {})]) for c in calls]
+    return judge(requirement, calls, answers)
+
+
+def first_failed(text: str) -> Judgement | None:
+    judgements = (answered(text, requirement) for requirement in SCHEDULE.requirements)
+    return next((j for j in judgements if j.status != "met"), None)
+
+
+def title(plant: Plant) -> str:
+    return plant.title
+
+
+@pytest.mark.parametrize("plant", [p for p in PLANTS if p.file == SCHEDULE.name], ids=title)
+def test_a_schedule_is_accepted_or_its_mistake_named(plant: Plant) -> None:
+    failed = first_failed(planted(source(SCHEDULE), plant))
+    if plant.right:
+        assert failed is None
+    else:
+        assert failed is not None
+        assert failed.mistakes == (plant.name,)
+
+
+def test_our_schedule_meets_everything() -> None:
+    assert first_failed(source(SCHEDULE)) is None
+
+
+@pytest.mark.parametrize(("looks", "made", "name"), [
+    ("complete", [[(0, 0), (1, 0)]], "order_stages"),
+    ("complete", [[(0, 0), (1, 0)], [(0, 0)]], "order_incomplete"),
+    ("complete", [[(0, 0), (1, 0)], [(0, 0), (1, 0), (1, 1)]], "order_incomplete"),
+    ("complete", [[(0, 0), (1, 0)], [(0, 0), (0, 0), (1, 0)]], "order_twice"),
+    ("possible", [[(0, 0), (1, 0)], [(1, 0), (0, 0)]], "order_impossible"),
+    ("shape", [[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
+               [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]], "order_kept_too_long"),
+    ("time", [[(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)],
+              [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]], "order_slow"),
+])  # fmt: skip
+def test_what_is_no_known_order_is_named_by_what_it_is(
+    looks: str, made: list[Order], name: str
+) -> None:
+    requirement = next(r for r in SCHEDULE.requirements if r.name == f"schedule.1f1b.{looks}")
+    count = max(m for way, m in made[0] if way) + 1
+    options = {"stages": 2, "micro_batches": count, "kind": "1f1b"}
+    arrays = {"stages": np.array(len(made))}
+    arrays |= {str(s): np.array(order) for s, order in enumerate(made)}
+    found = requirement.problem(Call("orders", "schedule", options, [{}]), Answer([arrays]))
+    assert found is not None
+    assert found[1] == (name,)
+
+
+# --- stages and layers -------------------------------------------------------------------------
+
+
+def loss(weights: list[Any], x: Any, y: Any) -> float:
+    """Of the whole model, of a whole batch."""
+    z = x @ weights[0].T + weights[1]
+    return float((((z / (1 + abs(z))) @ weights[2].T + weights[3] - y) ** 2).mean())
+
+
+def slopes(weights: list[Any], x: Any, y: Any) -> list[Any]:
+    """The gradient by central differences."""
+    gradients = [np.zeros_like(w) for w in weights]
+    for w, g in zip(weights, gradients, strict=True):
+        for place in np.ndindex(w.shape):
+            here, sides = w[place], []
+            for off in (1e-5, -1e-5):
+                w[place] = here + off
+                sides.append(loss(weights, x, y))
+            w[place] = here
+            g[place] = (sides[0] - sides[1]) / 2e-5
+    return gradients
+
+
+@pytest.mark.parametrize("requirement", NUMBERS[:2], ids=lambda r: r.name)
+def test_two_stages_are_the_whole_model(requirement: Split) -> None:
+    (call,) = drawn(requirement)
+    first, second = call.arrays
+    weights = [a[n].astype(np.float64) for a in (first, second) for n in ("weight", "bias")]
+    made = requirement.expected(call)
+    for step in range(1, call.options["steps"] + 1):
+        x, y = first[f"x/{step}"].astype(np.float64), second[f"y/{step}"].astype(np.float64)
+        assert made[1][f"{step}/loss"] == pytest.approx(loss(weights, x, y))
+        gradients = slopes(weights, x, y)
+        weights = [w - call.options["lr"] * g for w, g in zip(weights, gradients, strict=True)]
+        seen = [own[f"{step}/{n}"] for own in made for n in ("weight", "bias")]
+        for right, rule in zip(weights, seen, strict=True):
+            np.testing.assert_allclose(rule, right, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("requirement", NUMBERS[2:], ids=lambda r: r.name)
+def test_the_parts_of_a_layer_are_the_whole_layer(requirement: Split) -> None:
+    rows = requirement.rule is rules.row
+    for call in drawn(requirement):
+        parts = [{k: a.astype(np.float64) for k, a in own.items()} for own in call.arrays]
+        w, b = parts[0]["w"], parts[0]["b"]
+        x = np.hstack([p["x"] for p in parts]) if rows else parts[0]["x"]
+        g = parts[0]["g"] if rows else np.hstack([p["g"] for p in parts])
+        whole = {"y": x @ w.T + b, "x": g @ w, "weight": g.T @ x, "bias": g.sum(0)}
+        cut = {"x": 1, "weight": 1} if rows else {"y": 1, "weight": 0, "bias": 0}
+        made = requirement.expected(call)
+        assert made[0].keys() <= whole.keys()
+        for key in made[0]:
+            if key in cut:
+                joined = np.concatenate([own[key] for own in made], axis=cut[key])
+                np.testing.assert_allclose(joined, whole[key])
+            else:
+                for own in made:
+                    np.testing.assert_allclose(own[key], whole[key])
+
+
+@pytest.mark.parametrize("target", ["train_step", "ColumnLinear", "RowLinear"])
+def test_mistakes_show_and_no_two_look_alike(target: str) -> None:
+    calls = [(r, call) for r in NUMBERS if r.target == target for call in drawn(r)]
+    flags = dict.fromkeys(flag for r, _ in calls for flag in r.flags)
+    assert flags
+    looks = {
+        flag: [r.expected(call, frozenset({flag}) if flag else RIGHT) for r, call in calls]
+        for flag in ("", *flags)
+    }
+    for one, other in combinations(looks, 2):
+        assert not all(
+            agrees(a, b, r.tolerance(call, frozenset({other}) if other else RIGHT))
+            for a, b, (r, call) in zip(looks[one], looks[other], calls, strict=True)
+        ), (one, other)
+
+
+@pytest.mark.parametrize(("name", "forward", "backward", "met"), [
+    ("column.sums", 0, 1, True), ("column.sums", 1, 1, False), ("column.sums", 0, 2, False),
+    ("row.sums", 1, 0, True), ("row.sums", 2, 0, False), ("row.sums", 1, 1, False),
+])  # fmt: skip
+def test_sums_are_counted(name: str, forward: int, backward: int, met: bool) -> None:
+    requirement = next(r for r in SPLIT.requirements if r.name == name)
+    (call,) = drawn(requirement)
+    counts = {"forward": np.ones(forward), "backward": np.ones(backward)}
+    found = requirement.problem(call, Answer([counts] * call.ranks))
+    assert (found is None) is met
+    assert found is None or found[1] == ("too_many_sums",)
+
+
+# --- words and pages ---------------------------------------------------------------------------
+
+
+def mistakes() -> set[str]:
+    named = {flag for one in FILES for r in one.requirements for flag in r.flags}
+    return (named | set(GENERAL) | {p.name for p in PLANTS if not p.right}) - SHARED
+
+
+def test_mistakes_of_both_frameworks_are_planted_in_both() -> None:
+    planted_in = {
+        one.name: {p.name for p in PLANTS if p.file == one.name and not p.right} for one in FILES
+    }
+    torch, mindspore = (planted_in[f"split_{name}.py"] for name in ("torch", "ms"))
+    layers = {f for r in NUMBERS if r.target != "train_step" for f in r.flags}
+    assert layers | {"one_sided", "stage_undivided"} <= torch & mindspore
+    assert planted_in[SCHEDULE.name] <= set(orders.FLAGS) | set(GENERAL)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_there_are_words_for_everything(lang: str) -> None:
+    own = table(lang, "course_lab4")
+    depths = ("symptom", "place", "principle", "cause")
+    wanted = {f"mistake.{name}.{depth}" for name in mistakes() for depth in depths}
+    wanted |= {f"requirement.{r.name}" for one in FILES for r in one.requirements}
+    assert own.keys() == wanted
+    assert all(own.values())
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize(("task", "one"), [("schedule", SCHEDULE), ("split", SPLIT)])
+def test_a_task_names_every_requirement(task: str, one: Any, lang: str) -> None:
+    text = page("lab4", task, lang)
+    assert text.startswith("# ")
+    for requirement in one.requirements:
+        assert f"`{requirement.name}`" in text
+
+
+def test_no_translated_line_is_left_over() -> None:
+    there = {line.strip() for one in lab("lab4").files for line in source(one).splitlines()}
+    assert lines("lab4").keys() <= there

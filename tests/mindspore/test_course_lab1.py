@@ -1,0 +1,55 @@
+"""The exercises of Lab 1, in MindSpore: our solutions, some mistakes and variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dualml.course.catalogue import Plant, planted, plants
+from dualml.course.check import Checked, check
+from dualml.course.labs import file
+from dualml.course.workspace import source
+
+EXERCISE = file("optim_ms")[1]
+OURS = [plant for plant in plants("lab1") if plant.file == EXERCISE.name]
+MISTAKES = (("GD", "nothing"), ("GD", "initial_lr"), ("SGD", "decay_exempt"),
+            ("SGD", "nesterov_ignored"), ("Adam", "step_per_parameter"),
+            ("Adam", "compiled_constant"))  # fmt: skip
+PLANTED = [plant for plant in OURS if (plant.target, plant.name) in MISTAKES]
+VARIANTS = ("assign", "buffer assigned last", "one root")
+
+
+def judged(plant: Plant | None, seed: int, folder: Path) -> Checked:
+    text = source(EXERCISE)
+    path = folder / EXERCISE.name
+    path.write_text(text if plant is None else planted(text, plant), "utf-8")
+    target = None if plant is None else plant.target
+    return check(EXERCISE, path, seed, chosen=lambda r: target in (None, r.target))
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+def test_our_solutions_meet_everything(seed: int, tmp_path: Path) -> None:
+    checked = judged(None, seed, tmp_path)
+    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert {j.requirement.target for j in checked.judgements} == {"GD", "SGD", "Adam"}
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda p: f"{p.target} {p.name}")
+def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
+    checked = judged(plant, 5, tmp_path)
+    failed = [j for j in checked.judgements if j.status != "met"]
+    assert failed
+    assert {j.mistakes for j in failed} == {(plant.name,)}
+
+
+def test_what_is_planted_is_there() -> None:
+    assert {(plant.target, plant.name) for plant in PLANTED} == set(MISTAKES)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_is_right_in_another_way_is_accepted(name: str, tmp_path: Path) -> None:
+    (plant,) = (plant for plant in OURS if plant.name == name)
+    assert plant.right
+    checked = judged(plant, 5, tmp_path)
+    assert checked.met, [j for j in checked.judgements if j.status != "met"]
