@@ -82,6 +82,12 @@ def check(
     sandbox = Sandbox(file, path, seconds)
     answers = sandbox.answers([call for _, call in asked], one)
     judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))
+    for n, judgement in enumerate(judgements):
+        for _ in range(judgement.requirement.tries - 1):
+            if judgements[n].status != "not met" or judgements[n].difference is None:
+                break
+            own = [call for requirement, call in asked if requirement is judgement.requirement]
+            judgements[n] = judge(judgement.requirement, own, sandbox.answers(own))
     return Checked(file, path, problems, judgements, seed, sandbox.printed)
 
 

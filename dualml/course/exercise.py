@@ -77,6 +77,7 @@ class Requirement:
         flags: typical mistakes that can show here.
         errors: (pattern, mistake) of errors that a mistake ends in; ``KIND: MESSAGE`` is matched.
         points: that it is worth where nobody says otherwise.
+        tries: so many times it is asked until it is met: more than once where time is measured.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Requirement:
     flags: Sequence[str] = ()
     errors: Sequence[tuple[str, str]] = ()
     points: float = 1.0
+    tries: int = 1
 
     def calls(self, draw: np.random.Generator) -> list[Call]:
         """Calls with drawn values."""

@@ -21,11 +21,11 @@ from dualml.course.exercise import (
 from dualml.course.judge import WIDER
 from dualml.course.lab2.rules import seconds
 
-SIZES = (40_000, 400_000, 1_200_000)
+SIZES = (200_000, 1_600_000)
 #: A measurement may be so far off: a share of the time, and seconds in which a busy machine wakes a
 #: sleeping process. What the mistakes add is several times as much.
-SHARE, WAKING_S = 0.25, 0.004
-FIRST_S, DISTURBED_S = 0.12, 0.06
+SHARE, WAKING_S = 0.25, 0.006
+FIRST_S, DISTURBED_S, LATE_S = 0.2, 0.12, 0.06
 
 
 @dataclass
@@ -41,12 +41,14 @@ class Measured(Requirement):
     target: str = "measure"
     flags: Sequence[str] = ("measure_milliseconds", "measure_elements")
     points: float = 1.0
+    #: Beside a busy program a right measurement can be disturbed: it is believed the third time.
+    tries: int = 3
     errors: Sequence[tuple[str, str]] = (("ranks disagree", "crossed"),)
 
     def calls(self, draw: np.random.Generator) -> list[Call]:
         options = {
             "comm": True,
-            "alpha": float(draw.uniform(0.004, 0.008)),
+            "alpha": float(draw.uniform(0.015, 0.022)),
             "beta": float(draw.uniform(1.5e-8, 2.5e-8)),
             "first": FIRST_S,
             "disturbed": DISTURBED_S,
@@ -83,13 +85,13 @@ class Measured(Requirement):
         def about(extra: float, within: float) -> bool:
             return bool(np.all(np.abs(more - extra) < within))
 
-        if self.late and about(self.late, 0.012):
+        if self.late and about(self.late, 0.02):
             return ("measure_unsynchronised",)
-        if about(DISTURBED_S, 0.02):
+        if about(DISTURBED_S, 0.03):
             return ("measure_maximum",)
-        if about(FIRST_S, 0.03):
+        if about(FIRST_S, 0.04):
             return ("measure_first",)
-        if np.all((more > 0.006) & (more < FIRST_S)) and np.ptp(more) < 0.02:
+        if np.all((more > 0.01) & (more < FIRST_S)) and np.ptp(more) < 0.03:
             return ("measure_mean",)
         if np.all((ratio > 2.5) & (ratio < 100)) and np.all(ratio < 1.6 * ratio.min()):
             return ("measure_total",)

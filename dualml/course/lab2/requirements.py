@@ -11,7 +11,7 @@ import numpy as np
 from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
 from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most
 from dualml.course.lab2 import rules
-from dualml.course.lab2.measuring import Measured
+from dualml.course.lab2.measuring import LATE_S, Measured
 
 SHAPES = ((3, 2), (4,), ())
 SUMS = ("sum_unweighted", "sum_undivided", "sum_weighted_undivided", "sum_by_ranks",
@@ -152,5 +152,5 @@ def requirements() -> list[Requirement]:
         Together("ring.traffic", "ring_all_reduce", "ring", rules.ring, long, (3, 4), TRAFFIC,
                  looks=("messages", "bytes"), slack=ELEMENTS),
         Measured("measure.typical", late=0.0),
-        Measured("measure.late", late=0.03),
+        Measured("measure.late", late=LATE_S),
     ]  # fmt: skip

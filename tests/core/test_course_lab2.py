@@ -1,0 +1,245 @@
+"""The exercise of Lab 2, without a framework: rules, times, catalogue, words, pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dualml.course.catalogue import planted, plants
+from dualml.course.exercise import RIGHT, Answer, Call, Requirement, Trouble
+from dualml.course.judge import agrees
+from dualml.course.lab2 import slow
+from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, Measured
+from dualml.course.lab2.requirements import ELEMENTS, SHAPES, Together, requirements
+from dualml.course.lab2.rules import seconds
+from dualml.course.labs import file, lab
+from dualml.course.workspace import lines, page, source
+from dualml.words import LANGUAGES, table
+
+REQUIREMENTS = requirements()
+TOGETHER = [r for r in REQUIREMENTS if isinstance(r, Together)]
+MEASURED = [r for r in REQUIREMENTS if isinstance(r, Measured)]
+#: Mistakes that errors show, and those that times do.
+ERRORS = ("crossed", "one_sided")
+TIMES = ("measure_milliseconds", "measure_elements", "measure_unsynchronised", "measure_total",
+         "measure_maximum", "measure_mean", "measure_first")  # fmt: skip
+NUMBERS = list(dict.fromkeys(flag for r in TOGETHER for flag in r.flags))
+
+
+def named(name: str) -> Any:
+    return next(r for r in REQUIREMENTS if r.name == name)
+
+
+def drawn(requirement: Requirement) -> list[Call]:
+    return list(requirement.calls(np.random.default_rng(5)))
+
+
+# --- sums --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("requirement", TOGETHER, ids=lambda r: r.name)
+def test_every_rank_has_what_plain_numpy_gives(requirement: Together) -> None:
+    for call in drawn(requirement):
+        made = requirement.expected(call)
+        assert len(made) == call.ranks
+        for rank, own in enumerate(made):
+            if requirement.name == "ring.traffic":
+                continue
+            if call.kind == "ring":
+                key, right = next(iter(requirement.looks)), [a["t"] for a in call.arrays]
+                whole = np.sum(right, axis=0, dtype=np.float64)
+                np.testing.assert_allclose(own[key], whole if key == "sum" else right[rank])
+                continue
+            assert own.keys() == {str(i) for i in range(len(SHAPES))}
+            for i, made_of_it in own.items():
+                parts = [a[f"t/{i}"].astype(np.float64) for a in call.arrays]
+                weights = [int(a.get("samples", 1)) for a in call.arrays]
+                right = np.average(parts, axis=0, weights=weights)
+                np.testing.assert_allclose(made_of_it, right, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["reduce.uneven", "gather.uneven"])
+def test_no_two_ranks_have_as_many_samples(name: str) -> None:
+    for call in drawn(named(name)):
+        counts = [int(a["samples"]) for a in call.arrays]
+        assert len(set(counts)) == call.ranks
+
+
+def test_a_ring_cannot_cut_evenly() -> None:
+    for call in drawn(named("ring.sum")):
+        assert call.arrays[0]["t"].size % call.ranks == 1
+
+
+def test_what_a_ring_sends() -> None:
+    requirement = named("ring.traffic")
+    for call in drawn(requirement):
+        n, nbytes = call.ranks, call.arrays[0]["t"].nbytes
+        made = requirement.expected(call)
+        assert [int(own["messages"]) for own in made] == [2 * (n - 1)] * n
+        sent = np.array([own["bytes"] for own in made])
+        assert sent.sum() == 2 * (n - 1) * nbytes  # a step moves every chunk once
+        assert abs(sent - 2 * (n - 1) / n * nbytes).max() < ELEMENTS
+        everything = requirement.expected(call, frozenset({"ring_everything"}))
+        assert [int(own["bytes"]) for own in everything] == [(n - 1) * nbytes] * n
+
+
+TARGETS = list(dict.fromkeys(r.target for r in TOGETHER))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_mistakes_show_and_no_two_look_alike(target: str) -> None:
+    calls = [(r, call) for r in TOGETHER if r.target == target for call in drawn(r)]
+    flags = dict.fromkeys(flag for r, _ in calls for flag in r.flags)
+    assert flags
+    looks = {
+        flag: [r.expected(call, frozenset({flag}) if flag else RIGHT) for r, call in calls]
+        for flag in ("", *flags)
+    }
+    for one, other in combinations(looks, 2):
+        assert not all(
+            agrees(a, b, r.tolerance(call, frozenset({other}) if other else RIGHT))
+            for a, b, (r, call) in zip(looks[one], looks[other], calls, strict=True)
+        ), (one, other)
+
+
+def test_a_tensor_that_is_changed_is_seen() -> None:
+    requirement = named("ring.kept")
+    (call,) = drawn(requirement)
+    right = requirement.expected(call)
+    assert requirement.problem(call, Answer(right)) is None
+    changed = [{"before": a["before"] * 2} for a in right]
+    assert requirement.problem(call, Answer(changed)) is not None
+
+
+@pytest.mark.parametrize(("message", "name"), [
+    ("the ranks disagree on collective number 1: rank 0: all_reduce", "crossed"),
+    ("rank 1 waited 5 s for rank 0", "one_sided"),
+])  # fmt: skip
+def test_errors_of_ranks_apart_are_named(message: str, name: str) -> None:
+    trouble = Trouble("CommunicationError", message)
+    for requirement in TOGETHER:
+        assert requirement.mistakes_of(trouble) == (name,)
+
+
+# --- times -------------------------------------------------------------------------------------
+
+
+class Alone:
+    """A communicator of one rank, whose barrier is counted."""
+
+    rank, size = 1, 2
+
+    def __init__(self) -> None:
+        self.met = 0
+
+    def barrier(self) -> None:
+        self.met += 1
+
+
+def test_the_clock_has_known_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(slow.time, "sleep", slept.append)
+    options = {"alpha": 1.0, "beta": 0.5, "first": 100.0, "disturbed": 10.0, "late": 7.0}
+    comm = Alone()
+    clock = slow.Clock(comm, options)
+    x = np.zeros(4, np.float32)
+    for _ in range(4):
+        assert clock.all_reduce(x) is x
+    right = 1 + 0.5 * x.nbytes
+    assert slept == [right + 100, 7, right, 7, right, 7, right + 10]
+    assert comm.met == 8
+    clock.barrier()
+    clock.all_reduce(x.astype(np.float64))
+    assert slept[-2:] == [7, 1 + 0.5 * 2 * x.nbytes + 100]
+
+
+def times(call: Call) -> Any:
+    return np.array([seconds(call.options, size) for size in SIZES])
+
+
+Seen = Callable[[Any, Call], Any]
+#: What a student's `measure` sees with each mistake: nine calls, of which two are disturbed.
+SEEN: dict[str, Seen] = {
+    "measure_milliseconds": lambda t, call: 1000 * t,
+    "measure_elements": lambda t, call: np.array([seconds(call.options, 4 * s) for s in SIZES]),
+    "measure_unsynchronised": lambda t, call: t + call.options["late"],
+    "measure_total": lambda t, call: 9 * t,
+    "measure_maximum": lambda t, call: t + DISTURBED_S,
+    "measure_mean": lambda t, call: t + 2 / 9 * DISTURBED_S,
+    "measure_first": lambda t, call: t + FIRST_S,
+}
+
+
+def judged(requirement: Measured, call: Call, seen: Any) -> tuple[bool, tuple[str, ...]]:
+    """Whether it is met, and what is named by the times themselves."""
+    found = requirement.problem(call, Answer([{"seconds": seen}] * call.ranks))
+    return found is None, () if found is None else found[1]
+
+
+@pytest.mark.parametrize("requirement", MEASURED, ids=lambda r: r.name)
+def test_times_that_are_right_are_accepted(requirement: Measured) -> None:
+    (call,) = drawn(requirement)
+    for off in (-0.001, 0.0, 0.003):
+        assert judged(requirement, call, times(call) + off) == (True, ())
+
+
+@pytest.mark.parametrize("requirement", MEASURED, ids=lambda r: r.name)
+@pytest.mark.parametrize("name", TIMES)
+def test_times_that_are_wrong_are_seen_and_named(requirement: Measured, name: str) -> None:
+    (call,) = drawn(requirement)
+    seen = SEEN[name](times(call), call)
+    met, mistakes = judged(requirement, call, seen)
+    assert met is (name == "measure_unsynchronised" and not requirement.late)
+    if name in requirement.flags:
+        flags = frozenset({name})
+        answer = [{"seconds": seen}] * call.ranks
+        assert mistakes == ()
+        assert agrees(answer, requirement.expected(call, flags), requirement.tolerance(call, flags))
+    elif not met:
+        assert mistakes == (name,)
+
+
+# --- catalogue, words and pages ----------------------------------------------------------------
+
+
+def test_mistakes_are_planted_in_both_frameworks() -> None:
+    wanted = {*NUMBERS, *TIMES, *ERRORS} - {"sum_own_missing"}  # seen in what students may write
+    for one in lab("lab2").files:
+        assert {p.name for p in plants("lab2") if p.file == one.name and not p.right} == wanted
+    for plant in plants("lab2"):
+        text = source(file(plant.file)[1])
+        assert planted(text, plant) != text
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_there_are_words_for_everything(lang: str) -> None:
+    own = table(lang, "course_lab2")
+    depths = ("symptom", "place", "principle", "cause")
+    wanted = {f"mistake.{n}.{depth}" for n in (*NUMBERS, *TIMES, *ERRORS) for depth in depths}
+    assert own.keys() == wanted | {f"requirement.{r.name}" for r in REQUIREMENTS}
+    assert all(own.values())
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_task_names_every_requirement_and_function(lang: str) -> None:
+    task = page("lab2", "aggregate", lang)
+    assert task.startswith("# ")
+    for requirement in REQUIREMENTS:
+        assert f"`{requirement.name}`" in task
+        assert f"`{requirement.target}(comm, " in task
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_report_has_the_five_parts(lang: str) -> None:
+    heads = [line for line in page("lab2", "report", lang).splitlines() if line.startswith("#")]
+    assert [head[:4] for head in heads[1:]] == [f"## {part}" for part in range(1, 6)]
+    assert heads[0].startswith("# ")
+
+
+def test_no_translated_line_is_left_over() -> None:
+    there = {line.strip() for one in lab("lab2").files for line in source(one).splitlines()}
+    assert lines("lab2").keys() <= there
