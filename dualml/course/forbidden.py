@@ -4,6 +4,10 @@ from __future__ import annotations
 
 #: Modules that no exercise needs: our own, which are the solutions.
 BANNED = ("dualml", "dualml_torch", "dualml_ms")
+#: The frameworks' own communication; a communicator is given instead.
+COMMUNICATION = ("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "barrier",
+                 "broadcast", "gather", "irecv", "isend", "recv", "reduce", "reduce_scatter",
+                 "reduce_scatter_tensor", "scatter", "send")  # fmt: skip
 #: Of each framework: classes and functions that do what the student is to write.
 OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS",
               "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam")  # fmt: skip

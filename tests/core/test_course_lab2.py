@@ -117,7 +117,9 @@ def test_a_tensor_that_is_changed_is_seen() -> None:
 
 @pytest.mark.parametrize(("message", "name"), [
     ("the ranks disagree on collective number 1: rank 0: all_reduce", "crossed"),
-    ("rank 1 waited 5 s for rank 0", "one_sided"),
+    ("rank 0 waited 5 s for all_reduce float32 () op=sum; missing: rank 1 of 2", "one_sided"),
+    ("rank 0 of 2, exchange: no answer within 5 s; a rank hangs, is late", "one_sided"),
+    ("exchange failed on rank 0 of 2 (a rank that ended, or one later than 5 s)", "one_sided"),
 ])  # fmt: skip
 def test_errors_of_ranks_apart_are_named(message: str, name: str) -> None:
     trouble = Trouble("CommunicationError", message)

@@ -20,7 +20,7 @@ MISTAKES = (
     ("sum_root_only", "by_gather_broadcast"),
     ("average_without_own", "average_parameters"),
     ("ring_everything", "ring_all_reduce"),
-    ("one_sided", "ring_all_reduce"),
+    ("one_sided", "by_all_reduce"),
     ("measure_unsynchronised", "measure"),
 )
 VARIANTS = (

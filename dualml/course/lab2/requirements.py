@@ -27,7 +27,7 @@ ELEMENTS = 16.0
 #: How it ends where ranks ask for different things, or one of them for nothing.
 APART = (
     ("ranks disagree", "crossed"),
-    ("CommunicationError: .*(waited|missing|no answer|failed on rank)", "one_sided"),
+    ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),
 )
 Draw = np.random.Generator
 

@@ -25,7 +25,7 @@ ROW = ("row_not_reduced", "row_bias_every_rank", "row_bias_missing", "row_mean",
        "row_gradient_reduced", "bias_gradient_mean", "weight_gradient_mean")  # fmt: skip
 APART = (
     ("ranks disagree", "crossed"),
-    ("CommunicationError: .*(waited|missing|no answer|failed on rank)", "one_sided"),
+    ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),
 )
 Rule = Callable[..., list[dict[str, Any]]]
 
