@@ -84,7 +84,8 @@ def named(
     order = [*requirement.flags, *other, *sorted(likely)]
     for flags in candidates(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
-            return tuple(sorted(flags, key=order.index))
+            found = sorted(flags, key=order.index)  # ``aliased#2``: another form of `aliased`
+            return tuple(dict.fromkeys(flag.partition("#")[0] for flag in found))
     return ()
 
 

@@ -23,6 +23,8 @@ FORBIDDEN = {
 ONLY_TORCH = {
     "optim/compiled.py": "torch.compile is a choice; MindSpore's graph mode always compiles",
     "gloo.py": "MindSpore's receiving threads wait for their locks",
+    "course/rpc_own.py": "MindSpore has no remote procedure calls",
+    "course/drive_rpc.py": "MindSpore has no remote procedure calls",
     "rpc.py": "MindSpore has no remote procedure calls",
     "rpc_agent.py": "MindSpore has no remote procedure calls",
     "rpc_served.py": "MindSpore has no remote procedure calls",

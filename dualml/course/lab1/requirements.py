@@ -19,22 +19,23 @@ STEPS = 5
 #: units in the last place of the largest number.
 MARGIN, PLACES = 16, 8
 
-COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter")
+COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_parameter")
 DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt")
-OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr")
+OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
 MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
-            "first_skipped", "shared_state")  # fmt: skip
-NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice")
+            "first_skipped", "first_lost", "aliased#2", "shared_state")  # fmt: skip
+NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice", "nesterov_kept")
 MOMENTS = (
     "first_no_complement", "first_complement_swapped", "second_no_complement",
     "second_complement_swapped", "betas_swapped", "v_not_squared", "v_of_absolute", "v_of_first",
     "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside",
-    "eps_ignored", "shared_state",
+    "eps_ignored", "shared_state", "moments_shared", "betas_fixed",
 )  # fmt: skip
 CORRECTION = (
     "never_corrected", "first_uncorrected", "second_uncorrected", "step_from_zero", "step_late",
     "step_frozen", "step_per_parameter", "power_as_product", "correction_multiplied",
-    "corrected_kept", "eps_before_correction", "corrected_after_root",
+    "corrected_kept", "eps_before_correction", "corrected_after_root", "correction_betas",
+    "correction_betas#2", "correction_betas#3", "correction_root_missing",
 )  # fmt: skip
 Draw = np.random.Generator
 
@@ -87,6 +88,7 @@ class Steps(Requirement):
         rates: every update has a step size of its own.
         groups: two parameters have a step size of their own.
         missing: a parameter has no gradient in every other update.
+        zero: a parameter's gradient is 0 in every other update.
         rewritten: gradients stay in one piece of memory that is written anew.
         mode: of MindSpore: ``pynative`` or ``graph``.
     """
@@ -98,6 +100,7 @@ class Steps(Requirement):
     rates: bool = False
     groups: bool = False
     missing: bool = False
+    zero: bool = False
     rewritten: bool = False
     mode: str = "pynative"
     points: float = 1.0
@@ -118,8 +121,12 @@ class Steps(Requirement):
                 g = draw.normal(size=shape)
                 if not (self.missing and name in ("twin", "scale") and step % 2):
                     arrays[f"g/{step}/{name}"] = g
+        for name in ("twin", "beta") if self.zero else ():
+            for step in range(2, STEPS + 1, 2):
+                arrays[f"g/{step}/{name}"] *= 0
         # A gradient of exactly 0 would tell an epsilon that is left out from one that is tiny.
-        drawn = {n: np.where(a.round(2) == 0, 0.05, a.round(2)) for n, a in arrays.items()}
+        drawn = {n: np.where((a.round(2) == 0) & (a != 0), 0.05, a.round(2))
+                 for n, a in arrays.items()}  # fmt: skip
         rounded_arrays = {n: a.astype(np.float32) for n, a in drawn.items()}
         return [Call("optimizer", self.target, options, [rounded_arrays])]
 
@@ -168,15 +175,18 @@ def of(backend: str) -> list[Requirement]:
         Steps("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
         Steps("sgd.decay", "SGD", sgd(decay=True), OF_SGD_DECAY),
         Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV)),
-        Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, *OF_SGD_DECAY)),
+        Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *OF_SGD_DECAY)),
         Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True),
         Steps("adam.biased", "Adam", adam(corrected=False),
-              (*COMMON, *MOMENTS, "always_corrected")),
+              (*COMMON, *MOMENTS, "always_corrected", "always_corrected#2")),
         Steps("adam.update", "Adam", adam(), (*COMMON, *MOMENTS, *CORRECTION)),
-        Steps("adam.decay", "Adam", adam(decay=True), (*DECAY, "always_decoupled")),
+        Steps("adam.decay", "Adam", adam(decay=True),
+              (*DECAY, "always_decoupled", "second_undecayed")),
         Steps("adam.decoupled", "Adam", adam(decay=True, decoupled=True),
               ("decay_ignored", "always_coupled", "decoupled_no_lr", "decoupled_late")),
         Steps("adam.rates", "Adam", adam(decay=True), ("initial_lr",), rates=True),
+        Steps("sgd.zero", "SGD", md, ("zero_as_missing",), zero=True),
+        Steps("adam.zero", "Adam", adam(decay=True), ("zero_as_missing",), zero=True),
     ]  # fmt: skip
     if torch:
         grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
@@ -187,12 +197,19 @@ def of(backend: str) -> list[Requirement]:
         for target, hyper, more in grouped:
             low = target.lower()
             found += [
-                Steps(f"{low}.groups", target, hyper, ("first_group",), groups=True),
+                Steps(
+                    f"{low}.groups",
+                    target,
+                    hyper,
+                    ("first_group", "first_group_alone"),
+                    groups=True,
+                    errors=(("shape|size of tensor", "shared_state"),),
+                ),
                 Steps(
                     f"{low}.missing",
                     target,
                     hyper,
-                    ("missing_as_zero", *more),
+                    ("missing_as_zero", "missing_ends", *more),
                     missing=True,
                     errors=((r"Error: .*None", "missing_as_error"),),
                 ),

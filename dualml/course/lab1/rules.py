@@ -46,6 +46,8 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
     raw = g
     if "decay_decoupled" in f:
         p = p * (1 - lr * decay)
+    elif "decay_afterwards" in f:
+        pass
     elif "decay_no_lr" in f:
         p = p * (1 - decay)
     else:
@@ -61,6 +63,10 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
         share = {"dampened": 1 - mu, "lr_in_buffer": lr}
         share_now = next((v for flag, v in share.items() if flag in f), 1)
         b = mu * old + share_now * g
+        if "aliased#2" in f and "b" in s:
+            g = b = 2 * mu * raw  # buffer and gradient are one tensor, changed in place
+        if "first_lost" in f and t == 1:
+            b = g * 0
         s["b"] = b
         d = (lr * g if "lr_in_buffer" in f else g) + mu * b if h["nesterov"] else b
         if "first_skipped" in f and t == 1:
@@ -70,16 +76,23 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
                 d = b
             elif "nesterov_alone" in f:
                 d = mu * b
+            elif "nesterov_undecayed" in f:
+                d = raw + mu * b
             elif "nesterov_twice" in f:
                 d = b + mu * b
+            if "nesterov_kept" in f:
+                s["b"] = d
         if "lr_in_buffer" in f:
             lr = 1
-    return p - way(lr, f) * d
+    p = p - way(lr, f) * d
+    return p * (1 - h["lr"] * decay) if "decay_afterwards" in f else p
 
 
 def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     lr, eps, decay, kind = h["lr"], h["eps"], h["weight_decay"], type(h["lr"])
     b1, b2 = h["betas"][::-1] if "betas_swapped" in f else h["betas"]
+    if "betas_fixed" in f:
+        b1, b2 = kind(0.9), kind(0.999)
     if "eps_ignored" in f:
         eps = kind(1e-8)
     decoupled = h["decoupled"]
@@ -87,16 +100,25 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
         decoupled = False
     if "always_decoupled" in f:
         decoupled = True
-    late = decoupled and "decoupled_late" in f
+    late, raw = decoupled and "decoupled_late" in f, g
     if decoupled and not late and "decay_ignored" not in f:
         p = p * (1 - (decay if "decoupled_no_lr" in f else lr * decay))
     elif not decoupled:
         g = coupled(p, g, decay, f)
     old_m, old_v = s.get("m", g * 0), s.get("v", g * 0)
     m = moment(old_m, g, b1, f, "first")
-    power = {"v_not_squared": g, "v_of_absolute": abs(g), "v_of_first": m * m}
+    power = {
+        "second_undecayed": raw * raw,
+        "v_not_squared": g,
+        "v_of_absolute": abs(g),
+        "v_of_first": m * m,
+    }
     square = next((v for flag, v in power.items() if flag in f), g * g)
+    if "moments_shared" in f:
+        old_v = m
     v = moment(old_v, square, b2, f, "second")
+    if "moments_shared" in f:
+        m = v
     if "v_maximum" in f:
         v = np.maximum(v, old_v)
     at = {"step_from_zero": t - 1, "step_late": t + 1, "step_frozen": 1, "compiled_constant": 1}
@@ -104,8 +126,15 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     c1, c2 = kind(1) - b1**now, kind(1) - b2**now
     if "power_as_product" in f:
         c1, c2 = kind(1) - b1 * kind(now), kind(1) - b2 * kind(now)
+    if "correction_betas" in f:
+        c2 = kind(1) - b1**now
+    if "correction_betas#2" in f:
+        c1 = kind(1) - b2**now
+    if "correction_betas#3" in f:
+        c1, c2 = c2, c1
     if not h["bias_correction"] and "always_corrected" not in f:
-        c1 = c2 = kind(1)
+        c1 = kind(1)
+        c2 = c2 if "always_corrected#2" in f else kind(1)
     if h["bias_correction"] and "never_corrected" in f:
         c1 = c2 = kind(1)
     if "first_uncorrected" in f:
@@ -123,6 +152,8 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
         d = m_hat / np.sqrt(v_hat + eps)
     elif "eps_before_correction" in f:
         d = np.sqrt(c2) / c1 * used_m / (np.sqrt(used_v) + eps)
+    elif "correction_root_missing" in f:
+        d = c2 / c1 * used_m / (np.sqrt(used_v) + eps)
     elif "root_missing" in f:
         d = m_hat / (v_hat + eps)
     elif "corrected_after_root" in f:
@@ -171,9 +202,25 @@ def trajectory(
     states: dict[str, State] = {key: {} for key in owner.values()}
     counts, calls, out = dict.fromkeys(states, 0), 0, dict[str, Array]()
     first = next(iter(now))
+    groups = options.get("groups", {})
     for step in range(1, options["steps"] + 1):
+        there = [name for name in now if f"g/{step}/{name}" in arrays]
+        ended = False
         for name in now:
             g = arrays.get(f"g/{step}/{name}")
+            if g is not None and "zero_as_missing" in flags and not np.any(g):
+                g = None
+            # The parameters of a group of its own are the only ones in it.
+            alone = name in groups
+            ended = ended or (g is None and not alone and "missing_ends" in flags)
+            last = alone or name == [*there, *(n for n in there if n not in groups)][-1]
+            if (
+                ("last_parameter" in flags and not last)
+                or ("first_group_alone" in flags and alone)
+                or (ended and not alone)
+            ):
+                out[f"{step}/{name}"] = now[name]
+                continue
             if g is None and "missing_as_zero" in flags:
                 g = now[name] * 0
             only_first = "first_parameter" in flags and name != first
@@ -182,7 +229,7 @@ def trajectory(
                 continue
             counts[owner[name]] += 1
             calls += 1
-            own = options.get("groups", {}).get(name, {})
+            own = groups.get(name, {})
             h = typed({**options["hyper"], **({} if "first_group" in flags else own)}, number)
             if "rates" in options and "initial_lr" not in flags:
                 h["lr"] = number(options["rates"][step - 1])

@@ -36,6 +36,10 @@ def combined(
     n = number(len(own))
     if ("sum_root_only" in f and rank) or ("sum_first_tensor" in f and tensor):
         return own[rank]
+    if "sum_wrong_root" in f:
+        return own[-1]
+    if "sum_whole_share" in f:
+        return sum((c // total) * g for c, g in zip(counts, own, strict=True))
     if "sum_unweighted" in f:
         return sum(own) / n
     if "sum_undivided" in f:
