@@ -80,7 +80,7 @@ def ring_all_reduce(comm: Any, tensor: Tensor) -> Tensor:
     Args:
         comm: ``comm.rank``, ``comm.size``, ``comm.exchange({to: x}, {from: like})``: sends x, and
             returns ``{from: y}`` with the y that came, of the shape of ``like``.
-        tensor: of any shape, with at least n elements; it is left alone.
+        tensor: of any shape, also with fewer than n elements; it is left alone.
     """
     # solution: begin
     n, rank = comm.size, comm.rank

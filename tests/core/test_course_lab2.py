@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.aggregation import Ring
+from dualml.communicator.how import Traffic
 from dualml.course.catalogue import planted, plants
 from dualml.course.exercise import RIGHT, Answer, Call, Requirement, Trouble
 from dualml.course.judge import agrees
-from dualml.course.lab2 import slow
+from dualml.course.lab2 import rules, slow
+from dualml.course.lab2.matched import Matched
 from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, Measured
 from dualml.course.lab2.requirements import ELEMENTS, SHAPES, Together, requirements
 from dualml.course.lab2.rules import seconds
@@ -23,10 +26,11 @@ from dualml.words import LANGUAGES, table
 REQUIREMENTS = requirements()
 TOGETHER = [r for r in REQUIREMENTS if isinstance(r, Together)]
 MEASURED = [r for r in REQUIREMENTS if isinstance(r, Measured)]
-#: Mistakes that errors show, and those that times do.
-ERRORS = ("crossed", "one_sided")
+#: Mistakes that errors show, those that times do, and the one that a changed argument does.
+ERRORS = ("crossed", "one_sided", "other_collective", "ring_index")
 TIMES = ("measure_milliseconds", "measure_elements", "measure_unsynchronised", "measure_total",
          "measure_maximum", "measure_mean", "measure_first")  # fmt: skip
+CHANGED = "ring_in_place"
 NUMBERS = list(dict.fromkeys(flag for r in TOGETHER for flag in r.flags))
 
 
@@ -74,6 +78,31 @@ def test_a_ring_cannot_cut_evenly() -> None:
         assert call.arrays[0]["t"].size % call.ranks == 1
 
 
+def test_a_ring_can_have_more_ranks_than_elements() -> None:
+    for call in drawn(named("ring.short")):
+        assert 0 < call.arrays[0]["t"].size < call.ranks
+
+
+@pytest.mark.parametrize("name", ["ring.sum", "ring.short", "ring.traffic"])
+def test_a_ring_is_the_one_that_we_aggregate_with(name: str) -> None:
+    for call in drawn(named(name)):
+        schedule, n = Ring().schedule(call.ranks), call.ranks
+        rows = [a["t"].astype(np.float64).reshape(-1) for a in call.arrays]
+        length = len(rows[0])
+        made = rules.ring(call.arrays)
+        sent = [schedule.sent(r, length) for r in range(n)]
+        assert [int(own["messages"]) for own in made] == [messages for messages, _ in sent]
+        assert sum(own["bytes"] for own in made) == 4 * sum(count for _, count in sent)
+        for step in schedule.steps:
+            before = [row.copy() for row in rows]
+            for t in step:
+                part = slice(*schedule.span(t, length))
+                came = before[t.source][part]
+                rows[t.target][part] = rows[t.target][part] + came if t.then == "add" else came
+        for own, row in zip(made, rows, strict=True):
+            np.testing.assert_allclose(own["sum"].reshape(-1), row)
+
+
 def test_what_a_ring_sends() -> None:
     requirement = named("ring.traffic")
     for call in drawn(requirement):
@@ -112,7 +141,9 @@ def test_a_tensor_that_is_changed_is_seen() -> None:
     right = requirement.expected(call)
     assert requirement.problem(call, Answer(right)) is None
     changed = [{"before": a["before"] * 2} for a in right]
-    assert requirement.problem(call, Answer(changed)) is not None
+    found = requirement.problem(call, Answer(changed))
+    assert found is not None
+    assert found[1] == (CHANGED,)
 
 
 @pytest.mark.parametrize(("message", "name"), [
@@ -125,6 +156,45 @@ def test_errors_of_ranks_apart_are_named(message: str, name: str) -> None:
     trouble = Trouble("CommunicationError", message)
     for requirement in TOGETHER:
         assert requirement.mistakes_of(trouble) == (name,)
+
+
+@pytest.mark.parametrize(("kind", "message", "name"), [
+    ("AttributeError", "comm has no 'all_reduce' in this exercise", "other_collective"),
+    ("ValueError", "rank 1 receives 4 elements from rank 0 and expects 3", "ring_index"),
+    ("ValueError", "too many values to unpack", ""),
+    ("AttributeError", "'list' object has no attribute 'shape'", ""),
+])  # fmt: skip
+def test_other_errors_are_named_by_what_they_say(kind: str, message: str, name: str) -> None:
+    for requirement in TOGETHER:
+        assert requirement.mistakes_of(Trouble(kind, message)) == ((name,) if name else ())
+
+
+class Neighbour:
+    """A communicator of rank 0 of two whose neighbour sends a vector of so many elements."""
+
+    rank, size = 0, 2
+
+    def __init__(self, length: int) -> None:
+        self.length, self.traffic = length, Traffic()
+        self.messages = 0
+
+    def exchange(self, send: Any, receive: Any) -> dict[int, Any]:
+        self.messages += len(send)
+        self.traffic.sent += len(send)
+        self.traffic.bytes_sent += sum(x.nbytes for x in send.values())
+        told = self.messages % 2 == 1  # the number of elements goes first
+        return {p: np.array([self.length]) if told else np.ones(self.length) for p in receive}
+
+
+def test_a_ring_hears_of_another_length_before_the_message() -> None:
+    comm = Neighbour(3)
+    ring = Matched(comm, lambda n: np.array([n]))
+    assert len(ring.exchange({1: np.zeros(5)}, {1: np.zeros(3)})[1]) == 3
+    assert (comm.traffic.sent, comm.traffic.bytes_sent) == (1, 40)  # only what a student sends
+    with pytest.raises(ValueError, match="rank 0 receives 3 elements from rank 1 and expects 4"):
+        ring.exchange({1: np.zeros(5)}, {1: np.zeros(4)})
+    with pytest.raises(AttributeError, match="comm has no 'all_reduce' in this exercise"):
+        _ = ring.all_reduce
 
 
 # --- times -------------------------------------------------------------------------------------
@@ -209,7 +279,7 @@ def test_times_that_are_wrong_are_seen_and_named(requirement: Measured, name: st
 
 
 def test_mistakes_are_planted_in_both_frameworks() -> None:
-    wanted = {*NUMBERS, *TIMES, *ERRORS} - {"sum_own_missing"}  # seen in what students may write
+    wanted = {*NUMBERS, *TIMES, *ERRORS, CHANGED}
     for one in lab("lab2").files:
         assert {p.name for p in plants("lab2") if p.file == one.name and not p.right} == wanted
     for plant in plants("lab2"):
@@ -221,7 +291,9 @@ def test_mistakes_are_planted_in_both_frameworks() -> None:
 def test_there_are_words_for_everything(lang: str) -> None:
     own = table(lang, "course_lab2")
     depths = ("symptom", "place", "principle", "cause")
-    wanted = {f"mistake.{n}.{depth}" for n in (*NUMBERS, *TIMES, *ERRORS) for depth in depths}
+    wanted = {
+        f"mistake.{n}.{depth}" for n in (*NUMBERS, *TIMES, *ERRORS, CHANGED) for depth in depths
+    }
     assert own.keys() == wanted | {f"requirement.{r.name}" for r in REQUIREMENTS}
     assert all(own.values())
 

@@ -21,6 +21,8 @@ MISTAKES = (
     ("average_without_own", "average_parameters"),
     ("ring_everything", "ring_all_reduce"),
     ("one_sided", "by_all_reduce"),
+    ("one_sided", "ring_all_reduce"),
+    ("ring_index", "ring_all_reduce"),
     ("measure_unsynchronised", "measure"),
 )
 VARIANTS = (
@@ -32,15 +34,18 @@ VARIANTS = (
 PLANTS = {(p.name, p.target): p for p in plants("lab2") if p.file == EXERCISE.name}
 
 
-def judged(plant: Plant | None, folder: Path, chosen: Callable[[Requirement], bool]) -> Checked:
+def judged(
+    plant: Plant | None, folder: Path, chosen: Callable[[Requirement], bool], seed: int = 5
+) -> Checked:
     text = source(EXERCISE)
     path = folder / EXERCISE.name
     path.write_text(text if plant is None else planted(text, plant), "utf-8")
-    return check(EXERCISE, path, 5, chosen=chosen)
+    return check(EXERCISE, path, seed, chosen=chosen)
 
 
-def test_our_solution_meets_everything(tmp_path: Path) -> None:
-    checked = judged(None, tmp_path, lambda requirement: True)
+@pytest.mark.parametrize("seed", [5, 6])
+def test_our_solution_meets_everything(seed: int, tmp_path: Path) -> None:
+    checked = judged(None, tmp_path, lambda requirement: True, seed)
     assert checked.met, [j for j in checked.judgements if j.status != "met"]
     assert len(checked.judgements) == len(EXERCISE.requirements)
 

@@ -12,8 +12,8 @@ from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requi
 from dualml.course.lab1.rules import trajectory
 
 #: Two of one shape, for state that is shared by mistake; a name that MindSpore's own optimizers
-#: exempt from decay; a number.
-SHAPES: dict[str, tuple[int, ...]] = {"weight": (2, 3), "twin": (2, 3), "beta": (3,), "scale": ()}
+#: exempt from decay; one number (of shape (1,): of shape () MindSpore's step counter makes (1,)).
+SHAPES: dict[str, tuple[int, ...]] = {"weight": (2, 3), "twin": (2, 3), "beta": (3,), "scale": (1,)}
 STEPS = 5
 #: A right answer may be so many times as far from the rule as the rule in float32 is, and so many
 #: units in the last place of the largest number.
@@ -24,12 +24,14 @@ DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exemp
 OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
 MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
             "first_skipped", "first_lost", "aliased#2", "shared_state")  # fmt: skip
-NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice", "nesterov_kept")
+NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice", "nesterov_kept",
+            "nesterov_again")  # fmt: skip
 MOMENTS = (
     "first_no_complement", "first_complement_swapped", "second_no_complement",
     "second_complement_swapped", "betas_swapped", "v_not_squared", "v_of_absolute", "v_of_first",
     "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside",
     "eps_ignored", "shared_state", "moments_shared", "betas_fixed",
+    "moments_forgotten", "second_weight_squared",
 )  # fmt: skip
 CORRECTION = (
     "never_corrected", "first_uncorrected", "second_uncorrected", "step_from_zero", "step_late",
@@ -168,23 +170,27 @@ def of(backend: str) -> list[Requirement]:
     torch = backend == "torch"
     m, md = sgd(momentum=True), sgd(momentum=True, decay=True)
     every = sgd(momentum=True, decay=True, nesterov=True)
+    # MindSpore looks the rate up by the number of the update; there are as many as updates.
+    ahead = () if torch else (("Gather.*input_indices", "counter_ahead"),)
     found: list[Requirement] = [
         Steps("gd.update", "GD", gd, (*COMMON, "accumulated")),
-        Steps("gd.rates", "GD", gd, ("initial_lr",), rates=True),
+        Steps("gd.rates", "GD", gd, ("initial_lr",), rates=True, errors=ahead),
         Steps("sgd.plain", "SGD", sgd(), COMMON),
         Steps("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
         Steps("sgd.decay", "SGD", sgd(decay=True), OF_SGD_DECAY),
         Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV)),
         Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *OF_SGD_DECAY)),
-        Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True),
+        Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead),
         Steps("adam.biased", "Adam", adam(corrected=False),
               (*COMMON, *MOMENTS, "always_corrected", "always_corrected#2")),
         Steps("adam.update", "Adam", adam(), (*COMMON, *MOMENTS, *CORRECTION)),
         Steps("adam.decay", "Adam", adam(decay=True),
               (*DECAY, "always_decoupled", "second_undecayed")),
         Steps("adam.decoupled", "Adam", adam(decay=True, decoupled=True),
-              ("decay_ignored", "always_coupled", "decoupled_no_lr", "decoupled_late")),
-        Steps("adam.rates", "Adam", adam(decay=True), ("initial_lr",), rates=True),
+              ("decay_ignored", "always_coupled", "decoupled_no_lr", "decoupled_late",
+               "decoupled_twice", "decoupled_twice#2")),
+        Steps("adam.rates", "Adam", adam(decay=True), ("initial_lr",), rates=True,
+              errors=ahead),
         Steps("sgd.zero", "SGD", md, ("zero_as_missing",), zero=True),
         Steps("adam.zero", "Adam", adam(decay=True), ("zero_as_missing",), zero=True),
     ]  # fmt: skip

@@ -76,6 +76,8 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
                 d = b
             elif "nesterov_alone" in f:
                 d = mu * b
+            elif "nesterov_again" in f:
+                d = g + mu * (mu * b + g)
             elif "nesterov_undecayed" in f:
                 d = raw + mu * b
             elif "nesterov_twice" in f:
@@ -100,11 +102,13 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
         decoupled = False
     if "always_decoupled" in f:
         decoupled = True
-    late, raw = decoupled and "decoupled_late" in f, g
+    late, raw, before = decoupled and "decoupled_late" in f, g, p
     if decoupled and not late and "decay_ignored" not in f:
         p = p * (1 - (decay if "decoupled_no_lr" in f else lr * decay))
-    elif not decoupled:
+    if not decoupled or "decoupled_twice" in f:
         g = coupled(p, g, decay, f)
+    elif "decoupled_twice#2" in f:
+        g = coupled(before, g, decay, f)
     old_m, old_v = s.get("m", g * 0), s.get("v", g * 0)
     m = moment(old_m, g, b1, f, "first")
     power = {
@@ -170,6 +174,10 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
 
 def moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
     """A running average."""
+    if "moments_forgotten" in f:
+        old = old * 0
+    if "second_weight_squared" in f and which == "second":
+        return beta * old + (1 - beta) ** 2 * new
     if f"{which}_no_complement" in f:
         return beta * old + new
     if f"{which}_complement_swapped" in f:

@@ -8,15 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Call,
+    Difference,
+    Flags,
+    Requirement,
+)
 from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most
 from dualml.course.lab2 import rules
-from dualml.course.lab2.measuring import LATE_S, Measured
+from dualml.course.lab2.measuring import LATE_S, OTHER, Measured
 
 SHAPES = ((3, 2), (4,), ())
 SUMS = ("sum_unweighted", "sum_undivided", "sum_weighted_undivided", "sum_by_ranks",
         "sum_own_count", "sum_root_count", "sum_first_tensor", "sum_root_only", "sum_own_missing",
-        "sum_root_missing", "sum_divided_twice")  # fmt: skip
+        "sum_root_missing", "sum_divided_twice", "sum_wrong_root", "sum_whole_share")  # fmt: skip
 MEANS = ("average_sum", "average_root_only", "average_root", "average_first_tensor",
          "average_without_own")  # fmt: skip
 RING = ("ring_overwritten", "ring_reduce_short", "ring_gather_short", "ring_remainder",
@@ -28,6 +36,8 @@ ELEMENTS = 16.0
 APART = (
     ("ranks disagree", "crossed"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),
+    (r"ValueError: rank \d+ receives \d+ elements", "ring_index"),
+    OTHER,
 )
 Draw = np.random.Generator
 
@@ -93,6 +103,15 @@ class Together(Requirement):
         return shown
 
 
+@dataclass
+class Kept(Together):
+    """What a function must leave as it is: only one mistake makes it different."""
+
+    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+        wrong = super().problem(call, answer)
+        return None if wrong is None else (wrong[0], ("ring_in_place",))
+
+
 def uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     """Gradients, and numbers of samples of which no two are alike."""
     counts = draw.choice(np.arange(2, 12), ranks, replace=False)
@@ -111,6 +130,12 @@ def vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     """A matrix whose elements n chunks cannot share evenly."""
     rows = int(draw.integers(2, 4)) * ranks + 1
     return [{"t": drawn(draw, (rows, 1))} for _ in range(ranks)]
+
+
+def short(draw: Draw, ranks: int) -> list[dict[str, Any]]:
+    """Fewer elements than ranks: some chunks are empty."""
+    rows = int(draw.integers(1, ranks))
+    return [{"t": drawn(draw, (rows,))} for _ in range(ranks)]
 
 
 def long(draw: Draw, ranks: int) -> list[dict[str, Any]]:
@@ -145,10 +170,11 @@ def requirements() -> list[Requirement]:
                  (1, 2, 4), MEANS, some),
         Together("ring.sum", "ring_all_reduce", "ring", rules.ring, vector, (2, 3, 4), RING,
                  looks=("sum",)),
+        Together("ring.short", "ring_all_reduce", "ring", rules.ring, short, (4,), RING,
+                 looks=("sum",)),
         Together("ring.alone", "ring_all_reduce", "ring", rules.ring, vector, (1,), RING,
                  looks=("sum",)),
-        Together("ring.kept", "ring_all_reduce", "ring", rules.ring, vector, (3,),
-                 looks=("before",)),
+        Kept("ring.kept", "ring_all_reduce", "ring", rules.ring, vector, (3,), looks=("before",)),
         Together("ring.traffic", "ring_all_reduce", "ring", rules.ring, long, (3, 4), TRAFFIC,
                  looks=("messages", "bytes"), slack=ELEMENTS),
         Measured("measure.typical", late=0.0),
