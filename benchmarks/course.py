@@ -1,6 +1,7 @@
 """Plants every typical mistake and every correct variant in our solutions, and has them judged.
 
     python benchmarks/course.py [--lab lab1] [--only NAME] [--seeds 3] [--json FILE]
+    python benchmarks/course.py --strangers     # solutions of Lab 1 that somebody else wrote
 
 Detected: a requirement is not met. Named: the first one that is not met names the mistake, alone.
 A correct variant must meet all of them. The seeds are drawn of the clock: no answer is stored.
@@ -56,13 +57,42 @@ def result(plant: Plant, seed: int) -> dict[str, object]:
     }  # fmt: skip
 
 
+def strangers(seed: int) -> None:
+    """What is said of `benchmarks/strangers`: files written without a look at the judge."""
+    folder = Path(__file__).parent / "strangers"
+    rows = json.loads((folder / "truth.json").read_text("utf-8"))
+    counts = dict.fromkeys(("wrong", "detected", "named", "misnamed", "right", "refused"), 0)
+    for row in rows:
+        exercise = file("optim_torch" if row["file"].startswith("torch") else "optim_ms")[1]
+        with tempfile.TemporaryDirectory(prefix="dualml-") as home:
+            path = Path(home) / exercise.name
+            path.write_bytes((folder / row["file"]).read_bytes())
+            checked = check(exercise, path, seed)
+        failed = [j for j in checked.judgements if j.status != "met"]
+        said = next((j.mistakes for j in failed if j.mistakes), ())
+        counts["wrong" if row["mistake"] else "right"] += 1
+        if not row["mistake"]:
+            counts["refused"] += bool(failed)
+            continue
+        counts["detected"] += bool(failed)
+        counts["named"] += said[:1] == (row["name"],)
+        counts["misnamed"] += bool(said) and said[:1] != (row["name"],)
+        if said[:1] != (row["name"],):
+            print("✗", row["file"], list(said), row["mistake"], flush=True)
+    print(json.dumps(counts))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lab", choices=LABS, action="append")
     parser.add_argument("--only")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--strangers", action="store_true")
     arguments = parser.parse_args()
+    if arguments.strangers:
+        strangers(time.time_ns() % 2**31)
+        return
     known = backends()
     rows = []
     for lab in arguments.lab or LABS:

@@ -15,7 +15,7 @@ from dualml.course.catalogue import planted, plants
 from dualml.course.exercise import RIGHT, Answer, Call, Requirement, Trouble
 from dualml.course.judge import agrees
 from dualml.course.lab2 import rules, slow
-from dualml.course.lab2.matched import Matched
+from dualml.course.lab2.matched import UNTOLD, Matched
 from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, Measured
 from dualml.course.lab2.requirements import ELEMENTS, SHAPES, Together, requirements
 from dualml.course.lab2.rules import seconds
@@ -183,7 +183,7 @@ class Neighbour:
         self.traffic.sent += len(send)
         self.traffic.bytes_sent += sum(x.nbytes for x in send.values())
         told = self.messages % 2 == 1  # the number of elements goes first
-        return {p: np.array([self.length]) if told else np.ones(self.length) for p in receive}
+        return {p: np.array([self.length + 1]) if told else np.ones(self.length) for p in receive}
 
 
 def test_a_ring_hears_of_another_length_before_the_message() -> None:
@@ -193,6 +193,9 @@ def test_a_ring_hears_of_another_length_before_the_message() -> None:
     assert (comm.traffic.sent, comm.traffic.bytes_sent) == (1, 40)  # only what a student sends
     with pytest.raises(ValueError, match="rank 0 receives 3 elements from rank 1 and expects 4"):
         ring.exchange({1: np.zeros(5)}, {1: np.zeros(4)})
+    gone = Neighbour(UNTOLD - 1)  # what an ended rank leaves is no length: the message decides
+    with pytest.raises(ValueError, match="negative dimensions"):
+        Matched(gone, lambda n: np.array([n])).exchange({1: np.zeros(5)}, {1: np.zeros(4)})
     with pytest.raises(AttributeError, match="comm has no 'all_reduce' in this exercise"):
         _ = ring.all_reduce
 

@@ -9,6 +9,10 @@ from typing import Any
 
 from dualml.course.watched import Watched
 
+#: What comes where a rank has ended and the framework says nothing of it: so lengths are told with
+#: one added.
+UNTOLD = 0
+
 
 class Matched(Watched):
     """``rank``, ``size`` and ``exchange`` alone.
@@ -27,15 +31,16 @@ class Matched(Watched):
     def exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
         comm = self._comm
         before = replace(comm.traffic)
-        told = {peer: self._number(elements(x)) for peer, x in send.items()}
-        lengths = comm.exchange(told, {peer: self._number(0) for peer in receive})
+        told = {peer: self._number(elements(x) + 1) for peer, x in send.items()}
+        lengths = comm.exchange(told, {peer: self._number(UNTOLD) for peer in receive})
         for name in ("sent", "received", "bytes_sent", "bytes_received"):  # these are not theirs
             setattr(comm.traffic, name, getattr(before, name))
-        for peer, length in lengths.items():
-            if int(length[0]) != elements(receive[peer]):
+        for peer, told_length in lengths.items():
+            number, expected = int(told_length[0]), elements(receive[peer])
+            if number not in (UNTOLD, expected + 1):
                 raise ValueError(
-                    f"rank {comm.rank} receives {int(length[0])} elements from rank {peer} "
-                    f"and expects {elements(receive[peer])}"
+                    f"rank {comm.rank} receives {number - 1} elements from rank {peer} "
+                    f"and expects {expected}"
                 )
         return dict(comm.exchange(send, receive))
 

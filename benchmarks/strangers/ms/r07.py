@@ -1,0 +1,142 @@
+"""Lab 1: gradient descent, SGD and Adam as optimizers of MindSpore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mindspore import nn, ops
+
+
+class GD(nn.Optimizer):
+    """Gradient descent: θ ← θ − η·g.
+
+    Args:
+        params: parameters.
+        learning_rate: the step size η, or one for every update.
+    """
+
+    def __init__(self, params: Iterable[Any], learning_rate: Any) -> None:
+        super().__init__(learning_rate, list(params))
+
+    def construct(self, gradients):
+        """One update of every parameter; ``gradients`` are in the parameters' order."""
+        # your code: begin
+        lr = self.get_lr()
+        def one(theta, g):
+            ops.assign(theta, theta - g * lr)
+
+        for k in range(len(self.parameters)):
+            one(self.parameters[k], gradients[k])
+        ops.assign_add(self.global_step, self.global_step_increase_tensor)
+        # your code: end
+
+
+class SGD(nn.Optimizer):
+    """SGD with momentum: g ← g + λθ;  b ← μ·b + g (b = 0 at first);  θ ← θ − η·d,
+    where d = g + μ·b with Nesterov's momentum, else d = b.
+
+    Args:
+        params: parameters.
+        learning_rate: the step size η, or one for every update.
+        momentum: μ; without it (0) d = g.
+        weight_decay: λ, added to the gradient of every parameter.
+        nesterov: whether to look ahead.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        learning_rate: Any,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(learning_rate, list(params))
+        self.momentum, self.decay, self.nesterov = momentum, weight_decay, nesterov
+        # your code: begin
+        self.b = self.parameters.clone(prefix="momentum", init="zeros")
+        self.zero_decay = weight_decay == 0
+        # your code: end
+
+    def construct(self, gradients):
+        """One update of every parameter; ``gradients`` are in the parameters' order."""
+        # your code: begin
+        lr = self.get_lr()
+        self.assignadd(self.global_step, self.global_step_increase_tensor)
+        decayed = ()
+        for p, g in zip(self.parameters, gradients):
+            if self.zero_decay:
+                decayed = decayed + (g,)
+            else:
+                decayed = decayed + (ops.addcmul(g, p, ops.ones_like(p), self.decay),)
+        # first all buffers, then all parameters
+        for b, g in zip(self.b, decayed):
+            ops.assign(b, b * self.momentum)
+            ops.assign_add(b, g)
+        for p, b, g in zip(self.parameters, self.b, decayed):
+            if self.nesterov:
+                ops.assign_sub(p, lr * g)
+                ops.assign_sub(p, lr * self.momentum * b)
+            else:
+                ops.assign_sub(p, lr * b)
+        # your code: end
+
+
+class Adam(nn.Optimizer):
+    """Adam: m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  m̂ = m/(1−β₁ᵗ), v̂ = v/(1−β₂ᵗ);
+    θ ← θ − η·m̂/(√v̂ + ε), with t = 1 in the first update.
+
+    Args:
+        params: parameters.
+        learning_rate: the step size η, or one for every update.
+        betas: β₁ and β₂.
+        eps: ε.
+        weight_decay: λ: added to the gradient (g ← g + λθ) or, decoupled, taken from the
+            parameter before the update (θ ← (1 − ηλ)θ).
+        decoupled: whether the decay is decoupled (AdamW).
+        bias_correction: else m̂ = m and v̂ = v.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        learning_rate: Any,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        bias_correction: bool = True,
+    ) -> None:
+        super().__init__(learning_rate, list(params))
+        self.beta1, self.beta2 = betas
+        self.eps, self.decay, self.decoupled = eps, weight_decay, decoupled
+        self.bias_correction = bias_correction
+        # your code: begin
+        self.m = self.parameters.clone(prefix="m", init="zeros")
+        self.v = self.parameters.clone(prefix="v", init="zeros")
+        # your code: end
+
+    def construct(self, gradients):
+        """One update of every parameter; ``gradients`` are in the parameters' order."""
+        # your code: begin
+        lr = self.get_lr()
+        ops.assign_add(self.global_step, self.global_step_increase_tensor)
+        if self.decoupled:
+            for p in self.parameters:
+                ops.assign(p, p * (1.0 - self.decay * lr))
+        for p, g, m, v in zip(self.parameters, gradients, self.m, self.v):
+            grad = g if self.decoupled else g + self.decay * p
+            ops.assign(m, m * self.beta1)
+            ops.assign_add(m, grad * (1 - self.beta1))
+            ops.assign(v, v * self.beta2)
+            ops.assign_add(v, ops.square(grad) * (1 - self.beta2))
+        t = ops.squeeze(self.global_step)
+        for p, m, v in zip(self.parameters, self.m, self.v):
+            if self.bias_correction:
+                m_hat = m / (1 - ops.pow(self.beta1, t))
+                v_hat = v / (1 - ops.pow(self.beta2, t))
+                ops.assign_sub(p, lr * m_hat / (ops.sqrt(v_hat) + self.eps))
+            else:
+                ops.assign_sub(p, lr * m / (ops.sqrt(v) + self.eps))
+        # your code: end

@@ -1,0 +1,157 @@
+"""Lab 1: gradient descent, SGD and Adam as optimizers of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+
+class GD(Optimizer):
+    """Gradient descent: θ ← θ − η·g.
+
+    Args:
+        params: parameters, or groups of them (dicts with ``params`` and ``lr``).
+        lr: the step size η.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """One update of every parameter that has a gradient."""
+        # your code: begin
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
+        todo = ((p, group["lr"]) for group in self.param_groups for p in group["params"])
+        for p, eta in todo:
+            if p.grad is not None:
+                torch.sub(p, p.grad, alpha=eta, out=p)
+        # your code: end
+
+
+class SGD(Optimizer):
+    """SGD with momentum: g ← g + λθ;  b ← μ·b + g (b = 0 at first);  θ ← θ − η·d,
+    where d = g + μ·b with Nesterov's momentum, else d = b.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: the step size η.
+        momentum: μ; without it (0) d = g.
+        weight_decay: λ, added to the gradient.
+        nesterov: whether to look ahead.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """One update of every parameter that has a gradient."""
+        # your code: begin
+        for group in self.param_groups:
+            lr, mu, lam = group["lr"], group["momentum"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                g = p.grad.clone()
+                g += lam * p
+                if mu == 0:
+                    p -= lr * g
+                    continue
+                st = self.state[p]
+                if len(st) == 0:
+                    st["v"] = g.clone()
+                else:
+                    st["v"] = st["v"] * mu + g
+                if group["nesterov"]:
+                    # the two parts of d = g + mu*b, one after the other
+                    p -= lr * g
+                    p -= lr * mu * st["v"]
+                else:
+                    p -= lr * st["v"]
+        # your code: end
+
+
+class Adam(Optimizer):
+    """Adam: m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  m̂ = m/(1−β₁ᵗ), v̂ = v/(1−β₂ᵗ);
+    θ ← θ − η·m̂/(√v̂ + ε), with t = 1 in the first update.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: the step size η.
+        betas: β₁ and β₂.
+        eps: ε.
+        weight_decay: λ: added to the gradient (g ← g + λθ) or, decoupled, taken from the
+            parameter before the update (θ ← (1 − ηλ)θ).
+        decoupled: whether the decay is decoupled (AdamW).
+        bias_correction: else m̂ = m and v̂ = v.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        bias_correction: bool = True,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "decoupled": decoupled,
+            "bias_correction": bias_correction,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """One update of every parameter that has a gradient."""
+        # your code: begin
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                s = self.state[p]
+                if "step" not in s:
+                    s["step"] = torch.tensor(0.0, dtype=torch.float64)
+                    s["m"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                    s["v"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                s["step"] += 1
+                t = s["step"].item()
+                g = p.grad
+                if group["weight_decay"] and not group["decoupled"]:
+                    g = g + group["weight_decay"] * p
+                s["m"].mul_(beta1).add_(g, alpha=1 - beta1)
+                s["v"].mul_(beta2).add_(g * g, alpha=1 - beta2)
+                m_hat, v_hat = s["m"], s["v"]
+                if group["bias_correction"]:
+                    m_hat.div_(1 - beta1**t)
+                    v_hat.div_(1 - beta2**t)
+                update = m_hat / (torch.sqrt(v_hat) + group["eps"])
+                if group["decoupled"]:
+                    p -= group["lr"] * group["weight_decay"] * p
+                p -= group["lr"] * update
+        # your code: end
