@@ -4,10 +4,6 @@ from __future__ import annotations
 
 #: Modules that no exercise needs: our own, which are the solutions.
 BANNED = ("dualml", "dualml_torch", "dualml_ms")
-#: The frameworks' own communication; a communicator is given instead.
-COMMUNICATION = ("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "barrier",
-                 "broadcast", "gather", "irecv", "isend", "recv", "reduce", "reduce_scatter",
-                 "reduce_scatter_tensor", "scatter", "send")  # fmt: skip
 #: Of each framework: classes and functions that do what the student is to write.
 OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS",
               "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam")  # fmt: skip
@@ -22,6 +18,15 @@ PRIMITIVES = ("Adam", "AdamNoUpdateParam", "AdamWeightDecay", "ApplyAdaMax", "Ap
               "ApplyFtrl", "ApplyGradientDescent", "ApplyMomentum", "ApplyPowerSign",
               "ApplyProximalAdagrad", "ApplyProximalGradientDescent", "ApplyRMSProp",
               "ApplyCenteredRMSProp", "FusedSparseAdam", "FusedSparseLazyAdam", "SGD")  # fmt: skip
+COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce",
+               "all_to_all", "all_to_all_single", "all_to_all_single_with_output_shape",
+               "all_to_all_with_output_shape", "barrier", "batch_isend_irecv", "broadcast",
+               "gather", "gather_into_tensor", "init_process_group", "irecv", "isend", "new_group",
+               "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+               "scatter_tensor", "send")  # fmt: skip
+OPERATORS = ("AllGather", "AllReduce", "AlltoAll", "AlltoAllV", "Barrier", "Broadcast",
+             "CollectiveGather", "CollectiveScatter", "NeighborExchange", "NeighborExchangeV2",
+             "Receive", "Reduce", "ReduceScatter", "Send")  # fmt: skip
 READY_MADE: dict[str, list[str]] = {
     "torch": [
         *(f"torch.optim.{name}" for name in OPTIMIZERS),
@@ -42,6 +47,16 @@ READY_MADE: dict[str, list[str]] = {
         *(f"mindspore.amp.{name}" for name in ("DynamicLossScaler", "StaticLossScaler")),
         "mindspore.nn.DistributedGradReducer",
         "mindspore.dataset.DistributedSampler",
+    ],
+}
+#: The frameworks' own communication; a communicator is given instead. It stands on these, so that
+#: they are looked for in the text alone.
+COMMUNICATION: dict[str, list[str]] = {
+    "torch": [f"torch.distributed.{name}" for name in COLLECTIVES],
+    "mindspore": [
+        *(f"mindspore.mint.distributed.{name}" for name in COLLECTIVES),
+        *(f"mindspore.communication.comm_func.{name}" for name in COLLECTIVES),
+        *(f"mindspore.ops.{name}" for name in OPERATORS),
     ],
 }
 #: Modules and functions by which others could be had under another name.

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from dualml.course.exercise import File
-from dualml.course.forbidden import BANNED, CALLS, READY_MADE, ROUNDABOUT
+from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
 
 #: Bytes of a student's file.
 MOST = 200_000
@@ -24,7 +24,7 @@ class Problem:
     Attributes:
         kind: ``absent``, ``empty``, ``long``, ``text`` (no UTF-8), ``syntax``, ``missing``,
             ``signature``, ``framework``, ``not_installed``, ``banned``, ``ready_made``,
-            ``roundabout``.
+            ``communication``, ``roundabout``.
         what: names and numbers of it.
         line: from 1; 0 where there is none. ``text`` is that line.
         target: the class or function that it is about.
@@ -104,6 +104,7 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
     """Ready-made solutions and ways around."""
     aliases: dict[str, str] = {}
     ready = frozenset(READY_MADE.get(file.backend, ()))
+    group = frozenset(COMMUNICATION.get(file.backend, ()))
     for name, local, line in imports(tree):
         top = name.partition(".")[0]
         aliases[local] = name if local != top else top
@@ -111,6 +112,8 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
             yield Problem("banned", name, line)
         elif name in ready:
             yield Problem("ready_made", name, line)
+        elif name in group:
+            yield Problem("communication", name, line)
         elif top in ROUNDABOUT:
             yield Problem("roundabout", name, line)
     for node in ast.walk(tree):
@@ -118,6 +121,8 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
             dotted = spelled(node, aliases)
             if dotted in ready:
                 yield Problem("ready_made", dotted, node.lineno)
+            elif dotted in group:
+                yield Problem("communication", dotted, node.lineno)
             elif dotted == "sys.modules":
                 yield Problem("roundabout", dotted, node.lineno)
         elif isinstance(node, ast.Name) and node.id in CALLS and isinstance(node.ctx, ast.Load):

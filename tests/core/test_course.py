@@ -123,6 +123,8 @@ def test_workspaces_that_cannot_be(tmp_path: Path) -> None:
     ("from torch.optim import Adam as A\n", "ready_made"),
     ("import torch.optim as o\nclass GD(o.SGD):\n    pass\n", "ready_made"),
     ("import torch\ndef f(p):\n    return torch.optim.AdamW(p)\n", "ready_made"),
+    ("import torch.distributed as d\nd.all_reduce(1)\n", "communication"),
+    ("from torch.distributed import all_gather\n", "communication"),
     ("import ctypes\n", "roundabout"), ("x = eval('1')\n", "roundabout"),
     ("class GD:\n    def step(self, other):\n        pass\n", "signature"),
     ("x" * 300_000, "long"),

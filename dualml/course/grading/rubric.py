@@ -25,7 +25,7 @@ from dualml.files import read_toml
 from dualml.strict import Strict, explain
 
 #: What a file may have that costs points.
-PENALTIES = ("banned", "ready_made", "roundabout", "signature")
+PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")
 
 
 class Rubric(Strict):
