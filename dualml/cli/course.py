@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,8 +71,8 @@ def check(
 
 
 def chosen(workspace: Workspace, names: Sequence[str]) -> Wanted:
-    """The files to judge, and which of their requirements: all, or those that are named by a file,
-    a task, a class, a function or their own name.
+    """The files to judge, and which of their requirements: all, or those that are named by a class,
+    a function or their own name, of all files or of those that are named by file or task.
 
     Raises:
         UserError: there is none of that name.
@@ -80,20 +81,23 @@ def chosen(workspace: Workspace, names: Sequence[str]) -> Wanted:
 
     if not names:
         return [(file, lambda requirement: True) for file in workspace.files]
-    known: set[str] = set()
-    for file in workspace.files:
-        known |= {file.name, file.task, stem(file), *file.targets}
-        known |= {r.name for r in file.requirements}
+    own = {f.name: {f.name, f.task, stem(f), f.backend} - {""} for f in workspace.files}
+    inside = {n for f in workspace.files for r in f.requirements for n in (r.target, r.name)}
+    known = inside.union(*own.values())
     for name in names:
         if name not in known:
             raise UserError(f"nothing here is called {name!r}{nearest(name, known)}")
     asked = set(names)
+    parts = asked & inside
+    files = [f for f in workspace.files if asked <= inside or asked & own[f.name]]
 
-    def test(file: File) -> Callable[[Requirement], bool]:
-        whole = bool(asked & {file.name, file.task, stem(file)})
-        return lambda requirement: whole or bool(asked & {requirement.target, requirement.name})
+    def test(requirement: Requirement) -> bool:
+        return not parts or requirement.target in parts or requirement.name in parts
 
-    return [(f, test(f)) for f in workspace.files if any(map(test(f), f.requirements))]
+    chosen: Wanted = [(f, test) for f in files if any(map(test, f.requirements))]
+    if not chosen:
+        raise UserError(f"{' and '.join(f.name for f in files)} has no {' or '.join(parts)}")
+    return chosen
 
 
 def judged(
@@ -123,16 +127,20 @@ def judged(
         yield checked
 
 
-def show(checked: Sequence[Checked], seed: int, hints: int, words: Words) -> None:
+def show(
+    checked: Sequence[Checked], seed: int, hints: int, words: Words, brief: bool = False
+) -> None:
     from dualml.course.shown import lines
 
     for one in checked:
-        for line in lines(one, hints, words):
+        for line in lines(one, hints, words, brief):
             typer.echo(line)
-    met = sum(j.status == "met" for c in checked for j in c.judgements)
-    n = sum(len(c.judgements) for c in checked)
+    judgements = [j for c in checked for j in c.judgements]
+    met, n = sum(j.status == "met" for j in judgements), len(judgements)
     typer.echo(words("course.summary", met=met, n=n, seed=seed))
-    if met < n and hints < 3:
+    if any(p.grave for c in checked for p in c.problems):
+        typer.echo(words("course.refused"))
+    if hints < 3 and any(j.mistakes for j in judgements):
         typer.echo(words("course.more", hints=hints + 1))
 
 
@@ -162,7 +170,8 @@ def watching(workspace: Workspace, wanted: Wanted, hints: int, words: Words) -> 
         try:
             seed = secrets.randbelow(2**31)
             checked = list(judged(workspace, again, seed, words, quiet=False))
-            show(checked, seed, hints, words)
+            typer.echo(typer.style(time.strftime("── %H:%M:%S "), fg="cyan") + "─" * 40)
+            show(checked, seed, hints, words, brief=True)
         except UserError as error:
             complain(str(error))
         typer.echo(words("course.watching"))
@@ -198,7 +207,7 @@ def grade(
     files = files_of(exercises, BACKENDS[backend])
     installed(files)
     request = grading.Request(exercises, files, secret, rubrics.read(rubric, exercises), lang, out)
-    found = submissions(folder)
+    found, others = submissions(folder)
     if out.resolve() == folder.resolve():
         raise UserError(f"--out must be another folder than the submissions': {out}")
     out.mkdir(parents=True, exist_ok=True)
@@ -209,15 +218,26 @@ def grade(
             over[0] += 1
             update(f"{said} {over[0]}/{len(found)} {student}")
 
-        results = grading.grade(request, found, jobs or usable_cores(), done)
+        update(f"{said} 0/{len(found)}")
+        try:
+            results = grading.grade(request, found, jobs or usable_cores(), done)
+        except KeyboardInterrupt:
+            complain(words("grade.interrupted", n=over[0], of=len(found)))
+            raise
     written = finish(request, results, words)
     if json:
         students = {s: {"points": r["points"], "most": r["most"], "refused": r["refused"]}
                     for s, r in results.items()}  # fmt: skip
-        print_json({"lab": lab, "out": str(out), "students": students})
-    else:
-        for path in written:
-            typer.echo(str(path))
+        print_json({"lab": lab, "out": str(out), "students": students, "passed_over": others})
+        return
+    for student, result in results.items():
+        if result["refused"]:
+            typer.echo(f"{student}: {words('grade.refused', why=result['refused'])}")
+    if others:
+        typer.echo(words("grade.passed_over", names=others))
+    typer.echo(words("grade.graded", n=len(results)))
+    for path in written:
+        typer.echo(str(path))
 
 
 def installed(files: Sequence[File]) -> None:
@@ -242,9 +262,12 @@ def paper(folder: Path, lang: str | None) -> None:
     """``dualml report`` of a workspace."""
     from dualml.course.paper import write
     from dualml.course.workspace import open_workspace
+    from dualml.session.progress import working
 
     workspace = open_workspace(folder)
     words = Words(lang or workspace.settings.lang)
     seed = secrets.randbelow(2**31)
     checked = list(judged(workspace, chosen(workspace, []), seed, words, quiet=False))
-    typer.echo(str(write(workspace, checked, words)))
+    with working(words("course.rendering")) as update:
+        path = write(workspace, checked, words, update)
+    typer.echo(str(path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dualml.course.exercise import RIGHT, Answer, Call, File, Flags, Requirement, Trouble
@@ -51,6 +51,7 @@ def check(
     chosen: Callable[[Requirement], bool] = lambda requirement: True,
     seconds: float = CALL_S,
     done: Callable[[int, int], None] = lambda done, total: None,
+    over: Callable[[], bool] = lambda: False,
 ) -> Checked:
     """Run a student's file on drawn inputs and judge what it gives.
 
@@ -60,6 +61,7 @@ def check(
         chosen: which of the requirements.
         seconds: that one call may take.
         done: called with the number of calls that are over, and of all.
+        over: whether nobody waits for the judgement any more; what it then says is nothing.
     """
     wanted = [r for r in file.requirements if chosen(r)]
     problems = examine(path, file)
@@ -79,7 +81,7 @@ def check(
         count[0] += 1
         done(count[0], len(asked))
 
-    sandbox = Sandbox(file, path, seconds)
+    sandbox = Sandbox(file, path, seconds, over)
     answers = sandbox.answers([call for _, call in asked], one)
     judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))
     again(judgements, asked, sandbox)
@@ -117,6 +119,7 @@ def judged(
 ) -> Iterator[Judgement]:
     """Of each requirement; what was found before is likely what is wrong later, too."""
     likely: dict[str, Flags] = {}
+    wrong: set[str] = set()
     for requirement in wanted:
         own = [(call, answer) for (r, call), answer in answered if r is requirement]
         if requirement.target in absent:
@@ -127,5 +130,11 @@ def judged(
         before = likely.get(requirement.target, RIGHT)
         other = [f for r in file.requirements if r.target == requirement.target for f in r.flags]
         judgement = judge(requirement, calls, answers, before, list(dict.fromkeys(other)))
-        likely[requirement.target] = before | frozenset(judgement.mistakes)
+        likely[requirement.target] = before | judgement.flags
+        if judgement.status != "met":
+            first = requirement.otherwise and requirement.target not in wrong
+            numbers = set(judgement.mistakes) & set(requirement.flags)
+            if first and judgement.difference is not None and not numbers:
+                judgement = replace(judgement, mistakes=(requirement.otherwise,))
+            wrong.add(requirement.target)
         yield judgement

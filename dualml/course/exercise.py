@@ -77,6 +77,8 @@ class Requirement:
         flags: typical mistakes that can show here.
         errors: (pattern, mistake) of errors that a mistake ends in; ``KIND: MESSAGE`` is matched.
         points: that it is worth where nobody says otherwise.
+        otherwise: the mistake that it is where no numbers tell and the class meets everything
+            that comes before.
         tries: so many times it is asked until it is met: more than once where time is measured.
     """
 
@@ -85,6 +87,7 @@ class Requirement:
     flags: Sequence[str] = ()
     errors: Sequence[tuple[str, str]] = ()
     points: float = 1.0
+    otherwise: str = ""
     tries: int = 1
 
     def calls(self, draw: np.random.Generator) -> list[Call]:

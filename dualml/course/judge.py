@@ -32,6 +32,7 @@ class Judgement:
 
     Attributes:
         mistakes: names of the typical ones that give the student's numbers.
+        flags: the same, each in the form that was found.
         difference, call: the first number that is off, and what had been asked.
     """
 
@@ -42,6 +43,7 @@ class Judgement:
     difference: Difference | None = None
     mistakes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    flags: Flags = RIGHT
 
 
 def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Answer],
@@ -61,10 +63,17 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
         found = requirement.problem(call, answer)
         if found is not None:
             difference, mistakes = found
+            flags = frozenset(mistakes)
             if not mistakes:
-                mistakes = named(requirement, calls, answers, likely, other)
+                flags = named(requirement, calls, answers, likely, other)
+                order = [*requirement.flags, *other, *sorted(likely)]
+                # ``aliased#2``: another form of `aliased`
+                forms = (flag.partition("#")[0] for flag in sorted(flags, key=order.index))
+                mistakes = tuple(dict.fromkeys(forms))
             inputs = requirement.inputs(call, difference)
-            return Judgement(requirement, "not met", None, call, difference, mistakes, inputs)
+            return Judgement(
+                requirement, "not met", None, call, difference, mistakes, inputs, flags
+            )
     return Judgement(requirement, "met")
 
 
@@ -79,14 +88,12 @@ def named(
     answers: Sequence[Answer],
     likely: Flags,
     other: Sequence[str],
-) -> tuple[str, ...]:
+) -> Flags:
     """The fewest typical mistakes that give the student's numbers in all calls."""
-    order = [*requirement.flags, *other, *sorted(likely)]
     for flags in candidates(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
-            found = sorted(flags, key=order.index)  # ``aliased#2``: another form of `aliased`
-            return tuple(dict.fromkeys(flag.partition("#")[0] for flag in found))
-    return ()
+            return flags
+    return RIGHT
 
 
 def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) -> Iterator[Flags]:

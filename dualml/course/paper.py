@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dualml.course.check import Checked
 from dualml.course.exercise import Answer, Call, File
 from dualml.course.sandbox import Sandbox
 from dualml.course.shown import MARKS
-from dualml.course.study import Study, study
+from dualml.course.study import Run, Study, study
 from dualml.course.workspace import Workspace
 from dualml.errors import UserError
 from dualml.files import write_bytes
@@ -40,8 +40,8 @@ TONES: dict[str, Tone] = {"met": "good", "not met": "bad"}
 REPORT, PAGE = "report.md", "report.html"
 
 
-def parts(text: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """The title, and of each part its number, heading and text.
+def parts(text: str) -> tuple[str, str, list[tuple[str, str, str]]]:
+    """The title, what stands under it, and of each part its number, heading and text.
 
     Raises:
         UserError: the headings of the parts that results go into are gone.
@@ -54,13 +54,22 @@ def parts(text: str) -> tuple[str, list[tuple[str, str, str]]]:
             f"{REPORT} has no part {' and no part '.join(sorted(missing))}: "
             "keep the headings that begin with ## and their number"
         )
-    title = next((line.removeprefix("# ") for line in pieces[0].splitlines()
-                  if line.startswith("# ")), "")  # fmt: skip
-    return title, found
+    lines = pieces[0].splitlines()
+    titles = [line for line in lines if line.startswith("# ")]
+    head = "\n".join(line for line in lines if line not in titles[:1])
+    return "".join(titles[:1]).removeprefix("# "), head.strip(), found
 
 
-def write(workspace: Workspace, checked: Sequence[Checked], words: Words) -> Path:
+def write(
+    workspace: Workspace,
+    checked: Sequence[Checked],
+    words: Words,
+    begin: Callable[[str], None] = lambda said: None,
+) -> Path:
     """Make the page.
+
+    Args:
+        begin: told what is done now.
 
     Raises:
         UserError: there is no report.md, or it lacks a part.
@@ -70,9 +79,9 @@ def write(workspace: Workspace, checked: Sequence[Checked], words: Words) -> Pat
         text = source.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{source} cannot be read: {error}") from None
-    title, found = parts(text)
-    made = study(workspace.lab.name, ready(checked), runner(workspace), words)
-    blocks: list[Block] = []
+    title, head, found = parts(text)
+    made = study(workspace.lab.name, ready(checked), runner(workspace, words, begin), words)
+    blocks: list[Block] = [Text(head)] if head else []
     for number, heading, body in found:
         inside: list[Block] = [Text(body)]
         if number == CODE:
@@ -92,8 +101,9 @@ def ready(checked: Sequence[Checked]) -> list[File]:
     return [c.file for c in checked if any(j.status != "not judged" for j in c.judgements)]
 
 
-def runner(workspace: Workspace):  # type: ignore[no-untyped-def]
+def runner(workspace: Workspace, words: Words, begin: Callable[[str], None]) -> Run:
     def run(file: File, calls: Sequence[Call]) -> list[Answer]:
+        begin(words("course.studying", file=file.name))
         return Sandbox(file, workspace.path / file.name, seconds=60.0).answers(calls)
 
     return run
@@ -115,7 +125,8 @@ def verdicts(checked: Sequence[Checked], words: Words) -> Table:
     for one in checked:
         for judgement in one.judgements:
             name = judgement.requirement.name
-            titles.setdefault(name, words.either(f"requirement.{name}", name))
+            title = words.either(f"requirement.{name}", name)
+            titles.setdefault(name, f"{judgement.requirement.target}: {title}")
             status[name, one.path.name] = judgement.status
     heads = [Column("requirement", words("grade.requirement"))]
     heads += [Column(c.path.name, c.path.name, show="code") for c in checked]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 import typer
@@ -20,30 +22,42 @@ MARKS = {"met": ("✓", "green"), "not met": ("✗", "red"), "unwritten": ("·",
          "not judged": ("·", "bright_black")}  # fmt: skip
 #: Lines of what a student's code printed that are shown.
 PRINTED = 5
+LOGGED = re.compile(r"^\[(?:WARNING|ERROR|CRITICAL)\] ?\w+\(", re.MULTILINE)
 
 
-def lines(checked: Checked, hints: int, words: Words) -> Iterator[str]:
-    """The lines about one file."""
+def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> Iterator[str]:
+    """The lines about one file; ``brief``: one line for all that is met."""
     met = sum(j.status == "met" for j in checked.judgements)
     head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
     yield typer.style(head, bold=True)
     for problem in checked.problems:
         yield f"  {typer.style('!', fg='yellow')} {problem_text(problem, words)}"
     told: dict[str, str] = {}
-    for judgement in checked.judgements:
-        mark, colour = MARKS[judgement.status]
-        name = judgement.requirement.name
-        title = words.either(f"requirement.{name}", name)
-        yield f"  {typer.style(mark, fg=colour)} {name:<18} {title}"
-        if judgement.status == "not met":
-            yield from (f"      {line}" for line in details(judgement, hints, words, told))
-            for mistake in judgement.mistakes:
-                told.setdefault(mistake, name)
-    if any(j.status == "unwritten" for j in checked.judgements):
-        yield f"  {words('course.unwritten')}"
-    if not checked.met and checked.printed.strip():
+    together = {"unwritten", "not judged", *(("met",) if brief else ())}
+    for status, several in groupby(checked.judgements, lambda j: j.status):
+        mark = f"  {typer.style(MARKS[status][0], fg=MARKS[status][1])} "
+        if status in together:
+            names = [j.requirement.name for j in several]
+            said = words(f"grade.status_of.{status.replace(' ', '_')}")
+            yield f"{mark}{said}: {words.join(names)}"
+            continue
+        for judgement in several:
+            name = judgement.requirement.name
+            yield f"{mark}{name:<18} {words.either(f'requirement.{name}', name)}"
+            if status == "not met":
+                yield from (f"      {line}" for line in details(judgement, hints, words, told))
+                for known in (*judgement.mistakes, error(judgement)):
+                    told.setdefault(known, name)
+    # What a framework logs of an error is in the message already.
+    if printed := LOGGED.split(checked.printed)[0].strip():
         yield f"  {words('course.printed')}"
-        yield from (f"      {line}" for line in checked.printed.strip().splitlines()[-PRINTED:])
+        yield from (f"      {line}" for line in printed.splitlines()[-PRINTED:])
+
+
+def error(judgement: Judgement) -> str:
+    """What tells one error from another."""
+    trouble = judgement.trouble
+    return "" if trouble is None else f"{trouble.kind}: {trouble.message}"
 
 
 def details(
@@ -52,12 +66,16 @@ def details(
     """What is wrong, where, and what a student is told of it.
 
     Args:
-        told: mistake → the requirement where it was explained; it is not explained again.
+        told: mistake or error → the requirement where it was explained; it is not explained
+            again.
     """
     new = [mistake for mistake in judgement.mistakes if mistake not in told]
     old = list(dict.fromkeys(told[m] for m in judgement.mistakes if m in told))
     if old and not new:
         yield words("course.same", names=old)
+        return
+    if judgement.trouble is not None and not judgement.mistakes and error(judgement) in told:
+        yield words("course.same_error", names=[told[error(judgement)]])
         return
     if judgement.call is not None:
         yield asked(judgement.call, words)

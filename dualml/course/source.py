@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -53,10 +54,11 @@ def examine(path: Path, file: File) -> list[Problem]:
         size = path.stat().st_size
         if size > MOST:
             return [Problem("long", f"{size:,} > {MOST:,}")]
-        text = path.read_text("utf-8")
+        with tokenize.open(path) as stream:  # as Python reads it: its mark, its coding
+            text = stream.read()
     except FileNotFoundError:
         return [Problem("absent", path.name)]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
         return [Problem("text", str(error))]
     if not text.strip():
         return [Problem("empty", path.name)]
@@ -183,5 +185,5 @@ def signatures(tree: ast.Module, file: File) -> Iterator[Problem]:
         got, line = theirs[name]
         lacks = [p for p in names if p not in got and not any(g.startswith("*") for g in got)]
         if lacks:
-            shown = f"{name}({', '.join(got)}); {name}({', '.join(names)})"
+            shown = f"{name}({', '.join(got)}) → {name}({', '.join(names)})"
             yield Problem("signature", shown, line, "", target)

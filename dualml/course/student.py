@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -164,8 +165,10 @@ def told(error: BaseException, guard: Guard, file: str) -> dict[str, Any]:
     line = getattr(error, "lineno", 0) or 0 if isinstance(error, SyntaxError) else 0
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame.lineno for frame in frames if frame.filename == file]
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
-    first = next(iter(str(message).strip().splitlines()), "")
+    message = str(error.msg if isinstance(error, SyntaxError) else error)
+    # What MindSpore compiles has no frames; it writes a banner, and the lines into its message.
+    own = own or [int(n) for n in re.findall(rf"In file {re.escape(file)}:(\d+)", message)]
+    first = next((text for text in message.splitlines() if text.strip("- ")), "").strip()
     if isinstance(error, Forbidden):
         kind = "forbidden"
     return {"kind": kind, "message": first[:500], "line": line or (own[-1] if own else 0)}

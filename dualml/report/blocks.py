@@ -55,12 +55,13 @@ class Item:
 @dataclass(frozen=True)
 class Cell:
     """``note`` stands beneath, small; the number behind the text need not be kept. ``shade``, above
-    0 to 1, is how dark a terminal makes the ground."""
+    0 to 1, is how dark a terminal makes the ground. ``href`` is a page beside this one."""
 
     text: str
     tone: Tone = ""
     note: str = ""
     shade: float = 0.0
+    href: str = ""
 
 
 #: The cells of a row; a text alone is a cell.

@@ -80,7 +80,7 @@ def test_a_workspace_has_what_is_needed(name: str, lang: str, tmp_path: Path) ->
     assert [f.name for f in workspace.files] == [f.name for f in lab(name).files]
     cells = json.loads((tmp_path / "w s 学" / f"{name}.ipynb").read_text("utf-8"))["cells"]
     assert any("%%writefile" in "".join(cell["source"]) for cell in cells)
-    title, sections = parts((tmp_path / "w s 学" / "report.md").read_text("utf-8"))
+    title, _head, sections = parts((tmp_path / "w s 学" / "report.md").read_text("utf-8"))
     assert title
     assert [number for number, _, _ in sections] == ["1", "2", "3", "4", "5"]
     makefile = (tmp_path / "w s 学" / "Makefile").read_text("utf-8")
@@ -133,6 +133,16 @@ def test_what_is_seen_without_running_a_file(text: str, kind: str, tmp_path: Pat
     path = tmp_path / "optim_torch.py"
     path.write_text(text)
     assert kind in {p.kind for p in examine(path, TORCH)}
+
+
+@pytest.mark.parametrize("coding", ["utf-8-sig", "gb18030"])
+def test_a_file_is_read_as_python_reads_it(coding: str, tmp_path: Path) -> None:
+    path = tmp_path / "optim_torch.py"
+    text = f"# -*- coding: {coding.removesuffix('-sig')} -*-\r\n" + source(TORCH) + "# 学生\r\n"
+    path.write_bytes(text.encode(coding))
+    assert examine(path, TORCH) == []
+    path.write_text("# -*- coding: nothing -*-\n")
+    assert examine(path, TORCH)[0].kind == "text"
 
 
 def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dualml.course.check import Checked
+from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
 from dualml.course.grading.alike import K, W, fingerprints, pairs, remarkable, share, tokens
 from dualml.course.grading.submissions import Refused, Submission, submissions, unpack
@@ -36,7 +37,9 @@ def test_zips_and_folders_with_any_name(tmp_path: Path) -> None:
     (handed / "李 雷").mkdir(parents=True)
     (handed / "李 雷" / "optim_torch.py").write_text("x = 1")
     packed(handed / "韩 梅梅.zip", ("作业 1/optim_torch.py", b"x = 2"))
-    found = submissions(handed)
+    (handed / "late.rar").write_bytes(b"Rar!")
+    found, others = submissions(handed)
+    assert others == ["late.rar"]
     assert [s.student for s in found] == ["李 雷", "韩 梅梅"]
     for number, submission in enumerate(found, 1):
         home = unpack(submission, work / str(number), LAB1)
@@ -62,9 +65,9 @@ def test_names_that_chinese_windows_wrote(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("members", "why"), [
-    ([("../optim_torch.py", b"x")], "leads out"), ([("/optim_torch.py", b"x")], "leads out"),
-    ([("a\\..\\..\\optim_torch.py", b"x")], "leads out"),
-    ([("optim_torch.py", bytes(60 << 20))], "bytes"), ([("readme.txt", b"x")], "none of the files"),
+    ([("../optim_torch.py", b"x")], "outside"), ([("/optim_torch.py", b"x")], "outside"),
+    ([("a\\..\\..\\optim_torch.py", b"x")], "outside"),
+    ([("optim_torch.py", bytes(60 << 20))], "bytes"), ([("readme.txt", b"x")], "none"),
     ([(f"{n}.txt", b"") for n in range(2100)], "files"),
     ([("/".join("a" * 20) + "/optim_torch.py", b"x")], "deep"),
 ])  # fmt: skip
@@ -83,15 +86,35 @@ def test_a_zip_with_a_link_and_one_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="link"):
         unpack(Submission("l", tmp_path / "l.zip"), tmp_path / "w", LAB1)
     (tmp_path / "n.zip").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(Refused, match="unreadable"):
         unpack(Submission("n", tmp_path / "n.zip"), tmp_path / "v", LAB1)
 
 
 def test_links_in_a_folder_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "optim_torch.py").symlink_to("/etc/passwd")
-    with pytest.raises(Refused, match="none of the files"):
+    with pytest.raises(Refused, match="none"):
         unpack(Submission("s", tmp_path / "s"), tmp_path / "w", LAB1)
+
+
+def test_files_in_several_folders(tmp_path: Path) -> None:
+    apart = packed(tmp_path / "a.zip", ("t/optim_torch.py", b"t = 1"), ("t/more.py", b"m = 1"),
+                   ("m/optim_ms.py", b"m = 2"), ("old/1/optim_ms.py", b"m = 0"))  # fmt: skip
+    home = unpack(apart, tmp_path / "w", LAB1)
+    assert {path.name for path in home.iterdir()} == {"more.py", "optim_ms.py", "optim_torch.py"}
+    assert (home / "optim_ms.py").read_text() == "m = 2"
+    twice = packed(tmp_path / "b.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"))
+    with pytest.raises(Refused, match="twice: a/optim_torch"):
+        unpack(twice, tmp_path / "v", LAB1)
+
+
+def test_what_is_refused_has_no_points_and_says_so_in_the_language(tmp_path: Path) -> None:
+    bomb = packed(tmp_path / "b.zip", ("optim_torch.py", source(TORCH).encode()),
+                  ("zeros", bytes(60 << 20)))  # fmt: skip
+    asked = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "zh", tmp_path / "out")
+    result = grading.grade(asked, [bomb], 1)["b"]
+    assert (result["points"], result["refused"]) == (0.0, "超过 52,428,800 字节")
+    assert result["sources"] == {}
 
 
 def test_folders_without_submissions(tmp_path: Path) -> None:
@@ -160,10 +183,12 @@ def test_rubrics_that_cannot_be(text: str, why: str, tmp_path: Path) -> None:
 
 RESULT = {
     "student": "=cmd()", "refused": None, "points": 1.5, "most": 3.0,
-    "files": [{"file": "optim_torch.py", "requirements": [
-        {"name": "gd.update", "title": "an update", "status": "met", "points": 1.0, "most": 1.0,
+    "files": [{"file": "optim_torch.py", "taken": 0.0, "problems": [], "requirements": [
+        {"name": "gd.update", "title": "an update", "target": "GD", "status": "met",
+         "points": 1.0, "most": 1.0,
          "call": "GD()", "trouble": None, "difference": None, "mistakes": []},
-        {"name": "gd.rates", "title": "rates", "status": "not met", "points": 0.5, "most": 2.0,
+        {"name": "gd.rates", "title": "rates", "target": "GD", "status": "not met",
+         "points": 0.5, "most": 2.0,
          "call": "GD(lr = 1)", "trouble": None,
          "difference": {"key": "1/w", "value": 1.0, "expected": 2.0, "index": [0], "rank": 0},
          "mistakes": [{"name": "sign", "symptom": "the loss grows"}]},
@@ -177,7 +202,11 @@ def test_what_autograders_read() -> None:
     assert scope["score"] == 1.5
     assert [t["status"] for t in scope["tests"]] == ["passed", "failed"]
     assert sum(t["score"] for t in scope["tests"]) == scope["score"]
-    assert "the loss grows" in scope["tests"][1]["output"]
+    said = scope["tests"][1]["output"]
+    assert "the loss grows" in said
+    assert "w[0] after update 1: yours 1, the rule gives 2" in said
+    assert "Some of the points" in said
+    assert scope["tests"][1]["name"] == "optim_torch.py GD: rates"
     learn = prairielearn(RESULT, words)
     assert learn["score"] == 0.5
     assert learn["gradable"] is True
@@ -185,11 +214,32 @@ def test_what_autograders_read() -> None:
     json.dumps([scope, learn], allow_nan=False)
 
 
+def test_what_is_said_of_a_file_as_a_whole(tmp_path: Path) -> None:
+    words = Words("en")
+    problem = {
+        "kind": "syntax",
+        "what": "'(' was never closed",
+        "line": 3,
+        "text": "f(",
+        "target": "",
+    }
+    files = [{**RESULT["files"][0], "problems": [problem], "taken": 1.0}]
+    result = {**RESULT, "files": files}
+    for said in (gradescope(result, words)["output"], prairielearn(result, words)["message"]):
+        assert "optim_torch.py: This is not valid Python: '(' was never closed" in said
+        assert "1 points were taken" in said
+    write_csv({"a": result}, tmp_path / "g.csv", words)
+    assert "never closed" in (tmp_path / "g.csv").read_text("utf-8-sig")
+    refused = prairielearn({**result, "refused": "no zip"}, words)
+    assert refused["gradable"] is False
+    assert "no zip" in refused["format_errors"][0]
+
+
 def test_a_table_that_spreadsheets_do_not_execute(tmp_path: Path) -> None:
-    write_csv({"=cmd()": RESULT}, tmp_path / "g.csv")
+    write_csv({"=cmd()": RESULT}, tmp_path / "g.csv", Words("en"))
     text = (tmp_path / "g.csv").read_text("utf-8-sig")
     assert "'=cmd()" in text
-    assert "optim_torch.py:gd.rates" in text
+    assert "optim_torch:gd.rates" in text
     assert safe("李") == "李"
 
 
@@ -221,9 +271,23 @@ def test_what_everybody_was_given_counts_for_nothing() -> None:
     copied = {s: {TORCH.name: source(TORCH)} for s in "ab"}
     (pair,) = pairs(copied, {TORCH.name: given})
     assert pair.names == 1.0
-    assert remarkable([pair]) == [pair]
+    assert remarkable([pair], 1) == [pair]
     lines = source(TORCH).splitlines()
     assert all("super().__init__(params, defaults)" not in lines[n - 1] for n in pair.lines[0])
+
+
+def test_a_copy_with_other_names_is_found_and_what_the_task_dictates_is_not() -> None:
+    given = skeleton_of(TORCH, "lab1", "en")
+    body = "            for p in group['params']:\n                p.sub_(group['lr'] * p.grad)\n"
+    dictated = given.replace("raise NotImplementedError", "for group in self.groups:\n" + body, 1)
+    renamed = source(TORCH)
+    for word in ("group", "state", "beta1", "beta2", "decay", "mu"):
+        renamed = renamed.replace(word, f"{word}x")
+    sources = {f"s{n}": dictated for n in range(6)} | {"a": source(TORCH), "b": renamed}
+    handed = {student: {TORCH.name: text} for student, text in sources.items()}
+    (pair,) = remarkable(pairs(handed, {TORCH.name: given}), 28)
+    assert (pair.a, pair.b) == ("a", "b")
+    assert pair.share > 0.9 > pair.names
 
 
 def test_files_that_are_no_python_have_no_pairs() -> None:

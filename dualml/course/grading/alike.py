@@ -2,7 +2,8 @@
 
 A file becomes its tokens, without comments and layout; fingerprints are hashes of K tokens in a
 row, of which the smallest of every W is kept. A passage of W + K − 1 equal tokens is never missed.
-What the skeleton has already counts for nothing.
+What the skeleton has already counts for nothing, nor does what so many students have that it must
+come from the task.
 
 Source: Schleimer, Wilkerson & Aiken 2003, "Winnowing: Local Algorithms for Document
 Fingerprinting", SIGMOD.
@@ -14,11 +15,16 @@ import hashlib
 import io
 import keyword
 import tokenize
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 K, W = 10, 8
+#: Students who have a passage, at least and as a share of the class, until it is everybody's.
+MANY, PART = 5, 0.25
+#: Fingerprints that two files have in common, at least: four lines can only be written in one way.
+FEWEST = 12
 SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENCODING, tokenize.ENDMARKER}  # fmt: skip
 #: Hash → lines of the file in which its tokens stand.
@@ -30,8 +36,10 @@ class Pair:
     """Two students' files.
 
     Attributes:
-        share: of the fingerprints that the smaller of the two has, those that both have.
-        names: the same with the names that the students chose: nearer to a copy.
+        share: of the fingerprints that the smaller of the two has, those that both have; whatever
+            the names are.
+        names: the same with the names that the students chose.
+        common: how many fingerprints both have.
         lines: of each, the lines that are in a common passage.
     """
 
@@ -40,6 +48,7 @@ class Pair:
     file: str
     share: float
     names: float
+    common: int
     lines: tuple[frozenset[int], frozenset[int]]
 
 
@@ -95,14 +104,21 @@ def pairs(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) 
                       for names in (False, True)]
             for student, own_files in files.items() if name in own_files
         }  # fmt: skip
+        for which in (0, 1):
+            held = Counter(h for own_prints in prints.values() for h in own_prints[which])
+            everybodys = {h for h, n in held.items() if n >= max(MANY, PART * len(prints))}
+            for own_prints in prints.values():
+                own_prints[which] = {h: lines for h, lines in own_prints[which].items()
+                                     if h not in everybodys}  # fmt: skip
         for a, b in combinations(prints, 2):
             common = prints[a][0].keys() & prints[b][0].keys()
             if not common:
                 continue
             lines = tuple(frozenset(n for h in common for n in prints[s][0][h]) for s in (a, b))
             found.append(Pair(a, b, name, share(prints[a][0], prints[b][0]),
-                              share(prints[a][1], prints[b][1]), (lines[0], lines[1])))  # fmt: skip
-    return sorted(found, key=lambda pair: (-pair.names, -pair.share, pair.a, pair.b))
+                              share(prints[a][1], prints[b][1]), len(common),
+                              (lines[0], lines[1])))  # fmt: skip
+    return sorted(found, key=lambda pair: (-pair.share, -pair.common, pair.a, pair.b))
 
 
 def own(prints: Prints, given: Prints) -> Prints:
@@ -114,12 +130,15 @@ def share(a: Prints, b: Prints) -> float:
     return len(a.keys() & b.keys()) / smaller if smaller else 0.0
 
 
-def remarkable(found: Sequence[Pair], most: int = 20, least: float = 0.5) -> list[Pair]:
-    """The pairs to look at: at least half alike with their names, and more than the class is. A
-    short exercise has few ways to be right: the middle of all pairs says how alike they are."""
-    if not found:
-        return []
-    names = sorted(pair.names for pair in found)
-    middle = names[len(names) // 2]
-    bar = max(least, (1 + middle) / 2 if len(found) > 1 else least)
-    return [pair for pair in found if pair.names >= bar][:most]
+def remarkable(found: Sequence[Pair], pairs: int, most: int = 20, least: float = 0.5) -> list[Pair]:
+    """The pairs to look at: at least half alike, and more than the class is; a copy always. Other
+    names change nothing: whoever copies changes them first.
+
+    Args:
+        found: the pairs that have something in common.
+        pairs: how many there are.
+    """
+    shares = sorted((pair.share for pair in found), reverse=True)
+    middle = shares[pairs // 2] if 1 < pairs // 2 < len(shares) else 0.0
+    bar = max(least, (1 + middle) / 2)
+    return [pair for pair in found if pair.share >= bar and pair.common >= FEWEST][:most]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ def finish(request: Request, results: Mapping[str, Mapping[str, Any]], words: Wo
         write_student(result, students / student / "index.html", words)
     write_autograders(results, students, words)
     table, overview = out / "grades.csv", out / "overview.html"
-    write_csv(results, table)
+    write_csv(results, table, words)
     sources = {student: result["sources"] for student, result in results.items()}
     given = {f.name: skeleton_of(f, request.lab.name, "en") for f in request.files}
-    alike = remarkable(pairs(sources, given))
+    handed = [sum(name in files for files in sources.values()) for name in given]
+    alike = remarkable(pairs(sources, given), sum(comb(n, 2) for n in handed))
     write_overview(results, alike, overview, request.lab.name, words)
     return [table, overview]

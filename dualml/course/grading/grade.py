@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ class Request:
     Attributes:
         files: the exercises that everybody was to hand in.
         secret: of which everything that is drawn follows; nothing of it is written anywhere.
+        stop: set to end what is at work.
     """
 
     lab: Lab
@@ -43,11 +46,14 @@ class Request:
     rubric: Rubric
     lang: str
     out: Path
+    stop: threading.Event = field(default_factory=threading.Event)
 
-    @property
+    @cached_property
     def mark(self) -> str:
-        """Changes when another grade could come out."""
-        parts = [self.secret, self.lab.name, *(file.name for file in self.files), self.lang,
+        """Changes when another grade could come out. It takes a while to make: students may see
+        it, and a short secret could be found by trying."""
+        slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)
+        parts = [slow.hex(), self.lab.name, *(file.name for file in self.files), self.lang,
                  self.rubric.model_dump_json(), dualml.__version__, str(FORMAT)]  # fmt: skip
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
@@ -80,7 +86,8 @@ def grade(
                 results[submission.student] = future.result()
                 done(submission.student, False)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            request.stop.set()
+            pool.shutdown(cancel_futures=True)
             raise
     return {submission.student: results[submission.student] for submission in found}
 
@@ -122,12 +129,14 @@ def one(request: Request, submission: Submission) -> dict[str, Any]:
         try:
             home = unpack(submission, Path(temporary), request.lab)
         except Refused as error:
-            home = Path(temporary)
-            result["refused"] = str(error)
+            home = Path(temporary) / ".none"  # what was unpacked before counts for nothing
+            result["refused"] = words(f"grade.refusal.{error.kind}", what=error.what)
         for file in request.files:
             path = home / file.name
             seed = seed_for(0, "grade", request.secret, request.lab.name, file.name)
-            one_file = check(file, path, seed)
+            one_file = check(file, path, seed, over=request.stop.is_set)
+            if request.stop.is_set():
+                raise KeyboardInterrupt
             checked.append(replace(one_file, printed=""))
             result["files"].append(with_points(one_file, request.rubric, words))
             if path.is_file() and path.stat().st_size < 1 << 18:

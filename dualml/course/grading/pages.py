@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from dualml.course.exercise import Trouble
 from dualml.course.grading.alike import Pair
 from dualml.course.grading.grade import entries
-from dualml.course.grading.tables import Results
-from dualml.course.shown import DEPTHS, place, problem_text, short, trouble_text
+from dualml.course.grading.tables import Results, notes, numbers_text, spared
+from dualml.course.shown import DEPTHS, problem_text, trouble_text
 from dualml.course.source import Problem
 from dualml.files import write_bytes
 from dualml.report.blocks import (
@@ -47,10 +48,16 @@ def write_student(result: Mapping[str, Any], path: Path, words: Words) -> None:
     blocks: list[Block] = [Verdict(points, "good" if result["points"] == result["most"] else "")]
     if result["refused"]:
         blocks.append(Notice(words("grade.refused", why=result["refused"])))
+        write_bytes(path, html(page_of(result, blocks, words)).encode())
+        return
     for file in result["files"]:
         blocks.append(Section(file["task"], file["file"], list(of_file(file, words))))
+    write_bytes(path, html(page_of(result, blocks, words)).encode())
+
+
+def page_of(result: Mapping[str, Any], blocks: Sequence[Block], words: Words) -> Page:
     title = words("grade.student", student=result["student"], lab=result["lab"])
-    write_bytes(path, html(Page(words.lang, title, "", blocks)).encode())
+    return Page(words.lang, title, "", blocks)
 
 
 def of_file(file: Mapping[str, Any], words: Words) -> Iterator[Block]:
@@ -85,10 +92,7 @@ def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterato
     if entry["trouble"]:
         yield Prose(trouble_text(Trouble(**entry["trouble"]), entry["target"], words))
     if difference := entry["difference"]:
-        yield Prose(words("course.numbers",
-                          where=place(difference["key"], difference["index"], words),
-                          value=short(difference["value"]),
-                          expected=short(difference["expected"])))  # fmt: skip
+        yield Prose(numbers_text(difference, words))
     for mistake in entry["mistakes"]:
         if mistake["name"] in told:
             yield Prose(words("course.same", names=[told[mistake["name"]]]), small=True)
@@ -97,6 +101,8 @@ def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterato
         yield Bullets([Item(f"{words(f'course.depth.{d}')} {mistake[d]}") for d in DEPTHS])
     if not entry["mistakes"] and difference:
         yield Prose(words("course.unknown"), small=True)
+    if said := spared(entry, words):
+        yield Prose(said, small=True)
 
 
 def write_overview(
@@ -116,31 +122,37 @@ def write_overview(
 def points(results: Results, words: Words) -> Iterator[Block]:
     shares = [r["points"] / r["most"] if r["most"] else 0.0 for r in results.values()]
     tenths = Counter(min(9, int(share * 10)) for share in shares)
-    bars = [Bar(t, tenths[t], Owner(series="n"), text=str(tenths[t])) for t in range(10)]
+    bars = [Bar(t, tenths[t], Owner(), text=str(tenths[t])) for t in range(10)]
     names = [f"{10 * t} – {10 * t + 10} %" for t in range(10)]
     x, y = Axis(words("grade.students"), low=0, whole=True), Axis(names=names, grid=False)
     caption = words("grade.overview.points_caption")
     yield Figure("points", caption, caption, [Panel(bars, x, y, height=230)], width=620)
     heads = [Column("student", words("grade.student_head")),
              Column("points", words("grade.points_head"), show="number"),
-             Column("refused", words("grade.note"))]  # fmt: skip
+             Column("note", words("grade.note"))]  # fmt: skip
     rows: list[Cells] = [
-        [s, f"{r['points']:g} / {r['most']:g}", r["refused"] or ""] for s, r in results.items()
+        [
+            Cell(s, href=f"students/{quote(s)}/index.html"),
+            f"{r['points']:g} / {r['most']:g}",
+            " ".join(notes(r, words)),
+        ]
+        for s, r in results.items()
     ]
     yield Fold(words("grade.overview.everybody"), [Table("students", "", heads, rows)])
 
 
 def met(results: Results, words: Words) -> Table:
     counts: Counter[tuple[str, str]] = Counter()
-    titles: dict[tuple[str, str], str] = {}
+    titles: dict[tuple[str, str], tuple[str, str]] = {}
     for result in results.values():
         for file, entry in entries(dict(result)):
             counts[file, entry["name"]] += entry["status"] == "met"
-            titles[file, entry["name"]] = entry["title"]
+            titles[file, entry["name"]] = entry["title"], entry["target"]
     heads = [Column("requirement", words("grade.requirement")),
+             Column("for", words("grade.for"), show="code"),
              Column("file", words("grade.file"), show="code"),
              Column("met", words("grade.met_by"), show="number")]  # fmt: skip
-    rows: list[Cells] = [[titles[key], key[0], f"{n} / {len(results)}"]
+    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {len(results)}"]
                          for key, n in counts.items()]  # fmt: skip
     return Table("requirements", "", heads, rows)
 

@@ -21,7 +21,11 @@ IDLE = {"__pycache__", ".git", ".ipynb_checkpoints", "__MACOSX", "rank_0", "kern
 
 
 class Refused(ValueError):
-    """A submission that cannot be read; the text says why."""
+    """A submission that cannot be read: ``grade.refusal.KIND`` in the words, and what of it."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(f"{kind}: {what}")
+        self.kind, self.what = kind, what
 
 
 @dataclass(frozen=True)
@@ -46,25 +50,27 @@ class Submission:
         return total.hexdigest()
 
 
-def submissions(folder: Path) -> list[Submission]:
-    """Every folder and zip in a folder, by name.
+def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
+    """Every folder and zip in a folder, by name; and the names of what is neither.
 
     Raises:
         UserError: there is no such folder, nothing in it, or two of one student.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; name one with a folder or zip for each student")
+    there = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
     found = [
         Submission(path.name if path.is_dir() else path.stem, path)
-        for path in sorted(folder.iterdir())
-        if not path.name.startswith(".") and (path.is_dir() or path.suffix.lower() == ".zip")
+        for path in there
+        if path.is_dir() or path.suffix.lower() == ".zip"
     ]
     if not found:
         raise UserError(f"{folder} has no submissions: no folders and no zips")
     names = [submission.student for submission in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"{folder} has two submissions of {', '.join(twice)}; keep one")
-    return found
+    known = {submission.path for submission in found}
+    return found, [path.name for path in there if path not in known]
 
 
 def unpack(submission: Submission, target: Path, lab: Lab) -> Path:
@@ -80,13 +86,31 @@ def unpack(submission: Submission, target: Path, lab: Lab) -> Path:
             with zipfile.ZipFile(submission.path) as packed:
                 extract(packed, target)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as error:
-            raise Refused(f"the zip cannot be read: {error}") from None
-    wanted = {file.name for file in lab.files}
-    homes = {path.parent for path in target.rglob("*.py") if path.name in wanted}
-    homes |= {path.parent for path in target.rglob(NAME)}
+            raise Refused("unreadable", str(error)) from None
+    return home_of(target, [file.name for file in lab.files])
+
+
+def home_of(target: Path, wanted: Sequence[str]) -> Path:
+    """The folder with the exercises' files; where they lie in several, one with all of them."""
+    chosen: dict[str, Path] = {}
+    for name in wanted:
+        paths = sorted(target.rglob(name), key=lambda p: (len(p.parts), str(p)))
+        first = [path for path in paths if len(path.parts) == len(paths[0].parts)]
+        if len(first) > 1:
+            raise Refused("twice", ", ".join(str(path.relative_to(target)) for path in first))
+        if first:
+            chosen[name] = first[0]
+    homes = {path.parent for path in chosen.values()} or {p.parent for p in target.rglob(NAME)}
     if not homes:
-        raise Refused(f"it has none of the files {', '.join(sorted(wanted))}")
-    return min(homes, key=lambda home: (len(home.parts), str(home)))
+        raise Refused("none", ", ".join(sorted(wanted)))
+    if len(homes) == 1 or not chosen:
+        return min(homes, key=lambda home: (len(home.parts), str(home)))
+    together = target / ".together"
+    together.mkdir()
+    beside = [path for home in sorted(homes) for path in sorted(home.glob("*.py"))]
+    for path in (*beside, *chosen.values()):  # the chosen ones last: they stay
+        shutil.copyfile(path, together / path.name)
+    return together
 
 
 def taken(source: Path, target: Path) -> None:
@@ -109,9 +133,9 @@ def extract(packed: zipfile.ZipFile, target: Path) -> None:
     for number, member in enumerate(packed.infolist()):
         name = PurePosixPath(readable(member).replace("\\", "/"))
         if name.is_absolute() or ".." in name.parts or ":" in str(name):
-            raise Refused(f"the zip leads out of its folder: {name}")
+            raise Refused("outside", str(name))
         if stat.S_ISLNK(member.external_attr >> 16):
-            raise Refused(f"the zip has a link: {name}")
+            raise Refused("link", str(name))
         if IDLE & set(name.parts) or member.is_dir():
             continue
         bounded(total + member.file_size, number, name.parts)
@@ -141,8 +165,8 @@ def readable(member: zipfile.ZipInfo) -> str:
 
 def bounded(total: int, number: int, parts: Sequence[str]) -> None:
     if total > BYTES:
-        raise Refused(f"it has more than {BYTES:,} bytes")
+        raise Refused("bytes", f"{BYTES:,}")
     if number >= FILES:
-        raise Refused(f"it has more than {FILES:,} files")
+        raise Refused("files", f"{FILES:,}")
     if len(parts) > DEEP:
-        raise Refused(f"it has folders {len(parts)} deep")
+        raise Refused("deep", str(len(parts)))

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dualml.course.exercise import Trouble
 from dualml.course.grading.grade import entries
+from dualml.course.shown import DEPTHS, place, problem_text, short, trouble_text
+from dualml.course.source import Problem
 from dualml.files import write_bytes, write_json
 from dualml.words import Words
 
@@ -17,20 +20,26 @@ Results = Mapping[str, Mapping[str, Any]]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def write_csv(results: Results, path: Path) -> None:
+def write_csv(results: Results, path: Path, words: Words) -> None:
     """One row for each student; UTF-8 with a mark, so that spreadsheets read Chinese names."""
     names = list(dict.fromkeys(
-        f"{file}:{entry['name']}" for r in results.values() for file, entry in entries(dict(r))
+        column(file, entry) for r in results.values() for file, entry in entries(dict(r))
     ))  # fmt: skip
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["student", "points", "of", "refused", *names])
+    writer.writerow(["student", "points", "of", "taken", "note", *names])
     for student, result in results.items():
-        points = {f"{file}:{e['name']}": e["points"] for file, e in entries(dict(result))}
-        refused = result["refused"] or ""
-        row = [student, result["points"], result["most"], refused]
+        points = {column(file, e): e["points"] for file, e in entries(dict(result))}
+        taken = sum(file["taken"] for file in result["files"])
+        said = "; ".join(notes(result, words))
+        row = [student, result["points"], result["most"], taken, said]
         writer.writerow([safe(v) for v in (*row, *(points.get(n, "") for n in names))])
     write_bytes(path, b"\xef\xbb\xbf" + text.getvalue().encode())
+
+
+def column(file: str, entry: Mapping[str, Any]) -> str:
+    """As a rubric names it: ``optim_torch:adam.update``."""
+    return f"{file.removesuffix('.py')}:{entry['name']}"
 
 
 def safe(value: Any) -> Any:
@@ -41,20 +50,51 @@ def explained(entry: Mapping[str, Any], words: Words) -> str:
     """What a student reads of one requirement."""
     lines = [entry["call"] or ""]
     if entry["trouble"]:
-        lines.append(f"{entry['trouble']['kind']}: {entry['trouble']['message']}".strip(": "))
+        lines.append(trouble_text(Trouble(**entry["trouble"]), entry["target"], words))
     if difference := entry["difference"]:
-        lines.append(words("course.numbers", where=difference["key"], value=difference["value"],
-                           expected=difference["expected"]))  # fmt: skip
+        lines.append(numbers_text(difference, words))
     for mistake in entry["mistakes"]:
-        lines += [text for depth, text in mistake.items() if depth != "name"]
+        lines += [f"{words(f'course.depth.{d}')} {mistake[d]}" for d in DEPTHS if d in mistake]
+    lines.append(spared(entry, words))
     return "\n".join(line for line in lines if line)
+
+
+def numbers_text(difference: Mapping[str, Any], words: Words) -> str:
+    return words(
+        "course.numbers", where=place(difference["key"], difference["index"], words),
+        value=short(difference["value"]), expected=short(difference["expected"]),
+    )  # fmt: skip
+
+
+def spared(entry: Mapping[str, Any], words: Words) -> str:
+    """Why there are points for what is not met."""
+    if entry["status"] == "met" or not entry["points"]:
+        return ""
+    return words("grade.once" if entry["points"] == entry["most"] else "grade.partial")
+
+
+def notes(result: Mapping[str, Any], words: Words) -> list[str]:
+    """What is said of a submission as a whole, and of each of its files."""
+    said = [words("grade.refused", why=result["refused"])] if result["refused"] else []
+    for file in result["files"]:
+        for p in file["problems"]:
+            problem = Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
+            if not (result["refused"] and p["kind"] == "absent"):
+                said.append(f"{file['file']}: {problem_text(problem, words)}")
+        if file["taken"]:
+            said.append(f"{file['file']}: {words('grade.taken', points=file['taken'])}")
+    return said
+
+
+def name(file: str, entry: Mapping[str, Any]) -> str:
+    return f"{file} {entry['target']}: {entry['title']}"
 
 
 def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
     """``results.json`` of a Gradescope autograder: points of each test, status, output."""
     tests = [
         {
-            "name": f"{file} {entry['title']}",
+            "name": name(file, entry),
             "score": entry["points"],
             "max_score": entry["most"],
             "status": "passed" if entry["status"] == "met" else "failed",
@@ -65,7 +105,7 @@ def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
     ]
     return {
         "score": result["points"],
-        "output": result["refused"] or "",
+        "output": "\n".join(notes(result, words)),
         "visibility": "visible",
         "tests": tests,
     }
@@ -75,7 +115,7 @@ def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
     """``results.json`` of PrairieLearn's external graders: a share from 0 to 1, and the tests."""
     tests = [
         {
-            "name": f"{file} {entry['title']}",
+            "name": name(file, entry),
             "description": entry["name"],
             "points": entry["points"],
             "max_points": entry["most"],
@@ -83,11 +123,13 @@ def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
         }
         for file, entry in entries(dict(result))
     ]
-    most = result["most"]
+    most, said = result["most"], notes(result, words)
+    readable = result["refused"] is None
     return {
-        "gradable": result["refused"] is None,
+        "gradable": readable,
         "score": result["points"] / most if most else 0.0,
-        "message": result["refused"] or "",
+        "message": "\n".join(said),
+        **({} if readable else {"format_errors": said}),
         "tests": tests,
     }
 

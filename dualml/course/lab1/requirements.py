@@ -20,7 +20,7 @@ STEPS = 5
 MARGIN, PLACES = 16, 8
 
 COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_parameter")
-DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt")
+DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt", "decay_alone")
 OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
 MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
             "first_skipped", "first_lost", "aliased#2", "shared_state")  # fmt: skip
@@ -31,10 +31,11 @@ MOMENTS = (
     "second_complement_swapped", "betas_swapped", "v_not_squared", "v_of_absolute", "v_of_first",
     "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside",
     "eps_ignored", "shared_state", "moments_shared", "betas_fixed",
-    "moments_forgotten", "second_weight_squared",
+    "moments_forgotten", "moments_forgotten#2", "moments_forgotten#3", "second_weight_squared",
 )  # fmt: skip
 CORRECTION = (
-    "never_corrected", "first_uncorrected", "second_uncorrected", "step_from_zero", "step_late",
+    "never_corrected", "first_uncorrected", "second_uncorrected", "power_missing",
+    "power_missing#2", "step_from_zero", "step_late",
     "step_frozen", "step_per_parameter", "power_as_product", "correction_multiplied",
     "corrected_kept", "eps_before_correction", "corrected_after_root", "correction_betas",
     "correction_betas#2", "correction_betas#3", "correction_root_missing",
@@ -107,6 +108,7 @@ class Steps(Requirement):
     mode: str = "pynative"
     points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
+    otherwise: str = ""
 
     def calls(self, draw: Draw) -> list[Call]:
         options: dict[str, Any] = {"hyper": self.hyper(draw), "steps": STEPS, "mode": self.mode}
@@ -178,7 +180,8 @@ def of(backend: str) -> list[Requirement]:
         Steps("sgd.plain", "SGD", sgd(), COMMON),
         Steps("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
         Steps("sgd.decay", "SGD", sgd(decay=True), OF_SGD_DECAY),
-        Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV)),
+        Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV),
+              rewritten=True),
         Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *OF_SGD_DECAY)),
         Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead),
         Steps("adam.biased", "Adam", adam(corrected=False),
@@ -230,6 +233,7 @@ def of(backend: str) -> list[Requirement]:
             # A Python number that counts in construct is one of 64 bits once it is compiled.
             errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
             name = f"{target.lower()}.graph"
-            found.append(Steps(name, target, hyper, more, mode="graph", errors=errors))
+            found.append(Steps(name, target, hyper, more, mode="graph", errors=errors,
+                               otherwise="compiled_apart"))  # fmt: skip
     order = ["GD", "SGD", "Adam"]
     return sorted(found, key=lambda requirement: order.index(requirement.target))

@@ -38,6 +38,8 @@ def coupled(p: Any, g: Any, decay: Any, f: Flags) -> Any:
         return g - decay * p
     if "decay_l1" in f:
         return g + decay * np.sign(p)
+    if "decay_alone" in f:
+        return g + decay
     return g + (2 if "decay_double" in f else 1) * decay * p
 
 
@@ -130,6 +132,10 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     c1, c2 = kind(1) - b1**now, kind(1) - b2**now
     if "power_as_product" in f:
         c1, c2 = kind(1) - b1 * kind(now), kind(1) - b2 * kind(now)
+    if "power_missing" in f:
+        c1 = kind(1) - b1
+    if "power_missing#2" in f:
+        c2 = kind(1) - b2
     if "correction_betas" in f:
         c2 = kind(1) - b1**now
     if "correction_betas#2" in f:
@@ -174,7 +180,8 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
 
 def moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
     """A running average."""
-    if "moments_forgotten" in f:
+    forgotten = {"first": "moments_forgotten#2", "second": "moments_forgotten#3"}
+    if "moments_forgotten" in f or forgotten[which] in f:
         old = old * 0
     if "second_weight_squared" in f and which == "second":
         return beta * old + (1 - beta) ** 2 * new

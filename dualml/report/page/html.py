@@ -162,6 +162,7 @@ def _style(column: Column, texts: Sequence[str]) -> str:
 
 def _cell(cell: blocks.Cell, style: str, k: int) -> Markup:
     text = tag("span", cell.text, class_=f"tone {cell.tone}") if cell.tone else cell.text
+    text = tag("a", text, href=cell.href) if cell.href else text
     note = tag("small", cell.note) if cell.note else ""
     if k:
         return tag("td", text, note, class_=style)

@@ -1,0 +1,118 @@
+"""What a student reads of a check, and which requirements are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualml.cli.course import chosen
+from dualml.course.check import Checked, judged
+from dualml.course.exercise import Answer, Call, Requirement, Trouble
+from dualml.course.judge import Judgement
+from dualml.course.labs import file
+from dualml.course.shown import lines
+from dualml.course.workspace import create, open_workspace
+from dualml.errors import UserError
+from dualml.seeds import generator
+from dualml.words import Words
+
+TORCH, MINDSPORE = file("optim_torch")[1], file("optim_ms")[1]
+BY_NAME = {r.name: r for r in TORCH.requirements}
+
+
+def said(judgements: Sequence[Judgement], brief: bool = False, printed: str = "") -> str:
+    checked = Checked(TORCH, Path("optim_torch.py"), [], judgements, 1, printed)
+    return "\n".join(lines(checked, 1, Words("en"), brief))
+
+
+def test_what_is_not_written_takes_one_line() -> None:
+    text = said([Judgement(r, "unwritten") for r in TORCH.requirements[:4]])
+    names = [r.name for r in TORCH.requirements[:4]]
+    assert len(text.splitlines()) == 2
+    assert all(name in text.splitlines()[1] for name in names)
+
+
+def test_what_is_met_takes_one_line_where_it_is_seen_again_and_again() -> None:
+    judgements = [Judgement(r, "met") for r in TORCH.requirements]
+    assert len(said(judgements).splitlines()) == 1 + len(judgements)
+    assert len(said(judgements, brief=True).splitlines()) == 2
+
+
+def test_an_error_is_shown_once() -> None:
+    error = Trouble("NameError", "name 'x' is not defined", line=3, text="x")
+    judgements = [Judgement(r, "not met", error) for r in TORCH.requirements[:3]]
+    text = said(judgements)
+    assert text.count("NameError") == 1
+    assert text.count(f"the same error as at {TORCH.requirements[0].name}") == 2
+
+
+def test_what_the_code_printed_is_shown_without_the_logs_of_a_framework() -> None:
+    log = "mine\n[ERROR] ANALYZER(1,2,python): infer failed\nmore of it\n"
+    text = said([Judgement(TORCH.requirements[0], "met")], printed=log)
+    assert text.endswith("      mine")
+    assert "infer failed" not in said([], printed=log[5:])
+
+
+@pytest.mark.parametrize(("names", "expected"), [
+    ([], (21, 18)), (["GD"], (4, 3)), (["optim_torch", "GD"], (4, 0)), (["optim"], (21, 18)),
+    (["mindspore", "gd.update"], (0, 1)), (["gd.groups"], (1, 0)),
+])  # fmt: skip
+def test_which_requirements_are_asked_for(
+    names: list[str], expected: tuple[int, int], tmp_path: Path
+) -> None:
+    create("lab1", tmp_path / "w", "both", "en", notebook=False)
+    workspace = open_workspace(tmp_path / "w")
+    found = {f.name: sum(map(test, f.requirements)) for f, test in chosen(workspace, names)}
+    assert (found.get("optim_torch.py", 0), found.get("optim_ms.py", 0)) == expected
+
+
+@pytest.mark.parametrize(("names", "why"), [
+    (["optim_torhc"], "did you mean 'optim_torch'"),
+    (["optim_ms", "gd.groups"], "optim_ms.py has no gd.groups"),
+])  # fmt: skip
+def test_what_there_is_not(names: list[str], why: str, tmp_path: Path) -> None:
+    create("lab1", tmp_path / "w", "both", "en", notebook=False)
+    with pytest.raises(UserError, match=why):
+        chosen(open_workspace(tmp_path / "w"), names)
+
+
+def answered(
+    names: Sequence[str], wrong: dict[str, Sequence[str]]
+) -> list[tuple[tuple[Requirement, Call], Answer]]:
+    """Right answers, but for these requirements, which get the numbers of these mistakes."""
+    found = []
+    for r in MINDSPORE.requirements:
+        for call in r.calls(generator(3, "exercise", r.name)) if r.name in names else ():
+            arrays = r.expected(call, frozenset(wrong.get(r.name, ())))
+            if "noise" in wrong.get(r.name, ()):
+                arrays = [{k: a + np.float32(0.3) for k, a in each.items()} for each in arrays]
+            found.append(((r, call), Answer(arrays)))
+    return found
+
+
+def mistakes(names: Sequence[str], wrong: dict[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    wanted = [r for r in MINDSPORE.requirements if r.name in names]
+    return {j.requirement.name: j.mistakes
+            for j in judged(MINDSPORE, wanted, answered(names, wrong), set())}  # fmt: skip
+
+
+def test_what_is_wrong_only_where_it_is_compiled_is_said_to_be() -> None:
+    names = ["adam.update", "adam.decay", "adam.graph"]
+    assert mistakes(names, {"adam.graph": ["noise"]})["adam.graph"] == ("compiled_apart",)
+    # The numbers of a mistake that the same class does not make elsewhere are chance.
+    assert mistakes(names, {"adam.graph": ["old_moments"]})["adam.graph"] == ("compiled_apart",)
+    everywhere = dict.fromkeys(names, ("old_moments",))
+    assert mistakes(names, everywhere)["adam.graph"] == ("old_moments",)
+    both = {"adam.update": ["noise"], "adam.graph": ["noise"]}
+    assert mistakes(names, both)["adam.graph"] == ()
+
+
+def test_two_mistakes_are_known_again_in_the_form_in_which_they_were_found() -> None:
+    names = [r.name for r in MINDSPORE.requirements if r.target == "Adam"]
+    two = ("eps_inside", "power_missing#2")
+    found = mistakes(names, dict.fromkeys(names, two))
+    assert found.pop("adam.biased") == ("eps_inside",)
+    assert set(map(frozenset, found.values())) == {frozenset({"eps_inside", "power_missing"})}
