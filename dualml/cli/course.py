@@ -83,21 +83,21 @@ def chosen(workspace: Workspace, names: Sequence[str]) -> Wanted:
         return [(file, lambda requirement: True) for file in workspace.files]
     own = {f.name: {f.name, f.task, stem(f), f.backend} - {""} for f in workspace.files}
     inside = {n for f in workspace.files for r in f.requirements for n in (r.target, r.name)}
-    known = inside.union(*own.values())
+    of_files = set[str]().union(*own.values())
     for name in names:
-        if name not in known:
-            raise UserError(f"nothing here is called {name!r}{nearest(name, known)}")
+        if name not in inside | of_files:
+            raise UserError(f"nothing here is called {name!r}{nearest(name, inside | of_files)}")
     asked = set(names)
-    parts = asked & inside
-    files = [f for f in workspace.files if asked <= inside or asked & own[f.name]]
+    parts = asked - of_files
+    files = [f for f in workspace.files if parts == asked or asked & own[f.name]]
 
     def test(requirement: Requirement) -> bool:
         return not parts or requirement.target in parts or requirement.name in parts
 
-    chosen: Wanted = [(f, test) for f in files if any(map(test, f.requirements))]
-    if not chosen:
-        raise UserError(f"{' and '.join(f.name for f in files)} has no {' or '.join(parts)}")
-    return chosen
+    there = {n for f in files for r in f.requirements for n in (r.target, r.name)}
+    if missing := sorted(parts - there):
+        raise UserError(f"{' and '.join(f.name for f in files)} has no {' and no '.join(missing)}")
+    return [(f, test) for f in files if any(map(test, f.requirements))]
 
 
 def judged(
@@ -138,7 +138,8 @@ def show(
     judgements = [j for c in checked for j in c.judgements]
     met, n = sum(j.status == "met" for j in judgements), len(judgements)
     typer.echo(words("course.summary", met=met, n=n, seed=seed))
-    if any(p.grave for c in checked for p in c.problems):
+    kinds = {p.kind for c in checked for p in c.problems if p.grave}
+    if kinds - {"not_installed"}:
         typer.echo(words("course.refused"))
     if hints < 3 and any(j.mistakes for j in judgements):
         typer.echo(words("course.more", hints=hints + 1))

@@ -119,7 +119,7 @@ def judged(
 ) -> Iterator[Judgement]:
     """Of each requirement; what was found before is likely what is wrong later, too."""
     likely: dict[str, Flags] = {}
-    wrong: set[str] = set()
+    met: set[str] = set()
     for requirement in wanted:
         own = [(call, answer) for (r, call), answer in answered if r is requirement]
         if requirement.target in absent:
@@ -131,10 +131,11 @@ def judged(
         other = [f for r in file.requirements if r.target == requirement.target for f in r.flags]
         judgement = judge(requirement, calls, answers, before, list(dict.fromkeys(other)))
         likely[requirement.target] = before | judgement.flags
-        if judgement.status != "met":
-            first = requirement.otherwise and requirement.target not in wrong
-            numbers = set(judgement.mistakes) & set(requirement.flags)
-            if first and judgement.difference is not None and not numbers:
+        if judgement.status == "met":
+            met.add(requirement.name)
+        elif requirement.otherwise and judgement.difference is not None:
+            beside = [r.name for r in file.requirements
+                      if r.target == requirement.target and not r.otherwise]  # fmt: skip
+            if met.issuperset(beside) and not set(judgement.mistakes) & set(requirement.flags):
                 judgement = replace(judgement, mistakes=(requirement.otherwise,))
-            wrong.add(requirement.target)
         yield judgement

@@ -77,8 +77,8 @@ class Requirement:
         flags: typical mistakes that can show here.
         errors: (pattern, mistake) of errors that a mistake ends in; ``KIND: MESSAGE`` is matched.
         points: that it is worth where nobody says otherwise.
-        otherwise: the mistake that it is where no numbers tell and the class meets everything
-            that comes before.
+        otherwise: the mistake that it is where no numbers of its own tell and the class meets
+            everything else.
         tries: so many times it is asked until it is met: more than once where time is measured.
     """
 

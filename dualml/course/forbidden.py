@@ -52,11 +52,15 @@ READY_MADE: dict[str, list[str]] = {
 #: The frameworks' own communication; a communicator is given instead. It stands on these, so that
 #: they are looked for in the text alone.
 COMMUNICATION: dict[str, list[str]] = {
-    "torch": [f"torch.distributed.{name}" for name in COLLECTIVES],
+    "torch": [
+        f"torch.distributed{inner}.{name}"
+        for name in (*COLLECTIVES, "*")
+        for inner in ("", ".distributed_c10d", ".nn", ".nn.functional")
+    ],
     "mindspore": [
-        *(f"mindspore.mint.distributed.{name}" for name in COLLECTIVES),
-        *(f"mindspore.communication.comm_func.{name}" for name in COLLECTIVES),
-        *(f"mindspore.ops.{name}" for name in OPERATORS),
+        *(f"mindspore.mint.distributed.{name}" for name in (*COLLECTIVES, "*")),
+        *(f"mindspore.communication.comm_func.{name}" for name in (*COLLECTIVES, "*")),
+        *(f"mindspore.ops{inner}.{name}" for name in OPERATORS for inner in ("", ".operations")),
     ],
 }
 #: Modules and functions by which others could be had under another name.

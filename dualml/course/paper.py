@@ -10,6 +10,7 @@ from dualml.course.check import Checked
 from dualml.course.exercise import Answer, Call, File
 from dualml.course.sandbox import Sandbox
 from dualml.course.shown import MARKS
+from dualml.course.source import legible
 from dualml.course.study import Run, Study, study
 from dualml.course.workspace import Workspace
 from dualml.errors import UserError
@@ -112,9 +113,7 @@ def runner(workspace: Workspace, words: Words, begin: Callable[[str], None]) -> 
 def listings(checked: Sequence[Checked]) -> list[Block]:
     """The student's code."""
     return [
-        Fold(c.path.name, [Code(c.path.read_text("utf-8", errors="replace"), c.path.name)])
-        for c in checked
-        if c.path.is_file()
+        Fold(c.path.name, [Code(legible(c.path), c.path.name)]) for c in checked if c.path.is_file()
     ]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from dualml.backend import backends
 from dualml.course.exercise import Answer, Arrays, Call, File, Trouble
 from dualml.course.forbidden import BANNED, READY_MADE
+from dualml.course.source import legible
 from dualml.files import write_json
 from dualml.launch.process import Launch
 from dualml.launch.supervise import SECONDARY, died, supervise
@@ -86,7 +87,7 @@ class Sandbox:
             first = 30.0  # joining the others, too
             longest = max(limit, first)
             ended = supervise(launches, heard, limit=longest, silence=longest, over=self.over)
-            self.printed = last(folder / "rank0.log")
+            self.printed = last(folder / "printed0")
             found = {
                 n: self.collect(folder, n, call, heard)
                 for n, call in enumerate(calls)
@@ -166,7 +167,7 @@ class Sandbox:
 
     def placed(self, trouble: Trouble) -> Trouble:
         """With the text of its line."""
-        lines = self.source.read_text("utf-8", errors="replace").splitlines()
+        lines = legible(self.source).splitlines()
         text = lines[trouble.line - 1].strip() if 0 < trouble.line <= len(lines) else ""
         return replace(trouble, file=self.source.name, text=text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -22,7 +21,6 @@ MARKS = {"met": ("✓", "green"), "not met": ("✗", "red"), "unwritten": ("·",
          "not judged": ("·", "bright_black")}  # fmt: skip
 #: Lines of what a student's code printed that are shown.
 PRINTED = 5
-LOGGED = re.compile(r"^\[(?:WARNING|ERROR|CRITICAL)\] ?\w+\(", re.MULTILINE)
 
 
 def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> Iterator[str]:
@@ -48,8 +46,7 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
                 yield from (f"      {line}" for line in details(judgement, hints, words, told))
                 for known in (*judgement.mistakes, error(judgement)):
                     told.setdefault(known, name)
-    # What a framework logs of an error is in the message already.
-    if printed := LOGGED.split(checked.printed)[0].strip():
+    if printed := checked.printed.strip():
         yield f"  {words('course.printed')}"
         yield from (f"      {line}" for line in printed.splitlines()[-PRINTED:])
 
@@ -57,7 +54,10 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
 def error(judgement: Judgement) -> str:
     """What tells one error from another."""
     trouble = judgement.trouble
-    return "" if trouble is None else f"{trouble.kind}: {trouble.message}"
+    if trouble is None:
+        return ""
+    where = trouble.line or judgement.requirement.target
+    return f"{where} {trouble.kind}: {trouble.message}"
 
 
 def details(

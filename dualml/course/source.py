@@ -23,9 +23,9 @@ class Problem:
     """Something in a file.
 
     Attributes:
-        kind: ``absent``, ``empty``, ``long``, ``text`` (no UTF-8), ``syntax``, ``missing``,
-            ``signature``, ``framework``, ``not_installed``, ``banned``, ``ready_made``,
-            ``communication``, ``roundabout``.
+        kind: ``absent``, ``twice``, ``empty``, ``long``, ``text`` (cannot be read as text),
+            ``syntax``, ``missing``, ``signature``, ``framework``, ``not_installed``, ``banned``,
+            ``ready_made``, ``communication``, ``roundabout``.
         what: names and numbers of it.
         line: from 1; 0 where there is none. ``text`` is that line.
         target: the class or function that it is about.
@@ -40,7 +40,7 @@ class Problem:
     @property
     def ends(self) -> bool:
         """Whether there is nothing to run."""
-        return self.kind in ("absent", "empty", "long", "text", "syntax", "framework")
+        return self.kind in ("absent", "twice", "empty", "long", "text", "syntax", "framework")
 
     @property
     def grave(self) -> bool:
@@ -54,12 +54,11 @@ def examine(path: Path, file: File) -> list[Problem]:
         size = path.stat().st_size
         if size > MOST:
             return [Problem("long", f"{size:,} > {MOST:,}")]
-        with tokenize.open(path) as stream:  # as Python reads it: its mark, its coding
-            text = stream.read()
+        text = decoded(path)
     except FileNotFoundError:
         return [Problem("absent", path.name)]
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        return [Problem("text", str(error))]
+    except (OSError, ValueError, SyntaxError, LookupError) as error:
+        return [Problem("text", str(error).replace(f" for {str(path)!r}", ""))]
     if not text.strip():
         return [Problem("empty", path.name)]
     try:
@@ -73,6 +72,20 @@ def examine(path: Path, file: File) -> list[Problem]:
         Problem(p.kind, p.what, p.line, line_of(text, p.line), p.target)
         for p in sorted(problems, key=lambda p: p.line)
     ]
+
+
+def decoded(path: Path) -> str:
+    """A file as Python reads it: with its mark, in its coding."""
+    with tokenize.open(path) as stream:
+        return stream.read()
+
+
+def legible(path: Path) -> str:
+    """A file as people can read it, whatever is wrong with it."""
+    try:
+        return decoded(path)
+    except (ValueError, SyntaxError, LookupError):
+        return path.read_text("utf-8", errors="replace")
 
 
 def line_of(text: str, line: int) -> str:

@@ -53,6 +53,8 @@ def work(emit: Emitter) -> dict[str, Any]:
     sys.path.insert(0, str(home))  # of several files, one may import another
     sys.dont_write_bytecode = True
     sys.stdin = open(os.devnull)  # noqa: SIM115
+    # What the framework prints of its own accord goes to the log.
+    sys.stdout = open(folder / f"printed{rank}", "w", 1, "utf-8", "replace")  # noqa: SIM115
     file = str(home / job["file"])
     files = [str(path) for path in home.rglob("*.py")]
     guard = Guard(files, home, [Path(str(resources.files(p))) for p in PACKAGES], job["banned"])
@@ -86,7 +88,7 @@ def work(emit: Emitter) -> dict[str, Any]:
             slow[call["target"]] = said
         if comm is not None and not well and said.get("kind") != "unwritten":
             # Who knows where the other ranks are: they are ended, and a new group goes on.
-            sys.stderr.flush()
+            sys.stdout.flush()
             os._exit(1)
     if comm is not None:
         with contextlib.suppress(Exception):  # a rank that ends early fails another's last call

@@ -125,6 +125,7 @@ def test_workspaces_that_cannot_be(tmp_path: Path) -> None:
     ("import torch\ndef f(p):\n    return torch.optim.AdamW(p)\n", "ready_made"),
     ("import torch.distributed as d\nd.all_reduce(1)\n", "communication"),
     ("from torch.distributed import all_gather\n", "communication"),
+    ("from torch.distributed import *\n", "communication"),
     ("import ctypes\n", "roundabout"), ("x = eval('1')\n", "roundabout"),
     ("class GD:\n    def step(self, other):\n        pass\n", "signature"),
     ("x" * 300_000, "long"),
@@ -141,8 +142,9 @@ def test_a_file_is_read_as_python_reads_it(coding: str, tmp_path: Path) -> None:
     text = f"# -*- coding: {coding.removesuffix('-sig')} -*-\r\n" + source(TORCH) + "# 学生\r\n"
     path.write_bytes(text.encode(coding))
     assert examine(path, TORCH) == []
-    path.write_text("# -*- coding: nothing -*-\n")
-    assert examine(path, TORCH)[0].kind == "text"
+    for wrong in ("nothing", "hex", "undefined"):
+        path.write_text(f"# -*- coding: {wrong} -*-\n")
+        assert examine(path, TORCH)[0].kind == "text"
 
 
 def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dualml.course.grading.alike import K, W, fingerprints, pairs, remarkable, s
 from dualml.course.grading.submissions import Refused, Submission, submissions, unpack
 from dualml.course.grading.tables import gradescope, prairielearn, safe, write_csv
 from dualml.course.judge import Judgement
-from dualml.course.labs import lab
+from dualml.course.labs import LABS, lab
 from dualml.course.source import Problem
 from dualml.course.workspace import skeleton_of, source
 from dualml.errors import UserError
@@ -42,8 +42,8 @@ def test_zips_and_folders_with_any_name(tmp_path: Path) -> None:
     assert others == ["late.rar"]
     assert [s.student for s in found] == ["李 雷", "韩 梅梅"]
     for number, submission in enumerate(found, 1):
-        home = unpack(submission, work / str(number), LAB1)
-        assert (home / "optim_torch.py").read_text() == f"x = {number}"
+        path = unpack(submission, work / str(number), [TORCH.name]).paths[TORCH.name]
+        assert path.read_text() == f"x = {number}"
 
 
 def test_names_that_chinese_windows_wrote(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_names_that_chinese_windows_wrote(tmp_path: Path) -> None:
 def test_zips_that_are_refused(members: list[tuple[str, bytes]], why: str, tmp_path: Path) -> None:
     submission = packed(tmp_path / "a.zip", *members)
     with pytest.raises(Refused, match=why):
-        unpack(submission, tmp_path / "in" / "work", LAB1)
+        unpack(submission, tmp_path / "in" / "work", [TORCH.name])
     assert not (tmp_path / "optim_torch.py").exists()
 
 
@@ -84,28 +84,79 @@ def test_a_zip_with_a_link_and_one_that_is_none(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "l.zip", "w") as out:
         out.writestr(link, "/etc/passwd")
     with pytest.raises(Refused, match="link"):
-        unpack(Submission("l", tmp_path / "l.zip"), tmp_path / "w", LAB1)
+        unpack(Submission("l", tmp_path / "l.zip"), tmp_path / "w", [TORCH.name])
     (tmp_path / "n.zip").write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(Refused, match="unreadable"):
-        unpack(Submission("n", tmp_path / "n.zip"), tmp_path / "v", LAB1)
+        unpack(Submission("n", tmp_path / "n.zip"), tmp_path / "v", [TORCH.name])
 
 
 def test_links_in_a_folder_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "optim_torch.py").symlink_to("/etc/passwd")
     with pytest.raises(Refused, match="none"):
-        unpack(Submission("s", tmp_path / "s"), tmp_path / "w", LAB1)
+        unpack(Submission("s", tmp_path / "s"), tmp_path / "w", [TORCH.name])
+
+
+FILES = [file.name for file in LAB1.files]
 
 
 def test_files_in_several_folders(tmp_path: Path) -> None:
-    apart = packed(tmp_path / "a.zip", ("t/optim_torch.py", b"t = 1"), ("t/more.py", b"m = 1"),
+    apart = packed(tmp_path / "a.zip", ("t/optim_torch.py", b"t = 1"), ("t/more/x.py", b"m = 1"),
                    ("m/optim_ms.py", b"m = 2"), ("old/1/optim_ms.py", b"m = 0"))  # fmt: skip
-    home = unpack(apart, tmp_path / "w", LAB1)
-    assert {path.name for path in home.iterdir()} == {"more.py", "optim_ms.py", "optim_torch.py"}
-    assert (home / "optim_ms.py").read_text() == "m = 2"
-    twice = packed(tmp_path / "b.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"))
-    with pytest.raises(Refused, match="twice: a/optim_torch"):
-        unpack(twice, tmp_path / "v", LAB1)
+    handed = unpack(apart, tmp_path / "w", FILES)
+    assert {name: path.read_text() for name, path in handed.paths.items()} == {
+        "optim_torch.py": "t = 1", "optim_ms.py": "m = 2",
+    }  # fmt: skip
+    assert (handed.paths["optim_torch.py"].parent / "more" / "x.py").is_file()
+
+
+def test_a_file_that_is_there_twice(tmp_path: Path) -> None:
+    twice = packed(tmp_path / "b.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"),
+                   ("a/optim_ms.py", b"3"), ("b/optim_ms.py", b"3"))  # fmt: skip
+    handed = unpack(twice, tmp_path / "v", FILES)
+    assert handed.twice == {"optim_torch.py": "a/optim_torch.py, b/optim_torch.py"}
+    assert list(handed.paths) == ["optim_ms.py"]  # equal ones are one
+    space = packed(tmp_path / "c.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"),
+                   ("b/workspace.toml", b""))  # fmt: skip
+    assert unpack(space, tmp_path / "u", FILES).paths["optim_torch.py"].read_text() == "2"
+    asked = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "en", tmp_path / "out")
+    (file,) = grading.grade(asked, [twice], 1)["b"]["files"]
+    assert [problem["kind"] for problem in file["problems"]] == ["twice"]
+
+
+def test_one_submission_does_not_end_the_grading_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("good", "odd", "worse")
+    handed = [
+        packed(tmp_path / f"{n}.zip", ("optim_torch.py", b"# coding: hex\nx=1")) for n in names
+    ]
+    (tmp_path / "dir" / "optim_torch.py").mkdir(parents=True)
+    handed.append(Submission("dir", tmp_path / "dir"))
+    raw = bytearray((tmp_path / "odd.zip").read_bytes())
+    raw[45:55] = b"\xff" * 10  # in the packed data
+    (tmp_path / "odd.zip").write_bytes(raw)
+    whole = grading.check
+
+    def failing(file: object, path: Path, seed: int, **more: object) -> Checked:
+        if "worse" in str(path.parent.parent) or (path.is_file() and fails):
+            raise ZeroDivisionError("ours")
+        return whole(file, path, seed, **more)  # type: ignore[arg-type]
+
+    fails: list[bool] = []
+    monkeypatch.setattr(grading, "check", failing)
+    asked = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "en", tmp_path / "out")
+    results = grading.grade(asked, handed, 1)
+    assert [r["points"] for r in results.values()] == [0.0] * 4
+    assert "cannot be read" in results["odd"]["refused"]
+    assert "none of the files" in results["dir"]["refused"]
+    assert results["good"]["files"][0]["problems"][0]["kind"] == "text"
+    fails.append(True)
+    failed = grading.grade(asked, [Submission("good", tmp_path / "worse.zip")], 1)["good"]
+    assert "dualml itself failed" in failed["refused"]
+    fails.clear()
+    again = grading.grade(asked, [Submission("good", tmp_path / "worse.zip")], 1)["good"]
+    assert again["refused"] is None
 
 
 def test_what_is_refused_has_no_points_and_says_so_in_the_language(tmp_path: Path) -> None:
@@ -141,7 +192,7 @@ def test_points_of_a_rubric(tmp_path: Path) -> None:
 
     def earned(name: str, status: str, *mistakes: str) -> float:
         judgement = Judgement(by_name[name], status, mistakes=mistakes)
-        return rubric.earned(TORCH, [judgement])[0]
+        return rubric.earned(TORCH, [judgement])[0][0]
 
     assert earned("gd.update", "met") == 2
     assert earned("sgd.nesterov", "met") == 5
@@ -159,11 +210,15 @@ def test_points_of_a_rubric(tmp_path: Path) -> None:
 def test_a_mistake_that_costs_once() -> None:
     chosen = [r for r in TORCH.requirements if r.target in ("GD", "SGD")][:6]
     wrong = [Judgement(r, "not met", mistakes=("sign",)) for r in chosen]
-    assert sum(rubrics.Rubric().earned(TORCH, wrong)) == 0
+    assert rubrics.Rubric().earned(TORCH, wrong) == [(0.0, "")] * len(wrong)
     first = [r.target not in [c.target for c in chosen[:n]] for n, r in enumerate(chosen)]
-    assert rubrics.Rubric(once=True).earned(TORCH, wrong) == [0.0 if new else 1.0 for new in first]
+    assert rubrics.Rubric(once=True).earned(TORCH, wrong) == [
+        (0.0, "") if new else (1.0, "once") for new in first
+    ]
     both = [*wrong[:1], Judgement(chosen[1], "not met", mistakes=("sign", "twice"))]
-    assert rubrics.Rubric(once=True).earned(TORCH, both) == [0.0, 0.0]
+    assert rubrics.Rubric(once=True).earned(TORCH, both) == [(0.0, "")] * 2
+    kept = rubrics.Rubric(partial={"sign": 1.0}).earned(TORCH, wrong[:1])
+    assert kept == [(1.0, "partial")]
 
 
 @pytest.mark.parametrize(("text", "why"), [
@@ -186,10 +241,10 @@ RESULT = {
     "files": [{"file": "optim_torch.py", "taken": 0.0, "problems": [], "requirements": [
         {"name": "gd.update", "title": "an update", "target": "GD", "status": "met",
          "points": 1.0, "most": 1.0,
-         "call": "GD()", "trouble": None, "difference": None, "mistakes": []},
+         "spared": "", "call": "GD()", "trouble": None, "difference": None, "mistakes": []},
         {"name": "gd.rates", "title": "rates", "target": "GD", "status": "not met",
          "points": 0.5, "most": 2.0,
-         "call": "GD(lr = 1)", "trouble": None,
+         "spared": "partial", "call": "GD(lr = 1)", "trouble": None,
          "difference": {"key": "1/w", "value": 1.0, "expected": 2.0, "index": [0], "rank": 0},
          "mistakes": [{"name": "sign", "symptom": "the loss grows"}]},
     ]}],
@@ -227,7 +282,7 @@ def test_what_is_said_of_a_file_as_a_whole(tmp_path: Path) -> None:
     result = {**RESULT, "files": files}
     for said in (gradescope(result, words)["output"], prairielearn(result, words)["message"]):
         assert "optim_torch.py: This is not valid Python: '(' was never closed" in said
-        assert "1 points were taken" in said
+        assert "Points taken for what is said above: 1." in said
     write_csv({"a": result}, tmp_path / "g.csv", words)
     assert "never closed" in (tmp_path / "g.csv").read_text("utf-8-sig")
     refused = prairielearn({**result, "refused": "no zip"}, words)
@@ -288,6 +343,17 @@ def test_a_copy_with_other_names_is_found_and_what_the_task_dictates_is_not() ->
     (pair,) = remarkable(pairs(handed, {TORCH.name: given}), 28)
     assert (pair.a, pair.b) == ("a", "b")
     assert pair.share > 0.9 > pair.names
+    ring = {f"s{n}": {TORCH.name: source(TORCH)} for n in range(6)}  # a copy is one for everybody
+    assert len(remarkable(pairs(ring, {TORCH.name: given}), 15)) == 15
+
+
+def test_every_mistake_that_can_be_named_may_stand_in_a_rubric() -> None:
+    for name in LABS:
+        known = set(rubrics.mistakes(lab(name)))
+        for file in lab(name).files:
+            for r in file.requirements:
+                said = {*r.flags, *(mistake for _, mistake in r.errors), r.otherwise} - {""}
+                assert {flag.partition("#")[0] for flag in said} <= known
 
 
 def test_files_that_are_no_python_have_no_pairs() -> None:

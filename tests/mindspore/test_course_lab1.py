@@ -9,13 +9,13 @@ import pytest
 from dualml.course.catalogue import Plant, planted, plants
 from dualml.course.check import Checked, check
 from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.workspace import skeleton_of, source
 
 EXERCISE = file("optim_ms")[1]
 OURS = [plant for plant in plants("lab1") if plant.file == EXERCISE.name]
 MISTAKES = (("GD", "nothing"), ("GD", "initial_lr"), ("SGD", "decay_exempt"),
             ("SGD", "nesterov_ignored"), ("Adam", "second_uncorrected"),
-            ("Adam", "compiled_constant"))  # fmt: skip
+            ("Adam", "compiled_constant"), ("Adam", "compiled_apart"))  # fmt: skip
 PLANTED = [plant for plant in OURS if (plant.target, plant.name) in MISTAKES]
 VARIANTS = ("assign", "buffer assigned last", "one root")
 
@@ -50,6 +50,25 @@ def test_a_count_of_parameters_is_named_until_it_runs_out_of_rates(tmp_path: Pat
     assert {name for name, j in failed.items() if j.trouble is not None} <= {"adam.rates"}
     for name in ("adam.update", "adam.decay", "adam.decoupled", "adam.graph"):
         assert failed[name].mistakes == (plant.name,)
+
+
+def test_an_error_in_a_compiled_construct_has_its_line_and_no_log(tmp_path: Path) -> None:
+    wrong = "ops.assign(v, self.beta1)"
+    text = source(EXERCISE)
+    path = tmp_path / EXERCISE.name
+    changed = text.replace("ops.assign(v, new_v)", wrong)
+    changed = changed.replace(
+        "super().__init__(learning_rate", "print('mine')\n        super().__init__(learning_rate"
+    )
+    path.write_text(changed, "utf-8")
+    checked = check(EXERCISE, path, 3, chosen=lambda r: r.name == "adam.graph")
+    (judgement,) = checked.judgements
+    assert judgement.trouble is not None
+    assert judgement.trouble.text == wrong
+    assert set(checked.printed.split()) == {"mine"}
+    path.write_text(skeleton_of(EXERCISE, "lab1", "en"), "utf-8")
+    (judgement,) = check(EXERCISE, path, 3, chosen=lambda r: r.name == "gd.graph").judgements
+    assert judgement.status == "unwritten"
 
 
 def test_what_is_planted_is_there() -> None:

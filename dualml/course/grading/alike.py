@@ -25,6 +25,8 @@ K, W = 10, 8
 MANY, PART = 5, 0.25
 #: Fingerprints that two files have in common, at least: four lines can only be written in one way.
 FEWEST = 12
+#: The share and number of fingerprints of two files that are one, whoever else has them, too.
+SAME, LONG = 0.95, 40
 SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENCODING, tokenize.ENDMARKER}  # fmt: skip
 #: Hash → lines of the file in which its tokens stand.
@@ -104,25 +106,33 @@ def pairs(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) 
                       for names in (False, True)]
             for student, own_files in files.items() if name in own_files
         }  # fmt: skip
-        for which in (0, 1):
-            held = Counter(h for own_prints in prints.values() for h in own_prints[which])
-            everybodys = {h for h, n in held.items() if n >= max(MANY, PART * len(prints))}
-            for own_prints in prints.values():
-                own_prints[which] = {h: lines for h, lines in own_prints[which].items()
-                                     if h not in everybodys}  # fmt: skip
+        most = max(MANY, PART * len(prints))
+        held = [Counter(h for both in prints.values() for h in both[which]) for which in (0, 1)]
+        rare = {
+            student: [
+                {h: lines for h, lines in both[which].items() if held[which][h] < most}
+                for which in (0, 1)
+            ]
+            for student, both in prints.items()
+        }
         for a, b in combinations(prints, 2):
-            common = prints[a][0].keys() & prints[b][0].keys()
-            if not common:
-                continue
-            lines = tuple(frozenset(n for h in common for n in prints[s][0][h]) for s in (a, b))
-            found.append(Pair(a, b, name, share(prints[a][0], prints[b][0]),
-                              share(prints[a][1], prints[b][1]), len(common),
-                              (lines[0], lines[1])))  # fmt: skip
+            whole = same(prints[a][0], prints[b][0])
+            one, other = (prints if whole else rare)[a], (prints if whole else rare)[b]
+            common = one[0].keys() & other[0].keys()
+            if common:
+                lines = tuple(frozenset(n for h in common for n in own_prints[0][h])
+                              for own_prints in (one, other))  # fmt: skip
+                found.append(Pair(a, b, name, share(one[0], other[0]), share(one[1], other[1]),
+                                  len(common), (lines[0], lines[1])))  # fmt: skip
     return sorted(found, key=lambda pair: (-pair.share, -pair.common, pair.a, pair.b))
 
 
 def own(prints: Prints, given: Prints) -> Prints:
     return {h: lines for h, lines in prints.items() if h not in given}
+
+
+def same(a: Prints, b: Prints) -> bool:
+    return len(a.keys() & b.keys()) >= max(LONG, SAME * max(len(a), len(b)))
 
 
 def share(a: Prints, b: Prints) -> float:
@@ -138,7 +148,8 @@ def remarkable(found: Sequence[Pair], pairs: int, most: int = 20, least: float =
         found: the pairs that have something in common.
         pairs: how many there are.
     """
-    shares = sorted((pair.share for pair in found), reverse=True)
+    long = [pair for pair in found if pair.common >= FEWEST]
+    shares = sorted((pair.share for pair in long), reverse=True)
     middle = shares[pairs // 2] if 1 < pairs // 2 < len(shares) else 0.0
     bar = max(least, (1 + middle) / 2)
-    return [pair for pair in found if pair.share >= bar and pair.common >= FEWEST][:most]
+    return [pair for pair in long if pair.share >= min(bar, SAME)][:most]

@@ -17,8 +17,9 @@ import dualml
 from dualml.course.check import Checked, check
 from dualml.course.exercise import File, Lab
 from dualml.course.grading.rubric import Rubric, total
-from dualml.course.grading.submissions import Refused, Submission, unpack
+from dualml.course.grading.submissions import Handed, Refused, Submission, unpack
 from dualml.course.shown import described
+from dualml.course.source import Problem, legible
 from dualml.files import read_json, write_json
 from dualml.seeds import seed_for
 from dualml.words import Words
@@ -124,39 +125,55 @@ def one(request: Request, submission: Submission) -> dict[str, Any]:
         "files": [],
         "sources": {},
     }
-    checked: list[Checked] = []
+    handed, whole = Handed({}, {}), True
     with tempfile.TemporaryDirectory(prefix="dualml-") as temporary:
+        home = Path(temporary)
         try:
-            home = unpack(submission, Path(temporary), request.lab)
+            handed = unpack(submission, home, [file.name for file in request.files])
         except Refused as error:
-            home = Path(temporary) / ".none"  # what was unpacked before counts for nothing
             result["refused"] = words(f"grade.refusal.{error.kind}", what=error.what)
-        for file in request.files:
-            path = home / file.name
-            seed = seed_for(0, "grade", request.secret, request.lab.name, file.name)
-            one_file = check(file, path, seed, over=request.stop.is_set)
-            if request.stop.is_set():
-                raise KeyboardInterrupt
-            checked.append(replace(one_file, printed=""))
-            result["files"].append(with_points(one_file, request.rubric, words))
-            if path.is_file() and path.stat().st_size < 1 << 18:
-                result["sources"][file.name] = path.read_text("utf-8", errors="replace")
+        try:
+            checked = [one_file(request, file, handed, home) for file in request.files]
+        except Exception as error:  # the others' grades do not depend on it
+            result["refused"], whole = words("grade.refusal.failed", what=repr(error)), False
+            nothing = Handed({}, {})
+            checked = [one_file(request, file, nothing, home) for file in request.files]
+        if request.stop.is_set():
+            raise KeyboardInterrupt
+        for judged in checked:
+            result["files"].append(with_points(judged, request.rubric, words))
+            if judged.path.is_file() and judged.path.stat().st_size < 1 << 18:
+                result["sources"][judged.file.name] = legible(judged.path)
     result["points"], result["most"] = total(request.rubric, checked)
     folder = folder_of(request, submission)
     folder.mkdir(parents=True, exist_ok=True)
+    if not whole:  # it is tried again
+        result["key"] = ""
     write_json(folder / RESULT, result)
     stored: dict[str, Any] = json.loads((folder / RESULT).read_text("utf-8"))
     return stored
+
+
+def one_file(request: Request, file: File, handed: Handed, home: Path) -> Checked:
+    """What is said of one of the files that were handed in, or were not."""
+    path = handed.paths.get(file.name, home / ".absent" / file.name)
+    seed = seed_for(0, "grade", request.secret, request.lab.name, file.name)
+    checked = check(file, path, seed, over=request.stop.is_set)
+    if file.name in handed.twice:
+        problem = Problem("twice", handed.twice[file.name])
+        checked = replace(checked, problems=[problem])
+    return checked
 
 
 def with_points(checked: Checked, rubric: Rubric, words: Words) -> dict[str, Any]:
     """A file as `described`, with what it is worth."""
     shown = described(checked, HINTS, words)
     earned = rubric.earned(checked.file, checked.judgements)
-    for entry, judgement, points in zip(
+    for entry, judgement, (points, why) in zip(
         shown["requirements"], checked.judgements, earned, strict=True
     ):
         entry["points"], entry["most"] = points, rubric.worth(checked.file, judgement)
+        entry["spared"] = why
     shown["taken"] = rubric.taken(checked)
     return shown
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from dualml.course.catalogue import plants
 from dualml.course.check import Checked
 from dualml.course.exercise import File, Lab
 from dualml.course.judge import Judgement
@@ -43,15 +44,22 @@ class Rubric(Strict):
         names = (f"{file.task}:{requirement.name}", requirement.name, requirement.target, file.task)
         return next((self.points[n] for n in names if n in self.points), requirement.points)
 
-    def earned(self, file: File, judgements: Sequence[Judgement]) -> list[float]:
-        """The points of each requirement."""
+    def earned(self, file: File, judgements: Sequence[Judgement]) -> list[tuple[float, str]]:
+        """The points of each requirement, and why there are some for what is not met: ``once``
+        or ``partial``."""
         charged: dict[str, set[str]] = {}
         points = []
         for judgement in judgements:
             before = charged.setdefault(judgement.requirement.target, set())
             known = bool(judgement.mistakes) and before >= set(judgement.mistakes)
-            full = judgement.status == "met" or (self.once and known)
-            points.append(self.worth(file, judgement) * (1.0 if full else self.left(judgement)))
+            worth = self.worth(file, judgement)
+            if judgement.status == "met":
+                points.append((worth, ""))
+            elif self.once and known:
+                points.append((worth, "once"))
+            else:
+                left = worth * self.left(judgement)
+                points.append((left, "partial" if left else ""))
             before |= set(judgement.mistakes)
         return points
 
@@ -112,14 +120,16 @@ def requirements(lab: Lab) -> Iterator[str]:
 
 
 def mistakes(lab: Lab) -> Iterator[str]:
+    """Everything that can be named: by numbers, by errors, or as the catalogue's plants show."""
+    yield from (plant.name for plant in plants(lab.name) if not plant.right)
     for file in lab.files:
         for requirement in file.requirements:
-            yield from requirement.flags
+            yield from (flag.partition("#")[0] for flag in requirement.flags)
             yield from (mistake for _, mistake in requirement.errors)
 
 
 def total(rubric: Rubric, checked: Sequence[Checked]) -> tuple[float, float]:
     """Points earned and points there are."""
-    earned = sum(sum(rubric.earned(c.file, c.judgements)) for c in checked)
+    earned = sum(points for c in checked for points, _ in rubric.earned(c.file, c.judgements))
     most = sum(rubric.worth(c.file, j) for c in checked for j in c.judgements)
     return max(0.0, earned - sum(rubric.taken(c) for c in checked)), most

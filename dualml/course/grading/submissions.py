@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import shutil
 import stat
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dualml.course.exercise import Lab
 from dualml.course.workspace import NAME
 from dualml.errors import UserError
 
@@ -20,7 +21,7 @@ BYTES, FILES, DEEP = 50 << 20, 2000, 12
 IDLE = {"__pycache__", ".git", ".ipynb_checkpoints", "__MACOSX", "rank_0", "kernel_meta"}
 
 
-class Refused(ValueError):
+class Refused(Exception):
     """A submission that cannot be read: ``grade.refusal.KIND`` in the words, and what of it."""
 
     def __init__(self, kind: str, what: str) -> None:
@@ -73,44 +74,56 @@ def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     return found, [path.name for path in there if path not in known]
 
 
-def unpack(submission: Submission, target: Path, lab: Lab) -> Path:
-    """Put what was handed in under ``target``; the folder in which the exercises' files are.
+@dataclass(frozen=True)
+class Handed:
+    """What was found of the exercises' files.
+
+    Attributes:
+        paths: name → where it is.
+        twice: name → where it is, of those of which nothing says which one counts.
+    """
+
+    paths: Mapping[str, Path]
+    twice: Mapping[str, str]
+
+
+def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Handed:
+    """Put what was handed in under ``target``, and find the files of these names.
 
     Raises:
         Refused: a zip that is none, leads out of its folder or is too large; no such files.
     """
-    if submission.path.is_dir():
-        taken(submission.path, target)
-    else:
-        try:
+    try:
+        if submission.path.is_dir():
+            taken(submission.path, target)
+        else:
             with zipfile.ZipFile(submission.path) as packed:
                 extract(packed, target)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as error:
-            raise Refused("unreadable", str(error)) from None
-    return home_of(target, [file.name for file in lab.files])
-
-
-def home_of(target: Path, wanted: Sequence[str]) -> Path:
-    """The folder with the exercises' files; where they lie in several, one with all of them."""
-    chosen: dict[str, Path] = {}
-    for name in wanted:
-        paths = sorted(target.rglob(name), key=lambda p: (len(p.parts), str(p)))
-        first = [path for path in paths if len(path.parts) == len(paths[0].parts)]
-        if len(first) > 1:
-            raise Refused("twice", ", ".join(str(path.relative_to(target)) for path in first))
-        if first:
-            chosen[name] = first[0]
-    homes = {path.parent for path in chosen.values()} or {p.parent for p in target.rglob(NAME)}
-    if not homes:
+        handed = found(target, wanted)
+    except Refused:
+        raise
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError,
+            NotImplementedError, RuntimeError) as error:  # fmt: skip
+        raise Refused("unreadable", str(error)) from None
+    if not handed.paths and not handed.twice and not any(target.rglob(NAME)):
         raise Refused("none", ", ".join(sorted(wanted)))
-    if len(homes) == 1 or not chosen:
-        return min(homes, key=lambda home: (len(home.parts), str(home)))
-    together = target / ".together"
-    together.mkdir()
-    beside = [path for home in sorted(homes) for path in sorted(home.glob("*.py"))]
-    for path in (*beside, *chosen.values()):  # the chosen ones last: they stay
-        shutil.copyfile(path, together / path.name)
-    return together
+    return handed
+
+
+def found(target: Path, wanted: Sequence[str]) -> Handed:
+    """Of each name the file that lies least deep; of several the one in a workspace."""
+    paths: dict[str, Path] = {}
+    twice: dict[str, str] = {}
+    for name in wanted:
+        there = sorted(path for path in target.rglob(name) if path.is_file())
+        least = min((len(path.parts) for path in there), default=0)
+        first = [path for path in there if len(path.parts) == least]
+        first = [path for path in first if (path.parent / NAME).is_file()] or first
+        if len({path.read_bytes() for path in first}) > 1:
+            twice[name] = ", ".join(str(path.relative_to(target)) for path in first)
+        elif first:
+            paths[name] = first[0]
+    return Handed(paths, twice)
 
 
 def taken(source: Path, target: Path) -> None:

@@ -68,9 +68,7 @@ def numbers_text(difference: Mapping[str, Any], words: Words) -> str:
 
 def spared(entry: Mapping[str, Any], words: Words) -> str:
     """Why there are points for what is not met."""
-    if entry["status"] == "met" or not entry["points"]:
-        return ""
-    return words("grade.once" if entry["points"] == entry["most"] else "grade.partial")
+    return words(f"grade.{entry['spared']}") if entry["spared"] else ""
 
 
 def notes(result: Mapping[str, Any], words: Words) -> list[str]:
