@@ -122,7 +122,7 @@ def judged(
                 workspace.path / file.name,
                 seed,
                 chosen=test,
-                done=lambda done, total: update(f"{said} {done}/{total}"),  # noqa: B023
+                done=lambda n, of: update(words("course.call", said=said, n=n, of=of)),  # noqa: B023
             )
         yield checked
 

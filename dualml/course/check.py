@@ -78,7 +78,7 @@ def check(
     count = [0]
 
     def one() -> None:
-        count[0] += 1
+        count[0] = min(count[0] + 1, len(asked))  # some are asked twice
         done(count[0], len(asked))
 
     sandbox = Sandbox(file, path, seconds, over)
@@ -106,7 +106,10 @@ def again(
         for n in doubted:
             before = judgements[n]
             own = [call for r, call in asked if r is before.requirement]
-            judgements[n] = judge(before.requirement, own, [next(answers) for _ in own])
+            earlier = (j.flags for j in judgements[:n]
+                       if j.requirement.target == before.requirement.target)  # fmt: skip
+            likely = RIGHT.union(*earlier)
+            judgements[n] = judge(before.requirement, own, [next(answers) for _ in own], likely)
             if before.mistakes and before.mistakes == judgements[n].mistakes:
                 believed.add(n)
 

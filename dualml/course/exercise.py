@@ -79,6 +79,8 @@ class Requirement:
         points: that it is worth where nobody says otherwise.
         otherwise: the mistake that it is where no numbers of its own tell and the class meets
             everything else.
+        follows: what was found wrong with the class before explains it, too, where measured
+            numbers look like another mistake.
         tries: so many times it is asked until it is met: more than once where time is measured.
     """
 
@@ -88,6 +90,7 @@ class Requirement:
     errors: Sequence[tuple[str, str]] = ()
     points: float = 1.0
     otherwise: str = ""
+    follows: bool = False
     tries: int = 1
 
     def calls(self, draw: np.random.Generator) -> list[Call]:

@@ -63,6 +63,8 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
         found = requirement.problem(call, answer)
         if found is not None:
             difference, mistakes = found
+            if mistakes and likely and requirement.follows:
+                mistakes = tuple(sorted(likely))
             flags = frozenset(mistakes)
             if not mistakes:
                 flags = named(requirement, calls, answers, likely, other)

@@ -207,7 +207,7 @@ class Heard:
                     self.imported = trouble
                     return
                 known = self.troubles.get(number)
-                if known is None or known.kind == SECONDARY:
+                if known is None or remote(trouble) < remote(known):
                     self.troubles[number] = trouble
             self.finished.setdefault(number, set()).add(rank)
             self.seconds[number] = float(event.get("seconds", 0.0))
@@ -217,6 +217,14 @@ class Heard:
     def over(self, number: int) -> bool:
         """Whether every rank has answered it, or one of them has failed."""
         return number in self.troubles or len(self.finished.get(number, ())) == self.ranks
+
+
+def remote(trouble: Trouble) -> int:
+    """How far a rank's error is from what is wrong: an error of its own, one that it waited into,
+    one that another rank's end has left."""
+    if "is gone" in trouble.message:
+        return 2
+    return int(trouble.kind == SECONDARY)
 
 
 def last(log: Path, size: int = 4000) -> str:

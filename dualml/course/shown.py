@@ -13,6 +13,7 @@ from dualml.course.check import Checked
 from dualml.course.exercise import Call, Difference, Trouble
 from dualml.course.judge import Judgement
 from dualml.course.source import Problem
+from dualml.launch.supervise import SECONDARY
 from dualml.words import Words
 
 #: What is said of a mistake, the deeper the hints the more of it.
@@ -31,6 +32,7 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
     for problem in checked.problems:
         yield f"  {typer.style('!', fg='yellow')} {problem_text(problem, words)}"
     told: dict[str, str] = {}
+    width = max(18, *(len(j.requirement.name) for j in checked.judgements), 0)
     together = {"unwritten", "not judged", *(("met",) if brief else ())}
     for status, several in groupby(checked.judgements, lambda j: j.status):
         mark = f"  {typer.style(MARKS[status][0], fg=MARKS[status][1])} "
@@ -41,7 +43,7 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
             continue
         for judgement in several:
             name = judgement.requirement.name
-            yield f"{mark}{name:<18} {words.either(f'requirement.{name}', name)}"
+            yield f"{mark}{name:<{width}} {words.either(f'requirement.{name}', name)}"
             if status == "not met":
                 yield from (f"      {line}" for line in details(judgement, hints, words, told))
                 for known in (*judgement.mistakes, error(judgement)):
@@ -80,7 +82,10 @@ def details(
     if judgement.call is not None:
         yield asked(judgement.call, words)
     if judgement.trouble is not None:
-        yield trouble_text(judgement.trouble, judgement.requirement.target, words)
+        text = trouble_text(judgement.trouble, judgement.requirement.target, words)
+        several = judgement.call is not None and judgement.call.ranks > 1
+        rank = words("course.of_rank", rank=judgement.trouble.rank) if several else ""
+        yield text + (rank if judgement.trouble.kind not in (SECONDARY, "missing") else "")
     if judgement.difference is not None:
         yield from numbers(judgement, judgement.difference, words)
     if old:
@@ -150,9 +155,11 @@ def place(key: str, index: Sequence[int] | None, words: Words) -> str:
     """``3/weight`` → ``weight[0, 1] after update 3``."""
     at = str(list(index)) if index else ""
     step, slash, name = key.partition("/")
-    return (
-        words("course.after", name=name + at, step=step) if slash and step.isdigit() else key + at
-    )
+    if slash and step.isdigit():
+        return words("course.after", name=name + at, step=step)
+    if key.isdigit():
+        return words("course.tensor", n=key, at=at)
+    return words("course.argument", at=at) if key == "before" else key + at
 
 
 def trouble_text(trouble: Trouble, target: str, words: Words) -> str:

@@ -31,14 +31,15 @@ def aggregate(
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``sum``; ``messages`` and ``bytes`` that this rank sends; ``before``: the argument, after."""
+    """``sum``; ``messages``, ``elements`` that this rank sends; ``before``: the argument, after."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensor = ms.Tensor(arrays["t"])
     comm.traffic.reset()
-    t = getattr(module, target)(Matched(comm, lambda n: ms.Tensor([n], ms.int32)), tensor)
+    ring = Matched(comm, lambda n: ms.Tensor([n], ms.int32))
+    t = getattr(module, target)(ring, tensor)
     made = {"sum": t.asnumpy().copy(), "messages": np.array(comm.traffic.sent)}
     t = tensor
-    return made | {"bytes": np.array(comm.traffic.bytes_sent), "before": t.asnumpy().copy()}
+    return made | {"elements": np.array(ring.moved), "before": t.asnumpy().copy()}
 
 
 def measured(

@@ -30,13 +30,14 @@ def aggregate(
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``sum``; ``messages`` and ``bytes`` that this rank sends; ``before``: the argument, after."""
+    """``sum``; ``messages``, ``elements`` that this rank sends; ``before``: the argument, after."""
     tensor = torch.from_numpy(arrays["t"].copy())
     comm.traffic.reset()
-    t = getattr(module, target)(Matched(comm, lambda n: torch.tensor([n])), tensor)
+    ring = Matched(comm, lambda n: torch.tensor([n]))
+    t = getattr(module, target)(ring, tensor)
     made = {"sum": t.detach().numpy().copy(), "messages": np.array(comm.traffic.sent)}
     t = tensor
-    return made | {"bytes": np.array(comm.traffic.bytes_sent), "before": t.detach().numpy().copy()}
+    return made | {"elements": np.array(ring.moved), "before": t.detach().numpy().copy()}
 
 
 def measured(

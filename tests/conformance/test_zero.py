@@ -22,6 +22,9 @@ from dualml.zero.model import ShardedModel
 from dualml.zero.moves import Moves
 from dualml.zero.units import Unit
 
+# The first test of a group waits for all that its ranks have to find out.
+pytestmark = pytest.mark.timeout(900)
+
 #: Batches of 8 divide by 2 and 4, 7 do not, of 1 most ranks have no sample.
 SIZES = [8, 7, 1]
 #: Bytes of a bucket in which some layers, but not all, of the models here come together.

@@ -31,7 +31,8 @@ ERRORS = ("crossed", "one_sided", "other_collective", "ring_index")
 TIMES = ("measure_milliseconds", "measure_elements", "measure_unsynchronised", "measure_total",
          "measure_maximum", "measure_mean", "measure_first")  # fmt: skip
 CHANGED = "ring_in_place"
-NUMBERS = list(dict.fromkeys(flag for r in TOGETHER for flag in r.flags))
+FORMS = list(dict.fromkeys(flag for r in TOGETHER for flag in r.flags))
+NUMBERS = list(dict.fromkeys(flag.partition("#")[0] for flag in FORMS))
 
 
 def named(name: str) -> Any:
@@ -92,7 +93,7 @@ def test_a_ring_is_the_one_that_we_aggregate_with(name: str) -> None:
         made = rules.ring(call.arrays)
         sent = [schedule.sent(r, length) for r in range(n)]
         assert [int(own["messages"]) for own in made] == [messages for messages, _ in sent]
-        assert sum(own["bytes"] for own in made) == 4 * sum(count for _, count in sent)
+        assert sum(own["elements"] for own in made) == sum(count for _, count in sent)
         for step in schedule.steps:
             before = [row.copy() for row in rows]
             for t in step:
@@ -106,14 +107,14 @@ def test_a_ring_is_the_one_that_we_aggregate_with(name: str) -> None:
 def test_what_a_ring_sends() -> None:
     requirement = named("ring.traffic")
     for call in drawn(requirement):
-        n, nbytes = call.ranks, call.arrays[0]["t"].nbytes
+        n, size = call.ranks, call.arrays[0]["t"].size
         made = requirement.expected(call)
         assert [int(own["messages"]) for own in made] == [2 * (n - 1)] * n
-        sent = np.array([own["bytes"] for own in made])
-        assert sent.sum() == 2 * (n - 1) * nbytes  # a step moves every chunk once
-        assert abs(sent - 2 * (n - 1) / n * nbytes).max() < ELEMENTS
+        sent = np.array([own["elements"] for own in made])
+        assert sent.sum() == 2 * (n - 1) * size  # a step moves every chunk once
+        assert abs(sent - 2 * (n - 1) / n * size).max() < ELEMENTS
         everything = requirement.expected(call, frozenset({"ring_everything"}))
-        assert [int(own["bytes"]) for own in everything] == [(n - 1) * nbytes] * n
+        assert [int(own["elements"]) for own in everything] == [(n - 1) * size] * n
 
 
 TARGETS = list(dict.fromkeys(r.target for r in TOGETHER))
@@ -191,6 +192,7 @@ def test_a_ring_hears_of_another_length_before_the_message() -> None:
     ring = Matched(comm, lambda n: np.array([n]))
     assert len(ring.exchange({1: np.zeros(5)}, {1: np.zeros(3)})[1]) == 3
     assert (comm.traffic.sent, comm.traffic.bytes_sent) == (1, 40)  # only what a student sends
+    assert ring.moved == 5
     with pytest.raises(ValueError, match="rank 0 receives 3 elements from rank 1 and expects 4"):
         ring.exchange({1: np.zeros(5)}, {1: np.zeros(4)})
     gone = Neighbour(UNTOLD - 1)  # what an ended rank leaves is no length: the message decides

@@ -31,7 +31,9 @@ from dualml.words import LANGUAGES, table
 PARTITION = file("partition")[1]
 TRAINING = of_training()
 ALL = [*of_functions(), *of_skew(), *of_sampler(), *TRAINING]
-FLAGS = {flag for r in ALL for flag in (*r.flags, *(m for _, m in r.errors))} | set(UNUSABLE)
+FLAGS = {
+    flag.partition("#")[0] for r in ALL for flag in (*r.flags, *(m for _, m in r.errors))
+} | set(UNUSABLE)
 SHOWN = [(r, flag) for r in TRAINING for flag in r.flags]
 
 

@@ -27,6 +27,7 @@ class Matched(Watched):
     def __init__(self, comm: Any, number: Callable[[int], Any]) -> None:
         super().__init__(comm, ("exchange",))
         self._number = number
+        self.moved = 0  # elements that were sent, whatever their type
 
     def exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
         comm = self._comm
@@ -42,6 +43,7 @@ class Matched(Watched):
                     f"rank {comm.rank} receives {number - 1} elements from rank {peer} "
                     f"and expects {expected}"
                 )
+        self.moved += sum(map(elements, send.values()))
         return dict(comm.exchange(send, receive))
 
 

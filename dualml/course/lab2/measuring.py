@@ -43,6 +43,7 @@ class Measured(Requirement):
     target: str = "measure"
     flags: Sequence[str] = ("measure_milliseconds", "measure_elements")
     points: float = 1.0
+    follows: bool = True
     #: Beside a busy program a right measurement can be disturbed: it is believed the third time.
     tries: int = 3
     errors: Sequence[tuple[str, str]] = (("ranks disagree", "crossed"), OTHER)

@@ -28,10 +28,11 @@ SUMS = ("sum_unweighted", "sum_undivided", "sum_weighted_undivided", "sum_by_ran
 MEANS = ("average_sum", "average_root_only", "average_root", "average_first_tensor",
          "average_without_own")  # fmt: skip
 RING = ("ring_overwritten", "ring_reduce_short", "ring_gather_short", "ring_remainder",
-        "ring_gather_adds", "ring_mean")  # fmt: skip
+        "ring_gather_adds", "ring_mean", "ring_forward", "ring_forward#2",
+        "ring_forward#3")  # fmt: skip
 TRAFFIC = ("ring_everything", *RING)
-#: Bytes of the elements by which chunks differ, of a few of them.
-ELEMENTS = 16.0
+#: Elements by which a few chunks differ.
+ELEMENTS = 4.0
 #: How it ends where ranks ask for different things, or one of them for nothing.
 APART = (
     ("ranks disagree", "crossed"),
@@ -56,7 +57,7 @@ class Together(Requirement):
         draws: the arrays of one rank.
         options: of the calls.
         looks: keys of the results that count; all where none is named.
-        slack: bytes by which a right answer may differ: whose chunk is the longest is free.
+        slack: elements by which a right answer may differ: whose chunk is the longest is free.
     """
 
     name: str
@@ -88,7 +89,7 @@ class Together(Requirement):
         off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
         largest = max(finite_most(a) for e in exact for a in e.values())
         most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
-        return [{k: np.asarray(self.slack if k == "bytes" else most) for k in e} for e in exact]
+        return [{k: np.asarray(self.slack if k == "elements" else most) for k in e} for e in exact]
 
     def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
         if difference.index is None:
@@ -176,7 +177,7 @@ def requirements() -> list[Requirement]:
                  looks=("sum",)),
         Kept("ring.kept", "ring_all_reduce", "ring", rules.ring, vector, (3,), looks=("before",)),
         Together("ring.traffic", "ring_all_reduce", "ring", rules.ring, long, (3, 4), TRAFFIC,
-                 looks=("messages", "bytes"), slack=ELEMENTS),
+                 looks=("messages", "elements"), slack=ELEMENTS),
         Measured("measure.typical", late=0.0),
         Measured("measure.late", late=LATE_S),
     ]  # fmt: skip

@@ -86,7 +86,7 @@ def parameters(
 def ring(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """What a ring leaves on every rank, messages and bytes that it sends."""
+    """What a ring leaves on every rank, messages and elements that it sends."""
     n, shape = len(ranks), ranks[0]["t"].shape
     flat = [a["t"].astype(number).reshape(-1) for a in ranks]
     even = flat[0].size // n * n
@@ -98,8 +98,9 @@ def ring(
     first = max(0, n - 1 - ("ring_reduce_short" in flags))
     second = max(0, n - 1 - ("ring_gather_short" in flags))
     for phase, steps in ((0, first), (1, second)):
+        forward = flags & {"ring_forward", f"ring_forward#{phase + 2}"}
         for step in range(steps):
-            send = [(r + phase - step) % n for r in range(n)]
+            send = [(r + phase + (step if forward else -step)) % n for r in range(n)]
             moved = [chunks[r][send[r]].copy() for r in range(n)]
             for r in range(n):
                 left = (r - 1) % n
@@ -117,8 +118,14 @@ def ring(
         total = total / number(n) if "ring_mean" in flags else total
         sent = (n - 1) * flat[r].size if whole else elements[r]
         messages = n - 1 if whole else first + second
-        out.append({"sum": total.reshape(shape), "messages": np.array(messages, float),
-                    "bytes": np.array(4.0 * sent), "before": flat[r].reshape(shape)})  # fmt: skip
+        out.append(
+            {
+                "sum": total.reshape(shape),
+                "messages": np.array(messages, float),
+                "elements": np.array(sent, float),
+                "before": flat[r].reshape(shape),
+            }
+        )
     return out
 
 

@@ -109,7 +109,10 @@ def trajectory(
                 loss = reported([loss for loss, _ in found], sizes, rank, f, number)
                 out[rank][f"{step}/loss"] = np.asarray(loss)
             for name in WEIGHTS:
-                g = kept[rank][name] = combined(name, gradients, sizes, rank, f, number)
+                g = combined(name, gradients, sizes, rank, f, number)
+                if "update_accumulated#2" in f:  # every rank adds what all of them have kept
+                    g = g + number(len(ranks)) * kept[rank][name]
+                kept[rank][name] = g
                 if "update_root_only" in f and rank:
                     continue
                 if h["adaptive"]:

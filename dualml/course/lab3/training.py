@@ -23,7 +23,13 @@ Sizes = Callable[[Draw, int], list[int]]
 
 LOCAL = ("update_local", "update_result_unused", "update_first_alone", "update_last_alone",
          "update_root_only")  # fmt: skip
-SCALED = ("update_summed", "update_divided_twice", "update_loss_sum", "update_accumulated")
+SCALED = (
+    "update_summed",
+    "update_divided_twice",
+    "update_loss_sum",
+    "update_accumulated",
+    "update_accumulated#2",
+)
 LOSS = ("update_loss_local", "update_loss_unweighted", "update_loss_summed")
 #: How it ends where one rank does not take part.
 APART = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
