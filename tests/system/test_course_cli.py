@@ -151,7 +151,7 @@ def test_a_class_is_graded_once(workspace: Path, tmp_path: Path) -> None:
     assert points["broken"] == 0
     assert points["韩 梅梅"] == len(EXERCISE.requirements)
     assert 0 < points["李雷"] < points["韩 梅梅"]
-    assert "zip" in rows["broken"]["refused"]
+    assert "zip" in rows["broken"]["note"]
     overview = (tmp_path / "out" / "overview.html").read_text("utf-8")
     assert "eps_inside" in overview
     page = (tmp_path / "out" / "students" / "李雷" / "index.html").read_text("utf-8")
