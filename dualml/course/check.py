@@ -84,11 +84,11 @@ def check(
     sandbox = Sandbox(file, path, seconds, over)
     answers = sandbox.answers([call for _, call in asked], one)
     judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))
-    again(judgements, asked, sandbox)
+    try_again(judgements, asked, sandbox)
     return Checked(file, path, problems, judgements, seed, sandbox.printed)
 
 
-def again(
+def try_again(
     judgements: list[Judgement], asked: Sequence[tuple[Requirement, Call]], sandbox: Sandbox
 ) -> None:
     """Try once more what a busy machine may have disturbed, until it is met, the same mistake is

@@ -207,7 +207,7 @@ class Heard:
                     self.imported = trouble
                     return
                 known = self.troubles.get(number)
-                if known is None or remote(trouble) < remote(known):
+                if known is None or steps_from_cause(trouble) < steps_from_cause(known):
                     self.troubles[number] = trouble
             self.finished.setdefault(number, set()).add(rank)
             self.seconds[number] = float(event.get("seconds", 0.0))
@@ -219,7 +219,7 @@ class Heard:
         return number in self.troubles or len(self.finished.get(number, ())) == self.ranks
 
 
-def remote(trouble: Trouble) -> int:
+def steps_from_cause(trouble: Trouble) -> int:
     """How far a rank's error is from what is wrong: an error of its own, one that it waited into,
     one that another rank's end has left."""
     if "is gone" in trouble.message:

@@ -38,8 +38,8 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
         mark = f"  {typer.style(MARKS[status][0], fg=MARKS[status][1])} "
         if status in together:
             names = [j.requirement.name for j in several]
-            said = words(f"grade.status_of.{status.replace(' ', '_')}")
-            yield f"{mark}{said}: {words.join(names)}"
+            label = words(f"grade.status_of.{status.replace(' ', '_')}")
+            yield f"{mark}{label}: {words.join(names)}"
             continue
         for judgement in several:
             name = judgement.requirement.name
@@ -82,10 +82,7 @@ def details(
     if judgement.call is not None:
         yield asked(judgement.call, words)
     if judgement.trouble is not None:
-        text = trouble_text(judgement.trouble, judgement.requirement.target, words)
-        several = judgement.call is not None and judgement.call.ranks > 1
-        rank = words("course.of_rank", rank=judgement.trouble.rank) if several else ""
-        yield text + (rank if judgement.trouble.kind not in (SECONDARY, "missing") else "")
+        yield trouble_text(judgement.trouble, judgement.requirement.target, ranks(judgement), words)
     if judgement.difference is not None:
         yield from numbers(judgement, judgement.difference, words)
     if old:
@@ -130,16 +127,23 @@ def short(value: Any) -> str:
     return str(value)
 
 
-def numbers(judgement: Judgement, difference: Difference, words: Words) -> Iterator[str]:
-    """Where it is off, by how much, and what that number is made of."""
-    rank = judgement.call is not None and judgement.call.ranks > 1
-    where = place(difference.key, difference.index, words) + (
-        words("course.of_rank", rank=difference.rank) if rank else ""
-    )
-    yield words(
+def ranks(judgement: Judgement) -> int:
+    return 1 if judgement.call is None else judgement.call.ranks
+
+
+def numbers_text(difference: Difference, ranks: int, words: Words) -> str:
+    """Where it is off, and by how much."""
+    where = place(difference.key, difference.index, words)
+    where += words("course.of_rank", rank=difference.rank) if ranks > 1 else ""
+    return words(
         "course.numbers", where=where, value=short(difference.value),
         expected=short(difference.expected),
     )  # fmt: skip
+
+
+def numbers(judgement: Judgement, difference: Difference, words: Words) -> Iterator[str]:
+    """The number that is off, and what it is made of."""
+    yield numbers_text(difference, ranks(judgement), words)
     hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
     made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
     if made_of:
@@ -162,13 +166,15 @@ def place(key: str, index: Sequence[int] | None, words: Words) -> str:
     return words("course.argument", at=at) if key == "before" else key + at
 
 
-def trouble_text(trouble: Trouble, target: str, words: Words) -> str:
-    """An error in a student's code, and the line that it comes from."""
+def trouble_text(trouble: Trouble, target: str, ranks: int, words: Words) -> str:
+    """An error in a student's code, the line that it comes from and, of several ranks, whose."""
     known = f"course.trouble.{trouble.kind}"
     text = words.filled(known, "", message=trouble.message, target=target)
     text = text or f"{trouble.kind}: {trouble.message}"
     if trouble.line:
         text += words("course.line", line=trouble.line, text=trouble.text, file=trouble.file)
+    if ranks > 1 and trouble.kind not in (SECONDARY, "missing"):  # the first says so itself
+        text += words("course.of_rank", rank=trouble.rank)
     return text
 
 
@@ -206,6 +212,7 @@ def requirement(judgement: Judgement, hints: int, words: Words) -> dict[str, Any
         "target": judgement.requirement.target,
         "points": judgement.requirement.points,
         "status": judgement.status,
+        "ranks": ranks(judgement),
         "call": None if judgement.call is None else asked(judgement.call, words),
         "trouble": None if trouble is None else asdict(trouble),
         "difference": None if difference is None else difference_of(difference),

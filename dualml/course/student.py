@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -32,8 +32,6 @@ from dualml.launch.supervise import SECONDARY
 #: Seconds that a call with several ranks may take, and a rank waits for another one. Who waits says
 #: for whom; who holds it up is heard before it is ended (`dualml.launch.supervise.PEERS_S`).
 RANKS_S, WAIT_S = 6.0, 5.0
-#: Packages with solutions; where this process finds them, which may not be where the judge does.
-PACKAGES = ("dualml", "dualml_torch", "dualml_ms")
 #: Bytes of arrays that one call may return.
 MOST = 64 << 20
 
@@ -57,7 +55,7 @@ def work(emit: Emitter) -> dict[str, Any]:
     sys.stdout = open(folder / f"printed{rank}", "w", 1, "utf-8", "replace")  # noqa: SIM115
     file = str(home / job["file"])
     files = [str(path) for path in home.rglob("*.py")]
-    guard = Guard(files, home, [Path(str(resources.files(p))) for p in PACKAGES], job["banned"])
+    guard = Guard(files, home, folders(job["banned"]), job["banned"])
     limit(job["seconds"] * (len(job["calls"]) + 1))
     ready_made(sys.modules, job["ready_made"], lambda name: guard.refuse(name, line_in(file)))
     guard.install()
@@ -95,6 +93,11 @@ def work(emit: Emitter) -> dict[str, Any]:
             comm.barrier()
             comm.close()
     return {}
+
+
+def folders(packages: Sequence[str]) -> list[Path]:
+    """Where this process finds packages, which may not be where the judge does."""
+    return [Path(str(resources.files(package))) for package in packages]
 
 
 def joined(job: dict[str, Any], folder: Path, rank: int, emit: Emitter) -> Any:

@@ -11,9 +11,9 @@ import pytest
 from dualml.cli.course import chosen
 from dualml.course.check import Checked, judged
 from dualml.course.exercise import Answer, Call, Requirement, Trouble
-from dualml.course.judge import Judgement
+from dualml.course.judge import Judgement, judge
 from dualml.course.labs import file
-from dualml.course.shown import lines
+from dualml.course.shown import lines, trouble_text
 from dualml.course.workspace import create, open_workspace
 from dualml.errors import UserError
 from dualml.seeds import generator
@@ -124,3 +124,20 @@ def test_two_mistakes_are_known_again_in_the_form_in_which_they_were_found() -> 
     found = mistakes(names, dict.fromkeys(names, two))
     assert found.pop("adam.biased") == ("eps_inside",)
     assert set(map(frozenset, found.values())) == {frozenset({"eps_inside", "power_missing"})}
+
+
+def test_a_measurement_follows_what_was_wrong_before() -> None:
+    """The mean of a few calls is as much too long as one that a late rank holds up."""
+    measured = {r.name: r for r in file("aggregate_torch")[1].requirements if r.target == "measure"}
+    late = measured["measure.late"]
+    calls = late.calls(generator(3, "exercise", late.name))
+    right = late.expected(calls[0])[0]["seconds"]
+    answers = [Answer([{"seconds": right + 0.06}] * 2)]
+    assert judge(late, calls, answers).mistakes == ("measure_unsynchronised",)
+    assert judge(late, calls, answers, frozenset({"measure_mean"})).mistakes == ("measure_mean",)
+
+
+def test_an_error_has_its_rank_where_there_are_several() -> None:
+    error, words = Trouble("KeyError", "'x'", rank=1), Words("en")
+    assert trouble_text(error, "f", 2, words) == "KeyError: 'x' on rank 1"
+    assert trouble_text(error, "f", 1, words) == "KeyError: 'x'"

@@ -239,10 +239,10 @@ def test_rubrics_that_cannot_be(text: str, why: str, tmp_path: Path) -> None:
 RESULT = {
     "student": "=cmd()", "refused": None, "points": 1.5, "most": 3.0,
     "files": [{"file": "optim_torch.py", "taken": 0.0, "problems": [], "requirements": [
-        {"name": "gd.update", "title": "an update", "target": "GD", "status": "met",
+        {"name": "gd.update", "title": "an update", "target": "GD", "ranks": 1, "status": "met",
          "points": 1.0, "most": 1.0,
          "spared": "", "call": "GD()", "trouble": None, "difference": None, "mistakes": []},
-        {"name": "gd.rates", "title": "rates", "target": "GD", "status": "not met",
+        {"name": "gd.rates", "title": "rates", "target": "GD", "ranks": 1, "status": "not met",
          "points": 0.5, "most": 2.0,
          "spared": "partial", "call": "GD(lr = 1)", "trouble": None,
          "difference": {"key": "1/w", "value": 1.0, "expected": 2.0, "index": [0], "rank": 0},

@@ -25,7 +25,7 @@ from dualml.seeds import seed_for
 from dualml.words import Words
 
 #: Of what a result file holds.
-FORMAT = 1
+FORMAT = 2
 RESULT = "result.json"
 #: How deep the pages explain: everything.
 HINTS = 3
@@ -125,7 +125,7 @@ def one(request: Request, submission: Submission) -> dict[str, Any]:
         "files": [],
         "sources": {},
     }
-    handed, whole = Handed({}, {}), True
+    handed = nothing = Handed({}, {})
     with tempfile.TemporaryDirectory(prefix="dualml-") as temporary:
         home = Path(temporary)
         try:
@@ -135,8 +135,8 @@ def one(request: Request, submission: Submission) -> dict[str, Any]:
         try:
             checked = [one_file(request, file, handed, home) for file in request.files]
         except Exception as error:  # the others' grades do not depend on it
-            result["refused"], whole = words("grade.refusal.failed", what=repr(error)), False
-            nothing = Handed({}, {})
+            result["refused"] = words("grade.refusal.failed", what=repr(error))
+            result["key"] = ""  # it is tried again
             checked = [one_file(request, file, nothing, home) for file in request.files]
         if request.stop.is_set():
             raise KeyboardInterrupt
@@ -147,8 +147,6 @@ def one(request: Request, submission: Submission) -> dict[str, Any]:
     result["points"], result["most"] = total(request.rubric, checked)
     folder = folder_of(request, submission)
     folder.mkdir(parents=True, exist_ok=True)
-    if not whole:  # it is tried again
-        result["key"] = ""
     write_json(folder / RESULT, result)
     stored: dict[str, Any] = json.loads((folder / RESULT).read_text("utf-8"))
     return stored

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dualml.course.exercise import Trouble
 from dualml.course.grading.alike import Pair
 from dualml.course.grading.grade import entries
-from dualml.course.grading.tables import Results, notes, numbers_text, spared
-from dualml.course.shown import DEPTHS, problem_text, trouble_text
+from dualml.course.grading.tables import Results, notes, numbers_of, spared, trouble_of
+from dualml.course.shown import DEPTHS, problem_text
 from dualml.course.source import Problem
 from dualml.files import write_bytes
 from dualml.report.blocks import (
@@ -90,16 +89,16 @@ def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterato
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
     if entry["trouble"]:
-        yield Prose(trouble_text(Trouble(**entry["trouble"]), entry["target"], words))
-    if difference := entry["difference"]:
-        yield Prose(numbers_text(difference, words))
+        yield Prose(trouble_of(entry, words))
+    if entry["difference"]:
+        yield Prose(numbers_of(entry, words))
     for mistake in entry["mistakes"]:
         if mistake["name"] in told:
             yield Prose(words("course.same", names=[told[mistake["name"]]]), small=True)
             continue
         told[mistake["name"]] = entry["title"]
         yield Bullets([Item(f"{words(f'course.depth.{d}')} {mistake[d]}") for d in DEPTHS])
-    if not entry["mistakes"] and difference:
+    if not entry["mistakes"] and entry["difference"]:
         yield Prose(words("course.unknown"), small=True)
     if said := spared(entry, words):
         yield Prose(said, small=True)

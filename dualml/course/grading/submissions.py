@@ -99,7 +99,7 @@ def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Hande
         else:
             with zipfile.ZipFile(submission.path) as packed:
                 extract(packed, target)
-        handed = found(target, wanted)
+        handed = locate(target, wanted)
     except Refused:
         raise
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError,
@@ -110,7 +110,7 @@ def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Hande
     return handed
 
 
-def found(target: Path, wanted: Sequence[str]) -> Handed:
+def locate(target: Path, wanted: Sequence[str]) -> Handed:
     """Of each name the file that lies least deep; of several the one in a workspace."""
     paths: dict[str, Path] = {}
     twice: dict[str, str] = {}

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dualml.course.exercise import Trouble
+from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.grade import entries
-from dualml.course.shown import DEPTHS, place, problem_text, short, trouble_text
+from dualml.course.shown import DEPTHS, numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
 from dualml.files import write_bytes, write_json
 from dualml.words import Words
@@ -31,8 +31,8 @@ def write_csv(results: Results, path: Path, words: Words) -> None:
     for student, result in results.items():
         points = {column(file, e): e["points"] for file, e in entries(dict(result))}
         taken = sum(file["taken"] for file in result["files"])
-        said = "; ".join(notes(result, words))
-        row = [student, result["points"], result["most"], taken, said]
+        note = "; ".join(notes(result, words))
+        row = [student, result["points"], result["most"], taken, note]
         writer.writerow([safe(v) for v in (*row, *(points.get(n, "") for n in names))])
     write_bytes(path, b"\xef\xbb\xbf" + text.getvalue().encode())
 
@@ -50,20 +50,21 @@ def explained(entry: Mapping[str, Any], words: Words) -> str:
     """What a student reads of one requirement."""
     lines = [entry["call"] or ""]
     if entry["trouble"]:
-        lines.append(trouble_text(Trouble(**entry["trouble"]), entry["target"], words))
-    if difference := entry["difference"]:
-        lines.append(numbers_text(difference, words))
+        lines.append(trouble_of(entry, words))
+    if entry["difference"]:
+        lines.append(numbers_of(entry, words))
     for mistake in entry["mistakes"]:
         lines += [f"{words(f'course.depth.{d}')} {mistake[d]}" for d in DEPTHS if d in mistake]
     lines.append(spared(entry, words))
     return "\n".join(line for line in lines if line)
 
 
-def numbers_text(difference: Mapping[str, Any], words: Words) -> str:
-    return words(
-        "course.numbers", where=place(difference["key"], difference["index"], words),
-        value=short(difference["value"]), expected=short(difference["expected"]),
-    )  # fmt: skip
+def numbers_of(entry: Mapping[str, Any], words: Words) -> str:
+    return numbers_text(Difference(**entry["difference"]), entry["ranks"], words)
+
+
+def trouble_of(entry: Mapping[str, Any], words: Words) -> str:
+    return trouble_text(Trouble(**entry["trouble"]), entry["target"], entry["ranks"], words)
 
 
 def spared(entry: Mapping[str, Any], words: Words) -> str:
@@ -72,16 +73,16 @@ def spared(entry: Mapping[str, Any], words: Words) -> str:
 
 
 def notes(result: Mapping[str, Any], words: Words) -> list[str]:
-    """What is said of a submission as a whole, and of each of its files."""
-    said = [words("grade.refused", why=result["refused"])] if result["refused"] else []
+    """What is texts of a submission as a whole, and of each of its files."""
+    texts = [words("grade.refused", why=result["refused"])] if result["refused"] else []
     for file in result["files"]:
         for p in file["problems"]:
             problem = Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
             if not (result["refused"] and p["kind"] == "absent"):
-                said.append(f"{file['file']}: {problem_text(problem, words)}")
+                texts.append(f"{file['file']}: {problem_text(problem, words)}")
         if file["taken"]:
-            said.append(f"{file['file']}: {words('grade.taken', points=file['taken'])}")
-    return said
+            texts.append(f"{file['file']}: {words('grade.taken', points=file['taken'])}")
+    return texts
 
 
 def name(file: str, entry: Mapping[str, Any]) -> str:
@@ -121,13 +122,13 @@ def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
         }
         for file, entry in entries(dict(result))
     ]
-    most, said = result["most"], notes(result, words)
+    most, texts = result["most"], notes(result, words)
     readable = result["refused"] is None
     return {
         "gradable": readable,
         "score": result["points"] / most if most else 0.0,
-        "message": "\n".join(said),
-        **({} if readable else {"format_errors": said}),
+        "message": "\n".join(texts),
+        **({} if readable else {"format_errors": texts}),
         "tests": tests,
     }
 
