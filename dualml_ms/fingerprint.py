@@ -40,9 +40,17 @@ MEANT = (
     "requires_grad",
     "training",
 )
-#: Where MindSpore remembers who an object was called with, when a function was made, and what it
-#: called the last graph.
-VOLATILE = ("weights_id", "hash_obj", "current_phase")
+#: Where MindSpore remembers who an object was called with, when a function was made, what it called
+#: the last graph, and, in GRAPH_MODE, that a cell has been compiled.
+VOLATILE = (
+    "weights_id",
+    "hash_obj",
+    "current_phase",
+    "sequence_modified",
+    "_func_graph_flags",
+    "__compile_cell_hook__",
+    "__parse_method__",
+)
 #: Packages whose versions stand for their code.
 LIBRARIES = ("mindspore", "builtins", "abc", "typing", "pybind11_builtins")
 

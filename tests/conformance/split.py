@@ -48,6 +48,8 @@ from dualml.zero.executor import executor_of
 
 Arrays = dict[str, np.ndarray]
 SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10
+#: All cases of a group; a framework that compiles each takes minutes, on a busy machine many.
+LIMIT_S = 800.0
 OPTIMIZERS = {
     "sgd": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
     "adam": {"name": "adam", "lr": 0.01, "eps": 1e-3},
@@ -247,7 +249,7 @@ def on_group(
 ) -> dict[str, list[dict[str, Any]]]:
     """Title → what each rank of one group tells of a case, its arrays among it."""
     argument = {"cases": list(cases.values()), "folder": str(folder)}
-    answers = on_ranks(name, ranks, train, argument, timeout=timeout)
+    answers = on_ranks(name, ranks, train, argument, timeout=timeout, limit=LIMIT_S)
 
     def of(rank: int, i: int) -> dict[str, Any]:
         answer: dict[str, Any] = answers[rank][i]

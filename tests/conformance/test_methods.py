@@ -13,6 +13,9 @@ from dualml.backend import backends
 from dualml.methods import METHODS
 from dualml.methods.driven import Driving
 
+# The first test of a group waits for every method.
+pytestmark = pytest.mark.timeout(900)
+
 #: Roundings of some hundred numbers.
 EXACT = 2e-5
 #: Of a lower precision the first loss, in some units of its last place: updates may be skipped.
@@ -29,7 +32,7 @@ def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
     argument = {"backend": backend, "methods": methods.names(backend, n)}
     if n == 1:
         return backend, [methods.check(None, argument)]
-    each = on_ranks(backend, n, "conformance.methods:check", argument, timeout=90, limit=280)
+    each = on_ranks(backend, n, "conformance.methods:check", argument, timeout=90, limit=800)
     assert [set(rank) for rank in each] == [set(argument["methods"])] * n
     return backend, each
 

@@ -23,6 +23,9 @@ from dualml.offload.shard import OffloadedShard
 from dualml.reference.communicator import run_threads
 from dualml.worker.trial import Trial
 
+# The first test of a group waits for all that its ranks have to find out.
+pytestmark = pytest.mark.timeout(900)
+
 PLACES = {
     "host": {"state": "host"},
     "disk": {"state": "disk"},

@@ -43,7 +43,7 @@ CASES: list[tuple[str, Any]] = [
 
 
 #: For a framework that compiles every training anew.
-FEWER = [CASES[1], CASES[3], CASES[4], CASES[7]]
+FEWER = [CASES[3], CASES[4], CASES[7]]
 
 
 def same(backend: Backend, one: dict[str, Any], other: dict[str, Any], bound: float) -> None:
@@ -94,6 +94,8 @@ def test_it_follows_the_referee(rival: Backend) -> None:
 @pytest.mark.parametrize("precision", [Precision("bf16"), Precision("fp16", "dynamic")],
                          ids=lambda p: p.type)  # fmt: skip
 def test_in_a_lower_precision(backend: Backend, precision: Precision) -> None:
+    if adapter_of(backend.name).COMPILES and precision.type == "bf16":
+        pytest.skip("compiling it takes a minute; fp16 has what this one has, and a scale")
     kept, again = (
         made(backend, "text_classifier", s, precision=precision) for s in ("none", "full")
     )
@@ -173,8 +175,7 @@ SPLITS = {
     "there and back": case(2, "deep", ["fc2", "tanh2"], cut=["fc3", "fc4"],
                            place=[0, 1, 0], micro_batches=2),
 }  # fmt: skip
-FEW = {"by layer": [3, 3], "masks": [3, 3], "layers by name": [3, 3], "inside": [4, 4],
-       "convolutions": [2, 2]}  # fmt: skip
+FEW = {"by layer": [3, 3], "masks": [3, 3], "inside": [4, 4], "convolutions": [2, 2]}
 
 
 def test_a_split_model_is_the_whole_one_and_keeps_less(name: str, tmp_path: Path) -> None:

@@ -102,20 +102,19 @@ OVERFLOWING = {
 KNOWN = {**CASES, **LOWER, **LOWER_HELD, **OVERFLOWING}
 #: For a framework that compiles every unit of every case and every size of a chunk.
 FEW = {
-    **{f"stage {s} of {n}": [4 * n] for s in STAGES for n in (2, 3, 4)},
-    **{f"stage {s} {v}": [4, 4] for s in STAGES for v in ("sgd-momentum", "adamw")},
-    **{f"stage {s} chunks": [12, 6] for s in STAGES},
-    **{f"stage {s} layers": [4, 1] for s in (1, 3)},
-    **{f"stage {s} masks": [6] for s in (1, 3)},
-    **{f"stage {s} bf16": [6] for s in STAGES},
+    **{f"stage {s} of 2": [8] for s in STAGES},
+    "stage 1 of 3": [12], "stage 3 of 3": [12], "stage 2 of 4": [16],
+    "stage 1 sgd-momentum": [4, 4], "stage 2 adamw": [4, 4], "stage 3 sgd-momentum": [4, 4],
+    "stage 2 chunks": [12, 6],
+    "stage 1 layers": [4, 1], "stage 3 layers": [4],
+    "stage 3 masks": [6],
+    "stage 1 bf16": [6], "stage 2 bf16": [6],
     "stage 2 meanwhile of 2": [4], "stage 3 meanwhile of 2": [4],
-    "stage 1 padding": [4], "stage 3 padding": [4],
-    "stage 1 gpt": [4], "stage 3 gpt whole": [4], "stage 3 llama": [6],
+    "stage 3 padding": [4], "stage 1 gpt": [4], "stage 3 llama": [6],
     "stage 2 again": [4],
-    "stage 1 all_reduce": [6], "stage 3 all_reduce": [6], "stage 2 native": [6],
-    "stage 3 native": [6], "stage 3 rates": [4, 4], "stage 1 fp16": [6],
-    "stage 1 held fp16": [6], "stage 2 held llama": [6], "stage 3 held fp16": [6],
-    "stage 2 overflow": [8] * 9, "stage 3 overflow": [8] * 9,
+    "stage 1 all_reduce": [6], "stage 2 native": [6], "stage 3 native": [6],
+    "stage 3 rates": [4, 4], "stage 1 held fp16": [6], "stage 2 held llama": [4],
+    "stage 2 overflow": [8] * 9,
 }  # fmt: skip
 SPLITTING = [name for name in judged() if backends()[name].ranks != "none"]
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,15 @@ def test_a_number_and_a_function_of_the_module_count(monkeypatch: pytest.MonkeyP
     assert len(set(seen)) == 3
 
 
+@pytest.fixture(params=[ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+def mode(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = ms.get_context("mode")
+    ms.set_context(mode=request.param)
+    yield
+    ms.set_context(mode=before)
+
+
+@pytest.mark.usefixtures("mode")
 def test_values_of_parameters_and_whoever_made_the_cell_do_not_count() -> None:
     changed = Scale()
     changed.weight.set_data(ms.Tensor([1.0, 2.0, 3.0], ms.float32))
