@@ -65,7 +65,7 @@ def variables(place: Place, role: str, host: str, port: int) -> dict[str, str]:
         "MS_WORKER_NUM": str(place.size),
         "MS_SCHED_HOST": host,
         "MS_SCHED_PORT": str(port),
-        "MS_WORKER_IP": host,
+        "MS_WORKER_IP": place.address or host,
         "MS_NODE_ID": str(place.rank) if role == "MS_WORKER" else "sched",
         "MS_TOPO_TIMEOUT": str(max(1, math.ceil(place.timeout))),  # the default is 30 min
         "MS_RETRY_INTERVAL_LOWER": "1",

@@ -12,4 +12,6 @@ def adopted() -> Adopted | None:
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    return Adopted("torchrun", "torch", rank, size)
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    start = "" if restarts == "0" else f"restart {restarts}"
+    return Adopted("torchrun", "torch", rank, size, start=start)

@@ -78,9 +78,12 @@ def meet(place: Place, member: Membership) -> Any:
     others = {rank: json.loads(note) for rank, note in notes.items()}
     if "error" in others[0]:
         raise CommunicationError(others[0]["error"])
-    if INTERFACE not in os.environ and len({o["machine"] for o in others.values()}) == 1:
-        os.environ[INTERFACE] = "lo0" if sys.platform == "darwin" else "lo"
-        member.interface = True
+    if INTERFACE not in os.environ:
+        near = len({o["machine"] for o in others.values()}) == 1
+        local = ("lo0" if sys.platform == "darwin" else "lo") if near else ""
+        if chosen := place.interface or local:
+            os.environ[INTERFACE] = chosen
+            member.interface = True
     return store if store is not None else open_store(others[0])
 
 

@@ -22,14 +22,16 @@ GROUP = "dualml.backends"
 
 @dataclass(frozen=True)
 class Adopted:
-    """What a framework's own launcher says of this process.
+    """What whoever started this process as a rank says of it: a framework's own launcher, or the
+    user by options.
 
     Attributes:
         launcher: its name.
-        backend: whose launcher it is.
+        backend: whose launcher it is; empty: its ranks may be of any backend.
         rank, size: this rank, −1 for a process that only helps the ranks find one another.
         sessions: groups of ranks that its rendezvous can serve, one after the other; 0: any number.
         helper: command of the process that only helps.
+        start: tells apart the starts of one command, where the launcher starts its ranks again.
     """
 
     launcher: str
@@ -38,6 +40,7 @@ class Adopted:
     size: int
     sessions: int = 0
     helper: Sequence[str] = ()
+    start: str = ""
 
 
 @dataclass(frozen=True)

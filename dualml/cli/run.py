@@ -33,6 +33,9 @@ def run(
     json: AsJson = False,
     no_report: Annotated[bool, typer.Option("--no-report")] = False,
     no_find: Annotated[bool, typer.Option("--no-find")] = False,
+    rank: Annotated[int | None, typer.Option(min=0)] = None,
+    insecure: Annotated[bool, typer.Option("--insecure")] = False,
+    keep_local: Annotated[bool, typer.Option("--keep-local")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.communicator.place import check_rendezvous
@@ -68,6 +71,9 @@ def run(
             rendezvous=rendezvous,
             check=check,
             find=not no_find,
+            rank=rank,
+            insecure=insecure,
+            keep_local=keep_local,
         )
     )
     if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end

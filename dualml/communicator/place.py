@@ -141,6 +141,8 @@ class Place:
         timeout: seconds any rank waits for another, at start-up and inside a collective.
         key: tells the groups of consecutive trials apart where they share a rendezvous.
         check: compare the signature of every collective over the board before it is executed.
+        interface, address: of this machine, by which the others are reached; empty: the framework
+            finds one.
     """
 
     rank: int
@@ -150,6 +152,8 @@ class Place:
     timeout: float = 60.0
     key: str = "0"
     check: bool = False
+    interface: str = ""
+    address: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:

@@ -1,8 +1,9 @@
-"""Processes that the framework's own launcher has started: ``torchrun``, ``msrun``.
+"""Ranks that somebody else has started: the framework's own launcher, ``torchrun`` or ``msrun``, or
+the user, in one terminal for each.
 
-There every rank is a ``dualml run`` of its own, with the same arguments. Rank 0 does what the only
-process does otherwise: it makes the run folder, records and reports. The others wait for what rank
-0 announces in the folder, and run their rank of it.
+There every rank is a ``dualml run`` of its own. Rank 0 does what the only process does otherwise:
+it makes the run folder, records and reports. The others wait for what rank 0 announces, and run
+their rank of it: in the run folder where they see it, else through `dualml.launch.mirror`.
 """
 
 from __future__ import annotations
@@ -10,37 +11,62 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from dualml.backend import Adopted, backends
 from dualml.errors import UserError
 from dualml.launch.process import Launch
 from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, supervise
-from dualml.launch.supervise import end as end_all
 from dualml.machine import python
-from dualml.store.sessions import SESSIONS, Failure, announcement, failure, failures
+from dualml.store.sessions import (
+    SESSIONS,
+    Announcement,
+    Failure,
+    announcement,
+    failure,
+    failures,
+)
 from dualml.store.trial import log_path
 
 POLL_S = 0.1
 #: A rank that has waited for so long for the first announcement says for what.
 WORD_S = 20.0
-SAME = "--out must be the same folder for all ranks, on a disk that all of them see"
+SAME = (
+    "--out must be the same folder for all ranks, on a disk that all of them see; without one, "
+    "give all ranks --rendezvous tcp://HOST:PORT, with an address of rank 0's machine"
+)
 #: A rank may take so long to leave a group that rank 0 has left.
 LEAVE_S = 5.0
-#: The launcher starts the ranks within so many seconds of the process that only helps them.
-COME_S = 5.0
 
 
 def adopted() -> Adopted | None:
     """The launcher that started this process, if one of a backend's did."""
     launchers = (info.adopted() for info in backends().values())
     return next((launcher for launcher in launchers if launcher is not None), None)
+
+
+def by_hand(rank: int | None, world_size: int | None, rendezvous: str | None) -> Adopted | None:
+    """What the user says of this process, where each rank is started by hand.
+
+    Raises:
+        UserError: options that are missing, or do not fit one another.
+    """
+    if rank is None:
+        return None
+    if world_size is None or not (rendezvous or "").startswith("tcp://"):
+        raise UserError(
+            f"--rank {rank} needs --world-size N and --rendezvous tcp://HOST:PORT, with an address "
+            "of rank 0's machine, the same for all ranks"
+        )
+    if world_size < 2 or not 0 <= rank < world_size:
+        raise UserError(f"--rank {rank} of --world-size {world_size}: ranks go from 0 to size - 1")
+    return Adopted("--rank", "", rank, world_size)
 
 
 def check(
@@ -50,7 +76,9 @@ def check(
     backend: str | None,
     rendezvous: str | None = None,
 ) -> None:
-    """Raises `UserError` for options that do not fit the launcher."""
+    """Raises `UserError` for options that do not fit a framework's launcher."""
+    if not launcher.backend:
+        return
     who = f"started by {launcher.launcher} with {launcher.size} ranks"
     if out is None:
         raise UserError(f"{who}: name the run folder with --out, so that all ranks find it")
@@ -58,31 +86,87 @@ def check(
         raise UserError(f"{who}: --world-size {world_size} is another number of ranks")
     if backend not in (None, launcher.backend):
         raise UserError(f"{who}: it serves --backend {launcher.backend} only; received {backend}")
-    if rendezvous not in (None, "auto", "env://"):
+    if rendezvous not in (None, "auto", "env://") and not rendezvous.startswith("tcp://"):
         raise UserError(f"{who}: its ranks have a rendezvous; leave out --rendezvous {rendezvous}")
 
 
-def follow(rank: int, run: Path, environ: Mapping[str, str], wait: float) -> None:
+class Sessions(Protocol):
+    """How a rank other than 0 takes part in the sessions that rank 0 announces."""
+
+    def awaited(self, number: int) -> Announcement:
+        """The next announcement, when it is there."""
+
+    def folders(self, announced: Announcement) -> list[Path]:
+        """Where the trials of a session are for this rank."""
+
+    def environ(self, announced: Announcement) -> Mapping[str, str]:
+        """What its worker needs before the import of the framework."""
+
+    def over(self, number: int) -> bool:
+        """Whether rank 0 has gone on to the next session a while ago."""
+
+    def failed(self, number: int, note: Failure) -> None:
+        """Leave word of how this rank's part failed."""
+
+    def done(self, folders: list[Path]) -> None:
+        """After a session, however it ended."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """`Sessions` in a run folder that all ranks see.
+
+    Args:
+        wait: seconds until rank 0 has announced something, at most.
+    """
+
+    rank: int
+    run: Path
+    start: str
+    wait: float
+
+    def awaited(self, number: int) -> Announcement:
+        return awaited(self.run, number, self.wait, self.start)
+
+    def folders(self, announced: Announcement) -> list[Path]:
+        return [self.run / place for place in announced.places or ()]
+
+    def environ(self, announced: Announcement) -> Mapping[str, str]:
+        return backends()[announced.backend].environ(announced.threads)
+
+    def over(self, number: int) -> bool:
+        # Where rank 0 has gone on, who still waits for its old rank waits in vain.
+        return older(self.run / announcement(number + 1).name, LEAVE_S)
+
+    def failed(self, number: int, note: Failure) -> None:
+        failure(number, self.rank).write(self.run, note)
+
+    def done(self, folders: list[Path]) -> None:
+        """They are where rank 0 finds them."""
+
+
+def follow(rank: int, sessions: Sessions, limit: float) -> None:
     """What a rank other than 0 does: its part of every session that rank 0 announces.
 
+    Args:
+        limit: seconds of one trial, at most.
+
     Raises:
-        UserError: rank 0 announced nothing for ``wait`` seconds.
+        UserError: rank 0 announced nothing in time.
     """
     for number in itertools.count():
-        places = awaited(run, number, wait)
-        if places is None:
+        announced = sessions.awaited(number)
+        if announced.places is None:
             return
-        folders = [run / place for place in places]
+        folders = sessions.folders(announced)
         words = python("-m", "dualml.worker.main", str(rank), *map(str, folders))
-        launch = Launch(words, environ, log_path(folders[0], rank))
-        # Where rank 0 has gone on, who still waits for its old rank waits in vain.
-        gone_on = partial(older, run / announcement(number + 1).name, LEAVE_S)
-        ended = supervise(
-            [launch], lambda rank, event: None, limit=wait, silence=wait, over=gone_on
-        )
+        launch = Launch(words, sessions.environ(announced), log_path(folders[0], rank))
+        over = partial(sessions.over, number)
+        ended = supervise([launch], lambda rank, event: None, limit=limit, silence=limit, over=over)
         if ended.code or ended.reason:
             note = Failure(code=ended.code, reason=ended.reason, result=ended.results.get(0))
-            failure(number, rank).write(run, note)
+            sessions.failed(number, note)
+        sessions.done(folders)
 
 
 def fallen(run: Path, number: int) -> Ended | None:
@@ -129,11 +213,17 @@ def check_fresh(folder: Path) -> None:
             raise UserError(f"{folder} is not empty; choose another --out")
 
 
-def awaited(run: Path, number: int, wait: float) -> list[str] | None:
-    """The places of an announcement, when it is there; says so if that takes long."""
+def awaited(run: Path, number: int, wait: float, start: str = "") -> Announcement:
+    """An announcement, when it is there; says so if that takes long.
+
+    Args:
+        start: of the launcher; what was announced in an earlier one does not count.
+    """
     begin, waits = time.monotonic(), f"rank 0 announced nothing in {(run / SESSIONS).resolve()}"
     warned = number > 0  # then the folder is the right one
-    while (announced := announcement(number).read_if_there(run)) is None:
+    while (announced := announcement(number).read_if_there(run)) is None or (
+        announced.start != start
+    ):
         passed = time.monotonic() - begin
         if passed > wait:
             raise UserError(f"{waits} for {wait:g} s; {SAME}")
@@ -142,53 +232,4 @@ def awaited(run: Path, number: int, wait: float) -> list[str] | None:
             text = f"dualml: {waits} for {WORD_S:g} s, and this rank waits on; {SAME}"
             print(text, file=sys.stderr, flush=True)
         time.sleep(POLL_S)
-    return announced.places
-
-
-def help_ranks(launcher: Adopted, run: Path, environ: Mapping[str, str], wait: float) -> None:
-    """What a process that only helps does: its helper, until rank 0 announces the end, or until
-    the ranks are gone: the launcher waits for this process. The helper ends with its input."""
-    process = subprocess.Popen(
-        list(launcher.helper),
-        env={**os.environ, **environ},
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        number, end, ranks = 0, time.monotonic() + wait, dict[int, Any]()
-        while process.poll() is None and time.monotonic() < end and still_there(ranks):
-            if (announced := announcement(number).read_if_there(run)) is not None:
-                if announced.places is None:
-                    return
-                number += 1
-            time.sleep(POLL_S)
-    finally:
-        end_all([process])
-
-
-def still_there(ranks: dict[int, Any]) -> bool:
-    """Whether a rank of this launcher is alive, or none has come yet.
-
-    Args:
-        ranks: those seen so far; the launcher starts the same command for all of them.
-    """
-    import psutil
-
-    me = psutil.Process()
-    if not ranks and time.time() - me.create_time() > COME_S:
-        return False
-    with contextlib.suppress(psutil.Error):
-        for other in psutil.Process(os.getppid()).children():
-            if other != me and other.pid not in ranks and other.cmdline() == me.cmdline():
-                ranks[other.pid] = other
-    return not ranks or any(lives(rank) for rank in ranks.values())
-
-
-def lives(process: Any) -> bool:
-    """Whether a process has not ended, even if nobody has asked for its exit code."""
-    import psutil
-
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return announced

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dualml.backend import Adopted, BackendInfo, backends
-from dualml.errors import UserError
+from dualml.errors import CommunicationError, UserError
 from dualml.launch import adopted
 from dualml.launch.child import on_death_of_parent
+from dualml.launch.hub import Hub, Lost
+from dualml.launch.mirror import own
+from dualml.launch.wire import address_of, token_for
 from dualml.machine import default_threads
 from dualml.session.prepare import Request, prepare, refuse_settings, resume
+from dualml.session.ranks import assist, gather, say
 from dualml.store.folder import RunFolder, in_use
-from dualml.store.manifest import read_run
-from dualml.store.sessions import announce_end
+from dualml.store.manifest import RUN, read_run
+from dualml.store.sessions import announce_end, forget
 from dualml.words import Words
 
 if TYPE_CHECKING:
     from dualml.experiment.plan import Plan
 
 INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
-ADOPTED_WAIT_S = 7200.0  # that a rank of a launcher waits for what rank 0 announces
 
 
 @dataclass(frozen=True)
@@ -51,47 +53,88 @@ def execute(request: Request) -> Done:
     from dualml.session.trials import checkpoint_every
 
     checkpoint_every()
-    launcher = adopted.adopted()
+    launcher = adopted.adopted() or adopted.by_hand(
+        request.rank, request.world_size, request.rendezvous
+    )
     if launcher is not None:
-        on_death_of_parent(signal.SIGTERM)  # a launcher that is killed takes nobody with it
-        if request.resume:
-            name = launcher.launcher
-            raise UserError(f"--resume goes on without {name}: it starts its own ranks")
-        adopted.check(
-            launcher, request.out, request.world_size, request.backend, request.rendezvous
-        )
-        if launcher.rank != 0:
-            return assist(launcher, request)
-        request = replace(request, world_size=launcher.size, backend=launcher.backend)
-    elif (request.rendezvous or "").startswith("env:"):
+        return one_of(launcher, request)
+    if (request.rendezvous or "").startswith("env:"):
         raise UserError(
             "--rendezvous env:// is for ranks that torchrun or msrun starts; leave it out"
         )
+    for option in ("insecure", "keep_local"):
+        if getattr(request, option):
+            name = option.replace("_", "-")
+            raise UserError(f"--{name} is for ranks on other machines: see --rank")
+    return lead(request, None, None)
+
+
+def one_of(launcher: Adopted, request: Request) -> Done:
+    """What a rank does that somebody else has started."""
+    if launcher.backend:
+        on_death_of_parent(signal.SIGTERM)  # a launcher that is killed takes nobody with it
+        request = again(request, launcher)
+    over_wire = (request.rendezvous or "").startswith("tcp://")
+    if request.resume and not over_wire and not launcher.start:
+        name = launcher.launcher
+        raise UserError(
+            f"--resume under {name} needs --rendezvous tcp://HOST:PORT; without {name} dualml "
+            "starts the ranks itself"
+        )
+    out = request.out or request.resume
+    adopted.check(launcher, out, request.world_size, request.backend, request.rendezvous)
+    host, port = address_of(str(request.rendezvous)) if over_wire else ("", 0)
+    token = token_for(host, request.insecure) if over_wire else b""
+    if launcher.rank != 0:
+        try:
+            assist(launcher, request, token)
+        except CommunicationError as error:
+            say(str(error))
+            return Done(FAILED)
+        return Done(WELL)
+    if request.resume:
+        request = replace(request, world_size=None, rendezvous=None)
+    else:
+        backend = launcher.backend or request.backend
+        request = replace(request, world_size=launcher.size, backend=backend)
+    if not over_wire:
+        return lead(request, launcher, None)
+    with contextlib.closing(Hub(host, port, token, launcher.size)) as hub:
+        return lead(request, launcher, hub)
+
+
+def again(request: Request, launcher: Adopted) -> Request:
+    """What is asked for where the launcher starts its ranks once more: go on with the run."""
+    path = request.out
+    if not launcher.start or request.resume or path is None or not (path / RUN.name).exists():
+        return request
+    return Request(
+        lab=None, resume=path, out=path if launcher.rank else None, lang=request.lang,
+        report=request.report, find=request.find, rendezvous=request.rendezvous,
+        insecure=request.insecure, keep_local=request.keep_local,
+    )  # fmt: skip
+
+
+def lead(request: Request, launcher: Adopted | None, hub: Hub | None) -> Done:
+    """What rank 0 does, or the only process: everything."""
     with contextlib.ExitStack() as held:
         if request.resume:
             refuse_settings(request)
             read_run(request.resume)  # nothing is written into a folder that is none of ours
             held.enter_context(in_use(request.resume))
             folder, plan, infos = resume(request)
+            forget(folder.path)
         else:
             folder, plan, infos = prepare(request)
             held.enter_context(in_use(folder.path))
         if launcher is not None:
-            held.callback(announce_end, folder.path)
-        return perform(request, folder, plan, infos, launcher)
-
-
-def assist(launcher: Adopted, request: Request) -> Done:
-    """What the other ranks of a launcher do: their part of what rank 0 announces."""
-    path = request.out
-    assert path is not None
-    adopted.check_fresh(path)
-    environ = backends()[launcher.backend].environ(request.threads or 0)
-    if launcher.rank < 0:
-        adopted.help_ranks(launcher, path, environ, ADOPTED_WAIT_S)
-    else:
-        adopted.follow(launcher.rank, path, environ, ADOPTED_WAIT_S)
-    return Done(WELL)
+            held.callback(announce_end, folder.path, launcher.start)
+        if hub is not None:
+            words = Words(request.lang or folder.run.lang)
+            same = own(info for info in infos if info.ranks == "processes")
+            hub.open(folder.path, same)
+            gather(hub, words, by_hand=launcher is not None and not launcher.backend)
+        return perform(request, folder, plan, infos, launcher, hub)
 
 
 def perform(
@@ -100,6 +143,7 @@ def perform(
     plan: Plan,
     infos: Sequence[BackendInfo],
     launcher: Adopted | None,
+    hub: Hub | None = None,
 ) -> Done:
     """Run the trials that have not ended, judge and report."""
     from dualml.parity.judge import judge, worst, write
@@ -120,12 +164,14 @@ def perform(
             for line in about if pending else ():
                 progress.say(line)
             judging = Judging(folder, progress, words)
-            run_trials(folder, plan, known, environs, judging, launcher)
+            run_trials(folder, plan, known, environs, judging, launcher, hub)
     except KeyboardInterrupt:
         folder.write()
-        with contextlib.suppress(OSError):  # the terminal is gone
-            print(f"dualml: {words('run.interrupted', folder=folder.path)}", file=sys.stderr)
+        say(words("run.interrupted", folder=folder.path))
         return Done(INTERRUPTED, folder)
+    except Lost as error:
+        folder.write()
+        say(words("ranks.lost", why=str(error), folder=folder.path))
     with working(words("run.judging")):
         write_costs(folder, plan)
         parity = judge(folder.path)

@@ -59,6 +59,9 @@ class Request:
     rendezvous: str | None = None
     check: bool = False
     find: bool = True
+    rank: int | None = None
+    insecure: bool = False
+    keep_local: bool = False
 
 
 def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:

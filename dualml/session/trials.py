@@ -20,13 +20,15 @@ from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.launch.adopted import at_fault, fallen
 from dualml.launch.hosted import Guest, Host
+from dualml.launch.hub import Hub
 from dualml.launch.process import Launch
+from dualml.launch.route import near
 from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python, usable_cores
 from dualml.split.measured import summary
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import Key, TrialRecord
-from dualml.store.sessions import announce
+from dualml.store.sessions import Announcement, announce
 from dualml.store.times import TIMELINE, TIMES
 from dualml.store.trial import JOB, RESULT, Job, Result, board_path, log_path
 
@@ -48,25 +50,32 @@ def run_trials(
     environs: Mapping[str, dict[str, str]],
     listen: Listener,
     adopted: Adopted | None = None,
+    hub: Hub | None = None,
 ) -> None:
     """Run every trial that has not ended, recording each as it ends.
 
     Args:
         environs: backend → environment variables its workers need before the import.
         listen: called as ``listen(trial, event)``; ``{"phase": "end"}`` when a trial is over.
-        adopted: where a launcher has started the ranks, and this process is the first of them.
+        adopted: where somebody else has started the ranks, and this process is the first of them.
+        hub: where those ranks may be on other machines.
 
     Raises:
+        Lost: a rank on another machine is gone; what was at work has failed.
         KeyboardInterrupt: after the running workers are gone; their trial stays ``interrupted``.
     """
     number = 0  # of the sessions with several ranks
     for together in groups(folder.pending(), plan):
         waiting = list(together)
         while waiting:  # after a trial that failed the others need new ranks
-            session = Session(folder, plan, infos, environs, listen, adopted, number)
+            if hub is not None:
+                hub.check()
+            session = Session(folder, plan, infos, environs, listen, adopted, number, hub)
             done = session.run(waiting)
             number += session.size > 1
             waiting = waiting[done:]
+    if hub is not None:
+        hub.check()
 
 
 def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
@@ -119,6 +128,7 @@ class Session:
     listen: Listener
     adopted: Adopted | None
     number: int
+    hub: Hub | None = None
     size: int = 1
     keys: Sequence[Key] = ()
     at: int = 0
@@ -147,15 +157,21 @@ class Session:
         cores = arm.cores
         if size == 1 and not cores:
             environ = environ | of_one_rank(threads, options.busy, info.crowded)
-        elif not cores and info.ranks == "processes" and self.adopted is None:
+        elif not cores and info.ranks == "processes" and not self.led:
             cores = of_each_rank(size, threads, options.busy, info.crowded)
+        rendezvous = self.rendezvous(first, backend)
         for key in keys:
-            self.prepare(key, threads, cores)
+            self.prepare(key, threads, cores, rendezvous)
         places = [self.folder.trial_folder(key) for key in keys]
         shutil.rmtree(board_path(places[0]), ignore_errors=True)
-        processes = size if info.ranks == "processes" and self.adopted is None else 1
-        if self.adopted is not None and size > 1:
-            announce(self.folder.path, self.number, places)
+        processes = size if info.ranks == "processes" and not self.led else 1
+        if self.adopted is not None and self.led:
+            names = [str(place.relative_to(self.folder.path)) for place in places]
+            start = self.adopted.start
+            coming = Announcement(places=names, backend=backend, threads=threads, start=start)
+            announce(self.folder.path, self.number, coming)
+            if self.hub is not None:
+                environ = environ | near(self.hub.host)
         limits = self.plan.experiment.limits
         host = None
         launches: Sequence[Launch | Guest]
@@ -181,7 +197,7 @@ class Session:
             ended = supervise(
                 launches, self.hear, limit=limits.trial, silence=limits.silence, over=self.over
             )
-            if self.adopted is not None and size > 1:
+            if self.led:
                 ended = at_fault(ended, self.folder.path, self.number)
             if size == 1 and not ended.reason and not ended.code and ended.results:
                 self.settle(ended.results[0])
@@ -198,8 +214,13 @@ class Session:
 
     def over(self) -> bool:
         """Whether a rank that a launcher started has left word of its end."""
-        launched = self.adopted is not None and self.size > 1
-        return launched and fallen(self.folder.path, self.number) is not None
+        return self.led and fallen(self.folder.path, self.number) is not None
+
+    @property
+    def led(self) -> bool:
+        """Whether the other ranks are processes that somebody else has started."""
+        threads = self.infos[self.keys[0][1]].ranks == "threads"
+        return self.adopted is not None and self.size > 1 and not threads
 
     def impossible(self, info: BackendInfo) -> str | None:
         """Why these ranks cannot be started; None where they can."""
@@ -214,7 +235,7 @@ class Session:
             )
         if launcher and (missing := info.launchers[launcher].missing()):
             return missing
-        if there is None or self.size == 1:
+        if there is None or not self.led:
             return None
         if self.size != there.size:
             return f"{there.launcher} started {there.size} ranks; this arm has {self.size}"
@@ -222,7 +243,7 @@ class Session:
             return f"{there.launcher} serves its ranks once; run this arm by itself"
         return None
 
-    def prepare(self, key: Key, threads: int, cores: int) -> None:
+    def prepare(self, key: Key, threads: int, cores: int, rendezvous: str) -> None:
         place = self.folder.trial_folder(key)
         place.mkdir(parents=True, exist_ok=True)
         RESULT.remove(place)
@@ -235,7 +256,7 @@ class Session:
             device=options.device,
             threads=threads,
             cores=cores,
-            rendezvous=self.rendezvous(arm, backend),
+            rendezvous=rendezvous,
             key=str(self.number),
             check=options.check,
             plan_hash=self.plan.hash,
@@ -247,7 +268,11 @@ class Session:
         """How the ranks find one another."""
         if launcher := self.plan.experiment.arms[arm].launcher:
             return self.infos[backend].launchers[launcher].rendezvous
-        return "env://" if self.adopted else self.folder.run.options.rendezvous
+        if self.adopted is None:
+            return self.folder.run.options.rendezvous
+        if self.adopted.backend or self.hub is None or not self.led:
+            return "env://"
+        return f"tcp://{self.hub.host}:{self.hub.free_port()}"
 
     def start(self, at: int) -> None:
         """Trial ``at`` is at work now."""

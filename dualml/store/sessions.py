@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ SESSIONS = ".sessions"
 
 
 class Announcement(Record):
-    """Of rank 0: the folders of the trials that come next; null: nothing more comes."""
+    """Of rank 0: the folders of the trials that come next, the backend that runs them, and its
+    threads on each rank; null: nothing more comes. ``start`` is the launcher's (`Adopted`)."""
 
     places: list[str] | None
+    backend: str = ""
+    threads: int = 0
+    start: str = ""
 
 
 class Failure(Record):
@@ -34,19 +39,33 @@ def failure(number: int, rank: int) -> JsonFile[Failure]:
     return JsonFile(f"{SESSIONS}/{number}.rank{rank}.json", Failure)
 
 
-def announce(run: Path, number: int, trials: Sequence[Path] | None) -> None:
-    """Rank 0 tells the others what comes next; None is the end."""
+def announce(run: Path, number: int, next_session: Announcement) -> None:
+    """Rank 0 tells the others what comes next."""
     (run / SESSIONS).mkdir(exist_ok=True)
-    places = None if trials is None else [str(trial.relative_to(run)) for trial in trials]
-    announcement(number).write(run, Announcement(places=places))
+    announcement(number).write(run, next_session)
 
 
-def announce_end(run: Path) -> None:
-    """Tell the others that nothing more comes, however this process ends."""
+def announced(run: Path) -> int:
+    """How many announcements there are."""
     number = 0
     while (run / announcement(number).name).exists():
         number += 1
-    announce(run, number, None)
+    return number
+
+
+def announce_end(run: Path, start: str) -> None:
+    """Tell the others that nothing more comes, however this process ends."""
+    announce(run, announced(run), Announcement(places=None, start=start))
+
+
+def current(run: Path) -> int | None:
+    """The session at work; None before the first."""
+    return announced(run) - 1 if announced(run) else None
+
+
+def forget(run: Path) -> None:
+    """Remove what the ranks of an earlier start told one another."""
+    shutil.rmtree(run / SESSIONS, ignore_errors=True)
 
 
 def failures(run: Path, number: int) -> Iterator[tuple[int, Path, Failure]]:

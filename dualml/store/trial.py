@@ -85,6 +85,7 @@ class Result(Record):
     offload: list[OffloadTraffic] = []
 
 
+BOARD = "board"
 JOB = JsonFile("job.json", Job)
 RESULT = JsonFile("result.json", Result)
 
@@ -106,4 +107,4 @@ def log_path(trial: Path, rank: int) -> Path:
 
 def board_path(trial: Path) -> Path:
     """Where the ranks of a trial find one another."""
-    return trial / "board"
+    return trial / BOARD

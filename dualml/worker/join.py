@@ -70,21 +70,22 @@ def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: Worke
         CommunicationError: a rank did not come, or came with another plan.
     """
     from dualml.backend import Grouping
-    from dualml.communicator import FileBoard, Place
+    from dualml.communicator import Place
     from dualml.communicator.place import exchange_notes
-    from dualml.store.trial import board_path
+    from dualml.worker.away import board_of, interface
 
-    limit = plan.experiment.limits.collective
-    board = FileBoard(board_path(folder))
+    limit, board = plan.experiment.limits.collective, board_of(folder)
     hashes = exchange_notes(
         board, "plan", rank, range(size), plan.hash, limit, f"the {size} ranks to start"
     )
     if len(set(hashes.values())) > 1:
         listed = "; ".join(f"rank {r}: {text[:12]}" for r, text in sorted(hashes.items()))
         raise CommunicationError(f"the ranks have different plans: {listed}")
+    name, address = interface()
     place = Place(
-        rank, size, board, rendezvous=job.rendezvous, timeout=limit, key=job.key, check=job.check
-    )
+        rank, size, board, rendezvous=job.rendezvous, timeout=limit, key=job.key, check=job.check,
+        interface=name, address=address,
+    )  # fmt: skip
     return backend.ability(Grouping).connect(place)
 
 

@@ -29,6 +29,7 @@ def perform(
     """
     from dualml.store.plan import plan_folder, restore
     from dualml.store.trial import JOB, run_folder
+    from dualml.worker.away import deliver
 
     emit(phase="start")
     job = JOB.read(folders[0])
@@ -45,6 +46,7 @@ def perform(
             send({"event": "trial", "number": number})
             summary = runner.trial(folder, backend, comm)
             if comm is not None:
+                deliver(folder)  # before rank 0 says that the trial has ended
                 comm.barrier()
             send({"event": "settled", "number": number, **summary})
         return summary

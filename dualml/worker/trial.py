@@ -18,6 +18,7 @@ from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
 from dualml.store.tensors import TRACE, WEIGHTS
+from dualml.worker.away import deliver
 from dualml.worker.best import Keeper
 from dualml.worker.capture import after, before
 from dualml.worker.draws import draw_envelope
@@ -221,6 +222,7 @@ class Trial(Setup):
                 self.training.state(),
                 self.trace,
             )
+            deliver(self.folder)
 
     def resume(self) -> Progress:
         """Go to the last checkpoint; to the start where there is none that can be read."""

@@ -1,0 +1,86 @@
+"""Ranks that somebody else has started: rank 0 waits for them, each of the others does its part."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+
+from dualml.backend import Adopted, backends
+from dualml.launch import adopted
+from dualml.launch.helper import help_ranks
+from dualml.launch.hub import Hub
+from dualml.launch.mirror import Mirror, Remote, Seat, reach
+from dualml.launch.wire import address_of
+from dualml.session.prepare import Request, default_out
+from dualml.store.folder import check_free
+from dualml.words import Words
+
+#: That a rank of a launcher waits for what rank 0 announces.
+ADOPTED_WAIT_S = 7200.0
+#: Until all ranks on other machines have come.
+GATHER_S = 600.0
+
+
+def say(text: str) -> None:
+    """A line for whoever sits in front of it."""
+    with contextlib.suppress(OSError):  # the terminal is gone
+        print(f"dualml: {text}", file=sys.stderr, flush=True)
+
+
+def gather(hub: Hub, words: Words, *, by_hand: bool) -> None:
+    """Wait until all ranks have come, and say who is missing.
+
+    Args:
+        by_hand: the user starts them, and is told how.
+    """
+    if by_hand:
+        ranks = "1" if hub.size == 2 else f"1 … {hub.size - 1}"
+        say(words("ranks.waits", where=hub.address, ranks=ranks, n=hub.size))
+
+    def missing(ranks: list[int]) -> None:
+        say(words("ranks.missing", n=len(ranks), ranks=", ".join(map(str, ranks))))
+
+    hub.gather(GATHER_S, missing)
+
+
+def assist(launcher: Adopted, request: Request, token: bytes) -> None:
+    """What the other ranks do: their part of what rank 0 announces.
+
+    Raises:
+        CommunicationError: rank 0's machine is gone.
+    """
+    path = request.out
+    if launcher.rank < 0:
+        assert path is not None
+        adopted.check_fresh(path)
+        environ = backends()[launcher.backend].environ(request.threads or 0)
+        help_ranks(launcher, path, environ, ADOPTED_WAIT_S)
+    elif (request.rendezvous or "").startswith("tcp://"):
+        away(launcher, request, token)
+    else:
+        assert path is not None
+        if not launcher.start:
+            adopted.check_fresh(path)
+        shared = adopted.Shared(launcher.rank, path, launcher.start, ADOPTED_WAIT_S)
+        adopted.follow(launcher.rank, shared, ADOPTED_WAIT_S)
+
+
+def away(launcher: Adopted, request: Request, token: bytes) -> None:
+    """The part of a rank that does not see the run folder, in a copy of its own."""
+    host, port = address_of(str(request.rendezvous))
+    seat = Seat(host, port, token, launcher.rank, launcher.size)
+    words = Words(request.lang or "en")
+    with contextlib.ExitStack() as held:
+        if request.keep_local:
+            copy = request.out or default_out(f"rank{launcher.rank}")
+            check_free(copy)
+        else:
+            copy = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="dualml-")))
+        wire = reach(seat, GATHER_S, lambda: say(words("ranks.awaits", where=seat)))
+        copy.mkdir(parents=True, exist_ok=True)
+        mirror = Mirror(Remote(seat, wire, copy), copy, request.keep_local)
+        held.callback(mirror.leave)
+        say(words("ranks.came", rank=seat.rank, n=seat.size, where=seat))
+        adopted.follow(launcher.rank, mirror, ADOPTED_WAIT_S)

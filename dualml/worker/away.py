@@ -1,0 +1,61 @@
+"""What a worker does differently on a machine that does not see the run folder."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from dualml.communicator import FileBoard
+from dualml.communicator.place import Board
+from dualml.launch.mirror import Remote, seat_of_worker
+from dualml.launch.route import ADDRESS, INTERFACE
+from dualml.store.trial import board_path, run_folder
+
+#: Seconds until rank 0, which is there, has answered.
+LIMIT_S = 60.0
+#: The worker keeps what it writes: ``--keep-local``.
+KEEP = "DUALML_KEEP_LOCAL"
+
+
+class RemoteBoard:
+    """A `Board` in rank 0's run folder.
+
+    Args:
+        place: of the board, in the run folder.
+    """
+
+    def __init__(self, remote: Remote, place: str) -> None:
+        self.remote, self.place = remote, place
+
+    def post(self, key: str, text: str) -> None:
+        self.remote.write(f"{self.place}/{key}", text.encode())
+
+    def read(self, key: str) -> str | None:
+        content = self.remote.read(f"{self.place}/{key}")
+        return None if content is None else content.decode()
+
+
+@functools.cache
+def remote(run: Path) -> Remote | None:
+    """This worker's connection to rank 0; None where the run folder is at hand."""
+    seat = seat_of_worker()
+    return None if seat is None else Remote(seat, seat.enter(worker=True, limit=LIMIT_S), run)
+
+
+def board_of(trial: Path) -> Board:
+    """Where the ranks of a trial find one another."""
+    run, path = run_folder(trial), board_path(trial)
+    there = remote(run)
+    return FileBoard(path) if there is None else RemoteBoard(there, str(path.relative_to(run)))
+
+
+def deliver(trial: Path) -> None:
+    """What this rank has written of a trial is with rank 0 when this returns."""
+    if (there := remote(run_folder(trial))) is not None and not os.environ.get(KEEP):
+        there.deliver(trial)
+
+
+def interface() -> tuple[str, str]:
+    """By which ranks on other machines are reached, and its address; empty: nobody asked."""
+    return os.environ.get(INTERFACE, ""), os.environ.get(ADDRESS, "")
