@@ -98,6 +98,17 @@ OF = f"{STAR}aggregation.of=parameters"
     (["--rendezvous", "env://"], "is for ranks that torchrun or msrun starts"),
     (["--rendezvous", "auto", "--arm", "one"], "--rendezvous: no arm"),
     (["--check", "--arm", "one"], "--check: no arm"),
+    (["--rank", "1"], "--rank 1 needs --world-size N and --rendezvous tcp://HOST:PORT"),
+    (["--rank", "2", "--world-size", "2", "--rendezvous", "tcp://127.0.0.1:9"], "from 0 to size"),
+    (["--rank", "-1"], "'--rank': Input should be"),
+    (["--rank", "0", "--world-size", "2", "--rendezvous", "tcp://192.0.2.1:9"],
+     "192.0.2.1 is open to the network: set DUALML_TOKEN"),
+    (["--rank", "0", "--world-size", "2", "--rendezvous", "tcp://192.0.2.1:9", "--insecure"],
+     "rank 0 cannot listen at tcp://192.0.2.1:9"),
+    (["--rank", "0", "--world-size", "2", "--rendezvous", "tcp://no.such.host.invalid:9"],
+     "host 'no.such.host.invalid' is not known"),
+    (["--insecure"], "--insecure is for ranks on other machines: see --rank"),
+    (["--keep-local"], "--keep-local is for ranks on other machines: see --rank"),
 ])  # fmt: skip
 def test_bad_input_about_ranks_is_one_line_and_exit_2(
     lab: Path, tmp_path: Path, words: list[str], message: str
@@ -175,8 +186,8 @@ LAUNCHED = {
     ([], "name the run folder with --out"),
     (["--out", "o", "--world-size", "3"], "--world-size 3 is another number of ranks"),
     (["--out", "o", "--backend", "numpy"], "only; received numpy"),
-    (["--out", "o", "--rendezvous", "tcp://localhost:1"], "leave out --rendezvous"),
-    (["--resume", "o"], "goes on without"),
+    (["--out", "o", "--rendezvous", "file:///tmp/store"], "leave out --rendezvous"),
+    (["--resume", "o"], "needs --rendezvous tcp://HOST:PORT; without"),
 ])  # fmt: skip
 def test_a_launcher_and_options_that_do_not_fit(
     lab: Path, tmp_path: Path, backend: str, words: list[str], message: str
