@@ -47,7 +47,7 @@ def parity(
 ) -> None:
     """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
     from dualml.parity.judge import judge, worst, write
-    from dualml.session.execute import DIFFERENT, WELL
+    from dualml.session.perform import DIFFERENT, WELL
     from dualml.store.findings import read_findings
 
     with forcible():
@@ -76,7 +76,7 @@ def find(
 ) -> None:
     """Where and why backends differ: the update that parts them, made again; exit 3 if they do."""
     from dualml.parity.judge import judge
-    from dualml.session.execute import DIFFERENT, WELL, search
+    from dualml.session.perform import DIFFERENT, WELL, search
     from dualml.store.findings import read_findings
     from dualml.store.folder import RunFolder, in_use
 

@@ -34,6 +34,7 @@ def run(
     no_report: Annotated[bool, typer.Option("--no-report")] = False,
     no_find: Annotated[bool, typer.Option("--no-find")] = False,
     rank: Annotated[int | None, typer.Option(min=0)] = None,
+    hosts: Path | None = None,
     insecure: Annotated[bool, typer.Option("--insecure")] = False,
     keep_local: Annotated[bool, typer.Option("--keep-local")] = False,
 ) -> None:
@@ -41,7 +42,8 @@ def run(
     from dualml.communicator.place import check_rendezvous
     from dualml.experiment.arm import MOST_RANKS
     from dualml.machine import MOST_THREADS
-    from dualml.session.execute import INTERRUPTED, execute
+    from dualml.session.execute import execute
+    from dualml.session.perform import INTERRUPTED
     from dualml.session.prepare import Request
     from dualml.store.findings import read_findings
     from dualml.store.manifest import RUN
@@ -72,6 +74,7 @@ def run(
             check=check,
             find=not no_find,
             rank=rank,
+            hosts=hosts,
             insecure=insecure,
             keep_local=keep_local,
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from dualml.errors import TrialError, UserError
 from dualml.launch.shelf import Shelf
 from dualml.launch.wire import Header, Wire, answer, reason
-from dualml.store.sessions import Failure, current, failure
+from dualml.store.sessions import Failure, current, failure, over
 
 #: A rank that says nothing for so long is lost.
 SILENT_S = 15.0
@@ -46,7 +46,7 @@ class Hub:
     """The ranks of a run on other machines.
 
     Args:
-        host, port: where this listens, and nowhere else.
+        host, port: where this listens, and nowhere else; port 0: any free one.
         token: see `dualml.launch.wire.token_for`.
         size: ranks, this process's among them.
     """
@@ -67,6 +67,7 @@ class Hub:
             info = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             address = (str(info[4][0]), int(info[4][1]))
             self.door = socket.create_server(address, family=info[0], backlog=256)
+            self.port = int(self.door.getsockname()[1])
         except OSError as error:
             raise UserError(
                 f"rank 0 cannot listen at {self.address}: {reason(error)}; "
@@ -146,11 +147,17 @@ class Hub:
             return f"{who}: rank {rank} is there already, on {self.guests[rank].host}"
         return None
 
-    def gather(self, seconds: float, waiting: Callable[[list[int]], None]) -> None:
+    def gather(
+        self,
+        seconds: float,
+        waiting: Callable[[list[int]], None],
+        ended: Callable[[], str | None] = lambda: None,
+    ) -> None:
         """Wait until all ranks have come.
 
         Args:
             waiting: called whenever who is missing has changed.
+            ended: why somebody will never come, where that is known.
 
         Raises:
             UserError: ranks did not come within ``seconds``; the text has their numbers, and who
@@ -162,6 +169,8 @@ class Hub:
                 if missing != told:
                     waiting(missing)
                     told = missing
+                if why := ended():
+                    raise UserError(why)
                 if self.lost:
                     raise UserError("; ".join(f"rank {r}: {t}" for r, t in self.lost.items()))
                 if time.monotonic() > end:
@@ -217,7 +226,10 @@ class Hub:
         while True:
             header, body = wire.receive()
             if header.get("op") == "bye":
-                self.guests[rank].left = True
+                guest = self.guests[rank]
+                guest.left = True
+                if not over(self.run):
+                    self.lose(rank, f"it was ended (on {guest.host})")
                 wire.send({})
                 return
             wire.send(*shelf.answer(header, body))

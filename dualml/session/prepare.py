@@ -60,6 +60,7 @@ class Request:
     check: bool = False
     find: bool = True
     rank: int | None = None
+    hosts: Path | None = None
     insecure: bool = False
     keep_local: bool = False
 

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from dualml.backend import Adopted, backends
+from dualml.hosts.ssh import Started
 from dualml.launch import adopted
 from dualml.launch.helper import help_ranks
 from dualml.launch.hub import Hub
@@ -29,20 +30,20 @@ def say(text: str) -> None:
         print(f"dualml: {text}", file=sys.stderr, flush=True)
 
 
-def gather(hub: Hub, words: Words, *, by_hand: bool) -> None:
-    """Wait until all ranks have come, and say who is missing.
+def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -> None:
+    """Wait until all ranks have come, and say who is missing; of those that the user starts, how.
 
     Args:
-        by_hand: the user starts them, and is told how.
+        started: those that this process has started.
     """
-    if by_hand:
+    if not launcher.backend and started is None:
         ranks = "1" if hub.size == 2 else f"1 … {hub.size - 1}"
         say(words("ranks.waits", where=hub.address, ranks=ranks, n=hub.size))
 
     def missing(ranks: list[int]) -> None:
         say(words("ranks.missing", n=len(ranks), ranks=", ".join(map(str, ranks))))
 
-    hub.gather(GATHER_S, missing)
+    hub.gather(GATHER_S, missing, (lambda: None) if started is None else started.ended)
 
 
 def assist(launcher: Adopted, request: Request, token: bytes) -> None:

@@ -63,6 +63,12 @@ def current(run: Path) -> int | None:
     return announced(run) - 1 if announced(run) else None
 
 
+def over(run: Path) -> bool:
+    """Whether the end was announced."""
+    number = current(run)
+    return number is not None and announcement(number).read(run).places is None
+
+
 def forget(run: Path) -> None:
     """Remove what the ranks of an earlier start told one another."""
     shutil.rmtree(run / SESSIONS, ignore_errors=True)

@@ -261,6 +261,13 @@ def test_sessions_are_heard_of_and_fail_with_the_machine(there: Hub, tmp_path: P
     assert not there.lost
 
 
+def test_a_rank_that_leaves_before_the_end_is_missed(there: Hub, tmp_path: Path) -> None:
+    announce(tmp_path / "run", 0, Announcement(places=["trials/a"], backend="numpy"))
+    Mirror(came(there, tmp_path / "copy"), tmp_path / "copy").leave()
+    with pytest.raises(Lost, match=r"^rank 1: it was ended \(on "):
+        there.check()
+
+
 def test_only_the_announcements_of_this_start_count(tmp_path: Path) -> None:
     announce(tmp_path, 0, Announcement(places=["trials/a"], backend="torch"))
     with pytest.raises(UserError, match="announced nothing"):

@@ -1,0 +1,1 @@
+"""Ranks on machines that OpenSSH's client reaches: `dualml run --hosts FILE`."""

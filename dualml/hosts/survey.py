@@ -1,0 +1,38 @@
+"""What a machine is like: ``python -m dualml.hosts.survey HOST PORT`` prints it as one line of
+JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import tempfile
+import time
+
+from dualml.backend import backends
+from dualml.launch.mirror import own
+from dualml.launch.wire import reason
+from dualml.machine import nvidia
+
+REACH_S = 5.0
+
+
+def survey(host: str, port: int) -> dict[str, object]:
+    """Versions, clock, room for files, GPUs, and why rank 0 is not reached at ``host``."""
+    refused = None
+    try:
+        socket.create_connection((host, port), timeout=REACH_S).close()
+    except OSError as error:
+        refused = reason(error)
+    return {
+        "same": own(backends().values()),
+        "clock": time.time(),
+        "free": shutil.disk_usage(tempfile.gettempdir()).free,
+        "gpus": len(nvidia()[0]),
+        "refused": refused,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(survey(sys.argv[1], int(sys.argv[2]))))

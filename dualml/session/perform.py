@@ -1,0 +1,145 @@
+"""The trials of a run folder: run, judge, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dualml.backend import Adopted, BackendInfo, backends
+from dualml.launch.hub import Hub, Lost
+from dualml.machine import default_threads
+from dualml.session.prepare import Request
+from dualml.session.ranks import say
+from dualml.store.folder import RunFolder
+from dualml.words import Words
+
+if TYPE_CHECKING:
+    from dualml.experiment.plan import Plan
+
+INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a run ended.
+
+    Attributes:
+        code: the exit code.
+        folder: None for a rank of a launcher that only did its part.
+        parity: the content of ``parity.json``; empty where it was interrupted before.
+    """
+
+    code: int
+    folder: RunFolder | None = None
+    parity: Mapping[str, Any] = field(default_factory=dict)
+
+
+def perform(
+    request: Request,
+    folder: RunFolder,
+    plan: Plan,
+    infos: Sequence[BackendInfo],
+    launcher: Adopted | None,
+    hub: Hub | None = None,
+) -> Done:
+    """Run the trials that have not ended, judge and report."""
+    from dualml.parity.judge import judge, worst, write
+    from dualml.session.costs import write_costs
+    from dualml.session.progress import shown, working
+    from dualml.session.trials import run_trials, work
+    from dualml.session.verdicts import Judging
+
+    lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
+    words = Words(lang)
+    try:
+        with working(words("run.preparing")):
+            # The first time this measures the machine.
+            environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
+        pending = [trial.key for trial in folder.pending()]
+        with shown(work(plan, pending), words) as progress:
+            about = [*about_data(folder, words), *about_threads(request, folder, words)]
+            for line in about if pending else ():
+                progress.say(line)
+            judging = Judging(folder, progress, words)
+            run_trials(folder, plan, known, environs, judging, launcher, hub)
+    except KeyboardInterrupt:
+        folder.write()
+        say(words("run.interrupted", folder=folder.path))
+        return Done(INTERRUPTED, folder)
+    except Lost as error:
+        folder.write()
+        say(words("ranks.lost", why=str(error), folder=folder.path))
+    with working(words("run.judging")):
+        write_costs(folder, plan)
+        parity = judge(folder.path)
+        write(folder.path, parity)
+    if request.find and launcher is None:
+        search(folder, plan, environs, parity, words)
+    if request.report:
+        from dualml.report import render
+
+        with working(words("run.reporting")):
+            render([folder.path], lang=lang)
+    statuses = {trial.status for trial in folder.trials.values()}
+    if statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}:
+        return Done(FAILED, folder, parity)
+    return Done(DIFFERENT if worst(parity) == "different" else WELL, folder, parity)
+
+
+def about_data(folder: RunFolder, words: Words) -> list[str]:
+    """Which data the run has, and what it does because they are others or few."""
+    from dualml.experiment.small import shortage
+
+    data, lang = folder.run.data, words.lang
+    lines = [words("run.data", name=data.name, train=data.train, test=data.test)]
+    if data.notice:
+        lines.append(data.notice if isinstance(data.notice, str) else data.notice[lang])
+    few = shortage(folder.run.experiment, {"name": data.name, "train": data.train})
+    return [*lines, words("notice.small", **few)] if few else lines
+
+
+def about_threads(request: Request, folder: RunFolder, words: Words) -> list[str]:
+    """That other processes leave fewer threads than there could be."""
+    threads, most = folder.run.options.threads, default_threads()
+    if request.resume or request.threads or threads >= most:
+        return []
+    return [words("run.beside", threads=threads, most=most)]
+
+
+def search(
+    folder: RunFolder,
+    plan: Plan,
+    environs: dict[str, Any],
+    parity: dict[str, Any],
+    words: Words,
+    *,
+    quiet: bool = False,
+    most: int = 3,
+) -> list[dict[str, Any]]:
+    """Where and why backends differ, if any do: into ``findings.json``."""
+    from dualml.finder.find import findings, suspicious
+    from dualml.finder.paragraph import with_text
+    from dualml.finder.replays import Session
+    from dualml.store.findings import write_findings
+
+    judged = [*parity["comparisons"], *parity.get("serial", ())]
+    trials = folder.trials.values()
+    failed = any(trial.status == "failed" for trial in trials)
+    if not failed and not any(suspicious(c) for c in judged):
+        write_findings(folder.path, [])
+        return []
+    from dualml.session.progress import working
+
+    known = backends()
+    for name in ("numpy", *(trial.backend for trial in trials)):
+        if name in known and name not in environs and known[name].installed():
+            environs[name] = known[name].environ(folder.run.options.threads)
+    with working(words("run.finding"), quiet=quiet) as update:
+        session = Session(
+            folder=folder, plan=plan, infos=known, environs=environs,
+            progress=lambda text: update(words("run.finding_at", what=text)),
+        )  # fmt: skip
+        differences = findings(session, parity, most)
+    write_findings(folder.path, [with_text(finding) for finding in differences])
+    return differences

@@ -1,0 +1,203 @@
+"""Ranks over ssh: a real server of OpenSSH on the loopback interface, with keys of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conformance.backends import require
+from running import Run, dualml, losses, trials
+from test_machines import FRAMEWORKS, LONG, SAVING, TOML, address, checkpoints
+
+pytestmark = pytest.mark.system
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+CONFIG = """
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/id.pub
+PidFile {folder}/pid
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+"""
+#: Of the hosts' file.
+TABLE = """
+[here]
+address = "127.0.0.1"
+ranks = {here}
+[[hosts]]
+ssh = "{user}@127.0.0.1"
+port = {port}
+python = "{python}"
+options = ["-i", "{folder}/id", "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR",
+           "-o", "UserKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes"]
+environ = {{ DUALML_CACHE = "{folder}/cache", DUALML_DATA = "{data}" }}
+"""
+Table = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    """Makes a file of this machine and one that a server of its own gives a way to."""
+    if not Path(SSHD).exists() or shutil.which("ssh") is None:
+        pytest.skip("OpenSSH's server is not installed (Debian: openssh-server)")
+    folder = tmp_path_factory.mktemp("ssh")
+    for name in ("host", "id"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
+        subprocess.run(words, check=True, timeout=60)
+    port = int(address().rpartition(":")[2])
+    (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where its unit would have made it
+    log = folder / "log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [SSHD, "-D", "-e", "-f", folder / "config"], stdout=output, stderr=output
+        )
+    deadline = time.monotonic() + 20
+    while True:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            break
+        if server.poll() is not None or time.monotonic() > deadline:
+            server.kill()
+            pytest.skip(f"OpenSSH's server does not start: {log.read_text()}")
+        time.sleep(0.05)
+    # The other machine's code is what is tested here.
+    python = folder / "python"
+    lines = ["#!/bin/sh", f'PYTHONPATH="{os.environ["PYTHONPATH"]}"', "export PYTHONPATH",
+             f'exec "{sys.executable}" "$@"']  # fmt: skip
+    python.write_text("\n".join(lines) + "\n")
+    python.chmod(0o700)
+
+    def make(path: Path, **changed: object) -> Path:
+        settings = {"here": 1, "user": getpass.getuser(), "port": port, "python": python,
+                    "folder": folder, "data": os.environ.get("DUALML_DATA", "")}  # fmt: skip
+        path.write_text(TABLE.format(**{**settings, **changed}))
+        return path
+
+    yield make
+    server.terminate()
+    server.wait(20)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    path = tmp_path / "lab.toml"
+    path.write_text(TOML)
+    return path
+
+
+def remote(run: Run) -> list[psutil.Process]:
+    """The ranks that ssh has started: sshd hands no variables on."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            above = {p.name() for p in process.parents()}
+            if "dualml.hosts.remote" in process.cmdline() and "sshd" in above:
+                found.append(process)
+    return found
+
+
+def none_left(run: Run) -> None:
+    deadline = time.monotonic() + 20
+    while remote(run):
+        assert time.monotonic() < deadline, run.text()
+        time.sleep(0.1)
+
+
+def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
+    for framework in FRAMEWORKS:
+        require(framework)
+    out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml")
+    words = ["run", lab, "--backend", "both", "--no-report"]
+    with Run(dualml(*words, "--hosts", hosts, "--out", out), tmp_path) as run:
+        assert run.end(180) == 0, run.text()
+    none_left(run)
+    assert "part of the run at tcp://127.0.0.1:" in (out / "hosts/rank1.log").read_text()
+    with Run(dualml(*words, "--arm", "ring", "--out", tmp_path / "alone"), tmp_path) as alone:
+        assert alone.end() == 0, alone.text()
+    for backend in FRAMEWORKS:
+        mine, whole = losses(out, "ring", backend), losses(tmp_path / "alone", "ring", backend)
+        assert mine == pytest.approx(whole, rel=1e-6)
+
+
+def test_two_ranks_here_and_one_there(table: Table, lab: Path, tmp_path: Path) -> None:
+    require("torch")
+    out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml", here=2)
+    words = ["run", lab, "--backend", "torch", "--no-report", "--arm", "ring", "--out", out]
+    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+        assert run.end() == 0, run.text()
+    none_left(run)
+    (trial,) = trials(out).values()
+    assert (trial["status"], trial["world_size"]) == ("ok", 3)
+
+
+def test_a_connection_that_breaks_and_a_run_that_goes_on(
+    table: Table, lab: Path, tmp_path: Path
+) -> None:
+    require("torch")
+    out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml")
+    words = ["run", lab, "--backend", "torch", "--no-report", *LONG, "--out", out]
+    with Run(dualml(*words, "--hosts", hosts), tmp_path, SAVING) as run:
+        run.wait_for(lambda: checkpoints(out, "torch"))
+        (client,) = (p for p in run.everything() if p.name() == "ssh")
+        client.kill()
+        assert run.end(40) == 1, run.text()
+        assert f"continue with: dualml run --resume {out}" in run.text()
+    none_left(run)
+    (trial,) = trials(out).values()
+    assert trial["status"] == "failed"
+    assert trial["reason"].startswith("rank 1 "), trial["reason"]
+    again = dualml("run", "--resume", out, "--no-report", "--hosts", hosts)
+    with Run(again, tmp_path) as run:
+        assert run.end() == 0, run.text()
+    none_left(run)
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_nothing_is_left_there(
+    sign: int, code: int, table: Table, lab: Path, tmp_path: Path
+) -> None:
+    require("torch")
+    out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml")
+    words = ["run", lab, "--backend", "torch", "--no-report", *LONG, "--out", out]
+    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+        records = out / "trials/ring/torch/seed0/rank0.jsonl"
+        run.wait_for(lambda: records.exists() and remote(run))
+        run.process.send_signal(sign)
+        assert run.process.wait(30) == code, run.text()
+        none_left(run)
+        run.nothing_left(20)
+
+
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"user": "nobody-here"}, "Permission denied"),
+    ({"port": 1}, "Connection refused"),
+    ({"python": "/no/such/python"}, "/no/such/python"),
+    ({"python": "/usr/bin/python3 "}, "/usr/bin/python3 "),
+])  # fmt: skip
+def test_a_machine_that_cannot_take_part_is_named(
+    changed: dict[str, object], message: str, table: Table, lab: Path, tmp_path: Path
+) -> None:
+    out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml", **changed)
+    words = ["run", lab, "--backend", "torch", "--arm", "ring", "--out", out]
+    require("torch")
+    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+        assert run.end(90) == 2
+        (line,) = run.text().splitlines()
+    assert "@127.0.0.1: " in line
+    assert message in line
+    assert not out.exists()
