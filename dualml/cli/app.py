@@ -19,6 +19,7 @@ from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
 from dualml.cli.generate import generate
+from dualml.cli.jobs import jobs, logs, resume, stop, submit
 from dualml.cli.largest import largest
 from dualml.cli.limits import limited
 from dualml.cli.options import LANG
@@ -52,9 +53,12 @@ def main(
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
-    *(generate, doctor, capabilities, diffs, bench, new, check, grade),
+    *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
 )
 for command in COMMANDS:
     app.command(command.__name__.strip("_"))(limited(command))
+# Its further options are those of `dualml run`.
+MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command("submit", context_settings=MORE)(limited(submit))
 app.add_typer(data, name="data")
 app.add_typer(checkpoint, name="checkpoint")

@@ -1,0 +1,162 @@
+"""``dualml submit``, ``jobs``, ``logs``, ``stop`` and ``resume``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+
+Number = Annotated[int, typer.Argument(min=1)]
+#: Options of ``dualml run`` that a job cannot have, and what is there instead.
+REFUSED = {
+    "resume": "dualml resume takes a job up again",
+    "rank": "a job starts its own ranks",
+    "json": "dualml jobs --json tells how it stands",
+}
+
+
+def submit(
+    context: typer.Context,
+    lab: str,
+    on: Annotated[str, typer.Option(metavar="local|slurm")] = "local",
+    out: Path | None = None,
+    cores: Annotated[int, typer.Option(min=0)] = 0,
+    gpus: Annotated[int, typer.Option(min=0)] = 0,
+    memory: Annotated[str | None, typer.Option(metavar="BYTES")] = None,
+    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    ranks_per_node: Annotated[int, typer.Option(min=1)] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=0)] = 0,
+    time: Annotated[str | None, typer.Option(metavar="TIME")] = None,
+    partition: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    sbatch: Annotated[list[str] | None, typer.Option(metavar="--OPTION=VALUE")] = None,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Queue a run; further options are those of ``dualml run``."""
+    from dualml.cost.units import nbytes
+    from dualml.jobs.control import submit as queue
+    from dualml.jobs.sbatch import options
+    from dualml.jobs.store import Jobs, home
+    from dualml.words import Words
+
+    if on not in ("local", "slurm"):
+        raise UserError(f"--on must be local or slurm; received {on!r}")
+    words = [lab, *context.args, *(["--lang", lang] if lang != "en" else [])]
+    name = checked(words)
+    asked: dict[str, Any] = {"cores": cores, "gpus": gpus}
+    asked["memory"] = nbytes(memory, "--memory") if memory else 0
+    wanted = options(
+        nodes=nodes, ranks_per_node=ranks_per_node, gpus_per_node=gpus_per_node, time=time,
+        partition=partition, sbatch=sbatch or [],
+    )  # fmt: skip
+    if on == "local" and wanted:
+        raise UserError(f"{wanted[0].partition('=')[0]} is for --on slurm")
+    if on == "slurm" and any(asked.values()):
+        raise UserError(
+            "--cores, --gpus and --memory are for --on local: give Slurm its own options"
+        )
+    if on == "slurm":
+        asked["options"] = wanted
+    jobs = Jobs(home())
+    job = queue(jobs, on, words, out or Path("runs") / f"{name}-job{{id}}", **asked)  # type: ignore[arg-type]
+    state = jobs.state(job.id)
+    if json:
+        print_json({"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm})
+    else:
+        typer.echo(Words(lang)("jobs.submitted", id=job.id, out=job.out))
+
+
+def checked(words: list[str]) -> str:
+    """The name of the experiment; what cannot be run is said now, not when its turn comes."""
+    from typer.main import get_command
+
+    from dualml.backend import choose
+    from dualml.cli.app import app
+    from dualml.cli.run import numbers
+    from dualml.experiment.load import load
+
+    command: Any = get_command(app)
+    given = command.commands["run"].make_context("run", list(words)).params
+    for name, instead in REFUSED.items():
+        if given[name] not in (None, False):
+            raise UserError(f"submit takes no --{name}: {instead}")
+    choose(given["backend"])
+    experiment = load(
+        given["lab"], overrides=given["set_"] or [], arms=given["arm"] or [],
+        seeds=numbers(given["seed"] or []), data=given["data"], quick=given["quick"],
+        world_size=given["world_size"],
+    )  # fmt: skip
+    return str(experiment.name)
+
+
+def jobs(
+    everything: Annotated[bool, typer.Option("--all")] = False,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Jobs that wait and run, and the last that have ended."""
+    from dualml.jobs.control import rows
+    from dualml.jobs.store import Jobs, home
+    from dualml.jobs.table import table
+    from dualml.report.page import terminal
+    from dualml.words import Words
+
+    found = rows(Jobs(home()), everything)
+    if json:
+        print_json({"jobs": [row.describe() for row in found]})
+    elif found:
+        terminal.show(table(found, Words(lang)))
+    else:
+        typer.echo(Words(lang)("jobs.none"))
+
+
+def told(number: int, status: str, lang: str) -> None:
+    from dualml.words import Words
+
+    words = Words(lang)
+    typer.echo(words("jobs.now", id=number, status=words(f"jobs.status.{status}")))
+
+
+def logs(
+    number: Number,
+    follow: Annotated[bool, typer.Option("--follow", "-f")] = False,
+    rank: Annotated[int | None, typer.Option(min=0)] = None,
+) -> None:
+    """What a job prints."""
+    from dualml.jobs.logs import lines
+    from dualml.jobs.store import Jobs, home
+
+    jobs = Jobs(home())
+    for piece in lines(jobs, jobs.job(number), rank, follow):
+        typer.echo(piece, nl=False)
+
+
+def stop(number: Number, json: AsJson = False, lang: Lang = "en") -> None:
+    """End a job, or take it out of the queue."""
+    from dualml.jobs.control import stop as end
+    from dualml.jobs.store import Jobs, home
+
+    state = end(Jobs(home()), number)
+    if json:
+        print_json({"id": number, "status": state.status})
+    else:
+        told(number, state.status, lang)
+
+
+def resume(number: Number, json: AsJson = False, lang: Lang = "en") -> None:
+    """Take up a job again that failed or was stopped."""
+    from dualml.jobs.control import resume as go_on
+    from dualml.jobs.store import Jobs, home
+
+    jobs = Jobs(home())
+    go_on(jobs, number)
+    state = jobs.state(number)
+    if json:
+        print_json({"id": number, "status": state.status})
+    else:
+        told(number, state.status, lang)

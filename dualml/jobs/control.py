@@ -1,0 +1,164 @@
+"""What the commands do with jobs, wherever they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dualml.errors import UserError
+from dualml.files import read_json
+from dualml.jobs import local, slurm
+from dualml.jobs.store import WAITING, Job, Jobs, State, check_here
+
+
+def submit(
+    jobs: Jobs,
+    on: Literal["local", "slurm"],
+    words: Sequence[str],
+    out: Path,
+    *,
+    cores: int = 0,
+    gpus: int = 0,
+    memory: int = 0,
+    options: Sequence[str] = (),
+) -> Job:
+    """Put a run into a queue.
+
+    Args:
+        words: of ``dualml run``, without ``--out``.
+        out: the run folder; ``{id}`` in it becomes the number of the job.
+        cores, gpus, memory: of this machine; 0 cores: all of them.
+        options: of ``sbatch``.
+
+    Raises:
+        UserError: more than the machine has; refused by Slurm; the queue is full.
+    """
+    if on == "local":
+        local.Capacity().check(cores, gpus, memory)
+    else:
+        slurm.there("sbatch")
+    job = jobs.add(
+        on=on, words=list(words), cwd=os.getcwd(), out=str(out.absolute()), python=sys.executable,
+        cores=cores, gpus=gpus, memory=memory, options=list(options),
+    )  # fmt: skip
+    begin(jobs, job)
+    return job
+
+
+def begin(jobs: Jobs, job: Job) -> None:
+    if job.on == "slurm":
+        slurm.submit(jobs, job)
+    else:
+        local.ensure(jobs)
+
+
+def stop(jobs: Jobs, number: int) -> State:
+    """End a job, or take it out of the queue.
+
+    Raises:
+        UserError: unknown, of another machine or user, or ended already.
+    """
+    job = jobs.job(number)
+    check_here(job)
+    state = look(jobs, job)
+    if state.status not in WAITING:
+        raise UserError(f"job {number} has ended already: {state.status}")
+    if job.on == "slurm":
+        slurm.stop(jobs, job)
+    else:
+        local.stop(jobs, number)
+    return jobs.state(number)
+
+
+def resume(jobs: Jobs, number: int) -> Job:
+    """Put a job that did not end well into the queue again; it goes on where its run stands.
+
+    Raises:
+        UserError: unknown, of another machine or user, waiting or running, or ended well.
+    """
+    job = jobs.job(number)
+    check_here(job)
+    state = look(jobs, job)
+    if state.status not in ("failed", "stopped"):
+        raise UserError(
+            f"job {number} is {state.status}; only one that failed or was stopped goes on"
+        )
+    with jobs.locked():
+        jobs.change(number, status="queued", starts=0, stopping=False, reason=None, code=None)
+    begin(jobs, job)
+    return job
+
+
+def look(jobs: Jobs, job: Job) -> State:
+    """How a job stands now."""
+    return slurm.look(jobs, job) if job.on == "slurm" else jobs.state(job.id)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job in the list.
+
+    Attributes:
+        place: in its queue, from 1; None where it does not wait.
+        ended, total: trials of its run; None before there is a run folder.
+        seconds: it has waited, run, or taken.
+        left: seconds it will go on, by the trials so far.
+    """
+
+    job: Job
+    state: State
+    place: int | None
+    ended: int | None
+    total: int | None
+    seconds: float
+    left: float | None
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "id": self.job.id, "on": self.job.on, "status": self.state.status,
+            "reason": self.state.reason, "code": self.state.code, "place": self.place,
+            "words": self.job.words, "out": self.job.out, "submitted": self.job.submitted,
+            "since": self.state.since, "ended": self.ended, "total": self.total,
+            "seconds": self.seconds, "left": self.left, "slurm": self.state.slurm,
+            "cores": self.state.cores, "gpus": self.state.gpus,
+        }  # fmt: skip
+
+
+def rows(jobs: Jobs, everything: bool = False) -> list[Row]:
+    """The jobs that wait or run, and the last ten that have ended; or all of them.
+
+    The queue of this machine is looked after from now on, also where its process was killed or the
+    machine was down.
+    """
+    local.ensure(jobs)
+    known = [(job, look(jobs, job)) for job in map(jobs.job, jobs.numbers())]
+    over = [job.id for job, state in known if state.status not in WAITING]
+    hidden = set() if everything else set(over[:-10])
+    place, found = 0, list[Row]()
+    for job, state in known:
+        waits = state.status == "queued"
+        place += waits and job.on == "local"
+        ended, total = progress(Path(job.out)) if state.status != "queued" else (None, None)
+        seconds = time.time() - state.since
+        left = None
+        if state.status == "running" and ended and total:
+            left = seconds / ended * (total - ended)
+        own = place if waits and job.on == "local" else None
+        if job.id not in hidden:
+            found.append(Row(job, state, own, ended, total, seconds, left))
+    return found
+
+
+def progress(out: Path) -> tuple[int | None, int | None]:
+    """How many trials of a run have ended, of how many; None where there is no run folder yet."""
+    try:
+        trials = read_json(out / "run.json")["trials"]
+        statuses = [trial["status"] for trial in trials]
+    except (OSError, UserError, KeyError, TypeError):
+        return None, None
+    return sum(status != "interrupted" for status in statuses), len(statuses)

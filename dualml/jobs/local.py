@@ -1,0 +1,196 @@
+"""The queue of this machine: first come, first served, as far as cores, GPUs and memory go.
+
+A job that was running when the machine or its process went down is begun again, from the last
+checkpoint of its run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dualml import machine
+from dualml.errors import UserError
+from dualml.jobs.runner import born
+from dualml.jobs.store import WAITING, Job, Jobs, State
+
+#: A job whose process is gone is begun again so often.
+STARTS = 3
+POLL_S = 0.2
+#: Between two looks at how much memory jobs use.
+WEIGH_S = 2.0
+#: A process that was started says that it is there within so many seconds.
+COME_S = 60.0
+STOP_S = 15.0
+
+
+def usable() -> Sequence[int]:
+    """Numbers of the cores that this process may compute on."""
+    return machine.USABLE or range(os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What this machine has to give: numbers of cores and GPUs, bytes of memory."""
+
+    cores: Sequence[int] = field(default_factory=usable)
+    gpus: int = field(default_factory=lambda: len(machine.nvidia()[0]))
+    memory: int = field(default_factory=machine.usable_memory)
+
+    def check(self, cores: int, gpus: int, memory: int) -> None:
+        """Raises `UserError` for what will never be free."""
+        asked = ((cores, len(self.cores), "cores"), (gpus, self.gpus, "GPUs"))
+        for wanted, there, what in asked:
+            if wanted > there:
+                raise UserError(f"the job asks for {wanted} {what}; this machine has {there}")
+        if memory > self.memory:
+            raise UserError(
+                f"the job asks for {memory / 2**30:.1f} GiB of memory; this machine has "
+                f"{self.memory / 2**30:.1f} GiB"
+            )
+
+
+class Queue:
+    """One look after another at the jobs, by the one process that may start any.
+
+    Args:
+        jobs: all of them; those of other machines are left alone.
+    """
+
+    def __init__(self, jobs: Jobs, capacity: Capacity | None = None) -> None:
+        self.jobs, self.capacity = jobs, capacity or Capacity()
+        self.children = dict[int, subprocess.Popen[bytes]]()
+        self.weighed = 0.0
+
+    def turn(self) -> bool:
+        """Look after what runs, start what fits; whether anything is left to wait for."""
+        for number in [n for n, child in self.children.items() if child.poll() is not None]:
+            del self.children[number]
+        host = os.uname().nodename
+        mine = [(job, self.jobs.state(job.id)) for job in map(self.jobs.job, self.jobs.numbers())
+                if job.on == "local" and job.host == host]  # fmt: skip
+        running = [self.look(job, state) for job, state in mine if state.status == "running"]
+        self.weigh([(job, state) for job, state in mine if state.status == "running"])
+        left = [pair for pair in running if pair is not None]
+        waiting = [job for job, _ in mine if self.jobs.state(job.id).status == "queued"]
+        for job in waiting:
+            given = self.fits(job, left)
+            if given is None:
+                break  # nobody overtakes: a large job would never get its turn
+            self.start(job, *given)
+            left.append((job, self.jobs.state(job.id)))
+        return bool(left or waiting)
+
+    def look(self, job: Job, state: State) -> tuple[Job, State] | None:
+        """A job that runs; None where its process is gone, and it waits again or has failed."""
+        if state.pid is None and time.time() - state.since < COME_S and job.id in self.children:
+            return job, state
+        if state.pid is not None and born(state.pid) == state.created:
+            return job, state
+        if state.stopping:
+            self.jobs.change(job.id, status="stopped", pid=None)
+        elif state.starts >= STARTS:
+            why = f"its process was gone {state.starts} times"
+            self.jobs.change(job.id, status="failed", pid=None, reason=why)
+        else:
+            self.jobs.change(job.id, status="queued", pid=None, reason="its process was gone")
+        return None
+
+    def weigh(self, running: Sequence[tuple[Job, State]]) -> None:
+        """End jobs that use more memory than they asked for."""
+        if time.monotonic() - self.weighed < WEIGH_S:
+            return
+        self.weighed = time.monotonic()
+        for job, state in running:
+            used = resident(state.pid) if job.memory and state.pid else 0
+            if used > job.memory > 0:
+                why = f"used {used / 2**20:.0f} MB; it asked for {job.memory / 2**20:.0f} MB"
+                kill(state, signal.SIGKILL)
+                self.jobs.change(job.id, status="failed", pid=None, reason=why)
+
+    def fits(
+        self, job: Job, running: Sequence[tuple[Job, State]]
+    ) -> tuple[list[int], list[int]] | None:
+        """The cores and GPUs a job gets now; None where it has to wait."""
+        states = [state for _, state in running]
+        cores = [c for c in self.capacity.cores if not any(c in s.cores for s in states)]
+        gpus = [g for g in range(self.capacity.gpus) if not any(g in s.gpus for s in states)]
+        memory = self.capacity.memory - sum(other.memory for other, _ in running)
+        wanted = job.cores or len(self.capacity.cores)
+        if len(cores) < wanted or len(gpus) < job.gpus or memory < job.memory:
+            return None
+        return cores[:wanted], gpus[: job.gpus]
+
+    def start(self, job: Job, cores: list[int], gpus: list[int]) -> None:
+        state = self.jobs.state(job.id)
+        self.jobs.change(
+            job.id, status="running", starts=state.starts + 1, cores=cores, gpus=gpus, pid=None,
+            code=None,
+        )  # fmt: skip
+        command = [job.python, "-P", "-m", "dualml.jobs.runner", str(self.jobs.path), str(job.id)]
+        try:
+            with self.jobs.log(job.id).open("ab") as log:
+                self.children[job.id] = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True, env={**os.environ, **job.environ},
+                )  # fmt: skip
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
+            self.jobs.change(job.id, status="failed", reason=why)
+
+
+def resident(pid: int) -> int:
+    """Bytes that a process and its children hold in memory."""
+    import psutil
+
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                total += int(one.memory_info().rss)
+    return total
+
+
+def kill(state: State, sign: int) -> None:
+    """Send a signal to the process of a job, if it is that one still."""
+    if state.pid is not None and born(state.pid) == state.created:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(state.pid, sign)
+
+
+def stop(jobs: Jobs, number: int) -> None:
+    """End a job of this machine, as by Ctrl-C; for good where that does not do."""
+    with jobs.locked():
+        state = jobs.state(number)
+        if state.status == "queued" or (state.status == "running" and state.pid is None):
+            jobs.change(number, status="stopped", stopping=True)
+            return
+        jobs.change(number, stopping=True)
+    kill(state, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_S
+    while jobs.state(number).status == "running" and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    with jobs.locked():
+        state = jobs.state(number)
+        if state.status == "running":
+            kill(state, signal.SIGKILL)
+            jobs.change(number, status="stopped", pid=None)
+
+
+def ensure(jobs: Jobs) -> None:
+    """A process that looks after the queue, where there is something in it; it outlives this one
+    and its terminal, and ends with the last job."""
+    if not any(jobs.state(n).status in WAITING for n in jobs.numbers()):
+        return
+    with (jobs.path / "scheduler.log").open("ab") as log:
+        subprocess.Popen(
+            machine.python("-m", "dualml.jobs.scheduler", str(jobs.path)), stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True, cwd=Path("/"),
+        )  # fmt: skip

@@ -1,0 +1,56 @@
+"""What a job, or one rank of its run, prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dualml.errors import UserError
+from dualml.jobs.control import look
+from dualml.jobs.store import WAITING, Job, Jobs
+
+POLL_S = 0.2
+
+
+def path_of(jobs: Jobs, job: Job, rank: int | None) -> Path:
+    """The log of a job; of a rank that of the last trial it took part in.
+
+    Raises:
+        UserError: no such rank has printed anything.
+    """
+    if rank is None:
+        return jobs.log(job.id)
+    logs = [*Path(job.out).glob(f"trials/*/*/*/rank{rank}.log")]
+    if not logs:
+        raise UserError(f"job {job.id}: no trial in {job.out} has a rank {rank} yet")
+    return max(logs, key=lambda path: path.stat().st_mtime)
+
+
+def lines(jobs: Jobs, job: Job, rank: int | None, follow: bool) -> Iterator[str]:
+    """What stands there, and, where it is followed, what comes until the job has ended."""
+    if not follow:
+        yield from pieces(path_of(jobs, job, rank), lambda: True)
+        return
+
+    def over() -> bool:
+        return look(jobs, job).status not in WAITING
+
+    while rank is None and not jobs.log(job.id).exists() and not over():
+        time.sleep(POLL_S)
+    yield from pieces(path_of(jobs, job, rank), over)
+
+
+def pieces(path: Path, over: Callable[[], bool]) -> Iterator[str]:
+    """A file's text, until nothing can come any more."""
+    try:
+        with path.open("r", encoding="utf-8", errors="replace") as file:
+            while True:
+                last = over()  # before the file is read: what comes later is not missed
+                while piece := file.read(2**16):
+                    yield piece
+                if last:
+                    return
+                time.sleep(POLL_S)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,149 @@
+"""Jobs in Slurm: a script for ``sbatch``, which every cluster has.
+
+Not submitit: it hands the work over as a pickle on a shared disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import time
+
+from dualml.errors import UserError
+from dualml.jobs.store import ENDED, Job, Jobs, State, Status, begun, resumed
+from dualml.launch.wire import TOKEN
+from dualml.machine import Finished, bounded
+
+LIMIT_S = 60.0
+#: Left by the script in the job's folder, as Slurm forgets jobs.
+CODE = "code"
+#: Of Slurm's states those in which a job waits.
+PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+#: Between a job's end in Slurm and the file of its code on a slow disk.
+SETTLE_S = 10.0
+
+#: Of one task a run that starts its own ranks, of several a rank each: Slurm says where the first
+#: of them is, and the number of the job gives a port.
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=dualml-{id}
+#SBATCH --output={log}
+#SBATCH --open-mode=append
+{options}
+cd {cwd} || exit
+run=({begun})
+if [ -f {manifest} ]; then
+    run=({resumed})
+fi
+if [ "${{SLURM_NTASKS:-1}}" -gt 1 ]; then
+    export PORT=$((20000 + SLURM_JOB_ID % 10000))
+    srun bash -c 'exec "$@" --rank "$SLURM_PROCID" --world-size "$SLURM_NTASKS" \\
+        --rendezvous "tcp://$SLURM_LAUNCH_NODE_IPADDR:$PORT"' rank "${{run[@]}}"
+else
+    "${{run[@]}}"
+fi
+code=$?
+echo $code > {code}
+exit $code
+"""
+
+
+def script(jobs: Jobs, job: Job) -> str:
+    """What is given to ``sbatch``."""
+    python = [job.python, "-P", "-m", "dualml"]
+    return SCRIPT.format(
+        id=job.id,
+        log=jobs.log(job.id),
+        options="\n".join(f"#SBATCH {option}" for option in job.options),
+        cwd=shlex.quote(job.cwd),
+        begun=shlex.join([*python, *begun(job)]),
+        resumed=shlex.join([*python, *resumed(job)]),
+        manifest=shlex.quote(f"{job.out}/run.json"),
+        code=shlex.quote(str(jobs.folder(job.id) / CODE)),
+    )
+
+
+def there(program: str) -> None:
+    """Raises `UserError` where there is no Slurm here."""
+    if shutil.which(program) is None:
+        text = "--on slurm is for the login node of a cluster"
+        raise UserError(f"there is no {program} on this machine: {text}")
+
+
+def asked(*words: str, environ: dict[str, str] | None = None) -> Finished:
+    """What one of Slurm's commands answers. Raises `UserError` where there is no Slurm here."""
+    there(words[0])
+    return bounded(list(words), LIMIT_S, {**os.environ, **(environ or {})})
+
+
+def submit(jobs: Jobs, job: Job) -> None:
+    """Hand a job over to Slurm.
+
+    Raises:
+        UserError: Slurm refuses it; the text is Slurm's.
+    """
+    folder = jobs.folder(job.id)
+    (folder / CODE).unlink(missing_ok=True)
+    path = folder / "job.sbatch"
+    path.write_text(script(jobs, job), "utf-8")
+    # Tasks inherit the environment of the submission: the token stands in no file.
+    token = {TOKEN: job.environ.get(TOKEN) or secrets.token_hex(16)}
+    done = asked("sbatch", "--parsable", str(path), environ={**job.environ, **token})
+    if done.code != 0:
+        lines = [line for line in done.err.splitlines() if line.strip()]
+        why = "; ".join(line.removeprefix("sbatch: ").strip() for line in lines)
+        with jobs.locked():
+            jobs.change(job.id, status="failed", reason=f"refused by Slurm: {why}")
+        raise UserError(f"job {job.id} was refused by Slurm: {why or f'exit code {done.code}'}")
+    with jobs.locked():
+        number = done.out.strip().partition(";")[0]
+        starts = jobs.state(job.id).starts + 1
+        jobs.change(job.id, status="queued", slurm=number, starts=starts, stopping=False)
+
+
+def look(jobs: Jobs, job: Job) -> State:
+    """How a job stands, asked of Slurm where it has not ended."""
+    state = jobs.state(job.id)
+    if state.status not in ("queued", "running") or state.slurm is None:
+        return state
+    status, code, reason = now(jobs, job, state)
+    if status == state.status and reason == state.reason:
+        return state
+    with jobs.locked():
+        return jobs.change(job.id, status=status, code=code, reason=reason)
+
+
+def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | None]:
+    """Status, exit code and reason."""
+    with contextlib.suppress(OSError, ValueError):
+        code = int((jobs.folder(job.id) / CODE).read_text())
+        return ENDED.get(code, "failed"), code, None
+    if state.slurm is None or shutil.which("squeue") is None:
+        return state.status, None, state.reason
+    done = asked("squeue", "--noheader", "--format=%T|%r", "--jobs", state.slurm)
+    told, _, why = done.out.strip().partition("|")
+    if told in PENDING:
+        return "queued", None, why if why not in ("", "None") else None
+    if told == "RUNNING" or told == "COMPLETING":
+        return "running", None, None
+    if done.code != 0 and "Invalid job id" not in done.err:  # the controller does not answer
+        return state.status, None, state.reason
+    if time.time() - state.since < SETTLE_S and state.status == "running":
+        return "running", None, None
+    ended: Status = "stopped" if state.stopping else "failed"
+    return ended, None, None if state.stopping else f"Slurm: {told or 'its job is gone'}"
+
+
+def stop(jobs: Jobs, job: Job) -> None:
+    """End a job in Slurm. Raises `UserError` where Slurm refuses."""
+    state = jobs.state(job.id)
+    with jobs.locked():
+        jobs.change(job.id, stopping=True)
+    if state.slurm is not None:
+        done = asked("scancel", state.slurm)
+        if done.code != 0 and "Invalid job id" not in done.err:
+            raise UserError(f"job {job.id}: scancel {state.slurm}: {done.err.strip()}")
+    with jobs.locked():
+        jobs.change(job.id, status="stopped")

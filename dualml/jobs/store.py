@@ -1,0 +1,203 @@
+"""Jobs on disk: a folder for each, ``job.json``, what was asked for, and ``state.json``, how it
+stands. Every change of a state happens under one lock."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dualml.errors import UserError
+from dualml.store.jsonfile import Count, JsonFile, Number, Record
+
+#: The folder of all jobs, in place of the user's data folder.
+VARIABLE = "DUALML_JOBS"
+LOCK_S = 30.0
+#: Jobs that may wait at a time.
+MOST_QUEUED = 1000
+#: What a job takes along of the environment it was submitted in.
+TAKEN = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV")
+
+Status = Literal["queued", "running", "ok", "different", "failed", "stopped"]
+WAITING: tuple[Status, ...] = ("queued", "running")
+ENDED: dict[int, Status] = {0: "ok", 3: "different", 130: "stopped"}
+
+
+class Job(Record):
+    """What was asked for; ``words`` are those of ``dualml run``, the run folder apart."""
+
+    id: Count
+    on: Literal["local", "slurm"]
+    words: list[str]
+    cwd: str
+    out: str
+    python: str
+    host: str
+    user: str
+    submitted: Number
+    environ: dict[str, str] = Field(default_factory=dict)
+    cores: Count = 0
+    gpus: Count = 0
+    memory: Count = 0
+    #: Options of sbatch, ``--nodes=2``.
+    options: list[str] = Field(default_factory=list)
+
+
+class State(Record):
+    """How it stands; ``created`` is the start of process ``pid``, which tells it from a later one
+    of that number. ``starts`` counts how often it was begun."""
+
+    status: Status
+    since: Number
+    pid: Count | None = None
+    created: Number | None = None
+    code: int | None = None
+    reason: str | None = None
+    starts: Count = 0
+    cores: list[Count] = Field(default_factory=list)
+    gpus: list[Count] = Field(default_factory=list)
+    slurm: str | None = None
+    stopping: bool = False
+
+
+JOB = JsonFile("job.json", Job, version=1)
+STATE = JsonFile("state.json", State, version=1)
+
+
+def home() -> Path:
+    """Where jobs are kept."""
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen).expanduser().absolute()
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(data) / "dualml/jobs"
+
+
+def taken() -> dict[str, str]:
+    """What a job takes along of this process's environment."""
+    return {k: v for k, v in os.environ.items() if k.startswith(TAKEN) and k != VARIABLE}
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """All jobs of a user.
+
+    Args:
+        path: the folder; made when the first job comes.
+    """
+
+    path: Path
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Within: nobody else changes a state.
+
+        Raises:
+            UserError: somebody has for `LOCK_S`, or the folder cannot be written to.
+        """
+        from filelock import FileLock, Timeout
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with FileLock(self.path / "lock", timeout=LOCK_S):
+                yield
+        except Timeout:
+            raise UserError(f"{self.path}/lock is held by another process for {LOCK_S:g} s"
+                            ) from None  # fmt: skip
+
+    def folder(self, number: int) -> Path:
+        return self.path / str(number)
+
+    def log(self, number: int) -> Path:
+        """What the run prints."""
+        return self.folder(number) / "log"
+
+    def numbers(self) -> list[int]:
+        """Of all jobs, the oldest first."""
+        if not self.path.is_dir():
+            return []
+        names = [p.name for p in self.path.iterdir() if (p / STATE.name).is_file()]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def job(self, number: int) -> Job:
+        """Raises `UserError` for a number that no job has."""
+        if number not in self.numbers():
+            known = self.numbers()
+            few = ", ".join(map(str, known[-5:]))
+            told = f"; the last ones are {few}" if known else "; none was submitted"
+            raise UserError(f"there is no job {number} in {self.path}{told}")
+        return JOB.read(self.folder(number))
+
+    def state(self, number: int) -> State:
+        return STATE.read(self.folder(number))
+
+    def change(self, number: int, **values: Any) -> State:
+        """Another state; within `locked`."""
+        status = values.get("status")
+        before = self.state(number)
+        if status is not None and status != before.status:
+            values.setdefault("since", time.time())
+        after = before.model_copy(update=values)
+        STATE.write(self.folder(number), State.model_validate(after.model_dump()))
+        return after
+
+    def add(self, **asked: Any) -> Job:
+        """A new job, at the end of the queue.
+
+        Args:
+            asked: of `Job`, without what is known here.
+
+        Raises:
+            UserError: the queue is full.
+        """
+        with self.locked():
+            waiting = [n for n in self.numbers() if self.state(n).status in WAITING]
+            if len(waiting) >= MOST_QUEUED:
+                raise UserError(f"{len(waiting):,} jobs are waiting; stop some, or wait")
+            number = max([int(p.name) for p in self.path.iterdir() if p.name.isdecimal()],
+                         default=0) + 1  # fmt: skip
+            if "{id}" in asked["out"]:
+                asked["out"] = asked["out"].replace("{id}", str(number))
+            job = Job(id=number, host=socket.gethostname(), user=getpass.getuser(),
+                      submitted=time.time(), environ=taken(), **asked)  # fmt: skip
+            folder = self.folder(number)
+            folder.mkdir(mode=0o700)
+            JOB.write(folder, job)
+            STATE.write(folder, State(status="queued", since=time.time()))
+            return job
+
+
+def check_here(job: Job) -> None:
+    """Raises `UserError` for a job of another machine or user, whose processes are not here."""
+    if job.on == "local" and job.host != socket.gethostname():
+        raise UserError(f"job {job.id} is of {job.host}, this is {socket.gethostname()}: go there")
+    if job.user != getpass.getuser():
+        raise UserError(f"job {job.id} is of user {job.user}; you are {getpass.getuser()}")
+
+
+def begun(job: Job) -> list[str]:
+    """The words of ``dualml run`` that begin a job's run."""
+    return ["run", *job.words, "--out", job.out]
+
+
+def resumed(job: Job) -> list[str]:
+    """Those that go on with it."""
+    kept = [word for word in job.words if word in ("--no-report", "--no-find", "--insecure")]
+    for option in ("--hosts", "--lang"):
+        if option in job.words:
+            at = job.words.index(option)
+            kept += job.words[at : at + 2]
+    return ["run", "--resume", job.out, *kept]
+
+
+def arguments(job: Job) -> list[str]:
+    """Those of now."""
+    there = (Path(job.out) / "run.json").exists()
+    return resumed(job) if there else begun(job)

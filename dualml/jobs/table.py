@@ -1,0 +1,43 @@
+"""Jobs as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dualml.jobs.control import Row
+from dualml.report.blocks import Cell, Column, Table, Tone
+from dualml.words import Words
+
+TONES: dict[str, Tone] = {"ok": "good", "different": "bad", "failed": "bad"}
+COLUMNS = ("id", "on", "status", "place", "trials", "seconds", "left", "run", "out")
+
+
+def table(rows: Sequence[Row], words: Words) -> Table:
+    """One row for each job."""
+    columns = [Column(name, words(f"jobs.column.{name}")) for name in COLUMNS]
+    return Table("jobs", "", columns, [cells(row, words) for row in rows])
+
+
+def cells(row: Row, words: Words) -> list[Cell | str]:
+    status = words(f"jobs.status.{row.state.status}")
+    if row.state.reason:
+        status = f"{status}: {row.state.reason}"
+    return [
+        str(row.job.id),
+        row.job.on if row.state.slurm is None else f"{row.job.on} {row.state.slurm}",
+        Cell(status, TONES.get(row.state.status, "")),
+        "" if row.place is None else str(row.place),
+        "" if row.total is None else f"{row.ended}/{row.total}",
+        f"{row.seconds:.0f} s",
+        "" if row.left is None else f"{row.left:.0f} s",
+        " ".join(row.job.words),
+        short(row.job.out),
+    ]
+
+
+def short(path: str) -> str:
+    """Relative to the current folder, where it is inside."""
+    return (
+        str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+    )

@@ -1,0 +1,219 @@
+"""Jobs in a real Slurm: a controller and two nodes on this machine, with settings of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conformance.backends import require
+from running import dualml, losses, trials
+from test_machines import TOML, address
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo")
+CONFIG = """
+ClusterName=dualmltest
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/ctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/ctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+EnforcePartLimits=ALL
+MpiDefault=none
+NodeName=a NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1 RealMemory=2000
+NodeName=b NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1 RealMemory=2000
+PartitionName=p Nodes=a,b Default=YES MaxTime=30 State=UP
+"""
+
+
+def program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables by which Slurm's commands find it."""
+    if missing := [name for name in PROGRAMS if program(name) is None]:
+        pytest.skip(f"Slurm is not installed: no {', '.join(missing)} (Debian: slurm-wlm, munge)")
+    if os.geteuid():
+        pytest.skip("Slurm's daemons need root")
+    folder = tmp_path_factory.mktemp("slurm")
+    for above in (folder, *folder.parents[:3]):
+        above.chmod(0o755)  # munged looks at who could change its socket
+    host = socket.gethostname().partition(".")[0]
+    with contextlib.suppress(OSError):
+        socket.gethostbyname(host)
+    ports = [address().rpartition(":")[2] for _ in range(3)]
+    (folder / "state").mkdir()
+    config = folder / "slurm.conf"
+    config.write_text(CONFIG.format(host=host, folder=folder, ports=ports))
+    env = {**os.environ, "SLURM_CONF": str(config)}
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o400)
+    account = "munge" if any(user.pw_name == "munge" for user in pwd.getpwall()) else "root"
+    shutil.chown(key, account)
+    shutil.chown(folder, account)
+    started = list[subprocess.Popen[bytes]]()
+
+    def start(*words: object) -> None:
+        log = (folder / "daemons.log").open("ab")
+        given, nothing = [str(word) for word in words], subprocess.DEVNULL
+        started.append(subprocess.Popen(given, env=env, stdin=nothing, stdout=log, stderr=log))
+
+    munged = [program("munged"), "--foreground", "--force", f"--key-file={key}",
+              f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
+              f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]  # fmt: skip
+    su = ["runuser", "-u", account, "--"] if account != "root" else []
+    try:
+        start(*su, *munged)
+        wait(lambda: (folder / "munge.socket").exists(), 20, folder)
+        start(program("slurmctld"), "-D", "-f", config)
+        for node in ("a", "b"):
+            start(program("slurmd"), "-D", "-N", node, "-f", config)
+
+        def idle() -> bool:
+            words = ["sinfo", "--noheader", "--format=%D %T"]
+            done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=20,
+                                  check=False)  # fmt: skip
+            return "2 idle" in done.stdout
+
+        wait(idle, 60, folder)
+        yield {"SLURM_CONF": str(config)}
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+        for process in psutil.process_iter():  # what a node has started for a step
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("SLURM_CONF") == str(config):
+                    process.kill()
+
+
+def wait(condition: Callable[[], Any], seconds: float, folder: Path) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            logs = [*folder.glob("*.log"), *folder.glob("jobs/*/log")]
+            raise AssertionError("\n".join(path.read_text()[-2000:] for path in logs))
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def queue(
+    slurm: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Commands in a folder of their own; what one prints as JSON."""
+    for name, value in {
+        **slurm,
+        "DUALML_JOBS": str(tmp_path / "jobs"),
+        "DUALML_CHECKPOINT_S": "0.2",
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "lab.toml").write_text(TOML)
+
+    def run(*words: object) -> Any:
+        command = dualml(*words, "--json")
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                              check=False)  # fmt: skip
+        return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+    return run
+
+
+def status(queue: Callable[..., Any], number: int) -> str:
+    rows = queue("jobs")["jobs"]
+    return str(next(row["status"] for row in rows if row["id"] == number))
+
+
+RUN = ["submit", "lab.toml", "--on", "slurm", "--backend", "torch", "--arm", "ring", "--no-report"]
+
+
+def test_ranks_on_two_nodes(queue: Callable[..., Any], tmp_path: Path) -> None:
+    require("torch")
+    told = queue(*RUN, "--nodes", 2, "--time", "10")
+    assert told["slurm"].isdecimal(), told
+    assert told["out"] == str(tmp_path / "runs/tiny-machines-job1")
+    wait(lambda: status(queue, 1) not in ("queued", "running"), 180, tmp_path)
+    assert status(queue, 1) == "ok", (tmp_path / "jobs/1/log").read_text()
+    (trial,) = trials(Path(told["out"])).values()
+    assert (trial["status"], trial["world_size"]) == ("ok", 2)
+    assert "rank 1 of 2 is part of the run" in (tmp_path / "jobs/1/log").read_text()
+    assert not [p for p in (tmp_path / "jobs").rglob("*") if p.is_file() and b"DUALML_TOKEN" in
+                p.read_bytes()]  # fmt: skip
+    alone = dualml("run", "lab.toml", "--backend", "torch", "--arm", "ring", "--no-report",
+                   "--out", "alone")  # fmt: skip
+    subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    mine, whole = losses(Path(told["out"]), "ring", "torch"), losses(tmp_path / "alone", "ring",
+                                                                     "torch")  # fmt: skip
+    assert mine == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_job_that_is_stopped_goes_on(queue: Callable[..., Any], tmp_path: Path) -> None:
+    require("torch")
+    long = ["--set", "arms.ring.updates=50000"]
+    out = Path(queue(*RUN, "--nodes", 2, *long)["out"])
+    second = queue(*RUN, "--nodes", 2)
+    place = out / "trials/ring/torch/seed0"
+    wait(lambda: (place / "checkpoint.safetensors").exists(), 120, tmp_path)
+    assert status(queue, 1) == "running"
+    assert status(queue, second["id"]) == "queued"  # both nodes are taken
+    assert queue("stop", 1)["status"] == "stopped"
+    wait(lambda: status(queue, second["id"]) == "ok", 120, tmp_path)
+    length = (place / "rank0.jsonl").stat().st_size
+    assert queue("resume", 1)["status"] == "queued"
+    wait(lambda: (place / "rank0.jsonl").stat().st_size > length, 120, tmp_path)
+    assert "starting again" not in (place / "rank0.log").read_text()
+    assert status(queue, 1) == "running"
+    assert queue("stop", 1)["status"] == "stopped"
+
+
+def test_what_slurm_refuses_is_said_in_its_words(queue: Callable[..., Any], tmp_path: Path) -> None:
+    require("torch")
+    told = queue(*RUN, "--nodes", 9)
+    assert isinstance(told, str)
+    assert len(told.splitlines()) == 1
+    assert "was refused by Slurm: " in told
+    told = queue(*RUN, "--partition", "nosuch")
+    assert "invalid partition specified: nosuch" in told
+    rows = queue("jobs")["jobs"]
+    assert [row["status"] for row in rows] == ["failed"] * 2
+
+
+def test_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("torch")
+    monkeypatch.setenv("DUALML_JOBS", str(tmp_path / "jobs"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "lab.toml").write_text(TOML)
+    done = subprocess.run(dualml(*RUN), cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                          check=False)  # fmt: skip
+    assert done.returncode == 2
+    assert "there is no sbatch on this machine" in done.stderr
