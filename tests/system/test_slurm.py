@@ -104,6 +104,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
         wait(idle, 60, folder)
         yield {"SLURM_CONF": str(config)}
+        words = ["scancel", "--user=root"]
+        subprocess.run(words, env=env, timeout=20, check=False)
+        wait(lambda: not steps(config), 30, folder)
     finally:
         for process in reversed(started):
             process.terminate()
@@ -111,10 +114,20 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
             process.kill()
-        for process in psutil.process_iter():  # what a node has started for a step
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get("SLURM_CONF") == str(config):
-                    process.kill()
+        for process in steps(config):
+            process.kill()
+
+
+def steps(config: Path) -> list[psutil.Process]:
+    """What the nodes have started, a process for each step and its tasks."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            step = process.name() == "slurmstepd" and process.create_time() > config.stat().st_mtime
+            if step or (process.environ().get("SLURM_CONF") == str(config)
+                        and process.name() not in PROGRAMS):  # fmt: skip
+                found.append(process)
+    return found
 
 
 def wait(condition: Callable[[], Any], seconds: float, folder: Path) -> Any:
