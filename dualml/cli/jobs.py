@@ -76,12 +76,13 @@ def checked(words: list[str]) -> str:
     from typer.main import get_command
 
     from dualml.backend import choose
-    from dualml.cli.app import app
-    from dualml.cli.run import numbers
+    from dualml.cli.run import numbers, run
     from dualml.experiment.load import load
 
+    app = typer.Typer(add_completion=False)
+    app.command()(run)
     command: Any = get_command(app)
-    given = command.commands["run"].make_context("run", list(words)).params
+    given = command.make_context("run", list(words)).params
     for name, instead in REFUSED.items():
         if given[name] not in (None, False):
             raise UserError(f"submit takes no --{name}: {instead}")

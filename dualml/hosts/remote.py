@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -27,10 +28,8 @@ def main() -> None:
         told = json.loads(raw.readline())
     os.environ.update(told["environ"])
     threading.Thread(target=watch, daemon=True).start()
-    from dualml.cli import main as command
-
     sys.argv = ["dualml", *told["words"]]
-    command()
+    runpy.run_module("dualml", run_name="__main__")
 
 
 if __name__ == "__main__":

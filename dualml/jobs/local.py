@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dualml import machine
 from dualml.errors import UserError
-from dualml.jobs.runner import born
+from dualml.jobs.process import born
 from dualml.jobs.store import WAITING, Job, Jobs, State
 
 #: A job whose process is gone is begun again so often.

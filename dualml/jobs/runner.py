@@ -6,12 +6,14 @@ It is the run itself, on the cores and GPUs that the job was given, and leaves w
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 from pathlib import Path
 
 
 def main(path: str, number: int) -> None:
-    from dualml.jobs.store import ENDED, Jobs, arguments
+    from dualml.jobs.process import born
+    from dualml.jobs.store import ENDED, Jobs, arguments, clear
 
     jobs = Jobs(Path(path))
     job = jobs.job(number)
@@ -26,12 +28,12 @@ def main(path: str, number: int) -> None:
     if state.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, state.gpus))
     os.chdir(job.cwd)
+    if state.starts > 1:
+        clear(Path(job.out))
     sys.argv = ["dualml", *arguments(job)]
     code = 1
     try:
-        from dualml.cli import main as command
-
-        command()
+        runpy.run_module("dualml", run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
     finally:
@@ -41,17 +43,6 @@ def main(path: str, number: int) -> None:
                 status = "queued"  # the machine goes down: go on when it is back
             jobs.change(number, status=status, code=code, pid=None)
     sys.exit(code)
-
-
-def born(pid: int) -> float | None:
-    """When a process began; None where it is gone."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.Error:
-        return None
 
 
 if __name__ == "__main__":

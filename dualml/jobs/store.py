@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -180,6 +181,13 @@ def check_here(job: Job) -> None:
         raise UserError(f"job {job.id} is of {job.host}, this is {socket.gethostname()}: go there")
     if job.user != getpass.getuser():
         raise UserError(f"job {job.id} is of user {job.user}; you are {getpass.getuser()}")
+
+
+def clear(out: Path) -> None:
+    """Remove what is left of a run that was killed before it had a ``run.json``."""
+    if not (out / "run.json").exists():
+        shutil.rmtree(out / "plan", ignore_errors=True)
+        (out / ".lock").unlink(missing_ok=True)
 
 
 def begun(job: Job) -> list[str]:

@@ -19,10 +19,10 @@ from command import dualml
 from dualml.errors import UserError
 from dualml.jobs import control, local, logs
 from dualml.jobs.local import STARTS, Capacity, Queue, usable
-from dualml.jobs.runner import born
+from dualml.jobs.process import born
 from dualml.jobs.sbatch import options
 from dualml.jobs.scheduler import PID
-from dualml.jobs.store import JOB, MOST_QUEUED, STATE, VARIABLE, Job, Jobs, State
+from dualml.jobs.store import JOB, MOST_QUEUED, STATE, VARIABLE, Job, Jobs, State, clear
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
 
@@ -319,6 +319,21 @@ def test_a_job_whose_process_is_gone_is_not_begun_for_ever(jobs: Jobs) -> None:
         assert not queue.turn()
     state = jobs.state(1)
     assert (state.status, state.reason) == ("failed", f"its process was gone {STARTS} times")
+
+
+def test_what_was_killed_while_it_began_is_cleared_away(tmp_path: Path) -> None:
+    """A plan without a run; a run, and what is none of ours, stay."""
+    (tmp_path / "plan").mkdir()
+    (tmp_path / ".lock").touch()
+    (tmp_path / "plan/plan.json").write_text("{")
+    (tmp_path / "mine").touch()
+    clear(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "run.json").touch()
+    clear(tmp_path)
+    assert (tmp_path / "plan").exists()
+    clear(tmp_path / "absent")
 
 
 def test_a_process_of_the_same_number_is_another(jobs: Jobs) -> None:
