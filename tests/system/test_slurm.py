@@ -120,13 +120,13 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 def steps(config: Path) -> list[psutil.Process]:
     """What the nodes have started, a process for each step and its tasks."""
-    found = []
+    found, begin = [], config.stat().st_mtime
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            step = process.name() == "slurmstepd" and process.create_time() > config.stat().st_mtime
-            if step or (process.environ().get("SLURM_CONF") == str(config)
-                        and process.name() not in PROGRAMS):  # fmt: skip
+            if process.name() == "slurmstepd" and process.create_time() > begin:
                 found.append(process)
+            elif (env := process.environ()).get("SLURM_CONF") == str(config):
+                found += [process] if "SLURM_JOB_ID" in env else []
     return found
 
 
