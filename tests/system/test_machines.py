@@ -43,7 +43,7 @@ batch_size = 20
 updates = 3
 """
 TOKEN = {"DUALML_TOKEN": "known to both machines"}
-LONG = ["--arm", "ring", "--set", "arms.ring.updates=500"]
+LONG = ["--arm", "ring", "--set", "arms.ring.updates=300"]
 #: Often enough that a kill finds a checkpoint behind it.
 SAVING = {"DUALML_CHECKPOINT_S": "0.2"}
 
@@ -251,7 +251,10 @@ def test_who_does_not_fit_says_so_in_one_line(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("wire", [False, True], ids=["shared", "wire"])
+@pytest.mark.parametrize("wire", [
+    pytest.param(False, id="shared", marks=pytest.mark.slow("over the wire it is the same, and more")),
+    pytest.param(True, id="wire"),
+])  # fmt: skip
 def test_torchrun_starts_its_ranks_again(
     wire: bool, lab: Path, tmp_path: Path, uninterrupted: Callable[[str], Path]
 ) -> None:
