@@ -252,7 +252,7 @@ def test_who_does_not_fit_says_so_in_one_line(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("wire", [
-    pytest.param(False, id="shared", marks=pytest.mark.slow("over the wire it is the same, and more")),
+    pytest.param(False, id="shared", marks=pytest.mark.slow("the wire has all of it, and more")),
     pytest.param(True, id="wire"),
 ])  # fmt: skip
 def test_torchrun_starts_its_ranks_again(
