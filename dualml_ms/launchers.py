@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.backend import Launcher
+from dualml.launch.route import free_port
 from dualml.machine import python
 
 
@@ -20,14 +20,6 @@ def msrun(size: int, module: str, words: Sequence[str]) -> list[str]:
     # It takes the word `python` for the interpreter, and any other for a script.
     command = ["python", *python("-m", module, *words)[1:]]
     return [program, *count, port, logs, "--join=True", *command]
-
-
-def free_port() -> int:
-    """One that nobody listens on now; msrun takes no other word than a number."""
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port: int = door.getsockname()[1]
-    return port
 
 
 def path() -> str:

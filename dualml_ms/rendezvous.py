@@ -18,6 +18,7 @@ from mindspore.mint.distributed import distributed as private
 
 from dualml.communicator import Place
 from dualml.errors import CommunicationError, UserError
+from dualml.launch.route import free_port
 from dualml_ms.launched import SCHEDULER
 
 Scheduler = subprocess.Popen[bytes]
@@ -83,12 +84,6 @@ def attempt(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]
         except (RuntimeError, OSError) as error:
             reason = first_line(error)
     raise CommunicationError(f"rank 0 cannot open port {chosen} of {host}, is it in use? {reason}")
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def address_of(text: str) -> tuple[str, int]:

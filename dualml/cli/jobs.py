@@ -116,7 +116,7 @@ def jobs(
         typer.echo(Words(lang)("jobs.none"))
 
 
-def told(number: int, status: str, lang: str) -> None:
+def print_status(number: int, status: str, lang: str) -> None:
     from dualml.words import Words
 
     words = Words(lang)
@@ -146,7 +146,7 @@ def stop(number: Number, json: AsJson = False, lang: Lang = "en") -> None:
     if json:
         print_json({"id": number, "status": state.status})
     else:
-        told(number, state.status, lang)
+        print_status(number, state.status, lang)
 
 
 def resume(number: Number, json: AsJson = False, lang: Lang = "en") -> None:
@@ -160,4 +160,4 @@ def resume(number: Number, json: AsJson = False, lang: Lang = "en") -> None:
     if json:
         print_json({"id": number, "status": state.status})
     else:
-        told(number, state.status, lang)
+        print_status(number, state.status, lang)

@@ -17,7 +17,7 @@ from typing import Any
 import dualml
 from dualml.errors import UserError
 from dualml.hosts.file import Host, Hosts
-from dualml.launch.hub import CLOCK_S, LEAVE_S
+from dualml.launch.hub import LEAVE_S, differing
 from dualml.launch.supervise import end, last_lines
 from dualml.machine import bounded, python
 
@@ -96,14 +96,8 @@ def unfit(
     device: str,
 ) -> str | None:
     """The first thing that does not fit, from what a survey says."""
-    for what, here in same.items():
-        if (there := told["same"].get(what)) != here:
-            has = f"has {what} {there}" if there else f"has no {what}"
-            return f"{has}, this machine has {here}: install the same"
-    ahead = float(told["clock"]) - time.time()
-    if abs(ahead) > CLOCK_S + took:
-        way = "ahead" if ahead > 0 else "behind"
-        return f"its clock is {abs(ahead):.0f} s {way}; set the clocks (NTP)"
+    if why := differing(same, told["same"], float(told["clock"]) - time.time(), took):
+        return why
     if told["refused"]:
         return f"does not reach {address[0]}:{address[1]}, where rank 0 listens: {told['refused']}"
     if told["free"] < ROOM:

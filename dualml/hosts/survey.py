@@ -11,7 +11,7 @@ import tempfile
 import time
 
 from dualml.backend import backends
-from dualml.launch.mirror import own
+from dualml.launch.mirror import versions
 from dualml.launch.wire import reason
 from dualml.machine import nvidia
 
@@ -26,7 +26,7 @@ def survey(host: str, port: int) -> dict[str, object]:
     except OSError as error:
         refused = reason(error)
     return {
-        "same": own(backends().values()),
+        "same": versions(backends().values()),
         "clock": time.time(),
         "free": shutil.disk_usage(tempfile.gettempdir()).free,
         "gpus": len(nvidia()[0]),

@@ -106,7 +106,7 @@ class Row:
     Attributes:
         place: in its queue, from 1; None where it does not wait.
         ended, total: trials of its run; None before there is a run folder.
-        seconds: it has waited, run, or taken.
+        seconds: since its status changed.
         left: seconds it will go on, by the trials so far.
     """
 

@@ -73,12 +73,12 @@ class Queue:
         for number in [n for n, child in self.children.items() if child.poll() is not None]:
             del self.children[number]
         host = os.uname().nodename
-        mine = [(job, self.jobs.state(job.id)) for job in map(self.jobs.job, self.jobs.numbers())
+        here = [(job, self.jobs.state(job.id)) for job in map(self.jobs.job, self.jobs.numbers())
                 if job.on == "local" and job.host == host]  # fmt: skip
-        running = [self.look(job, state) for job, state in mine if state.status == "running"]
-        self.weigh([(job, state) for job, state in mine if state.status == "running"])
+        running = [self.look(job, state) for job, state in here if state.status == "running"]
+        self.weigh([(job, state) for job, state in here if state.status == "running"])
         left = [pair for pair in running if pair is not None]
-        waiting = [job for job, _ in mine if self.jobs.state(job.id).status == "queued"]
+        waiting = [job for job, _ in here if self.jobs.state(job.id).status == "queued"]
         for job in waiting:
             given = self.fits(job, left)
             if given is None:

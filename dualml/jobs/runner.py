@@ -41,7 +41,7 @@ def main(path: str, number: int) -> None:
             status = ENDED.get(code, "failed")
             if status == "stopped" and not jobs.state(number).stopping:
                 status = "queued"  # the machine goes down: go on when it is back
-            jobs.change(number, status=status, code=code, pid=None)
+            jobs.change(number, status=status, code=code, pid=None, reason=None)
     sys.exit(code)
 
 

@@ -33,6 +33,25 @@ class Lost(TrialError):
     """A rank on another machine is gone, and the run cannot go on without it."""
 
 
+def differing(
+    here: Mapping[str, str], there: Mapping[str, str], ahead: float, slack: float = 0.0
+) -> str | None:
+    """What keeps another machine from taking part: a version, or its clock.
+
+    Args:
+        here, there: versions by name; all that are ``here`` must be the same there.
+        ahead: seconds that its clock is before this one's; ``slack``: as far as that is known.
+    """
+    for what, version in here.items():
+        if (other := there.get(what)) != version:
+            received = f"has {what} {other}" if other else f"has no {what}"
+            return f"{received}, rank 0 has {version}: install the same"
+    if abs(ahead) > CLOCK_S + slack:
+        way = "ahead of" if ahead > 0 else "behind"
+        return f"has a clock {abs(ahead):.0f} s {way} rank 0's: set the clocks (NTP)"
+    return None
+
+
 @dataclass
 class Guest:
     """A rank that came: from where, and whether it said that it leaves."""
@@ -82,7 +101,7 @@ class Hub:
         """Answer those who have come, and who come from now on.
 
         Args:
-            same: what must be the same on all machines, by its name (`dualml.launch.mirror.own`).
+            same: what must be the same on all machines (`dualml.launch.mirror.versions`).
         """
         self.run, self.same = run.resolve(), same
         threading.Thread(target=self.listen, daemon=True).start()
@@ -98,7 +117,9 @@ class Hub:
         wire = answer(door, self.token)
         if wire is None:
             return
-        with contextlib.closing(wire), contextlib.suppress(OSError, ValueError):
+        # Of somebody who knows the token and still says what no rank says.
+        nonsense = (OSError, ValueError, KeyError, TypeError)
+        with contextlib.closing(wire), contextlib.suppress(*nonsense):
             hello, _ = wire.receive()
             with self.changed:  # one at a time: two may say the same rank
                 if why := self.unfit(hello):
@@ -134,15 +155,9 @@ class Hub:
         if hello.get("size") != self.size:
             return f"{who} says --world-size {hello.get('size')}, rank 0 {self.size}"
         there = hello.get("same")
-        for what, own in self.same.items():
-            other = there.get(what) if isinstance(there, dict) else None
-            if other != own:
-                received = f"has {what} {other}" if other else f"has no {what}"
-                return f"{who} {received}, rank 0 has {own}: install the same"
-        ahead = float(hello.get("clock", 0)) - time.time()
-        if abs(ahead) > CLOCK_S:
-            way = "ahead of" if ahead > 0 else "behind"
-            return f"{who}: its clock is {abs(ahead):.0f} s {way} rank 0's; set the clocks (NTP)"
+        known = there if isinstance(there, dict) else {}
+        if why := differing(self.same, known, float(hello.get("clock", 0)) - time.time()):
+            return f"{who} {why}"
         if not hello.get("worker") and rank in self.guests:
             return f"{who}: rank {rank} is there already, on {self.guests[rank].host}"
         return None
@@ -180,13 +195,6 @@ class Hub:
                         f"{self.address} within {seconds:g} s{came}"
                     )
                 self.changed.wait(0.1)
-
-    def free_port(self) -> int:
-        """One that nobody listens at now, for the framework's own rendezvous."""
-        info = socket.getaddrinfo(self.host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(info[0]) as probe:
-            probe.bind(info[4][:2])
-            return int(probe.getsockname()[1])
 
     def lose(self, rank: int, why: str) -> None:
         """Remember it, and leave word for the session at work."""

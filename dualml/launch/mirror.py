@@ -24,13 +24,15 @@ from dualml.store.trial import JOB
 
 #: For workers: where rank 0's machine is, and which of how many ranks this is.
 HUB = "DUALML_HUB"
+#: For workers: they keep what they write, ``--keep-local``.
+KEEP = "DUALML_KEEP_LOCAL"
 #: Between two attempts to reach rank 0, and between two signs of life.
 AGAIN_S, ALIVE_S = 0.5, 1.0
 #: A rank may take so long to leave a group that rank 0 has left.
 LEAVE_S = 5.0
 
 
-def own(infos: Iterable[BackendInfo]) -> dict[str, str]:
+def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
     """What must be the same on all machines of a run: versions of dualml and the frameworks."""
     found = {"dualml": dualml.__version__}
     for info in infos:
@@ -57,7 +59,7 @@ class Seat:
             UserError: this rank does not fit that run; the text says what differs.
         """
         wire = call(self.host, self.port, self.token, limit)
-        known = own(backends().values())
+        known = versions(backends().values())
         try:
             answer, _ = wire.ask({
                 "rank": self.rank, "size": self.size, "host": socket.gethostname(),
@@ -184,7 +186,8 @@ class Mirror:
         """What the worker needs before it imports the framework."""
         info = backends().get(announced.backend)
         known = info.environ(announced.threads) if info is not None else {}
-        return {**known, **near(self.remote.seat.host), **self.remote.seat.environ()}
+        kept = {KEEP: "1"} if self.keep else {}
+        return {**known, **near(self.remote.seat.host), **self.remote.seat.environ(), **kept}
 
     def over(self, number: int) -> bool:
         """A sign of life, once a second; whether rank 0 has gone on without this rank."""

@@ -1,4 +1,4 @@
-"""Which of this machine's network interfaces leads to another one."""
+"""Which of this machine's network interfaces leads to another one, and which port is free."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import socket
 
 #: For workers: the interface by which ranks on other machines are reached, and its address.
 INTERFACE, ADDRESS = "DUALML_INTERFACE", "DUALML_ADDRESS"
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """One of this address that nobody listens at now."""
+    family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family) as probe:
+        probe.bind(address)
+        return int(probe.getsockname()[1])
 
 
 def near(host: str) -> dict[str, str]:

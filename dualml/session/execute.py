@@ -19,7 +19,7 @@ from dualml.hosts.ssh import check as check_hosts
 from dualml.launch import adopted
 from dualml.launch.child import on_death_of_parent
 from dualml.launch.hub import Hub
-from dualml.launch.mirror import own
+from dualml.launch.mirror import versions
 from dualml.launch.wire import TOKEN, address_of, token_for
 from dualml.session.perform import FAILED, WELL, Done, perform
 from dualml.session.prepare import Request, prepare, refuse_settings, resume
@@ -108,7 +108,7 @@ def on_hosts(request: Request, path: Path) -> Done:
     launcher = Adopted("--hosts", "", 0, hosts.size)
     here = hosts.here
     with contextlib.closing(Hub(here.address, here.port or 0, token.encode(), hosts.size)) as hub:
-        check_hosts(hosts, (hub.host, hub.port), own(infos), request.device or "")
+        check_hosts(hosts, (hub.host, hub.port), versions(infos), request.device or "")
         words = ["run", "--world-size", str(hosts.size), "--rendezvous", hub.address]
         others = partial(started, hosts, words=words, environ={TOKEN: token})
         if not request.resume:
@@ -153,7 +153,7 @@ def lead(
             held.callback(announce_end, folder.path, launcher.start)
         if hub is not None and launcher is not None:
             words = Words(request.lang or folder.run.lang)
-            same = own(info for info in infos if info.ranks == "processes")
+            same = versions(info for info in infos if info.ranks == "processes")
             hub.open(folder.path, same)
             gather(hub, words, launcher, group)
         return perform(request, folder, plan, infos, launcher, hub)

@@ -22,7 +22,7 @@ from dualml.launch.adopted import at_fault, fallen
 from dualml.launch.hosted import Guest, Host
 from dualml.launch.hub import Hub
 from dualml.launch.process import Launch
-from dualml.launch.route import near
+from dualml.launch.route import free_port, near
 from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python, usable_cores
 from dualml.split.measured import summary
@@ -272,7 +272,7 @@ class Session:
             return self.folder.run.options.rendezvous
         if self.adopted.backend or self.hub is None or not self.led:
             return "env://"
-        return f"tcp://{self.hub.host}:{self.hub.free_port()}"
+        return f"tcp://{self.hub.host}:{free_port(self.hub.host)}"
 
     def start(self, at: int) -> None:
         """Trial ``at`` is at work now."""

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from dualml.communicator import FileBoard
 from dualml.communicator.place import Board
-from dualml.launch.mirror import Remote, seat_of_worker
+from dualml.launch.mirror import KEEP, Remote, seat_of_worker
 from dualml.launch.route import ADDRESS, INTERFACE
 from dualml.store.trial import board_path, run_folder
 
 #: Seconds until rank 0, which is there, has answered.
 LIMIT_S = 60.0
-#: The worker keeps what it writes: ``--keep-local``.
-KEEP = "DUALML_KEEP_LOCAL"
 
 
 class RemoteBoard:

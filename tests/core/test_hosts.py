@@ -19,10 +19,10 @@ from dualml.hosts import ssh
 from dualml.hosts.file import Host, Hosts, read
 from dualml.hosts.ssh import ROOM, check, command, problem, started, unfit
 from dualml.launch.hub import CLOCK_S
-from dualml.launch.mirror import own
+from dualml.launch.mirror import versions
 
 HERE = ("127.0.0.1", 29500)
-SAME = own([])
+SAME = versions([])
 FIT: dict[str, Any] = {"same": SAME, "free": 2 * ROOM, "gpus": 0, "refused": None}
 
 
@@ -95,10 +95,10 @@ def test_the_other_machines_shell_takes_words_for_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("changed", "device", "message"), [
     ({}, "", None),
-    ({"same": {**SAME, "dualml": "0.0.1"}}, "", "has dualml 0.0.1, this machine has"),
-    ({"same": {}}, "", "has no dualml, this machine has"),
-    ({"clock": 3600.0}, "", "its clock is 3600 s ahead; set the clocks (NTP)"),
-    ({"clock": -CLOCK_S - 30}, "", "its clock is 90 s behind"),
+    ({"same": {**SAME, "dualml": "0.0.1"}}, "", "has dualml 0.0.1, rank 0 has"),
+    ({"same": {}}, "", "has no dualml, rank 0 has"),
+    ({"clock": 3600.0}, "", "has a clock 3600 s ahead of rank 0's: set the clocks (NTP)"),
+    ({"clock": -CLOCK_S - 30}, "", "has a clock 90 s behind rank 0's"),
     ({"clock": CLOCK_S - 10}, "", None),
     ({"refused": "Connection refused"}, "", "does not reach 127.0.0.1:29500, where rank 0 listens"),
     ({"free": 5 * 2**20}, "", "5 MB are free for temporary files; 200 MB are needed"),

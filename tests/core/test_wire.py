@@ -16,21 +16,15 @@ from dualml.backend import Adopted
 from dualml.errors import CommunicationError, UserError
 from dualml.launch import adopted, hub, mirror, shelf
 from dualml.launch.hub import Hub, Lost
-from dualml.launch.mirror import Mirror, Remote, Seat, own, reach
-from dualml.launch.route import ADDRESS, INTERFACE, near
+from dualml.launch.mirror import Mirror, Remote, Seat, reach, versions
+from dualml.launch.route import ADDRESS, INTERFACE, free_port, near
 from dualml.launch.wire import TOKEN, call, token_for
 from dualml.store.sessions import Announcement, Failure, announce, announce_end, failure, forget
 from dualml.worker.away import RemoteBoard
 
 SECRET = b"a secret of some length"
 HERE = "127.0.0.1"
-SAME = own([])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        return int(probe.getsockname()[1])
+SAME = versions([])
 
 
 @pytest.fixture
@@ -125,7 +119,7 @@ def test_clocks_that_differ(
 ) -> None:
     now, mine = time.time, threading.get_ident()
     monkeypatch.setattr(time, "time", lambda: now() + ahead * (threading.get_ident() == mine))
-    assert f"its clock is {words} rank 0's; set the clocks" in refused(there)
+    assert f"has a clock {words} rank 0's: set the clocks" in refused(there)
 
 
 def test_versions_that_differ(there: Hub) -> None:

@@ -19,6 +19,22 @@ from typing import Any
 import psutil
 
 MARK = "DUALML_TEST_MARK"
+#: Two ranks that are soon through.
+TINY = """
+name = "tiny-machines"
+model = "softmax"
+title = { en = "Tiny", zh = "小" }
+data = { name = "digits", train = 200, test = 20 }
+evaluation = { train_samples = 10, per_epoch = 1, early = [10] }
+parity = { draws = 1, horizon = 10 }
+limits = { collective = 40 }
+[arms.ring]
+optimizer = { name = "sgd", lr = 0.05, momentum = 0.9 }
+world_size = 2
+batch_size = 20
+updates = 30
+aggregation = { strategy = "ring" }
+"""
 
 
 class Run:

@@ -11,25 +11,12 @@ from pathlib import Path
 
 import pytest
 from conformance.backends import require
-from running import Run, dualml, losses, trials
+from running import TINY, Run, dualml, losses, trials
+
+from dualml.launch.route import free_port
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
-TOML = """
-name = "tiny-launched"
-model = "softmax"
-title = { en = "Tiny", zh = "小" }
-data = { name = "digits", train = 200, test = 20 }
-evaluation = { train_samples = 10, per_epoch = 1, early = [10] }
-parity = { draws = 1, horizon = 10 }
-limits = { collective = 40 }
-[arms.ring]
-optimizer = { name = "sgd", lr = 0.05, momentum = 0.9 }
-world_size = 2
-batch_size = 20
-updates = 30
-aggregation = { strategy = "ring" }
-"""
 #: Where `torchrun`, `msrun` and the `python` that msrun starts are those of this environment.
 PATH = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
 
@@ -37,14 +24,8 @@ PATH = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.ge
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("launched") / "lab.toml"
-    path.write_text(TOML)
+    path.write_text(TINY)
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def launcher(backend: str, folder: Path) -> list[str]:

@@ -19,29 +19,21 @@ from typing import Any
 import psutil
 import pytest
 from conformance.backends import require
-from running import Run, dualml, losses, trials
+from running import TINY, Run, dualml, losses, trials
+
+from dualml.launch.route import free_port
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
-TOML = """
-name = "tiny-machines"
-model = "softmax"
-title = { en = "Tiny", zh = "小" }
-data = { name = "digits", train = 200, test = 20 }
-evaluation = { train_samples = 10, per_epoch = 1, early = [10] }
-parity = { draws = 1, horizon = 10 }
-limits = { collective = 40 }
-[arms.ring]
-optimizer = { name = "sgd", lr = 0.05, momentum = 0.9 }
-world_size = 2
-batch_size = 20
-updates = 30
-aggregation = { strategy = "ring" }
+TOML = (
+    TINY
+    + """
 [arms.one]
 optimizer = { name = "sgd", lr = 0.05 }
 batch_size = 20
 updates = 3
 """
+)
 TOKEN = {"DUALML_TOKEN": "known to both machines"}
 LONG = ["--arm", "ring", "--set", "arms.ring.updates=300"]
 #: Often enough that a kill finds a checkpoint behind it.
@@ -56,9 +48,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    return f"tcp://127.0.0.1:{free_port()}"
 
 
 def rank(number: int, where: str, folder: Path, *words: object, **env: str) -> Run:
@@ -162,6 +152,22 @@ def test_a_machine_that_dies_is_named_and_the_run_goes_on(
         assert other.end(20) == 0, other.text()
     assert "starting again" not in (out / f"trials/ring/{backend}/seed0/rank0.log").read_text()
     assert weights(out, backend) == weights(uninterrupted(backend), backend)
+
+
+def test_what_a_rank_writes_can_stay_on_its_machine(lab: Path, tmp_path: Path) -> None:
+    require("torch")
+    out, where, kept = tmp_path / "out", address(), tmp_path / "kept"
+    words = [lab, "--out", out, "--backend", "torch", "--no-report", "--arm", "ring"]
+    with (
+        rank(1, where, tmp_path, "--keep-local", "--out", kept) as other,
+        rank(0, where, tmp_path, *words) as first,
+    ):
+        assert first.end() == 0, first.text() + other.text()
+        assert other.end(20) == 0, other.text()
+    place = "trials/ring/torch/seed0"
+    assert not list((out / place).glob("rank1.*"))
+    names = {path.name for path in (kept / place).glob("rank1.*")}
+    assert names == {"rank1.log", "rank1.jsonl", "rank1.times.npz"}
 
 
 def test_where_rank_0_dies_the_others_end(lab: Path, tmp_path: Path) -> None:

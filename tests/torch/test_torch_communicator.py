@@ -22,6 +22,7 @@ import torch.distributed as dist  # noqa: E402
 from dualml.communicator import Communicator, FileBoard, MemoryBoard, Place  # noqa: E402
 from dualml.errors import CommunicationError, Unsupported, UserError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
+from dualml.launch.route import free_port  # noqa: E402
 from dualml_torch import gloo  # noqa: E402
 from dualml_torch.cluster import FAREWELL_S, leave  # noqa: E402
 from dualml_torch.communicator import connect  # noqa: E402
@@ -41,12 +42,6 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 def ranks(function: str, size: int = 2, **options: Any) -> list[Any]:
     options = {"timeout": 20, "limit": 60} | options
     return run_ranks("torch", size, f"test_torch_communicator:{function}", **options)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # --- joining ------------------------------------------------------------------------------------
