@@ -138,15 +138,27 @@ def choose(word: str | None) -> list[BackendInfo]:
                 f"no framework is installed; install one with {hint}, or use --backend numpy"
             )
         return chosen
-    groups = {"both": ["torch", "mindspore"], "all": list(known)}
+    names = named(word)
+    for name in names:
+        if not known[name].installed():
+            raise UserError(
+                f"backend {name!r} is not installed; install it with: {known[name].install}"
+            )
+    return [known[name] for name in names]
+
+
+def named(word: str) -> list[str]:
+    """The names of the backends in a ``--backend`` argument, installed or not.
+
+    Raises:
+        UserError: an unknown word.
+    """
+    known = list(backends())
+    groups = {"both": ["torch", "mindspore"], "all": known}
     names: list[str] = []
     for part in word.split(","):
         names += groups.get(part.strip(), [part.strip()])
     for name in names:
         if name not in known:
             raise UserError(f"unknown backend {name!r}{nearest(name, [*known, *groups])}")
-        if not known[name].installed():
-            raise UserError(
-                f"backend {name!r} is not installed; install it with: {known[name].install}"
-            )
-    return [known[name] for name in dict.fromkeys(names)]
+    return list(dict.fromkeys(names))

@@ -30,7 +30,7 @@ def main(path: str, number: int) -> None:
     os.chdir(job.cwd)
     if state.starts > 1:
         clear(Path(job.out))
-    sys.argv = ["dualml", *arguments(job)]
+    sys.argv = ["dualml", *arguments(job.words, job.out)]
     code = 1
     try:
         runpy.run_module("dualml", run_name="__main__")

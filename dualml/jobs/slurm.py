@@ -58,8 +58,8 @@ def script(jobs: Jobs, job: Job) -> str:
         log=jobs.log(job.id),
         options="\n".join(f"#SBATCH {option}" for option in job.options),
         cwd=shlex.quote(job.cwd),
-        begun=shlex.join([*python, *begun(job)]),
-        resumed=shlex.join([*python, *resumed(job)]),
+        begun=shlex.join([*python, *begun(job.words, job.out)]),
+        resumed=shlex.join([*python, *resumed(job.words, job.out)]),
         manifest=shlex.quote(f"{job.out}/run.json"),
         code=shlex.quote(str(jobs.folder(job.id) / CODE)),
     )

@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -190,22 +190,22 @@ def clear(out: Path) -> None:
         (out / ".lock").unlink(missing_ok=True)
 
 
-def begun(job: Job) -> list[str]:
-    """The words of ``dualml run`` that begin a job's run."""
-    return ["run", *job.words, "--out", job.out]
+def begun(words: Sequence[str], out: str) -> list[str]:
+    """The words of ``dualml run`` that begin a run in ``out``."""
+    return ["run", *words, "--out", out]
 
 
-def resumed(job: Job) -> list[str]:
+def resumed(words: Sequence[str], out: str) -> list[str]:
     """Those that go on with it."""
-    kept = [word for word in job.words if word in ("--no-report", "--no-find", "--insecure")]
+    kept = [word for word in words if word in ("--no-report", "--no-find", "--insecure")]
     for option in ("--hosts", "--lang"):
-        if option in job.words:
-            at = job.words.index(option)
-            kept += job.words[at : at + 2]
-    return ["run", "--resume", job.out, *kept]
+        if option in words:
+            at = words.index(option)
+            kept += words[at : at + 2]
+    return ["run", "--resume", out, *kept]
 
 
-def arguments(job: Job) -> list[str]:
+def arguments(words: Sequence[str], out: str) -> list[str]:
     """Those of now."""
-    there = (Path(job.out) / "run.json").exists()
-    return resumed(job) if there else begun(job)
+    there = (Path(out) / "run.json").exists()
+    return resumed(words, out) if there else begun(words, out)
