@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError
+
+if TYPE_CHECKING:
+    from dualml.experiment.schema import Experiment
 
 Number = Annotated[int, typer.Argument(min=1)]
 #: Options of ``dualml run`` that a job cannot have, and what is there instead.
@@ -23,7 +27,7 @@ REFUSED = {
 def submit(
     context: typer.Context,
     lab: str,
-    on: Annotated[str, typer.Option(metavar="local|slurm")] = "local",
+    on: Annotated[str, typer.Option(metavar="local|slurm|compose|kubernetes")] = "local",
     out: Path | None = None,
     cores: Annotated[int, typer.Option(min=0)] = 0,
     gpus: Annotated[int, typer.Option(min=0)] = 0,
@@ -34,6 +38,12 @@ def submit(
     time: Annotated[str | None, typer.Option(metavar="TIME")] = None,
     partition: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     sbatch: Annotated[list[str] | None, typer.Option(metavar="--OPTION=VALUE")] = None,
+    render: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
+    kind: Annotated[str | None, typer.Option(metavar="trainjob|pytorchjob|volcano")] = None,
+    image: Annotated[str | None, typer.Option(metavar="NAME:TAG")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE")] = None,
+    disk: Annotated[str | None, typer.Option(metavar="BYTES")] = None,
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
@@ -44,10 +54,30 @@ def submit(
     from dualml.jobs.store import Jobs, home
     from dualml.words import Words
 
-    if on not in ("local", "slurm"):
-        raise UserError(f"--on must be local or slurm; received {on!r}")
+    places = ("local", "slurm", "compose", "kubernetes")
+    if on not in places:
+        raise UserError(f"--on must be one of {', '.join(places)}; received {on!r}")
     words = [lab, *context.args, *(["--lang", lang] if lang != "en" else [])]
-    name = checked(words)
+    rendered = {
+        "render": render, "kind": kind, "image": image, "name": name, "rate": rate, "disk": disk,
+    }  # fmt: skip
+    if on in ("compose", "kubernetes"):
+        from dualml.cli.render import to_files
+
+        for option, value in (("out", out), ("gpus", gpus), ("partition", partition),
+                              ("sbatch", sbatch)):  # fmt: skip
+            if value:
+                raise UserError(f"--{option} is not for --on {on}")
+        options_given = {
+            "cores": cores, "memory": memory, "nodes": nodes, "ranks": ranks_per_node,
+            "gpus": gpus_per_node, "time": time, "lang": lang,
+        }  # fmt: skip
+        to_files(on, words, {**options_given, **rendered}, as_json=json)
+        return
+    for option, value in rendered.items():
+        if value is not None:
+            raise UserError(f"--{option} is for --on compose and --on kubernetes")
+    label = checked(words)
     asked: dict[str, Any] = {"cores": cores, "gpus": gpus}
     asked["memory"] = nbytes(memory, "--memory") if memory else 0
     wanted = options(
@@ -63,7 +93,7 @@ def submit(
     if on == "slurm":
         asked["options"] = wanted
     jobs = Jobs(home())
-    job = queue(jobs, on, words, out or Path("runs") / f"{name}-job{{id}}", **asked)  # type: ignore[arg-type]
+    job = queue(jobs, on, words, out or Path("runs") / f"{label}-job{{id}}", **asked)  # type: ignore[arg-type]
     state = jobs.state(job.id)
     if json:
         print_json({"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm})
@@ -71,28 +101,45 @@ def submit(
         typer.echo(Words(lang)("jobs.submitted", id=job.id, out=job.out))
 
 
-def checked(words: list[str]) -> str:
-    """The name of the experiment; what cannot be run is said now, not when its turn comes."""
+def parsed(words: list[str], refused: Mapping[str, str]) -> dict[str, Any]:
+    """The options of ``dualml run`` by name.
+
+    Raises:
+        UserError: one that is ``refused``, with what is there instead.
+    """
     from typer.main import get_command
 
-    from dualml.backend import choose
-    from dualml.cli.run import numbers, run
-    from dualml.experiment.load import load
+    from dualml.cli.run import run
 
     app = typer.Typer(add_completion=False)
     app.command()(run)
     command: Any = get_command(app)
-    given = command.make_context("run", list(words)).params
-    for name, instead in REFUSED.items():
+    given: dict[str, Any] = command.make_context("run", list(words)).params
+    for name, instead in refused.items():
         if given[name] not in (None, False):
-            raise UserError(f"submit takes no --{name}: {instead}")
-    choose(given["backend"])
-    experiment = load(
+            raise UserError(f"submit takes no --{name.replace('_', '-')}: {instead}")
+    return given
+
+
+def opened(given: Mapping[str, Any], world_size: int | None) -> Experiment:
+    """The experiment that options of ``dualml run`` mean."""
+    from dualml.cli.run import numbers
+    from dualml.experiment.load import load
+
+    return load(
         given["lab"], overrides=given["set_"] or [], arms=given["arm"] or [],
         seeds=numbers(given["seed"] or []), data=given["data"], quick=given["quick"],
-        world_size=given["world_size"],
+        world_size=world_size,
     )  # fmt: skip
-    return str(experiment.name)
+
+
+def checked(words: list[str]) -> str:
+    """The name of the experiment; what cannot be run is said now, not when its turn comes."""
+    from dualml.backend import choose
+
+    given = parsed(words, REFUSED)
+    choose(given["backend"])
+    return str(opened(given, given["world_size"]).name)
 
 
 def jobs(

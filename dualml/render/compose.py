@@ -1,0 +1,124 @@
+"""A run for Docker Compose: one service for each node, on one machine.
+
+Where a rate is asked for, a node's network belongs to a service of its own, which sets the rate
+before the node begins: Compose knows none, and what runs the experiment needs no right to set one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dualml.launch.wire import TOKEN
+from dualml.render.node import TOKEN_FILE
+from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, Request
+
+Document = dict[str, Any]
+
+FIRST, NETWORK, SECRET = "node0", "ranks", "token"
+#: What a container needs of the host to use an Ascend, as CANN's images say.
+ASCEND_DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
+ASCEND_FILES = ("/usr/local/dcmi", "/usr/local/bin/npu-smi", "/usr/local/Ascend/driver/lib64",
+                "/usr/local/Ascend/driver/version.info", "/etc/ascend_install.info")  # fmt: skip
+#: tc's bucket holds what may be sent between two ticks of a kernel with 250 a second, and no less
+#: than a packet of the largest kind.
+TICKS, LARGEST = 250, 2**16
+SAFE = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
+
+
+def compose(request: Request) -> Document:
+    """All of ``compose.yaml``."""
+    services = dict[str, Any]()
+    for number in range(request.nodes):
+        if request.rate:
+            services[f"link{number}"] = link(request, number)
+        services[f"node{number}"] = node(request, number)
+    document: Document = {"name": request.name, "services": services}
+    document["volumes"] = {"runs": {}, "data": {}}
+    document["networks"] = {NETWORK: {"driver": "bridge"}}
+    if request.nodes > 1:
+        document["secrets"] = {SECRET: {"environment": TOKEN}}
+    if request.lab is not None:
+        document["configs"] = {"lab": {"file": "./lab.toml"}}
+    return document
+
+
+def node(request: Request, number: int) -> Document:
+    """The service of a node."""
+    words = literal(request.command(str(number), FIRST))
+    if request.seconds:
+        words = ["timeout", "--signal=TERM", "--kill-after=60", str(request.seconds), *words]
+    service: Document = {"image": request.image, "init": True, "command": words}
+    service["environment"] = {"DUALML_CACHE": DATA}
+    if request.nodes > 1:
+        service["environment"][TOKEN_FILE] = f"/run/secrets/{SECRET}"
+        service["secrets"] = [SECRET]
+    if request.lab is not None:
+        service["configs"] = [{"source": "lab", "target": LAB}]
+    service["volumes"] = [volume("runs", RUNS)] * (number == 0) + [volume("data", DATA)]
+    if request.rate:
+        service["network_mode"] = f"service:link{number}"
+        service["depends_on"] = {f"link{number}": {"condition": "service_healthy"}}
+    else:
+        service["networks"] = [NETWORK]
+    if request.gpus and request.resource == ASCEND:
+        cards = range(number * request.gpus, (number + 1) * request.gpus)
+        paths = [*(f"/dev/davinci{card}" for card in cards), *ASCEND_DEVICES]
+        service["devices"] = [f"{path}:{path}" for path in paths]
+        service["volumes"] += [
+            {"type": "bind", "source": path, "target": path, "read_only": True}
+            for path in ASCEND_FILES
+        ]
+    if resources := limits(request, number):
+        service["deploy"] = {"resources": resources}
+    return {**service, "healthcheck": health(request), **SAFE}
+
+
+def limits(request: Request, number: int) -> Document:
+    """What a node may use, and GPUs of its own: a number of them would be the same for all."""
+    most: Document = {"cpus": str(request.cores)} if request.cores else {}
+    most |= {"memory": f"{request.memory}b"} if request.memory else {}
+    resources: Document = {"limits": most} if most else {}
+    if request.gpus and request.resource != ASCEND:
+        first = number * request.gpus
+        ids = [str(card) for card in range(first, first + request.gpus)]
+        card = {"driver": "nvidia", "device_ids": ids, "capabilities": ["gpu"]}
+        resources["reservations"] = {"devices": [card]}
+    return resources
+
+
+def health(request: Request) -> Document:
+    """A node is well while it reaches the first one; the only one, when it has a run folder."""
+    if request.nodes > 1:
+        call = f"import socket; socket.create_connection(('{FIRST}', {PORT}), 3).close()"
+        test = ["CMD", "python3", "-I", "-c", call]
+    else:
+        test = ["CMD", "test", "-f", f"{request.out}/run.json"]
+    return {"test": test, "interval": "15s", "timeout": "10s", "retries": 4, "start_period": "5m"}
+
+
+def link(request: Request, number: int) -> Document:
+    """The network of a node, with its rate: what it sends goes through a bucket of ``tc``."""
+    burst = max(LARGEST, request.rate // 8 // TICKS)
+    shape = f"tc qdisc replace dev eth0 root tbf rate {request.rate}bit burst {burst} latency 50ms"
+    return {
+        "image": request.image,
+        "init": True,
+        "user": "0:0",
+        "command": ["sh", "-c", f"{shape} && exec sleep infinity"],
+        "networks": {NETWORK: {"aliases": [f"node{number}"]}},
+        "healthcheck": {
+            "test": ["CMD-SHELL", "tc qdisc show dev eth0 | grep -q tbf"],
+            "interval": "1s", "timeout": "5s", "retries": 30,
+        },
+        **SAFE,
+        "cap_add": ["NET_ADMIN"],
+    }  # fmt: skip
+
+
+def volume(name: str, target: str) -> Document:
+    return {"type": "volume", "source": name, "target": target}
+
+
+def literal(words: list[str]) -> list[str]:
+    """Compose fills in what follows a ``$``; two of them are one."""
+    return [word.replace("$", "$$") for word in words]

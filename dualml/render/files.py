@@ -1,0 +1,130 @@
+"""The files, written when nothing is wrong with any of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dualml.errors import UserError
+from dualml.launch.wire import TOKEN
+from dualml.render.compose import compose
+from dualml.render.kinds import KINDS
+from dualml.render.kubernetes import Object, claims, fetcher, kustomization
+from dualml.render.references import in_compose, in_kubernetes, told
+from dualml.render.request import Request
+from dualml.words import Words
+
+
+class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Lists are indented, everything is written out, what may be taken for a number is quoted."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # Versions of YAML disagree about 1e3, 0o7 and y.
+    style = '"' if re.match(r"[-+]?[.\d]|.?$", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+Dumper.add_representer(str, text_node)
+
+
+def dump(*documents: Object) -> str:
+    """YAML, in the order in which the objects were made."""
+    text: str = yaml.dump_all(
+        documents, Dumper=Dumper, sort_keys=False, width=100, allow_unicode=True,
+        explicit_start=len(documents) > 1,
+    )  # fmt: skip
+    return text
+
+
+def compose_files(request: Request) -> dict[str, str]:
+    document = compose(request)
+    files = {"compose.yaml": dump(document)}
+    sound([*in_compose(document, request.arms)], files, request)
+    if request.nodes > 1:
+        files[".env"] = f"{TOKEN}={request.token}\n"
+    return files | extra(request, "compose")
+
+
+def kubernetes_files(request: Request, kind: str) -> dict[str, str]:
+    """``kind``: one of `dualml.render.kinds.KINDS`."""
+    objects, volumes = KINDS[kind].objects(request), claims(request, KINDS[kind].shared)
+    files, together = fetcher(request), kustomization(request)
+    written = {
+        "kustomization.yaml": dump(together),
+        "claims.yaml": dump(*volumes),
+        "job.yaml": dump(*objects),
+        "files.yaml": dump(files),
+    }
+    problems = in_kubernetes([*volumes, *objects, files], together, request.arms)
+    sound([*problems], written, request)
+    if request.nodes > 1:
+        written["token.env"] = f"{TOKEN}={request.token}\n"
+    return written | extra(request, kind, resource=KINDS[kind].resource)
+
+
+def sound(problems: Sequence[str], files: Mapping[str, str], request: Request) -> None:
+    """Raises `UserError` for the first problem."""
+    for problem in [*problems, *told(request.token, "".join(files.values()))]:
+        raise UserError(f"nothing is written: {problem}")
+
+
+def extra(request: Request, kind: str, **values: Any) -> dict[str, str]:
+    """The experiment's file, and what to do with all of them."""
+    words = Words(request.lang)
+    shared: dict[str, Any] = {"name": request.name, "image": request.image, "out": request.out}
+    page = "compose" if kind == "compose" else "kubernetes"
+    parts = [words(f"render.{page}.about", **shared, **values)]
+    if request.rate:
+        parts.append(words(f"render.{page}.rate", rate=f"{request.rate:,}"))
+    if request.nodes > 1:
+        parts.append(words(f"render.{page}.token"))
+    if request.seconds:
+        parts.append(words(f"render.{page}.time", seconds=f"{request.seconds:,}"))
+    if page == "kubernetes":
+        parts.append(words(f"render.kind.{kind}"))
+        if request.nodes > 1:
+            parts.append(words("render.kubernetes.many"))
+    files = {"README.md": "\n".join(part.strip("\n") + "\n" for part in parts)}
+    if request.lab is not None:
+        files["lab.toml"] = request.lab.decode("utf-8")
+    return files
+
+
+def check_free(folder: Path) -> None:
+    """Raises `UserError` for a folder with something in it, or a file."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--render {folder} is a file; name a folder")
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UserError(f"--render {folder} is not empty; name another folder")
+    except OSError as error:
+        raise UserError(f"--render {folder}: {error.strerror}") from None
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Into a folder that is made, or empty; what holds the token is the user's alone.
+
+    Raises:
+        UserError: it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            mode = 0o600 if name.endswith(".env") else 0o644
+            handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise UserError(f"--render {folder}: {error.strerror}") from None

@@ -1,0 +1,155 @@
+"""The kinds of jobs in Kubernetes: who starts the pods, numbers them, and starts them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dualml.errors import UserError, nearest
+from dualml.render.kubernetes import Object, metadata, template
+from dualml.render.request import RESTARTS, Request
+
+#: Of ``dualml run``: wrong input, and backends that differ. To begin again changes neither.
+FINAL = (2, 3)
+
+
+def trainjob(request: Request) -> list[Object]:
+    """Kubeflow Trainer: a runtime of the job's own, as its volumes and secret are, and the job.
+
+    Source: `Kubeflow Trainer 2.3, TrainJob and TrainingRuntime
+    <https://www.kubeflow.org/docs/components/trainer/>`_; JobSet's failure policy.
+    """
+    host = f"{request.name}-node-0-0.{request.name}"
+    pod = template(request, "node", "$(JOB_COMPLETION_INDEX)", host, runs=True)
+    pod["spec"]["restartPolicy"] = "Never"
+    final = {"containerName": "node", "operator": "In", "values": list(FINAL)}
+    job = {
+        # A pod that fails takes the others with it, and all begin again: JobSet's part.
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}]},
+        "template": pod,
+    }
+    end = {"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+    step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": metadata(request, **{"trainer.kubeflow.org/framework": "torch"}),
+        "spec": {
+            "mlPolicy": {"numNodes": request.nodes, "torch": {}},
+            "template": {"spec": {
+                "failurePolicy": {"maxRestarts": RESTARTS, "rules": [end]},
+                "replicatedJobs": [
+                    {"name": "node", "template": {"metadata": step, "spec": job}}
+                ],
+            }},
+        },
+    }  # fmt: skip
+    spec: Object = {
+        "runtimeRef": {
+            "apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": request.name,
+        },
+        "trainer": {"numNodes": request.nodes, "numProcPerNode": request.ranks},
+    }  # fmt: skip
+    if request.seconds:
+        spec["activeDeadlineSeconds"] = request.seconds
+    train = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": metadata(request), "spec": spec,
+    }  # fmt: skip
+    return [runtime, train]
+
+
+def pytorchjob(request: Request) -> list[Object]:
+    """Kubeflow's training operator: a master and workers.
+
+    Source: training-operator 1.9, ``pytorch_types.go``; its limit counts restarts of all pods.
+    """
+    host = f"{request.name}-master-0"
+    replicas: Object = {}
+    for name, count in (("Master", 1), ("Worker", request.nodes - 1)):
+        if count:
+            pod = template(request, "pytorch", "$(RANK)", host, runs=name == "Master")
+            replicas[name] = {"replicas": count, "restartPolicy": "OnFailure", "template": pod}
+    policy: Object = {"backoffLimit": RESTARTS * request.nodes, "cleanPodPolicy": "None"}
+    if request.seconds:
+        policy["activeDeadlineSeconds"] = request.seconds
+    spec: Object = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}
+    if request.ranks > 1:
+        spec["nprocPerNode"] = str(request.ranks)
+    return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+             "metadata": metadata(request), "spec": spec}]  # fmt: skip
+
+
+def volcano(request: Request) -> list[Object]:
+    """Volcano: all pods or none; the first node is a task of its own, as it has the run folder.
+
+    Its job knows no deadline; that of the pods holds for each start, and what it ends is not begun
+    again: dualml leaves with 130 then.
+
+    Source: Volcano 1.15, ``batch.volcano.sh_jobs.yaml`` and its plugins ``env`` and ``svc``.
+    """
+    host = f"{request.name}-first-0.{request.name}"
+    tasks = []
+    parts = (("first", "$(VC_TASK_INDEX)", 1), ("others", "1+$(VC_TASK_INDEX)", request.nodes - 1))
+    for name, node, count in parts:
+        if count:
+            pod = template(request, "dualml", node, host, runs=name == "first")
+            pod["spec"]["restartPolicy"] = "Never"
+            if request.seconds:
+                pod["spec"]["activeDeadlineSeconds"] = request.seconds
+            tasks.append({"name": name, "replicas": count, "template": pod})
+    ends = (*FINAL, 130) if request.seconds else FINAL
+    policies: list[Object] = [{"exitCode": code, "action": "TerminateJob"} for code in ends]
+    policies.append({"events": ["PodFailed", "PodEvicted"], "action": "RestartJob"})
+    spec: Object = {
+        "schedulerName": "volcano",
+        "minAvailable": request.nodes,
+        "maxRetry": RESTARTS,
+        "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
+        "policies": policies,
+        "tasks": tasks,
+    }
+    return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
+             "metadata": metadata(request), "spec": spec}]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of them.
+
+    Args:
+        objects: what it consists of.
+        resource: what ``kubectl`` calls it.
+        shared: all pods are alike, so all have the volume of the run folder.
+        backend: the only one that it is for.
+    """
+
+    objects: Callable[[Request], list[Object]]
+    resource: str
+    shared: bool = False
+    backend: str = ""
+
+
+KINDS: Mapping[str, Kind] = {
+    "trainjob": Kind(trainjob, "trainjob", shared=True, backend="torch"),
+    "pytorchjob": Kind(pytorchjob, "pytorchjob", backend="torch"),
+    "volcano": Kind(volcano, "vcjob"),
+}
+
+
+def kind_of(word: str | None, backend: str) -> str:
+    """The kind that is asked for, or that fits.
+
+    Raises:
+        UserError: there is none of that name, or it is for another backend.
+    """
+    name = word or ("trainjob" if backend == "torch" else "volcano")
+    if name not in KINDS:
+        raise UserError(f"--kind {name!r}{nearest(name, KINDS)}")
+    only = KINDS[name].backend
+    if only and backend != only:
+        runs = f"this runs {backend}" if backend else "this may run several backends"
+        text = f"it is for --backend {only}, and {runs}; use --kind volcano"
+        raise UserError(f"--kind {name}: {text}")
+    return name

@@ -1,0 +1,133 @@
+"""What all kinds of jobs in Kubernetes share: pods, claims, and what ties the files together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dualml.launch.wire import TOKEN
+from dualml.render.quantities import quantity
+from dualml.render.request import DATA, LAB, RUNS, UID, Request
+
+Object = dict[str, Any]
+
+
+def labels(request: Request) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "dualml", "app.kubernetes.io/instance": request.name}
+
+
+def metadata(request: Request, name: str = "", **more: str) -> Object:
+    return {"name": name or request.name, "labels": {**labels(request), **more}}
+
+
+def template(request: Request, container: str, node: str, host: str, runs: bool) -> Object:
+    """A pod's template, but for its ``restartPolicy``.
+
+    Args:
+        container: its name, which some operators prescribe.
+        node, host: see `Request.command`; ``$(X)`` in ``node`` is a variable of the container.
+        runs: whether it has the volume of the run folder: the first node.
+    """
+    volumes = [claimed(request, "runs")] * runs + [claimed(request, "data")]
+    mounts = [mount("runs", RUNS)] * runs + [mount("data", DATA)]
+    if request.lab is not None:
+        volumes.append({"name": "lab", "configMap": {"name": f"{request.name}-lab"}})
+        mounts.append(mount("lab", LAB.rpartition("/")[0]))
+    # args, not command: the image's entry point stays, which sets paths in CANN's images.
+    args = literal(request.command("NODE", host))
+    args[args.index("NODE")] = node
+    work: Object = {"name": container, "image": request.image, "args": args}
+    work["env"] = [{"name": "DUALML_CACHE", "value": DATA}]
+    if request.nodes > 1:
+        secret = {"name": f"{request.name}-token", "key": TOKEN}
+        work["env"].append({"name": TOKEN, "valueFrom": {"secretKeyRef": secret}})
+    if amounts := resources(request):
+        work["resources"] = {"requests": amounts, "limits": dict(amounts)}
+    work |= {"volumeMounts": mounts, "securityContext": dict(INSIDE)}
+    spec: Object = {"securityContext": dict(POD), "containers": [work], "volumes": volumes}
+    about: Object = {"labels": labels(request)}
+    if request.rate:
+        about["annotations"] = {
+            f"kubernetes.io/{way}-bandwidth": quantity(request.rate)
+            for way in ("egress", "ingress")
+        }
+    return {"metadata": about, "spec": spec}
+
+
+POD = {"runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
+       "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
+INSIDE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def resources(request: Request) -> dict[str, str]:
+    """Requested and at most: the pods of a run shall not be evicted for one another."""
+    amounts = {"cpu": str(request.cores)} if request.cores else {}
+    amounts |= {"memory": quantity(request.memory)} if request.memory else {}
+    return amounts | ({request.resource: str(request.gpus)} if request.gpus else {})
+
+
+def literal(words: list[str]) -> list[str]:
+    """Kubernetes fills in ``$(X)``; with two ``$`` it does not."""
+    return [word.replace("$(", "$$(") for word in words]
+
+
+def mount(name: str, path: str) -> Object:
+    return {"name": name, "mountPath": path}
+
+
+def claimed(request: Request, name: str) -> Object:
+    return {"name": name, "persistentVolumeClaim": {"claimName": f"{request.name}-{name}"}}
+
+
+def claims(request: Request, shared: bool) -> list[Object]:
+    """The volumes of the run folder and of the data.
+
+    Args:
+        shared: all pods have that of the run folder, too.
+    """
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": metadata(request, f"{request.name}-{name}"),
+            "spec": {
+                "accessModes": ["ReadWriteMany" if many else "ReadWriteOnce"],
+                "resources": {"requests": {"storage": quantity(request.disk)}},
+            },
+        }
+        for name, many in (("runs", shared and request.nodes > 1), ("data", request.nodes > 1))
+    ]
+
+
+def fetcher(request: Request) -> Object:
+    """A pod through which files come out of the volumes, and into them."""
+    names = (("runs", RUNS), ("data", DATA))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(request, f"{request.name}-files"),
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": dict(POD),
+            "containers": [{
+                "name": "files", "image": request.image, "args": ["sleep", "infinity"],
+                "volumeMounts": [mount(name, path) for name, path in names],
+                "securityContext": dict(INSIDE),
+            }],
+            "volumes": [claimed(request, name) for name, _ in names],
+        },
+    }  # fmt: skip
+
+
+def kustomization(request: Request) -> Object:
+    """The files as one: ``kubectl apply -k``. It makes the secret, which no YAML holds."""
+    document: Object = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["claims.yaml", "job.yaml"],
+        "generatorOptions": {"disableNameSuffixHash": True, "labels": labels(request)},
+    }
+    if request.nodes > 1:
+        document["secretGenerator"] = [{"name": f"{request.name}-token", "envs": ["token.env"]}]
+    if request.lab is not None:
+        document["configMapGenerator"] = [{"name": f"{request.name}-lab", "files": ["lab.toml"]}]
+    return document

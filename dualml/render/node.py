@@ -1,0 +1,126 @@
+"""One node of a run in a container: ``python -m dualml.render.node OPTIONS -- WORDS``.
+
+The engine says which node this is. What it cannot say is done here: the token is read from a
+secret, the first node's name is awaited, and a run that has begun is gone on with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dualml.communicator.place import check_rendezvous
+from dualml.errors import UserError
+from dualml.jobs.store import arguments, begun, clear
+from dualml.launch.wire import TOKEN, address_of
+from dualml.machine import python
+
+#: A file that holds the token, as engines hand secrets over.
+TOKEN_FILE = f"{TOKEN}_FILE"
+#: Until the name of the first node is known: its container may have to be fetched first.
+KNOWN_S = 600.0
+POLL_S = 1.0
+#: Of the launchers' own rendezvous.
+TORCHRUN, MSRUN = 29500, 8118
+
+
+def options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="dualml.render.node")
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rendezvous")
+    parser.add_argument("--launcher", choices=("torch", "mindspore"))
+    parser.add_argument("--out", required=True)
+    parser.add_argument("words", nargs="+")
+    return parser.parse_args(words)
+
+
+def number(text: str) -> int:
+    """``2``, or ``1+0`` where an engine counts nodes in groups."""
+    try:
+        return sum(int(part) for part in text.split("+"))
+    except ValueError:
+        raise UserError(f"--node {text!r}: the engine did not say which node this is") from None
+
+
+def take_token(path: str) -> None:
+    """Into the environment, where dualml reads it.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        os.environ[TOKEN] = Path(path).read_text("utf-8").strip()
+    except OSError as error:
+        raise UserError(f"{TOKEN_FILE}={path}: {error.strerror}") from None
+
+
+def await_name(host: str, limit: float = KNOWN_S) -> str:
+    """The address of a host, as soon as its name is known.
+
+    Raises:
+        UserError: it is not, after ``limit`` seconds.
+    """
+    end = time.monotonic() + limit
+    while True:
+        try:
+            return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            if time.monotonic() > end:
+                why = f"{error.strerror or error}; is the first node running?"
+                raise UserError(f"{host} was not known for {limit:g} s: {why}") from None
+        time.sleep(POLL_S)
+
+
+def command(asked: argparse.Namespace) -> list[str]:
+    """What this container becomes."""
+    node, out = number(asked.node), asked.out
+    if node == 0:
+        clear(Path(out))
+    words = arguments(asked.words, out) if node == 0 else begun(asked.words, out)
+    if asked.rendezvous is None:
+        return python("-m", "dualml", *words)
+    check_rendezvous(asked.rendezvous)
+    host, _ = address_of(asked.rendezvous)
+    address = await_name(host)
+    size, where = asked.nodes * asked.ranks, ["--rendezvous", asked.rendezvous]
+    if asked.launcher is None:
+        rank = ["--rank", str(node), "--world-size", str(size), *where]
+        return python("-m", "dualml", *(words if node == 0 else ["run"]), *rank)
+    if asked.launcher == "torch":
+        return python(
+            "-m", "torch.distributed.run", f"--nnodes={asked.nodes}", f"--node-rank={node}",
+            f"--nproc-per-node={asked.ranks}", f"--master-addr={host}",
+            f"--master-port={TORCHRUN}", "-m", "dualml", *words, *where,
+        )  # fmt: skip
+    return [
+        str(Path(sys.executable).with_name("msrun")), f"--worker_num={size}",
+        f"--local_worker_num={asked.ranks}", f"--master_addr={address}",
+        f"--master_port={MSRUN}", f"--node_rank={node}", "--join=True", "--log_dir=/tmp/msrun",
+        # It takes the word `python` for the interpreter, and any other for a script.
+        "python", "-P", "-m", "dualml", *words, *where,
+    ]  # fmt: skip
+
+
+def main(words: Sequence[str]) -> None:
+    """Become the run; leaves this process only for what is wrong."""
+    asked = options(words)
+    try:
+        if path := os.environ.get(TOKEN_FILE):
+            take_token(path)
+        becomes = command(asked)
+    except UserError as error:
+        print(f"dualml: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.stderr.flush()
+    os.execv(becomes[0], becomes)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,64 @@
+"""Times, rates and sizes, as options say them and as engines want them."""
+
+from __future__ import annotations
+
+import re
+
+from dualml.cost import units
+from dualml.errors import UserError
+from dualml.jobs.sbatch import TIME
+
+#: A quantity of Kubernetes: a number with a power of ten, of 1024, or an exponent.
+QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+#: A size of Compose.
+BYTES = re.compile(r"\d+[bkmg]?")
+SUFFIXES = {f"{letter}i": 1024**n for n, letter in enumerate("KMGT", 1)}
+SUFFIXES |= {letter: 1000**n for n, letter in enumerate("kMGT", 1)}
+#: More than a network card has, and less than a ``tc`` that counts bytes in 64 bits can take.
+MOST_RATE = 10**13
+
+
+def seconds(text: str) -> int:
+    """``90`` (minutes), ``1:30:00``, ``2-12``: as Slurm reads them.
+
+    >>> seconds("1-2:30")
+    95400
+
+    Raises:
+        UserError: anything else, or 0.
+    """
+    how = "minutes, hours:minutes:seconds or days-hours, above 0"
+    if not TIME.match(text):
+        raise UserError(f"--time {text!r}: use {how}")
+    days, dash, rest = text.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+    else:
+        hours, minutes, secs = ((0, parts[0], 0), (0, *parts), parts)[len(parts) - 1]
+    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
+    if not 0 < total < 2**31:
+        raise UserError(f"--time {text!r}: use {how}")
+    return total
+
+
+def bits(text: str) -> int:
+    """``100Mbit`` or ``10MB/s``: bits per second.
+
+    Raises:
+        UserError: anything else, or too little or too much for a network.
+    """
+    value = 8 * units.rate(text if text.endswith("/s") else f"{text}/s", "--rate")
+    if not 1000 <= value <= MOST_RATE:
+        raise UserError(f"--rate {text}: use one from 1Kbit/s to 10Tbit/s")
+    return round(value)
+
+
+def quantity(value: int) -> str:
+    """The shortest way to say a number exactly.
+
+    >>> quantity(4 * 10**9), quantity(2**30), quantity(5)
+    ('4G', '1Gi', '5')
+    """
+    forms = [f"{value // n}{suffix}" for suffix, n in SUFFIXES.items() if value % n == 0 and value]
+    return min([str(value), *forms], key=len)

@@ -1,0 +1,209 @@
+"""Whether what is rendered holds together: every name that is used is there, every number fits.
+
+An engine finds the same when a container does not start; here it is found before a file is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from dualml.render.compose import Document
+from dualml.render.kubernetes import Object
+from dualml.render.quantities import BYTES, QUANTITY
+
+#: RFC 1123: names in a network.
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+NODE = "dualml.render.node"
+#: A variable that Compose fills in; ``$$`` is a ``$``.
+FILLED = re.compile(r"(?<!\$)(\$\$)*\$(?!\$)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Containers that work: how many are alike, and what they are told."""
+
+    name: str
+    count: int
+    words: Sequence[str]
+
+    def option(self, name: str) -> str | None:
+        own = self.words[: self.words.index("--")]
+        return own[own.index(name) + 1] if name in own else None
+
+
+def missing(what: str, used: Iterator[str] | Sequence[str], there: Sequence[str]) -> Iterator[str]:
+    """A problem for each name that is used and not there."""
+    for name in used:
+        if name not in there:
+            yield f"{what} {name!r} is not there: {', '.join(there) or 'there are none'}"
+
+
+def labels(names: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if not LABEL.fullmatch(name):
+            yield f"{name!r} is no name in a network"
+
+
+def ranks(parts: Sequence[Part], arms: Mapping[str, int]) -> Iterator[str]:
+    """Problems of how many there are, and where they meet."""
+    count = sum(part.count for part in parts)
+    for part in parts:
+        nodes, each = int(part.option("--nodes") or 1), int(part.option("--ranks") or 1)
+        if nodes != count:
+            yield f"{part.name} is told of {nodes} nodes; there are {count}"
+        for arm, size in arms.items():
+            if nodes * each > 1 and size not in (1, nodes * each):
+                yield f"arm {arm} has {size} ranks; there are {nodes} x {each}"
+        if (count > 1) != (part.option("--rendezvous") is not None):
+            yield f"{part.name}: {count} nodes, and --rendezvous {part.option('--rendezvous')}"
+    if len({part.option("--rendezvous") for part in parts}) > 1:
+        yield "the nodes are told of several rendezvous"
+
+
+def first_of(parts: Sequence[Part]) -> str | None:
+    """The host where the nodes meet."""
+    where = parts[0].option("--rendezvous") if parts else None
+    return urlsplit(where).hostname if where else None
+
+
+def told(token: str, text: str) -> Iterator[str]:
+    if token in text:
+        yield "the token stands in a YAML file"
+
+
+def in_compose(document: Document, arms: Mapping[str, int]) -> Iterator[str]:
+    """Problems of a ``compose.yaml``."""
+    services: dict[str, Any] = document["services"]
+    yield from labels([document["name"], *services, *document["volumes"], *document["networks"]])
+    named, parts = list(services), list[Part]()
+    hosts = dict[str, str]()
+    for name, service in services.items():
+        volumes = [v["source"] for v in service.get("volumes", ()) if v["type"] == "volume"]
+        yield from missing("volume", volumes, [*document["volumes"]])
+        yield from missing("secret", service.get("secrets", ()), [*document.get("secrets", ())])
+        lent = [config["source"] for config in service.get("configs", ())]
+        yield from missing("config", lent, [*document.get("configs", ())])
+        networks = service.get("networks", ())
+        yield from missing("network", networks, [*document["networks"]])
+        mode = service.get("network_mode", "").removeprefix("service:")
+        yield from missing("service", [*service.get("depends_on", ()), *[mode] * bool(mode)], named)
+        aliases = [
+            a for n in networks if isinstance(networks, dict) for a in networks[n]["aliases"]
+        ]
+        hosts |= dict.fromkeys([name, *aliases] if networks else [], name)
+        if NODE in service["command"]:
+            part = Part(name, 1, service["command"])
+            parts.append(part)
+            if FILLED.search(" ".join(part.words)):
+                yield f"{name}: Compose would fill in a $ of its command"
+        most = service.get("deploy", {}).get("resources", {}).get("limits", {})
+        if not BYTES.fullmatch(most.get("memory", "0")) or not most.get("cpus", "0").isdecimal():
+            yield f"{name}: {most} are no sizes"
+    numbers = sorted(int(part.option("--node") or 0) for part in parts)
+    if numbers != list(range(len(parts))):
+        yield f"the nodes have the numbers {numbers}"
+    yield from ranks(parts, arms)
+    if (host := first_of(parts)) is not None:
+        yield from missing("host", [host], [*hosts])
+
+
+def pods(value: Any) -> Iterator[Object]:
+    """Every specification of a pod in an object."""
+    if isinstance(value, dict):
+        if "containers" in value:
+            yield value
+        for inner in value.values():
+            yield from pods(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from pods(inner)
+
+
+def amounts(value: Any, key: str = "") -> Iterator[str]:
+    """Every quantity in an object."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from (map(str, inner.values()) if name in ("requests", "limits") else
+                        amounts(inner, name))  # fmt: skip
+    elif isinstance(value, list):
+        for inner in value:
+            yield from amounts(inner, key)
+    elif key.endswith("-bandwidth"):
+        yield str(value)
+
+
+def parts_of(item: Object) -> tuple[list[Part], str]:
+    """The pods that a job makes, and the name of the first of them in the cluster's network."""
+    spec, name = item["spec"], item["metadata"]["name"]
+    if item["kind"] == "TrainingRuntime":
+        job = spec["template"]["spec"]["replicatedJobs"][0]
+        pod = job["template"]["spec"]["template"]["spec"]
+        args = pod["containers"][0]["args"]
+        count = spec["mlPolicy"]["numNodes"]
+        return [Part(job["name"], count, args)], f"{name}-{job['name']}-0-0.{name}"
+    if item["kind"] == "PyTorchJob":
+        replicas = spec["pytorchReplicaSpecs"]
+        parts = [
+            Part(kind, part["replicas"], part["template"]["spec"]["containers"][0]["args"])
+            for kind, part in replicas.items()
+        ]
+        return parts, f"{name}-{next(iter(replicas)).lower()}-0"
+    parts = [
+        Part(task["name"], task["replicas"], task["template"]["spec"]["containers"][0]["args"])
+        for task in spec["tasks"]
+    ]
+    return parts, f"{name}-{parts[0].name}-0.{name}"
+
+
+def in_kubernetes(
+    objects: Sequence[Object], together: Object, arms: Mapping[str, int]
+) -> Iterator[str]:
+    """Problems of objects that are applied together.
+
+    Args:
+        together: the ``kustomization.yaml``, which makes more of them.
+    """
+    there: dict[str, list[str]] = {}
+    for item in objects:
+        there.setdefault(item["kind"], []).append(item["metadata"]["name"])
+    secrets = [made["name"] for made in together.get("secretGenerator", ())]
+    configs = [made["name"] for made in together.get("configMapGenerator", ())]
+    for kind, known in [*there.items(), ("Secret", secrets), ("ConfigMap", configs)]:
+        yield from labels(known)
+        if len({*known}) < len(known):
+            yield f"two of kind {kind} have one name: {', '.join(known)}"
+    for pod in pods(list(objects)):
+        volumes = [volume["name"] for volume in pod["volumes"]]
+        claims = [v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"]
+                  if "persistentVolumeClaim" in v]  # fmt: skip
+        maps = [v["configMap"]["name"] for v in pod["volumes"] if "configMap" in v]
+        yield from missing("claim", claims, there.get("PersistentVolumeClaim", []))
+        yield from missing("ConfigMap", maps, configs)
+        for container in pod["containers"]:
+            mounts = [mount["name"] for mount in container["volumeMounts"]]
+            yield from missing("volume", mounts, volumes)
+            used = [e["valueFrom"]["secretKeyRef"]["name"] for e in container.get("env", ())
+                    if "valueFrom" in e]  # fmt: skip
+            yield from missing("Secret", used, secrets)
+    for item in objects:
+        if "runtimeRef" in item["spec"]:
+            yield from missing("runtime", [item["spec"]["runtimeRef"]["name"]],
+                               there.get(item["spec"]["runtimeRef"]["kind"], []))  # fmt: skip
+            count = item["spec"]["trainer"]["numNodes"]
+            made = [o["spec"]["mlPolicy"]["numNodes"] for o in objects if "mlPolicy" in o["spec"]]
+            if made != [count]:
+                yield f"a TrainJob of {count} nodes has a runtime of {made}"
+        elif item["kind"] not in ("PersistentVolumeClaim", "Pod"):
+            parts, first = parts_of(item)
+            yield from ranks(parts, arms)
+            if first_of(parts) not in (None, first):
+                yield f"the nodes meet at {first_of(parts)}; the first of them is {first}"
+            if item["spec"].get("minAvailable", 0) > sum(part.count for part in parts):
+                yield f"{item['spec']['minAvailable']} pods shall be there, and there are fewer"
+    for amount in amounts(list(objects)):
+        if not QUANTITY.fullmatch(amount):
+            yield f"{amount!r} is no quantity"

@@ -1,0 +1,80 @@
+"""What is rendered in the tests, and the published schemas that it is held against."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft7Validator
+
+from dualml.render.request import ASCEND, NVIDIA, Request
+
+SCHEMAS = Path(__file__).parent / "schemas"
+#: Kind → file; those of Kubernetes itself are in one.
+CUSTOM = {"TrainingRuntime": "trainingruntimes", "TrainJob": "trainjobs",
+          "PyTorchJob": "pytorchjobs", "Job": "jobs"}  # fmt: skip
+META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+def made(**changes: Any) -> Request:
+    """Two nodes with a rank each, but for what is changed."""
+    arms = changes.pop("arms", None)
+    given: dict[str, Any] = {
+        "name": "dualml-lab2", "words": ["lab2", "--quick", "--set", "note='$HOME $(RANK)'"],
+        "backend": "torch", "nodes": 2, "ranks": 1, "gpus": 0, "resource": NVIDIA, "cores": 2,
+        "memory": 4 * 10**9, "seconds": 0, "image": "dualml:cpu", "rate": 0, "disk": 2**30,
+        "lang": "en",
+    } | changes  # fmt: skip
+    size = given["nodes"] * given["ranks"]
+    return Request(arms=arms or {"one": 1, "several": size}, **given)
+
+
+#: By what they have that others do not.
+REQUESTS = {
+    "two": made(),
+    "one": made(nodes=1, arms={"one": 1}),
+    "eight-ranks": made(nodes=4, ranks=2),
+    "gpus": made(gpus=2, image="registry.example:5000/lab/dualml:cuda", cores=0, memory=0),
+    "npus": made(gpus=8, resource=ASCEND, backend="mindspore", image="dualml:ascend"),
+    "rate": made(rate=10**8, nodes=3),
+    "time": made(seconds=5400),
+    "file": made(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
+    "nothing": made(nodes=1, cores=0, memory=0, arms={"one": 1}),
+}
+
+
+def strict(value: Any) -> Any:
+    """No field that the schema does not name, as the API server's strict validation has it."""
+    if isinstance(value, dict):
+        closed = {key: strict(inner) for key, inner in value.items()}
+        open_ = "additionalProperties" in value or "x-kubernetes-preserve-unknown-fields" in value
+        if isinstance(value.get("properties"), dict) and not open_:
+            closed["additionalProperties"] = False
+        return closed
+    return [strict(inner) for inner in value] if isinstance(value, list) else value
+
+
+@cache
+def schema(kind: str) -> Draft7Validator:
+    """The validator of ``compose`` or of a kind of object in Kubernetes."""
+    if kind == "compose":
+        return Draft7Validator(json.loads((SCHEMAS / "compose-spec.json").read_text("utf-8")))
+    core = strict(json.loads((SCHEMAS / "core.json").read_text("utf-8")))
+    if kind not in CUSTOM:
+        return Draft7Validator(core | {"$ref": f"#/definitions/io.k8s.api.core.v1.{kind}"})
+    custom = strict(json.loads((SCHEMAS / f"{CUSTOM[kind]}.json").read_text("utf-8")))
+    custom["properties"]["metadata"] = {"$ref": f"#/definitions/{META}"}
+    return Draft7Validator(custom | core)
+
+
+def wrong(document: Any, kind: str = "") -> list[str]:
+    """What a published schema finds wrong with a document."""
+    found = schema(kind or document["kind"]).iter_errors(document)
+    return [f"{'.'.join(map(str, error.path))}: {error.message[:200]}" for error in found]
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
