@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dualml.cli.jobs import REFUSED, opened, parsed
 from dualml.cli.output import print_json
+from dualml.cli.submitted import REFUSED, opened, parsed
 from dualml.errors import UserError
 
 if TYPE_CHECKING:

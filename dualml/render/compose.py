@@ -10,7 +10,7 @@ from typing import Any
 
 from dualml.launch.wire import TOKEN
 from dualml.render.node import TOKEN_FILE
-from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, Request
+from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, Request, literal
 
 Document = dict[str, Any]
 
@@ -117,8 +117,3 @@ def link(request: Request, number: int) -> Document:
 
 def volume(name: str, target: str) -> Document:
     return {"type": "volume", "source": name, "target": target}
-
-
-def literal(words: list[str]) -> list[str]:
-    """Compose fills in what follows a ``$``; two of them are one."""
-    return [word.replace("$", "$$") for word in words]

@@ -6,7 +6,7 @@ from typing import Any
 
 from dualml.launch.wire import TOKEN
 from dualml.render.quantities import quantity
-from dualml.render.request import DATA, LAB, RUNS, UID, Request
+from dualml.render.request import DATA, LAB, RUNS, UID, Request, literal
 
 Object = dict[str, Any]
 
@@ -63,11 +63,6 @@ def resources(request: Request) -> dict[str, str]:
     amounts = {"cpu": str(request.cores)} if request.cores else {}
     amounts |= {"memory": quantity(request.memory)} if request.memory else {}
     return amounts | ({request.resource: str(request.gpus)} if request.gpus else {})
-
-
-def literal(words: list[str]) -> list[str]:
-    """Kubernetes fills in ``$(X)``; with two ``$`` it does not."""
-    return [word.replace("$(", "$$(") for word in words]
 
 
 def mount(name: str, path: str) -> Object:

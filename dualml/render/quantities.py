@@ -14,8 +14,8 @@ QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?
 BYTES = re.compile(r"\d+[bkmg]?")
 SUFFIXES = {f"{letter}i": 1024**n for n, letter in enumerate("KMGT", 1)}
 SUFFIXES |= {letter: 1000**n for n, letter in enumerate("kMGT", 1)}
-#: More than a network card has, and less than a ``tc`` that counts bytes in 64 bits can take.
-MOST_RATE = 10**13
+#: Bits per second: more than a network card has, and less than would overflow the bucket of ``tc``.
+MOST_RATE = 10**12
 
 
 def seconds(text: str) -> int:
@@ -50,7 +50,7 @@ def bits(text: str) -> int:
     """
     value = 8 * units.rate(text if text.endswith("/s") else f"{text}/s", "--rate")
     if not 1000 <= value <= MOST_RATE:
-        raise UserError(f"--rate {text}: use one from 1Kbit/s to 10Tbit/s")
+        raise UserError(f"--rate {text}: use one from 1Kbit/s to 1Tbit/s")
     return round(value)
 
 

@@ -96,6 +96,11 @@ class Request:
         return [*words, "--", *self.words]
 
 
+def literal(words: Sequence[str]) -> list[str]:
+    """Compose fills in ``$X`` and Kubernetes ``$(X)``; for both of them two ``$`` are one."""
+    return [word.replace("$", "$$") for word in words]
+
+
 def backend_of(word: str | None) -> str:
     """The only backend that ``--backend`` names; empty for several or for what there is.
 

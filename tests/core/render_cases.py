@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from jsonschema import Draft7Validator
 
@@ -44,6 +45,11 @@ REQUESTS = {
     "file": made(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
     "nothing": made(nodes=1, cores=0, memory=0, arms={"one": 1}),
 }
+
+
+@pytest.fixture(params=REQUESTS)
+def request_(request: pytest.FixtureRequest) -> Request:
+    return REQUESTS[request.param]
 
 
 def strict(value: Any) -> Any:

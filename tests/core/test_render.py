@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import hashlib
 import json
-import shutil
+import re
 import stat
-import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,20 +15,14 @@ from typing import Any
 import pytest
 import yaml
 from command import dualml, lab
-from render_cases import REQUESTS, SCHEMAS, documents, made, wrong
+from render_cases import REQUESTS, SCHEMAS, documents, made, request_, wrong
 
-from dualml.launch.wire import TOKEN
-from dualml.render import files
+from dualml.render import files, node
 from dualml.render.kinds import KINDS
 from dualml.render.kubernetes import claims, fetcher
 from dualml.render.request import Request
 
-__all__ = ["lab"]
-
-
-@pytest.fixture(params=REQUESTS)
-def request_(request: pytest.FixtureRequest) -> Request:
-    return REQUESTS[request.param]
+__all__ = ["lab", "request_"]
 
 
 def test_the_schemas_are_the_published_ones() -> None:
@@ -93,45 +85,6 @@ def test_the_schemas_notice() -> None:
     assert wrong(changed(fetcher(made()), "spec", "containers", 0, "name", to=7))
 
 
-def test_kustomize_ties_it_together(tmp_path: Path, request_: Request) -> None:
-    """``kubectl kustomize`` needs no cluster; ``--dry-run=client`` asks one for its kinds."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("there is no kubectl")
-    files.write(tmp_path / "out", files.kubernetes_files(request_, "volcano"))
-    words = ["kubectl", "kustomize", str(tmp_path / "out")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    objects = documents(done.stdout)
-    kinds = ["Job"] + ["PersistentVolumeClaim"] * 2
-    kinds += ["Secret"] * (request_.nodes > 1) + ["ConfigMap"] * (request_.lab is not None)
-    assert sorted(item["kind"] for item in objects) == sorted(kinds)
-    for item in objects:
-        assert wrong(item) == []
-        assert item["metadata"]["labels"]["app.kubernetes.io/instance"] == request_.name
-        if item["kind"] == "Secret":
-            assert base64.b64decode(item["data"][TOKEN]).decode() == request_.token
-        if item["kind"] == "ConfigMap":
-            assert item["data"]["lab.toml"].encode() == request_.lab
-
-
-def test_compose_itself_takes_it(tmp_path: Path, request_: Request) -> None:
-    """``docker compose config`` needs no daemon."""
-    compose = ["docker", "compose"]
-    if (
-        shutil.which("docker") is None
-        or subprocess.run(
-            [*compose, "version"], capture_output=True, timeout=60, check=False
-        ).returncode
-    ):
-        pytest.skip("there is no docker compose")
-    files.write(tmp_path / "out", files.compose_files(request_))
-    words = [*compose, "--project-directory", str(tmp_path / "out"), "config", "--format", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    services = json.loads(done.stdout)["services"]
-    assert services["node0"]["command"][-len(request_.words) :] == [*request_.words]
-
-
 WRITTEN: dict[str, Callable[[Request], dict[str, str]]] = {
     "compose": files.compose_files,
     **{kind: lambda made, kind=kind: files.kubernetes_files(made, kind) for kind in KINDS},
@@ -168,6 +121,47 @@ def test_the_run_folder_is_on_the_first_node_only() -> None:
     modes = {k: claims(made(), v.shared)[0]["spec"]["accessModes"] for k, v in KINDS.items()}
     assert modes == {"trainjob": ["ReadWriteMany"], "pytorchjob": ["ReadWriteOnce"],
                      "volcano": ["ReadWriteOnce"]}  # fmt: skip
+
+
+def filled(words: list[str], values: dict[str, str]) -> list[str]:
+    """As the kubelet does it; Compose has no brackets, and none is left for it to fill in."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else values.get(match[1], match[0])
+
+    return [re.sub(r"\$\$|\$\((\w+)\)", value, word) for word in words]
+
+
+#: Kind → what it sets in each of three pods, and where these pods are.
+NUMBERED: dict[str, list[tuple[dict[str, str], tuple[str | int, ...]]]] = {
+    "trainjob": [
+        ({"JOB_COMPLETION_INDEX": str(index)},
+         ("template", "spec", "replicatedJobs", 0, "template", "spec")) for index in range(3)
+    ],
+    "pytorchjob": [
+        ({"RANK": str(rank)}, ("pytorchReplicaSpecs", "Worker" if rank else "Master"))
+        for rank in range(3)
+    ],
+    "volcano": [({"VC_TASK_INDEX": str(index)}, ("tasks", task))
+                for task, index in ((0, 0), (1, 0), (1, 1))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pod_is_a_node_of_its_own_and_hears_what_was_asked(kind: str) -> None:
+    asked = made(nodes=3, words=["lab2", "--set", "a=$HOME $$ $(RANK) $$(RANK)"])
+    numbers = []
+    for values, path in NUMBERED[kind]:
+        pod = KINDS[kind].objects(asked)[0]["spec"]
+        for step in (*path, "template", "spec", "containers", 0, "args"):
+            pod = pod[step]
+        words = filled(pod, values)
+        numbers.append(node.number(words[words.index("--node") + 1]))
+        assert words[-len(asked.words) :] == asked.words
+    assert numbers == [0, 1, 2]
+    (document,) = documents(files.compose_files(asked)["compose.yaml"])
+    words = filled(document["services"]["node2"]["command"], {})
+    assert words[-len(asked.words) :] == asked.words
 
 
 def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:

@@ -35,7 +35,7 @@ LAB2 = ("lab2", "--quick")
     ((*LAB2, *COMPOSE, *TORCH, "--device", "ascend", "--gpus-per-node", "1"),
      "with --backend mindspore only"),
     ((*LAB2, *COMPOSE, "--rate", "fast"), "--rate 'fast/s': write a number above 0"),
-    ((*LAB2, *COMPOSE, "--rate", "1bit"), "--rate 1bit: use one from 1Kbit/s to 10Tbit/s"),
+    ((*LAB2, *COMPOSE, "--rate", "1bit"), "--rate 1bit: use one from 1Kbit/s to 1Tbit/s"),
     ((*LAB2, *COMPOSE, "--time", "soon"), "--time 'soon': use minutes"),
     ((*LAB2, *COMPOSE, "--time", "0"), "--time '0': use minutes"),
     ((*LAB2, *COMPOSE, "--memory", "much"), "--memory 'much': write bytes"),

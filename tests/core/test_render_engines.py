@@ -1,0 +1,80 @@
+"""The engines' own programs read what is rendered, where they are installed and need no server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from render_cases import documents, made, request_, wrong
+
+from dualml.launch.wire import TOKEN
+from dualml.render import files
+from dualml.render.request import Request
+
+__all__ = ["request_"]
+
+
+def test_kustomize_ties_it_together(tmp_path: Path, request_: Request) -> None:
+    """``kubectl kustomize`` needs no cluster; ``--dry-run=client`` asks one for its kinds."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("there is no kubectl")
+    files.write(tmp_path / "out", files.kubernetes_files(request_, "volcano"))
+    words = ["kubectl", "kustomize", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    objects = documents(done.stdout)
+    kinds = ["Job"] + ["PersistentVolumeClaim"] * 2
+    kinds += ["Secret"] * (request_.nodes > 1) + ["ConfigMap"] * (request_.lab is not None)
+    assert sorted(item["kind"] for item in objects) == sorted(kinds)
+    for item in objects:
+        assert wrong(item) == []
+        assert item["metadata"]["labels"]["app.kubernetes.io/instance"] == request_.name
+        if item["kind"] == "Secret":
+            assert base64.b64decode(item["data"][TOKEN]).decode() == request_.token
+        if item["kind"] == "ConfigMap":
+            assert item["data"]["lab.toml"].encode() == request_.lab
+
+
+def test_compose_itself_takes_it(tmp_path: Path, request_: Request) -> None:
+    """``docker compose config`` needs no daemon."""
+    compose = ["docker", "compose"]
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(
+            [*compose, "version"], capture_output=True, timeout=60, check=False
+        ).returncode
+    ):
+        pytest.skip("there is no docker compose")
+    files.write(tmp_path / "out", files.compose_files(request_))
+    words = [*compose, "--project-directory", str(tmp_path / "out"), "config", "--format", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    services = json.loads(done.stdout)["services"]
+    assert services["node0"]["command"][-len(request_.words) :] == [*request_.words]
+
+
+@pytest.mark.parametrize("rate", [10**3, 10**8, 10**12])
+def test_tc_takes_the_rate(rate: int) -> None:
+    """In a network namespace of its own, with one end of a pair of devices for ``eth0``."""
+    pair = "ip link add eth0 type veth peer name other"
+    unshared = ["unshare", "--net", "sh", "-c"]
+    if (
+        not shutil.which("tc")
+        or subprocess.run(
+            [*unshared, pair], capture_output=True, timeout=60, check=False
+        ).returncode
+    ):
+        pytest.skip("there is no tc, or no network namespace may be made")
+    (document,) = documents(files.compose_files(made(rate=rate))["compose.yaml"])
+    link = document["services"]["link0"]
+    shape = link["command"][-1].removesuffix(" && exec sleep infinity")
+    script = f"{pair} && ! {{ {link['healthcheck']['test'][-1]}; }} && {shape} && "
+    script += link["healthcheck"]["test"][-1]
+    done = subprocess.run(
+        [*unshared, script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
