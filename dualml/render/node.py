@@ -119,7 +119,11 @@ def main(words: Sequence[str]) -> None:
         print(f"dualml: {error}", file=sys.stderr)
         sys.exit(2)
     sys.stderr.flush()
-    os.execv(becomes[0], becomes)
+    try:
+        os.execv(becomes[0], becomes)
+    except OSError as error:
+        print(f"dualml: {becomes[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
