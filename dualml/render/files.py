@@ -15,7 +15,7 @@ from dualml.launch.wire import TOKEN
 from dualml.render.compose import compose
 from dualml.render.kinds import KINDS
 from dualml.render.kubernetes import Object, claims, fetcher, kustomization
-from dualml.render.references import in_compose, in_kubernetes, told
+from dualml.render.references import in_compose, in_kubernetes, leaked
 from dualml.render.request import Request
 from dualml.words import Words
 
@@ -76,7 +76,7 @@ def kubernetes_files(request: Request, kind: str) -> dict[str, str]:
 
 def sound(problems: Sequence[str], files: Mapping[str, str], request: Request) -> None:
     """Raises `UserError` for the first problem."""
-    for problem in [*problems, *told(request.token, "".join(files.values()))]:
+    for problem in [*problems, *leaked(request.token, "".join(files.values()))]:
         raise UserError(f"nothing is written: {problem}")
 
 

@@ -70,7 +70,7 @@ def first_of(parts: Sequence[Part]) -> str | None:
     return urlsplit(where).hostname if where else None
 
 
-def told(token: str, text: str) -> Iterator[str]:
+def leaked(token: str, text: str) -> Iterator[str]:
     if token in text:
         yield "the token stands in a YAML file"
 
@@ -98,6 +98,9 @@ def in_compose(document: Document, arms: Mapping[str, int]) -> Iterator[str]:
         if NODE in service["command"]:
             part = Part(name, 1, service["command"])
             parts.append(part)
+            where = part.option("--rendezvous")
+            if where and f", {urlsplit(where).port})" not in service["healthcheck"]["test"][-1]:
+                yield f"{name} meets the others at {where}, and is well while another port answers"
             if FILLED.search(" ".join(part.words)):
                 yield f"{name}: Compose would fill in a $ of its command"
         most = service.get("deploy", {}).get("resources", {}).get("limits", {})
@@ -170,8 +173,8 @@ def in_kubernetes(
     there: dict[str, list[str]] = {}
     for item in objects:
         there.setdefault(item["kind"], []).append(item["metadata"]["name"])
-    secrets = [made["name"] for made in together.get("secretGenerator", ())]
-    configs = [made["name"] for made in together.get("configMapGenerator", ())]
+    secrets = [item["name"] for item in together.get("secretGenerator", ())]
+    configs = [item["name"] for item in together.get("configMapGenerator", ())]
     for kind, known in [*there.items(), ("Secret", secrets), ("ConfigMap", configs)]:
         yield from labels(known)
         if len({*known}) < len(known):
@@ -194,9 +197,9 @@ def in_kubernetes(
             yield from missing("runtime", [item["spec"]["runtimeRef"]["name"]],
                                there.get(item["spec"]["runtimeRef"]["kind"], []))  # fmt: skip
             count = item["spec"]["trainer"]["numNodes"]
-            made = [o["spec"]["mlPolicy"]["numNodes"] for o in objects if "mlPolicy" in o["spec"]]
-            if made != [count]:
-                yield f"a TrainJob of {count} nodes has a runtime of {made}"
+            nodes = [o["spec"]["mlPolicy"]["numNodes"] for o in objects if "mlPolicy" in o["spec"]]
+            if nodes != [count]:
+                yield f"a TrainJob of {count} nodes has a runtime of {nodes}"
         elif item["kind"] not in ("PersistentVolumeClaim", "Pod"):
             parts, first = parts_of(item)
             yield from ranks(parts, arms)

@@ -20,7 +20,7 @@ CUSTOM = {"TrainingRuntime": "trainingruntimes", "TrainJob": "trainjobs",
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
-def made(**changes: Any) -> Request:
+def wanted(**changes: Any) -> Request:
     """Two nodes with a rank each, but for what is changed."""
     arms = changes.pop("arms", None)
     given: dict[str, Any] = {
@@ -35,15 +35,15 @@ def made(**changes: Any) -> Request:
 
 #: By what they have that others do not.
 REQUESTS = {
-    "two": made(),
-    "one": made(nodes=1, arms={"one": 1}),
-    "eight-ranks": made(nodes=4, ranks=2),
-    "gpus": made(gpus=2, image="registry.example:5000/lab/dualml:cuda", cores=0, memory=0),
-    "npus": made(gpus=8, resource=ASCEND, backend="mindspore", image="dualml:ascend"),
-    "rate": made(rate=10**8, nodes=3),
-    "time": made(seconds=5400),
-    "file": made(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
-    "nothing": made(nodes=1, cores=0, memory=0, arms={"one": 1}),
+    "two": wanted(),
+    "one": wanted(nodes=1, arms={"one": 1}),
+    "eight-ranks": wanted(nodes=4, ranks=2),
+    "gpus": wanted(gpus=2, image="registry.example:5000/lab/dualml:cuda", cores=0, memory=0),
+    "npus": wanted(gpus=8, resource=ASCEND, backend="mindspore", image="dualml:ascend"),
+    "rate": wanted(rate=10**8, nodes=3),
+    "time": wanted(seconds=5400),
+    "file": wanted(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
+    "nothing": wanted(nodes=1, cores=0, memory=0, arms={"one": 1}),
 }
 
 

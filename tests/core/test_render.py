@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from command import dualml, lab
-from render_cases import REQUESTS, SCHEMAS, documents, made, request_, wrong
+from render_cases import REQUESTS, SCHEMAS, documents, request_, wanted, wrong
 
 from dualml.render import files, node
 from dualml.render.kinds import KINDS
@@ -61,7 +61,7 @@ def changed(document: Any, *path: str | int, to: Any) -> Any:
 
 
 def test_the_schemas_notice() -> None:
-    (document,) = documents(files.compose_files(made())["compose.yaml"])
+    (document,) = documents(files.compose_files(wanted())["compose.yaml"])
     node = ("services", "node0")
     assert wrong(changed(document, *node, "imagee", to="x"), "compose")
     assert wrong(changed(document, *node, "deploy", "resources", "limits", "cpu", to=2), "compose")
@@ -71,7 +71,7 @@ def test_the_schemas_notice() -> None:
         ("pytorchjob", ("spec", "pytorchReplicaSpecs", "Master", "template", "spec")),
         ("volcano", ("spec", "tasks", 0, "template", "spec")),
     ):  # fmt: skip
-        first = KINDS[kind].objects(made())[0]
+        first = KINDS[kind].objects(wanted())[0]
         container = (*path, "containers", 0)
         assert wrong(first) == []
         assert wrong(changed(first, *container, "argument", to=["x"]))
@@ -79,38 +79,38 @@ def test_the_schemas_notice() -> None:
         assert wrong(changed(first, *container, "resources", "limits", "cpu", to="two"))
         assert wrong(changed(first, "metadata", "labels", to=["x"]))
         assert wrong(changed(first, "spec", "replicas", to=1))
-    train = KINDS["trainjob"].objects(made())[1]
+    train = KINDS["trainjob"].objects(wanted())[1]
     assert wrong(changed(train, "spec", "trainer", "numNodes", to="2"))
-    assert wrong(changed(claims(made(), True)[0], "spec", "accessModes", to="ReadWriteOnce"))
-    assert wrong(changed(fetcher(made()), "spec", "containers", 0, "name", to=7))
+    assert wrong(changed(claims(wanted(), True)[0], "spec", "accessModes", to="ReadWriteOnce"))
+    assert wrong(changed(fetcher(wanted()), "spec", "containers", 0, "name", to=7))
 
 
 WRITTEN: dict[str, Callable[[Request], dict[str, str]]] = {
     "compose": files.compose_files,
-    **{kind: lambda made, kind=kind: files.kubernetes_files(made, kind) for kind in KINDS},
+    **{kind: lambda asked, kind=kind: files.kubernetes_files(asked, kind) for kind in KINDS},
 }
 
 
 @pytest.mark.parametrize("place", WRITTEN)
 def test_the_token_is_in_one_file_of_the_user_alone(tmp_path: Path, place: str) -> None:
-    asked = made()
+    asked = wanted()
     files.write(tmp_path / "out", WRITTEN[place](asked))
     holders = [path for path in (tmp_path / "out").iterdir() if asked.token in path.read_text()]
     assert [path.suffix or path.name for path in holders] == [".env"]
     assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
     assert asked.token not in repr(asked)
-    assert made().token != asked.token
+    assert wanted().token != asked.token
     alone = WRITTEN[place](REQUESTS["one"])
     assert not [name for name in alone if name.endswith(".env")]
 
 
 def test_the_run_folder_is_on_the_first_node_only() -> None:
-    (document,) = documents(files.compose_files(made(nodes=3))["compose.yaml"])
+    (document,) = documents(files.compose_files(wanted(nodes=3))["compose.yaml"])
     having = [name for name, service in document["services"].items()
               if "runs" in [volume["source"] for volume in service["volumes"]]]  # fmt: skip
     assert having == ["node0"]
     for kind, name in (("pytorchjob", "Master"), ("volcano", "first")):
-        objects = yaml.safe_load(files.kubernetes_files(made(nodes=3), kind)["job.yaml"])
+        objects = yaml.safe_load(files.kubernetes_files(wanted(nodes=3), kind)["job.yaml"])
         spec = objects["spec"]
         pods = spec.get("pytorchReplicaSpecs") or {task["name"]: task for task in spec["tasks"]}
         having = [
@@ -118,7 +118,7 @@ def test_the_run_folder_is_on_the_first_node_only() -> None:
             if "runs" in [volume["name"] for volume in pod["template"]["spec"]["volumes"]]
         ]  # fmt: skip
         assert having == [name]
-    modes = {k: claims(made(), v.shared)[0]["spec"]["accessModes"] for k, v in KINDS.items()}
+    modes = {k: claims(wanted(), v.shared)[0]["spec"]["accessModes"] for k, v in KINDS.items()}
     assert modes == {"trainjob": ["ReadWriteMany"], "pytorchjob": ["ReadWriteOnce"],
                      "volcano": ["ReadWriteOnce"]}  # fmt: skip
 
@@ -149,7 +149,7 @@ NUMBERED: dict[str, list[tuple[dict[str, str], tuple[str | int, ...]]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pod_is_a_node_of_its_own_and_hears_what_was_asked(kind: str) -> None:
-    asked = made(nodes=3, words=["lab2", "--set", "a=$HOME $$ $(RANK) $$(RANK)"])
+    asked = wanted(nodes=3, words=["lab2", "--set", "a=$HOME $$ $(RANK) $$(RANK)"])
     numbers = []
     for values, path in NUMBERED[kind]:
         pod = KINDS[kind].objects(asked)[0]["spec"]
@@ -165,7 +165,7 @@ def test_every_pod_is_a_node_of_its_own_and_hears_what_was_asked(kind: str) -> N
 
 
 def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:
-    (document,) = documents(files.compose_files(made(gpus=2))["compose.yaml"])
+    (document,) = documents(files.compose_files(wanted(gpus=2))["compose.yaml"])
     ids = [
         service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
         for service in document["services"].values()
@@ -181,7 +181,7 @@ def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:
 
 
 def test_a_rate_is_set_before_the_node_begins_by_somebody_else() -> None:
-    (document,) = documents(files.compose_files(made(rate=10**8))["compose.yaml"])
+    (document,) = documents(files.compose_files(wanted(rate=10**8))["compose.yaml"])
     services = document["services"]
     assert list(services) == ["link0", "node0", "link1", "node1"]
     assert "rate 100000000bit" in services["link1"]["command"][-1]
@@ -192,7 +192,7 @@ def test_a_rate_is_set_before_the_node_begins_by_somebody_else() -> None:
 
 
 def test_a_limit_of_time_is_what_each_engine_has_for_it() -> None:
-    asked = made(seconds=5400)
+    asked = wanted(seconds=5400)
     (document,) = documents(files.compose_files(asked)["compose.yaml"])
     command = document["services"]["node1"]["command"]
     assert command[0] == "timeout"
@@ -204,7 +204,7 @@ def test_a_limit_of_time_is_what_each_engine_has_for_it() -> None:
     (job,) = KINDS["volcano"].objects(asked)
     assert {t["template"]["spec"]["activeDeadlineSeconds"] for t in job["spec"]["tasks"]} == {5400}
     assert {"exitCode": 130, "action": "TerminateJob"} in job["spec"]["policies"]
-    assert "activeDeadlineSeconds" not in json.dumps(KINDS["volcano"].objects(made()))
+    assert "activeDeadlineSeconds" not in json.dumps(KINDS["volcano"].objects(wanted()))
     assert runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestarts"] == 3
 
 

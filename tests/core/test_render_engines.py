@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from render_cases import documents, made, request_, wrong
+from render_cases import documents, request_, wanted, wrong
 
 from dualml.launch.wire import TOKEN
 from dualml.render import files
@@ -76,7 +76,7 @@ def test_tc_takes_the_rate(rate: int) -> None:
         ).returncode
     ):
         pytest.skip("there is no tc, or no network namespace may be made")
-    (document,) = documents(files.compose_files(made(rate=rate))["compose.yaml"])
+    (document,) = documents(files.compose_files(wanted(rate=rate))["compose.yaml"])
     link = document["services"]["link0"]
     shape = link["command"][-1].removesuffix(" && exec sleep infinity")
     script = f"{pair} && ! {{ {link['healthcheck']['test'][-1]}; }} && {shape} && "

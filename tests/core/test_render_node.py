@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import lab
-from render_cases import made
+from render_cases import wanted
 
 from dualml.errors import UserError
 from dualml.launch.wire import TOKEN
@@ -28,22 +28,23 @@ def becomes(request_: object, number: str, host: str = "localhost") -> list[str]
 
 
 def test_one_rank_on_each_node() -> None:
-    asked = made(words=["lab2", "--quick"])
+    asked = wanted(words=["lab2", "--quick"])
     where = ["--world-size", "2", "--rendezvous", "tcp://localhost:29600"]
     first = ["run", "lab2", "--quick", "--out", "/runs/dualml-lab2", "--rank", "0", *where]
     assert becomes(asked, "0") == ["dualml", *first]
     assert becomes(asked, "1") == ["dualml", "run", "--rank", "1", *where]
     assert becomes(asked, "1+0") == becomes(asked, "1")
+    assert node.number("1+2") == 3
 
 
 def test_several_ranks_on_each_node() -> None:
-    asked = made(words=["lab2"], ranks=2, nodes=3)
+    asked = wanted(words=["lab2"], ranks=2, nodes=3)
     command = becomes(asked, "2")
     assert command[0] == "torch.distributed.run"
     assert {"--nnodes=3", "--node-rank=2", "--nproc-per-node=2"} <= {*command}
     run = ["run", "lab2", "--out", "/runs/dualml-lab2", "--rendezvous", "tcp://localhost:29600"]
     assert command[-len(run) :] == run
-    command = becomes(made(words=["lab2"], ranks=2, nodes=3, backend="mindspore"), "1")
+    command = becomes(wanted(words=["lab2"], ranks=2, nodes=3, backend="mindspore"), "1")
     assert command[0] == str(Path(sys.executable).with_name("msrun"))
     assert {"--worker_num=6", "--local_worker_num=2", "--node_rank=1"} <= {*command}
     assert next(word for word in command if word.startswith("--master_addr="))[-1].isdigit()
@@ -51,14 +52,14 @@ def test_several_ranks_on_each_node() -> None:
 
 
 def test_one_node_starts_its_own_ranks() -> None:
-    assert becomes(made(words=["lab2"], nodes=1), "0") == [
+    assert becomes(wanted(words=["lab2"], nodes=1), "0") == [
         "dualml", "run", "lab2", "--out", "/runs/dualml-lab2",
     ]  # fmt: skip
 
 
 def test_a_number_that_the_engine_did_not_fill_in() -> None:
     with pytest.raises(UserError, match="the engine did not say which node this is"):
-        becomes(made(), "$(JOB_COMPLETION_INDEX)")
+        becomes(wanted(), "$(JOB_COMPLETION_INDEX)")
 
 
 def test_a_name_is_awaited_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

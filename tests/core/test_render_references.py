@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from render_cases import REQUESTS, made
+from render_cases import REQUESTS, wanted
 
 from dualml.errors import UserError
 from dualml.render import files
 from dualml.render.compose import compose
 from dualml.render.kinds import KINDS
 from dualml.render.kubernetes import claims, fetcher, kustomization
-from dualml.render.references import in_compose, in_kubernetes, told
+from dualml.render.references import in_compose, in_kubernetes, leaked
 
-FULL = made(rate=10**8, lab=b"", seconds=60)
+FULL = wanted(rate=10**8, lab=b"", seconds=60)
 Change = Callable[[Any], object]
 
 
@@ -38,6 +38,8 @@ def words(service: Any, old: str, new: str) -> None:
     (lambda d: words(d["services"]["node1"], "1", "2"), "the nodes have the numbers"),
     (lambda d: words(d["services"]["node0"], "2", "3"), "node0 is told of 3 nodes; there are 2"),
     (lambda d: d["services"].pop("node1"), "told of 2 nodes; there are 1"),
+    (lambda d: words(d["services"]["node1"], "tcp://node0:29600", "tcp://node0:29601"),
+     "node1 meets the others at tcp://node0:29601, and is well while another port answers"),
     (lambda d: d.update(name="a b"), "'a b' is no name in a network"),
     (lambda d: words(d["services"]["node0"], "lab2", "$x"), "would fill in a $"),
     (lambda d: d["services"]["node0"]["deploy"]["resources"]["limits"].update(memory="4GB"),
@@ -52,7 +54,7 @@ def test_what_does_not_hold_together_in_compose(change: Change, problem: str) ->
 
 
 def test_ranks_that_an_arm_does_not_have() -> None:
-    found = [*in_compose(compose(made()), {"several": 4})]
+    found = [*in_compose(compose(wanted()), {"several": 4})]
     assert "arm several has 4 ranks; there are 2 x 1" in found
 
 
@@ -105,13 +107,13 @@ def test_what_does_not_hold_together_in_kubernetes(kind: str, change: Change, pr
 
 
 def test_a_token_in_yaml_is_found() -> None:
-    assert [*told("abc", "x: abcd")] == ["the token stands in a YAML file"]
-    assert [*told("abc", "x: y")] == []
+    assert [*leaked("abc", "x: abcd")] == ["the token stands in a YAML file"]
+    assert [*leaked("abc", "x: y")] == []
 
 
 def test_nothing_is_written_of_what_does_not_hold_together() -> None:
     with pytest.raises(UserError, match="nothing is written: the token stands in a YAML file"):
-        files.compose_files(made(token="service"))
+        files.compose_files(wanted(token="service"))
     with pytest.raises(UserError, match="nothing is written: arm x has 3 ranks"):
-        files.kubernetes_files(made(arms={"x": 3}), "volcano")
+        files.kubernetes_files(wanted(arms={"x": 3}), "volcano")
     assert files.compose_files(REQUESTS["two"])
