@@ -215,7 +215,7 @@ def test_a_job_that_takes_too_much_memory_is_ended(jobs: Jobs) -> None:
     (["lab.toml", "--bcakend", "numpy"], "No such option: --bcakend"),
     (["lab.toml", "--backend", "nmpy"], "did you mean 'numpy'"),
     (["lab.toml", "--arm", "two"], "has no arm 'two'"),
-    (["lab.toml", "--on", "mars"], "--on must be local or slurm; received 'mars'"),
+    (["lab.toml", "--on", "mars"], "--on must be one of local, slurm, compose, kubernetes"),
     (["lab.toml", "--cores", "999"], "the job asks for 999 cores; this machine has"),
     (["lab.toml", "--gpus", "99"], "the job asks for 99 GPUs; this machine has"),
     (["lab.toml", "--memory", "900TB"], "GiB of memory; this machine has"),
