@@ -9,7 +9,8 @@ from typing import Literal
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage
 from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
-from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, stages
+from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, exact, stages
+from dualml.cost.libraries import LIBRARIES
 from dualml.cost.link import Link
 from dualml.cost.simulate import Simulated, check_slow, delay, simulate
 from dualml.cost.topology import FLAT, Topology
@@ -40,6 +41,21 @@ class Prediction:
     compute_s: float
     how: Literal["events", "closed"]
     ranks: Simulated | None = None
+
+    @property
+    def algbw(self) -> float | None:
+        """Bytes per second, S / seconds; None where that is no all-reduce, or there is computing in
+        it, or nothing is sent."""
+        sends = exact(self.strategy) and self.n > 1 and self.nbytes > 0 and self.compute_s == 0
+        return self.nbytes / self.seconds if sends and self.seconds > 0 else None
+
+    @property
+    def busbw(self) -> float | None:
+        """algbw · 2 (n − 1)/n: what each rank's link would carry if a ring did it.
+
+        Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
+        """
+        return None if self.algbw is None else self.algbw * 2 * (self.n - 1) / self.n
 
 
 def predict(
@@ -104,7 +120,7 @@ def predict(
     start = [computing * share] * n
     if slow is not None:
         start[slow.rank] *= slow.compute
-    if n > events and closed(name):
+    if name in LIBRARIES or (n > events and closed(name)):
         if slow is not None:
             start[slow.rank] += share * slow.jitter_s
         rows = stages(name, n, nbytes, width)
@@ -114,7 +130,8 @@ def predict(
         first = start[slow.rank - 1]  # of a rank that is not slow
         late = max(0.0, start[slow.rank] - first)
         slowed = _Slowed(n, rows, times, link, topology, slow, first, late)
-        return taking(slowed.seconds(STRATEGIES[name].textbook or name), "closed")
+        plain = name if name in LIBRARIES else STRATEGIES[name].textbook or name
+        return taking(slowed.seconds(plain), "closed")
     schedule = find(name).schedule(n)
     jitter = slow.jitter_s if slow is not None else 0.0
     messages = max(1, sum(map(len, schedule.steps)))

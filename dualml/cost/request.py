@@ -110,6 +110,8 @@ class Request:
                     "strategy": name,
                     "ranks": n,
                     "seconds": p.seconds,
+                    "algbw_bytes_per_s": p.algbw,
+                    "busbw_bytes_per_s": p.busbw,
                     "how": p.how,
                     "cost": vars(cost(name, n, self.nbytes, every=self.every)),
                     "rank_seconds": None if p.ranks is None else vars(p.ranks),
