@@ -117,21 +117,23 @@ def predict(
 
     if strategy == ASYNCHRONOUS:
         return taking(_asynchronous(n, nbytes, link, computing, slow, topology), "closed")
-    start = [computing * share] * n
+    first = own = computing * share  # when ranks begin, and the slow one
     if slow is not None:
-        start[slow.rank] *= slow.compute
+        own *= slow.compute
     if name in LIBRARIES or (n > events and closed(name)):
-        if slow is not None:
-            start[slow.rank] += share * slow.jitter_s
         rows = stages(name, n, nbytes, width)
         times = [topology.seconds(s, n, link) for s in rows]
-        if slow is None or n == 1:
-            return taking(max(start) + sum(times), "closed")
-        first = start[slow.rank - 1]  # of a rank that is not slow
-        late = max(0.0, start[slow.rank] - first)
-        slowed = _Slowed(n, rows, times, link, topology, slow, first, late)
+        if slow is None:
+            return taking(first + sum(times), "closed")
+        own += share * slow.jitter_s
+        if n == 1:
+            return taking(own, "closed")
+        slowed = _Slowed(n, rows, times, link, topology, slow, first, max(0.0, own - first))
         plain = name if name in LIBRARIES else STRATEGIES[name].textbook or name
         return taking(slowed.seconds(plain), "closed")
+    start = [first] * n
+    if slow is not None:
+        start[slow.rank] = own
     schedule = find(name).schedule(n)
     jitter = slow.jitter_s if slow is not None else 0.0
     messages = max(1, sum(map(len, schedule.steps)))
@@ -239,10 +241,10 @@ def _asynchronous(
     far = topology.inter if topology.kind == "nodes" and n > topology.count else None
     wire = far or link
     message, adding = wire.seconds(1, nbytes), link.gamma_s_per_byte * nbytes
-    cycles = [computing + 2 * message + adding] * n
+    cycle = own = computing + 2 * message + adding  # of a worker, and of the slow one
     if slow is not None:
-        cycles[slow.rank] = late + 2 * (message + delay(slow, nbytes, wire)) + adding
-    free = n / sum(1 / c for c in cycles) if min(cycles) > 0 else 0.0
+        own = late + 2 * (message + delay(slow, nbytes, wire)) + adding
+    free = n / ((n - 1) / cycle + 1 / own) if min(cycle, own) > 0 else 0.0
     served = n * (message + adding)
     if topology.kind == "shared":  # the cores move every byte in and out
         served = max(served, n * (2 * wire.seconds(0, nbytes) + adding) / topology.count)
