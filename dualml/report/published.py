@@ -24,7 +24,8 @@ from dualml.words import LANGUAGES, Words, numbers
 PAGES = {"en": "cost.md", "zh": "cost.zh.md"}
 #: The tables stand between these lines.
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
-TEXTS = {"curve", "algorithm", "priced", "source", "hardware", "software", "ranks"}
+TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
+TEXTS |= {"text", "repository", "commit", "read", "licence"}
 #: Curves priced by another formula, to show what the one that is used is worth.
 OTHERS = (("marenostrum-tree", "tree"), ("h200-nvls-ranks", "ring"))
 #: Ends of the ranges of sizes.
@@ -38,6 +39,7 @@ def tables(words: Words) -> Iterator[Table]:
     yield errors(words)
     yield bands(words)
     yield formulas(words)
+    yield measured(words)
     yield sources(words)
 
 
@@ -105,18 +107,25 @@ def formulas(words: Words) -> Table:
     return _table("formulas", ("curve", "priced", "others", "others_large"), rows, words)
 
 
-def sources(words: Words) -> Table:
-    """Where each curve comes from."""
+def measured(words: Words) -> Table:
+    """What each curve was measured on."""
     rows: list[Cells] = []
     for curve in curves().values():
         about = curve.about
-        of = given()["sources"][about["source"]]
-        where = (
-            f"{of['text']}; {of['repository']}, {about['path']}, commit {of['commit'][:10]}, "
-            f"{words('published.read', day=str(of['read']))}, {of['licence']}"
-        )
-        rows.append([curve.name, about["hardware"], about["software"], ranks(curve.points), where])
-    return _table("sources", ("curve", "hardware", "software", "ranks", "source"), rows, words)
+        rows.append([curve.name, about["hardware"], about["software"], ranks(curve.points),
+                     about["source"], about["path"]])  # fmt: skip
+    keys = ("curve", "hardware", "software", "ranks", "source", "path")
+    return _table("measured", keys, rows, words)
+
+
+def sources(words: Words) -> Table:
+    """Who published the curves, and where they were read."""
+    rows: list[Cells] = [
+        [name, of["text"], of["repository"], of["commit"][:10], str(of["read"]), of["licence"]]
+        for name, of in given()["sources"].items()
+    ]
+    keys = ("source", "text", "repository", "commit", "read", "licence")
+    return _table("sources", keys, rows, words)
 
 
 def figure(words: Words) -> Figure:

@@ -79,9 +79,9 @@ def test_the_fit_sees_nothing_that_is_held_out() -> None:
 
 
 def test_constants_of_a_few_ranks_hold_for_many_more() -> None:
-    """Fugaku from 64 to 8,192 nodes, Leonardo from 512 to 2,048 (De Sensi et al. 2025, SC '25,
-    arXiv:2508.17311), NCCL on MareNostrum 5 from 16 and 32 GPUs to 256 (Pasqualoni et al. 2025,
-    arXiv:2508.16809)."""
+    """Fugaku from 64 to 8,192 nodes, Leonardo from 512 to 2,048, NCCL on MareNostrum 5 from 16 and
+    32 GPUs to 256 (results of Pasqualoni et al. 2025, arXiv:2508.16809, from which the figures of
+    De Sensi et al. 2025, SC '25, arXiv:2508.17311, are drawn)."""
     for name, n, least, worst in (
         ("fugaku-rabenseifner", 8192, 0, 0.23),
         ("leonardo-ring", 2048, 0, 0.22),
