@@ -158,12 +158,12 @@ def panel(group: Sequence[Curve], words: Words) -> Panel:
             for name, fitted in (("fitted", True), ("held", False)):
                 kept = [p for p in points if (p in seen) == fitted]
                 owner, hints = Owner(color, series=name), [f"n = {p.n:,}" for p in kept]
-                x, y = [p.nbytes for p in kept], [p.seconds for p in kept]
-                marks.append(Line(x, y, owner, joined=False, hints=hints))
+                sizes, seconds = [p.nbytes for p in kept], [p.seconds for p in kept]
+                marks.append(Line(sizes, seconds, owner, joined=False, hints=hints))
             drawn += points
     title = f"{', '.join(curve.name for curve in group)}: n = {ranks(drawn)}"
-    axes = (Axis(words(f"published.axis.{key}"), "log") for key in ("bytes", "seconds"))
-    return Panel(marks, *axes, title, height=260)
+    x, y = (Axis(words(f"published.axis.{key}"), "log") for key in ("bytes", "seconds"))
+    return Panel(marks, x, y, title, height=260)
 
 
 def _predicted(curve: Curve, points: Sequence[Measured], owner: Owner) -> Line:

@@ -16,6 +16,7 @@ from dualml.cost import FLAT, Link, Slow, Topology, cost, fit, names, predict, s
 from dualml.cost.libraries import LIBRARIES
 from dualml.cost.predict import Prediction
 from dualml.cost.published import Measured, curves, summary, tables
+from dualml.cost.request import Request, schedules
 from dualml.errors import UserError
 from dualml.report import published as page
 from dualml.words import LANGUAGES, Words
@@ -185,6 +186,7 @@ def test_two_trees_and_a_switch() -> None:
     assert (switch.steps, switch.bytes, switch.added) == (2, size * 17 / 16, 0)
     assert trees.total_bytes == cost("ring", 16, size).total_bytes
     assert not LIBRARIES.keys() & set(names())
+    assert "priced by its formula" in schedules(["double_tree"], [4], 10)["double_tree"]
     for name in LIBRARIES:
         assert predict(name, 8, size, link).how == "closed"  # there is no schedule of messages
         assert predict(name, 1, size, link).seconds == 0
@@ -202,8 +204,6 @@ def test_seconds_memory_and_a_hundred_thousand_ranks() -> None:
     """All strategies, tables and sentences; 0.1 to 1.4 s of a slow core were found."""
     import time
     import tracemalloc
-
-    from dualml.cost.request import Request
 
     far = Link(5e-6, 4e-11)
     for topology in (FLAT, Topology("nodes", 8, far), Topology("shared", 8)):
