@@ -44,8 +44,7 @@ class Prediction:
 
     @property
     def algbw(self) -> float | None:
-        """Bytes per second, S / seconds; None where that is no all-reduce, or there is computing in
-        it, or nothing is sent."""
+        """S / seconds; None where that is no all-reduce, computes, or sends nothing."""
         sends = exact(self.strategy) and self.n > 1 and self.nbytes > 0 and self.compute_s == 0
         return self.nbytes / self.seconds if sends and self.seconds > 0 else None
 
@@ -128,8 +127,8 @@ def predict(
         own += share * slow.jitter_s
         if n == 1:
             return taking(own, "closed")
-        slowed = _Slowed(n, rows, times, link, topology, slow, first, max(0.0, own - first))
         plain = name if name in LIBRARIES else STRATEGIES[name].textbook or name
+        slowed = _Slowed(n, rows, times, link, topology, slow, first, max(0.0, own - first))
         return taking(slowed.seconds(plain), "closed")
     start = [first] * n
     if slow is not None:
