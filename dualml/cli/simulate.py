@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dualml.cli import pipeline as pipelines
+from dualml.cli import published as publications
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json
+from dualml.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
 from dualml.words import phrases
+from dualml.words.numbers import NONE
 
 if TYPE_CHECKING:
     from dualml.cost.link import Link
@@ -51,6 +54,8 @@ def simulate(
     forward: pipelines.Forward = None,
     backward: pipelines.Backward = None,
     update: pipelines.Update = None,
+    busbw: Annotated[bool, typer.Option("--busbw")] = False,
+    published: Annotated[bool, typer.Option("--published")] = False,
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
@@ -61,6 +66,9 @@ def simulate(
     from dualml.cost.closed import names
     from dualml.cost.request import Request, parse_ranks, schedules
 
+    if published:
+        publications.answer(given, signature(simulate).parameters)
+        return
     if pipelines.asked(given, signature(simulate).parameters):
         pipelines.answer(given)
         return
@@ -94,18 +102,21 @@ def simulate(
     if json:
         print_json(request.describe(lang))
         return
-    show(request, fit, lang)
+    if busbw and request.compute_s:
+        raise UserError(f"--busbw is of messages alone; received --compute {compute}: leave it out")
+    show(request, fit, lang, busbw)
 
 
-def show(request: Request, fit: Path | None, lang: str) -> None:
-    """One row per strategy, one column per n, in as many tables as the width asks for."""
+def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> None:
+    """One row per strategy, one column per n, in as many tables as the width asks for; seconds, or
+    bus bandwidth."""
     from rich.console import Console
 
     from dualml.cost import units
     from dualml.cost.compare import fastest
 
     words, console = phrases(lang, "simulate"), Console(highlight=False)
-    title = words["title"].format(
+    title = words["title_busbw" if busbw else "title"].format(
         size=units.told_bytes(request.nbytes),
         compute=units.told_seconds(request.compute_s),
         topology=request.topology,
@@ -115,7 +126,7 @@ def show(request: Request, fit: Path | None, lang: str) -> None:
     typer.echo("\n".join([title, *assumptions(request, fit, lang)]))
 
     def cell(p: Prediction) -> Cell:
-        text = units.told_seconds(p.seconds)
+        text = _rate(p) if busbw else units.told_seconds(p.seconds)
         return Cell(f"{text} *", "good") if p.strategy in best[p.n] else Cell(f"{text}  ")
 
     names = Column("strategy", words["strategy"])
@@ -136,6 +147,11 @@ def show(request: Request, fit: Path | None, lang: str) -> None:
         typer.echo(words["note"])
     for text in request.sentences(table, lang):
         typer.echo(text)
+
+
+def _rate(p: Prediction) -> str:
+    """In GB/s as nccl-tests print it; a dash where there is none."""
+    return NONE if p.busbw is None else f"{p.busbw / 1e9:#.3g} GB/s"
 
 
 def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage, Strategy
+from dualml.cost.libraries import LIBRARIES
 from dualml.errors import UserError, nearest
 
 LOCAL_SGD = "local_sgd"
@@ -22,19 +23,20 @@ EVERY = 10
 
 
 def names() -> tuple[str, ...]:
-    """Every strategy this room can price, in the order of tables."""
+    """Every strategy of dualml, in the order of tables; `LIBRARIES` are priced if asked for."""
     return tuple(dict.fromkeys([*STRATEGIES, LOCAL_SGD, ASYNCHRONOUS]))
 
 
 def exact(name: str) -> bool:
     """Every rank holds the sum over all ranks after each update."""
-    return name not in (LOCAL_SGD, ASYNCHRONOUS) and STRATEGIES[name].exact
+    return name in LIBRARIES or (name not in (LOCAL_SGD, ASYNCHRONOUS) and STRATEGIES[name].exact)
 
 
 def check(name: str, n: int, nbytes: int = 0, width: int = 1, every: int = 1) -> None:
     """Raises `UserError` for a strategy, a number of ranks or a size that cannot be."""
-    if name not in names():
-        raise UserError(f"unknown strategy {name!r}{nearest(name, names())}")
+    known = (*names(), *LIBRARIES)
+    if name not in known:
+        raise UserError(f"unknown strategy {name!r}{nearest(name, known)}")
     if n < 1:
         raise UserError(f"an aggregation needs at least 1 rank; received n = {n}")
     if width < 1 or nbytes < 0 or nbytes % width:
@@ -96,6 +98,8 @@ def stages(name: str, n: int, nbytes: int, width: int = 1) -> list[Stage]:
 def _strategy(name: str) -> Strategy:
     """The strategy whose messages count: one aggregation of local_sgd, one round of the
     asynchronous server, the textbook's algorithm of a native collective."""
+    if name in LIBRARIES:
+        return LIBRARIES[name]()
     plain = {LOCAL_SGD: "ring", ASYNCHRONOUS: "parameter_server"}.get(name, name)
     return STRATEGIES[STRATEGIES[plain].textbook or plain]()
 

@@ -9,7 +9,8 @@ from typing import Literal
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage
 from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
-from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, stages
+from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, exact, stages
+from dualml.cost.libraries import LIBRARIES
 from dualml.cost.link import Link
 from dualml.cost.simulate import Simulated, check_slow, delay, simulate
 from dualml.cost.topology import FLAT, Topology
@@ -40,6 +41,20 @@ class Prediction:
     compute_s: float
     how: Literal["events", "closed"]
     ranks: Simulated | None = None
+
+    @property
+    def algbw(self) -> float | None:
+        """S / seconds; None where that is no all-reduce, computes, or sends nothing."""
+        sends = exact(self.strategy) and self.n > 1 and self.nbytes > 0 and self.compute_s == 0
+        return self.nbytes / self.seconds if sends and self.seconds > 0 else None
+
+    @property
+    def busbw(self) -> float | None:
+        """algbw · 2 (n − 1)/n: what each rank's link would carry if a ring did it.
+
+        Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
+        """
+        return None if self.algbw is None else self.algbw * 2 * (self.n - 1) / self.n
 
 
 def predict(
@@ -101,20 +116,23 @@ def predict(
 
     if strategy == ASYNCHRONOUS:
         return taking(_asynchronous(n, nbytes, link, computing, slow, topology), "closed")
-    start = [computing * share] * n
+    first = own = computing * share  # when ranks begin, and the slow one
     if slow is not None:
-        start[slow.rank] *= slow.compute
-    if n > events and closed(name):
-        if slow is not None:
-            start[slow.rank] += share * slow.jitter_s
+        own *= slow.compute
+    if name in LIBRARIES or (n > events and closed(name)):
         rows = stages(name, n, nbytes, width)
         times = [topology.seconds(s, n, link) for s in rows]
-        if slow is None or n == 1:
-            return taking(max(start) + sum(times), "closed")
-        first = start[slow.rank - 1]  # of a rank that is not slow
-        late = max(0.0, start[slow.rank] - first)
-        slowed = _Slowed(n, rows, times, link, topology, slow, first, late)
-        return taking(slowed.seconds(STRATEGIES[name].textbook or name), "closed")
+        if slow is None:
+            return taking(first + sum(times), "closed")
+        own += share * slow.jitter_s
+        if n == 1:
+            return taking(own, "closed")
+        plain = name if name in LIBRARIES else STRATEGIES[name].textbook or name
+        slowed = _Slowed(n, rows, times, link, topology, slow, first, max(0.0, own - first))
+        return taking(slowed.seconds(plain), "closed")
+    start = [first] * n
+    if slow is not None:
+        start[slow.rank] = own
     schedule = find(name).schedule(n)
     jitter = slow.jitter_s if slow is not None else 0.0
     messages = max(1, sum(map(len, schedule.steps)))
@@ -222,10 +240,10 @@ def _asynchronous(
     far = topology.inter if topology.kind == "nodes" and n > topology.count else None
     wire = far or link
     message, adding = wire.seconds(1, nbytes), link.gamma_s_per_byte * nbytes
-    cycles = [computing + 2 * message + adding] * n
+    cycle = own = computing + 2 * message + adding  # of a worker, and of the slow one
     if slow is not None:
-        cycles[slow.rank] = late + 2 * (message + delay(slow, nbytes, wire)) + adding
-    free = n / sum(1 / c for c in cycles) if min(cycles) > 0 else 0.0
+        own = late + 2 * (message + delay(slow, nbytes, wire)) + adding
+    free = n / ((n - 1) / cycle + 1 / own) if min(cycle, own) > 0 else 0.0
     served = n * (message + adding)
     if topology.kind == "shared":  # the cores move every byte in and out
         served = max(served, n * (2 * wire.seconds(0, nbytes) + adding) / topology.count)

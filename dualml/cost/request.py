@@ -11,6 +11,7 @@ from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
 from dualml.cost.closed import EVERY, LOCAL_SGD, check, cost
 from dualml.cost.compare import LARGEST, SMALLEST, crossovers, fastest, hurt, pairs, sentence
+from dualml.cost.libraries import LIBRARIES
 from dualml.cost.link import Link
 from dualml.cost.predict import EVENTS, Prediction, predict
 from dualml.cost.simulate import check_slow
@@ -110,6 +111,8 @@ class Request:
                     "strategy": name,
                     "ranks": n,
                     "seconds": p.seconds,
+                    "algbw_bytes_per_s": p.algbw,
+                    "busbw_bytes_per_s": p.busbw,
                     "how": p.how,
                     "cost": vars(cost(name, n, self.nbytes, every=self.every)),
                     "rank_seconds": None if p.ranks is None else vars(p.ranks),
@@ -159,6 +162,7 @@ def schedules(strategies: Sequence[str], ranks: Sequence[int], every: int) -> di
     grids = {
         LOCAL_SGD: f"ring, every {every} updates",
         ASYNCHRONOUS: "no steps: each worker pushes to the server and pulls when it is ready",
+        **dict.fromkeys(LIBRARIES, "no messages of dualml: priced by its formula alone"),
     }
     for name in strategies:
         check(name, ranks[0])

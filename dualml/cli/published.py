@@ -1,0 +1,39 @@
+"""`dualml simulate --published`: published all-reduces beside what is predicted for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+from dualml.words import Words
+
+
+def answer(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """The tables of docs/cost.md, or all points as JSON.
+
+    Raises:
+        UserError: another option than ``--json`` and ``--lang``.
+    """
+    other = [
+        key for key, default in defaults.items()
+        if key not in ("published", "json", "lang") and given[key] != default.default
+    ]  # fmt: skip
+    if other:
+        raise UserError(
+            f"--published shows what others measured; leave out --{other[0].replace('_', '-')}"
+        )
+    from dualml.cost.published import describe
+
+    if given["json"]:
+        print_json(describe())
+        return
+    from dualml.report.page import terminal
+    from dualml.report.published import tables
+
+    for table in tables(Words(given["lang"])):
+        terminal.show(table)
+        typer.echo()

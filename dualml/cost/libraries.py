@@ -1,0 +1,71 @@
+"""All-reduces that libraries and switches have and dualml does not send itself: prices only.
+
+They are priced if asked for by name, and by closed forms alone, also for a few ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dualml.aggregation import Stage, Strategy
+from dualml.aggregation.tree import Tree
+
+
+@dataclass(frozen=True)
+class DoubleTree(Strategy):
+    """Two binary trees, each with half of the vector in small pieces that follow one another.
+
+    A rank is a leaf of the one tree and an inner node of the other, so that each port moves S
+    upward and S downward: the bytes are those of a ring of many ranks, the messages on the path of
+    the first piece those of a tree. Left out are the pieces that fill and drain the trees. The
+    bytes are on the widest level of `tree`, the one that crosses nodes wherever one does.
+
+    Source: Sanders, Speck & Träff 2009, "Two-tree algorithms for full bandwidth broadcast,
+    reduction and scan", Parallel Computing 35(12). NCCL prices its trees alike: latency by the
+    logarithm of the nodes, and half the bandwidth (NVIDIA/nccl, src/graph/tuning.cc).
+    """
+
+    name: ClassVar = "double_tree"
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        widest = 1 << ((n - 1).bit_length() - 1)
+
+        def piped(level: Stage) -> Stage:
+            if level.distance != widest:
+                return replace(level, bytes=0, added=0, total=0)
+            added = length if level.kind == "up" else 0
+            return replace(level, bytes=length, added=added, total=(n - 1) * length)
+
+        return [piped(level) for level in Tree().stages(n, length)]
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        return 2 * (n - 1).bit_length(), 2 * length
+
+
+@dataclass(frozen=True)
+class InNetwork(Strategy):
+    """The switch adds: NVLink SHARP (NCCL's NVLS).
+
+    A rank hands its vector to the switch once, n parts of S/n, and takes the one part it is
+    responsible for; then it sends that sum once and the switch copies it to all. In each direction
+    that is (n + 1)/n · S, against a ring's 2 (n − 1)/n · S, in two messages.
+
+    Source: Klenk et al. 2020, "An In-Network Architecture for Accelerating Shared-Memory
+    Multiprocessor Collectives", ISCA (the method); n + 1 transfers against 2n as NVIDIA counts them
+    are quoted in stas00/ml-engineering, network/README.md, "SHARP".
+    """
+
+    name: ClassVar = "in_network"
+
+    def stages(self, n: int, length: int) -> list[Stage]:
+        moved = length + -(-length // n)
+        half = -(-moved // 2)
+        return [Stage("shift", 1, 1, part, 0, n * part, n) for part in (half, moved - half)]
+
+    def busiest(self, n: int, length: int) -> tuple[int, int]:
+        return 2, length + -(-length // n)
+
+
+#: Name → what prices it.
+LIBRARIES: dict[str, type[Strategy]] = {kind.name: kind for kind in (DoubleTree, InNetwork)}
