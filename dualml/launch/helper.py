@@ -54,7 +54,7 @@ def still_there(ranks: dict[int, Any]) -> bool:
             if other != me and other.pid not in ranks and other.cmdline() == me.cmdline():
                 ranks[other.pid] = other
     if not ranks:  # looked for first: this process itself may have taken that long to get here
-        return time.time() - me.create_time() < COME_S
+        return bool(time.time() - me.create_time() < COME_S)
     return any(lives(rank) for rank in ranks.values())
 
 

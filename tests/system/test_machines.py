@@ -66,6 +66,14 @@ def weights(out: Path, backend: str) -> bytes:
     return (out / f"trials/ring/{backend}/seed0/weights.safetensors").read_bytes()
 
 
+def facts(out: Path, backend: str) -> dict[str, Any]:
+    """What rank 0 reports of a trial, as far as no clock decides it."""
+    path = out / f"trials/ring/{backend}/seed0/result.json"
+    told = json.loads(path.read_text())
+    assert len(told["apart"]) > 1
+    return {name: told[name] for name in ("apart", "data", "samples", "final_loss")}
+
+
 def checkpoints(out: Path, backend: str) -> bool:
     place = out / f"trials/ring/{backend}/seed0"
     return all((place / name).exists()
@@ -152,6 +160,7 @@ def test_a_machine_that_dies_is_named_and_the_run_goes_on(
         assert other.end(20) == 0, other.text()
     assert "starting again" not in (out / f"trials/ring/{backend}/seed0/rank0.log").read_text()
     assert weights(out, backend) == weights(uninterrupted(backend), backend)
+    assert facts(out, backend) == facts(uninterrupted(backend), backend)
 
 
 def test_what_a_rank_writes_can_stay_on_its_machine(lab: Path, tmp_path: Path) -> None:
@@ -352,7 +361,11 @@ def test_over_a_network(
 
 
 #: A machine is lost after a moment, so that the test is short.
-SOON = "import runpy, dualml.launch.wire as w; w.SILENT_S = 4; runpy.run_module('dualml', None, '__main__')"
+SOON = """
+import runpy, dualml.launch.wire as wire
+wire.SILENT_S = 4
+runpy.run_module("dualml", None, "__main__")
+"""
 
 
 def test_a_cable_that_is_pulled_ends_both_sides(
