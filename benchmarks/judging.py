@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ TIMES = (
     "device_memory",
 )  # fmt: skip
 SAME = ("weights.safetensors", "trace.safetensors", "envelope.json")
+#: Until a kill is named, at most.
+NAMED_S = 30.0
 #: A way to go on, in a last line.
 REMEDY = re.compile(r"dualml (run --resume|resume \d)|again")
 
@@ -71,10 +74,15 @@ def leftovers(out: Path, whole: Path) -> list[str]:
 def names(row: dict[str, Any]) -> dict[str, Any]:
     """The verdicts on a row."""
     ends, spared = row.get("ends", []), row["victim"] == "scheduler"
-    named = spared or all(end in row["named_s"] for end in ends) if "error" not in row else False
-    remedy = spared or all(
-        end == "job" or REMEDY.search(row["last"][end]) is not None for end in ends
-    ) if "error" not in row else False  # fmt: skip
+    worker = row["victim"].startswith(
+        "worker"
+    )  # the run goes on without it, and says so at its end
+    limit = math.inf if worker else NAMED_S
+    said = row.get("named_s", {})
+    named = "error" not in row and (spared or all(e in said and said[e] <= limit for e in ends))
+    remedy = "error" not in row and (
+        spared or all(end == "job" or REMEDY.search(row["last"][end]) for end in ends)
+    )
     orphaned = bool(row.get("orphans", True)) or bool(row.get("temporary"))
     same = row.get("differing") == [] and row.get("left") == []
     well = named and remedy and not orphaned and same

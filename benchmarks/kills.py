@@ -33,7 +33,7 @@ import psutil
 from judging import alike, leftovers, lost, names, tells
 from kills_page import write
 from machines import POLL_S, Machine, machines, python, wait
-from starting import Hand, Local, Msrun, Ssh, Torchrun, Way, status
+from starting import Hand, Local, Msrun, Ssh, Torchrun, Way, cmdline, status
 from starting_slurm import Slurm
 
 LAB = Path(__file__).with_name("kills.toml")
@@ -156,7 +156,10 @@ def strike(way: Way, victim: str) -> list[str]:
 
 
 def alive(there: Mapping[str, Machine]) -> list[psutil.Process]:
-    return [process for machine in there.values() for process in machine.processes()]
+    """All processes of the run; msrun's own are not, which shows a log by a ``tail -f`` that
+    outlives it where it is killed."""
+    every = [process for machine in there.values() for process in machine.processes()]
+    return [process for process in every if cmdline(process)[1:2] != ["-f"]]
 
 
 def described(processes: list[psutil.Process]) -> list[str]:
@@ -234,6 +237,8 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
             dead = strike(way, case.victim)
             row |= watched(way, case, dead, begin)
             row["half"] = leftovers(way.out, whole)
+            if case.way == "slurm" and dead:
+                dead.append("login")  # tasks take the submission's folder along, the dead one's too
             row["temporary"] = [p.name for n, m in there.items() if n not in dead
                                 for p in m.temporary.glob("dualml-*")]  # fmt: skip
             if case.victim == "cable":
@@ -261,7 +266,8 @@ def references(backends: set[str], folder: Path) -> Iterator[Callable[[str], Pat
     """Runs that nobody disturbs, one for each backend."""
     for backend in sorted(backends):
         words = ["run", LAB, "--threads", 1, "--out", folder / backend, "--backend", backend]
-        command = python("dualml", *words, "--no-report", "--no-find")
+        core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # as many as machines have
+        command = [*core, *python("dualml", *words, "--no-report", "--no-find")]
         if status(folder / backend, SECOND) != "ok":
             subprocess.run(command, check=True, timeout=WHOLE_S, capture_output=True)
     yield lambda backend: folder / backend
@@ -271,10 +277,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, nargs="*", help="numbers; else what --out lacks or has badly")
+    parser.add_argument(
+        "--only", type=int, nargs="*", help="numbers; else what --out lacks or has badly"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="kills at a time")
     parser.add_argument("--list", action="store_true", help="say which they are, and kill nothing")
-    parser.add_argument("--out", type=Path, default=Path("kills.json"), help="kept row by row")
+    parser.add_argument(
+        "--out", type=Path, default=LAB.with_suffix(".json"), help="kept row by row"
+    )
     parser.add_argument("--markdown", action="store_true", help="into docs/benchmarks(.zh).md")
     parser.add_argument("--keep", type=Path, help="folder for what the runs leave")
     asked = parser.parse_args()
@@ -286,7 +296,8 @@ def main() -> int:
         return 0
     rows = {r["number"]: r for r in json.loads(asked.out.read_text())} if asked.out.exists() else {}
     done = {number for number, row in rows.items() if row["well"]}
-    chosen = [c for c in every if c.number in (asked.only or {c.number} - done)]
+    left = [case.number for case in every if case.number not in done]
+    chosen = [case for n in asked.only or left for case in every if case.number == n]
     with tempfile.TemporaryDirectory(prefix="kills-") as temporary:
         folder = asked.keep or Path(temporary)
         with (

@@ -77,6 +77,7 @@ class Machine:
     """One of them.
 
     Attributes:
+        core: the one that it has; how many there are may decide how a framework rounds.
         kept: numbers of its daemons and theirs, which belong to no run.
     """
 
@@ -85,13 +86,16 @@ class Machine:
         self.address = f"10.78.0.{number}"
         self.folder, self.temporary = folder / name, folder / name / "tmp"
         self.hosts = folder / "etc-hosts"
+        cores = sorted(os.sched_getaffinity(0))
+        self.core = cores[number % len(cores)]
         self.temporary.mkdir(parents=True)
         self.kept = set[int]()
         self.daemons = list[Terminal]()
 
     def inside(self, command: Sequence[object]) -> list[str]:
         """The words that run a command there."""
-        there = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount"]
+        there = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount",
+                 "taskset", "-c", str(self.core)]  # fmt: skip
         words = [f"node-{self.name}", self.hosts, *command]
         return [*there, "sh", "-c", NAMED, *map(str, words)]
 
