@@ -32,8 +32,8 @@ def lost(victim: str) -> tuple[int, ...]:
 
 def tells(line: str, ranks: Sequence[int], end: str) -> bool:
     """Whether a line says who is lost."""
-    if end == "job" and "its process was gone" in line:
-        return True
+    if end == "job" and re.search("its process was gone|Nodes required for job are DOWN", line):
+        return True  # in the words of the queue, or of Slurm, which takes the job up again itself
     return any(re.search(rf"\brank {rank}\b", line) for rank in ranks)
 
 

@@ -1,6 +1,6 @@
 """Thirty kills: each is named, leaves no process behind, and its run goes on to the same bytes.
 
-    python benchmarks/kills.py [--count 30] [--only NUMBER …] [--out kills.json] [--markdown]
+    python benchmarks/kills.py [--count 30] [--only NUMBER …] [--jobs 2] [--markdown]
 
 Every pair of a way to start a run and something that can be killed comes once; a hash says when, on
 which framework, and how the run goes on. The machines are network namespaces of this one
