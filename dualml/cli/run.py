@@ -10,7 +10,7 @@ import typer
 
 from dualml.cli import signals
 from dualml.cli.options import LANG, AsJson
-from dualml.cli.output import print_json, print_run
+from dualml.cli.output import complain, print_json, print_run
 from dualml.errors import UserError
 
 
@@ -90,6 +90,8 @@ def run(
         })  # fmt: skip
     elif done.folder is not None and done.code != INTERRUPTED:
         print_run(done.folder, done.parity, lang or done.folder.run.lang, report=not no_report)
+    if done.remedy:
+        complain(done.remedy)
     raise typer.Exit(done.code)
 
 

@@ -9,7 +9,6 @@ their rank of it: in the run folder where they see it, else through `dualml.laun
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 import time
@@ -145,8 +144,9 @@ class Shared:
         """They are where rank 0 finds them."""
 
 
-def follow(rank: int, sessions: Sessions, limit: float) -> None:
-    """What a rank other than 0 does: its part of every session that rank 0 announces.
+def follow(rank: int, sessions: Sessions, limit: float) -> str:
+    """What a rank other than 0 does: its part of every session that rank 0 announces. Why the run
+    ended badly, by rank 0; empty where it did not.
 
     Args:
         limit: seconds of one trial, at most.
@@ -154,10 +154,8 @@ def follow(rank: int, sessions: Sessions, limit: float) -> None:
     Raises:
         UserError: rank 0 announced nothing in time.
     """
-    for number in itertools.count():
-        announced = sessions.awaited(number)
-        if announced.places is None:
-            return
+    number = 0
+    while (announced := sessions.awaited(number)).places is not None:
         folders = sessions.folders(announced)
         words = python("-m", "dualml.worker.main", str(rank), *map(str, folders))
         launch = Launch(words, sessions.environ(announced), log_path(folders[0], rank))
@@ -167,6 +165,8 @@ def follow(rank: int, sessions: Sessions, limit: float) -> None:
             note = Failure(code=ended.code, reason=ended.reason, result=ended.results.get(0))
             sessions.failed(number, note)
         sessions.done(folders)
+        number += 1
+    return announced.why
 
 
 def fallen(run: Path, number: int) -> Ended | None:

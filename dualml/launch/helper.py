@@ -49,13 +49,13 @@ def still_there(ranks: dict[int, Any]) -> bool:
     import psutil
 
     me = psutil.Process()
-    if not ranks and time.time() - me.create_time() > COME_S:
-        return False
     with contextlib.suppress(psutil.Error):
         for other in psutil.Process(os.getppid()).children():
             if other != me and other.pid not in ranks and other.cmdline() == me.cmdline():
                 ranks[other.pid] = other
-    return not ranks or any(lives(rank) for rank in ranks.values())
+    if not ranks:  # looked for first: this process itself may have taken that long to get here
+        return bool(time.time() - me.create_time() < COME_S)
+    return any(lives(rank) for rank in ranks.values())
 
 
 def lives(process: Any) -> bool:

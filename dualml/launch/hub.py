@@ -17,11 +17,9 @@ from pathlib import Path
 
 from dualml.errors import TrialError, UserError
 from dualml.launch.shelf import Shelf
-from dualml.launch.wire import Header, Wire, answer, reason
+from dualml.launch.wire import SILENT_S, Header, Wire, answer, reason
 from dualml.store.sessions import Failure, current, failure, over
 
-#: A rank that says nothing for so long is lost.
-SILENT_S = 15.0
 #: Clocks may differ by so much.
 CLOCK_S = 60.0
 POLL_S = 0.02

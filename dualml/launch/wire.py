@@ -30,6 +30,8 @@ PROTOCOL = 1
 HELLO_S = 10.0
 #: An answer takes at most so long; rank 0 may be busy with other ranks.
 ANSWER_S = 60.0
+#: A machine that says nothing for so long, or does not even confirm what it is sent, is lost.
+SILENT_S = 15.0
 #: Bytes of a header, before and after the other is known, and of what follows it.
 STRANGE, HEADER, BODY = 4096, 2**24, 2**26
 #: A file goes in pieces of so many bytes.
@@ -89,6 +91,9 @@ class Wire:
         self.turn = threading.Lock()
         door.settimeout(HELLO_S)
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: the system of a busy process confirms, too
+            limit = int(SILENT_S * 1000)
+            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
     def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         text = json.dumps(header).encode()

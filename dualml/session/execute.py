@@ -77,11 +77,12 @@ def one_of(launcher: Adopted, request: Request) -> Done:
     token = token_for(host, request.insecure) if over_wire else b""
     if launcher.rank != 0:
         try:
-            assist(launcher, request, token)
+            why = assist(launcher, request, token)
         except CommunicationError as error:
-            say(str(error))
-            return Done(FAILED)
-        return Done(WELL)
+            why = str(error)
+        if why:
+            say(Words(request.lang or "en")("ranks.over", why=why))
+        return Done(FAILED if why else WELL)
     if request.resume:
         request = replace(request, world_size=None, rendezvous=None)
     else:
@@ -146,14 +147,17 @@ def lead(
         else:
             folder, plan, infos = prepare(request)
             held.enter_context(in_use(folder.path))
-        group = None
+        group, why = None, list[str]()
         if others is not None:
             group = held.enter_context(others(folder.path / "hosts"))
         if launcher is not None:
-            held.callback(announce_end, folder.path, launcher.start)
+            path, start = folder.path, launcher.start
+            held.callback(lambda: announce_end(path, start, *why))
         if hub is not None and launcher is not None:
             words = Words(request.lang or folder.run.lang)
             same = versions(info for info in infos if info.ranks == "processes")
             hub.open(folder.path, same)
             gather(hub, words, launcher, group)
-        return perform(request, folder, plan, infos, launcher, hub)
+        done = perform(request, folder, plan, infos, launcher, hub)
+        why.append(done.why)
+        return done

@@ -28,11 +28,15 @@ class Done:
         code: the exit code.
         folder: None for a rank of a launcher that only did its part.
         parity: the content of ``parity.json``; empty where it was interrupted before.
+        why: a rank is gone, or the first trial that failed has; empty where all is well.
+        remedy: a line that says how to go on, where none has said so yet.
     """
 
     code: int
     folder: RunFolder | None = None
     parity: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+    remedy: str = ""
 
 
 def perform(
@@ -51,7 +55,7 @@ def perform(
     from dualml.session.verdicts import Judging
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
-    words = Words(lang)
+    words, lost = Words(lang), ""
     try:
         with working(words("run.preparing")):
             # The first time this measures the machine.
@@ -69,7 +73,8 @@ def perform(
         return Done(INTERRUPTED, folder)
     except Lost as error:
         folder.write()
-        say(words("ranks.lost", why=str(error), folder=folder.path))
+        lost = str(error)
+        say(words("ranks.lost", why=lost, folder=folder.path))
     with working(words("run.judging")):
         write_costs(folder, plan)
         parity = judge(folder.path)
@@ -83,7 +88,12 @@ def perform(
             render([folder.path], lang=lang)
     statuses = {trial.status for trial in folder.trials.values()}
     if statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}:
-        return Done(FAILED, folder, parity)
+        why, remedy = lost, ""
+        failed = [trial for trial in folder.trials.values() if trial.status == "failed"]
+        if failed and not lost:
+            why, n = failed[0].reason or "", len(folder.trials)
+            remedy = words("run.failed", why=why, n=len(failed), total=n, folder=folder.path)
+        return Done(FAILED, folder, parity, why, remedy)
     return Done(DIFFERENT if worst(parity) == "different" else WELL, folder, parity)
 
 

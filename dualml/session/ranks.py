@@ -46,8 +46,9 @@ def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -
     hub.gather(GATHER_S, missing, (lambda: None) if started is None else started.ended)
 
 
-def assist(launcher: Adopted, request: Request, token: bytes) -> None:
-    """What the other ranks do: their part of what rank 0 announces.
+def assist(launcher: Adopted, request: Request, token: bytes) -> str:
+    """What the other ranks do: their part of what rank 0 announces. Why the run ended badly, as far
+    as this rank is told.
 
     Raises:
         CommunicationError: rank 0's machine is gone.
@@ -58,17 +59,17 @@ def assist(launcher: Adopted, request: Request, token: bytes) -> None:
         adopted.check_fresh(path)
         environ = backends()[launcher.backend].environ(request.threads or 0)
         help_ranks(launcher, path, environ, ADOPTED_WAIT_S)
-    elif (request.rendezvous or "").startswith("tcp://"):
-        away(launcher, request, token)
-    else:
-        assert path is not None
-        if not launcher.start:
-            adopted.check_fresh(path)
-        shared = adopted.Shared(launcher.rank, path, launcher.start, ADOPTED_WAIT_S)
-        adopted.follow(launcher.rank, shared, ADOPTED_WAIT_S)
+        return ""
+    if (request.rendezvous or "").startswith("tcp://"):
+        return away(launcher, request, token)
+    assert path is not None
+    if not launcher.start:
+        adopted.check_fresh(path)
+    shared = adopted.Shared(launcher.rank, path, launcher.start, ADOPTED_WAIT_S)
+    return adopted.follow(launcher.rank, shared, ADOPTED_WAIT_S)
 
 
-def away(launcher: Adopted, request: Request, token: bytes) -> None:
+def away(launcher: Adopted, request: Request, token: bytes) -> str:
     """The part of a rank that does not see the run folder, in a copy of its own."""
     host, port = address_of(str(request.rendezvous))
     seat = Seat(host, port, token, launcher.rank, launcher.size)
@@ -84,4 +85,4 @@ def away(launcher: Adopted, request: Request, token: bytes) -> None:
         mirror = Mirror(Remote(seat, wire, copy), copy, request.keep_local)
         held.callback(mirror.leave)
         say(words("ranks.came", rank=seat.rank, n=seat.size, where=seat))
-        adopted.follow(launcher.rank, mirror, ADOPTED_WAIT_S)
+        return adopted.follow(launcher.rank, mirror, ADOPTED_WAIT_S)

@@ -24,7 +24,8 @@ FAULT = "not a readable checkpoint"
 class Progress:
     """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
     batches and of all samples so far (see `dualml.worker.seen`), what the last evaluation took each
-    class for, and what is known of the weights kept in ``best.safetensors``."""
+    class for, what is known of the weights kept in ``best.safetensors``, and how far the ranks'
+    weights were apart at traced updates."""
 
     step: int = 0
     seconds: float = 0.0
@@ -33,6 +34,7 @@ class Progress:
     seen: dict[str, str] = field(default_factory=dict)
     confusion: list[list[int]] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
+    apart: dict[str, list[float]] = field(default_factory=dict)
 
 
 def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dualml.store.jsonfile import JsonFile, Record
+from dualml.store.trial import BOARD
 
 SESSIONS = ".sessions"
+#: Names of files that were never finished.
+HALF = re.compile(r"^\..+\.(\d+|part)$")
 
 
 class Announcement(Record):
     """Of rank 0: the folders of the trials that come next, the backend that runs them, and its
-    threads on each rank; null: nothing more comes. ``start`` is the launcher's (`Adopted`)."""
+    threads on each rank; null: nothing more comes, and ``why`` says what went wrong, if anything
+    did. ``start`` is the launcher's (`Adopted`)."""
 
     places: list[str] | None
     backend: str = ""
     threads: int = 0
     start: str = ""
+    why: str = ""
 
 
 class Failure(Record):
@@ -53,9 +59,9 @@ def announced(run: Path) -> int:
     return number
 
 
-def announce_end(run: Path, start: str) -> None:
+def announce_end(run: Path, start: str, why: str = "") -> None:
     """Tell the others that nothing more comes, however this process ends."""
-    announce(run, announced(run), Announcement(places=None, start=start))
+    announce(run, announced(run), Announcement(places=None, start=start, why=why))
 
 
 def current(run: Path) -> int | None:
@@ -70,8 +76,15 @@ def over(run: Path) -> bool:
 
 
 def forget(run: Path) -> None:
-    """Remove what the ranks of an earlier start told one another."""
+    """Remove what the ranks of an earlier start told one another, and the files that they were
+    killed over (`dualml.files.write_bytes`, `dualml.launch.shelf`)."""
     shutil.rmtree(run / SESSIONS, ignore_errors=True)
+    for board in run.glob(f"trials/*/*/*/{BOARD}"):
+        shutil.rmtree(board, ignore_errors=True)
+    for folder in (run, *run.glob("trials/*/*/*")):
+        for path in folder.glob(".*"):
+            if HALF.match(path.name) and path.is_file():
+                path.unlink(missing_ok=True)
 
 
 def failures(run: Path, number: int) -> Iterator[tuple[int, Path, Failure]]:

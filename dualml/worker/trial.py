@@ -213,7 +213,7 @@ class Trial(Setup):
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
         with self.spending("write"):
             self.best.write()
-            known = (self.digests, seen, self.confusion, self.best.facts)
+            known = (self.digests, seen, self.confusion, self.best.facts, self.apart)
             save_checkpoint(
                 self.folder,
                 self.ranks.rank,
@@ -240,7 +240,7 @@ class Trial(Setup):
             self.trace = trace
             return progress
         self.losses[:] = 0
-        self.looks, self.digests, self.seen = {}, {}, Seen()
+        self.looks, self.digests, self.seen, self.apart = {}, {}, Seen(), {}
         if self.ranks.rank == 0:
             self.best.forget()
         self.restart(dict(self.initial))
@@ -257,7 +257,7 @@ class Trial(Setup):
         self.looks = {metric: last[metric] for metric in LOOKS if metric in last}
         self.by_class = [last.get(f"class_accuracy/{n}") for n in range(len(self.by_class))]
         self.confusion = progress.confusion
-        self.digests = dict(progress.digests)
+        self.digests, self.apart = dict(progress.digests), dict(progress.apart)
         self.seen = Seen({int(rank): link for rank, link in progress.seen.items()})
 
     def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:

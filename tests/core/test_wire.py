@@ -272,6 +272,18 @@ def test_only_the_announcements_of_this_start_count(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def test_what_killed_ranks_left_is_forgotten(tmp_path: Path) -> None:
+    place = tmp_path / "trials/a/torch/seed0"
+    (place / "board").mkdir(parents=True)
+    kept = (tmp_path / ".lock", place / "rank1.jsonl", place / ".notes")
+    half = (tmp_path / ".run.json.4711", place / ".rank1.jsonl.part", place / "board/join.0.1")
+    for path in (*kept, *half):
+        path.write_text("")
+    forget(tmp_path)
+    assert {p for p in tmp_path.rglob("*") if p.is_file()} == set(kept)
+    assert not (place / "board").exists()
+
+
 # --- who is missing, and who is gone --------------------------------------------------------------
 
 

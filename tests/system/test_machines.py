@@ -66,6 +66,14 @@ def weights(out: Path, backend: str) -> bytes:
     return (out / f"trials/ring/{backend}/seed0/weights.safetensors").read_bytes()
 
 
+def facts(out: Path, backend: str) -> dict[str, Any]:
+    """What rank 0 reports of a trial, as far as no clock decides it."""
+    path = out / f"trials/ring/{backend}/seed0/result.json"
+    told = json.loads(path.read_text())
+    assert len(told["apart"]) > 1
+    return {name: told[name] for name in ("apart", "data", "samples", "final_loss")}
+
+
 def checkpoints(out: Path, backend: str) -> bool:
     place = out / f"trials/ring/{backend}/seed0"
     return all((place / name).exists()
@@ -152,6 +160,7 @@ def test_a_machine_that_dies_is_named_and_the_run_goes_on(
         assert other.end(20) == 0, other.text()
     assert "starting again" not in (out / f"trials/ring/{backend}/seed0/rank0.log").read_text()
     assert weights(out, backend) == weights(uninterrupted(backend), backend)
+    assert facts(out, backend) == facts(uninterrupted(backend), backend)
 
 
 def test_what_a_rank_writes_can_stay_on_its_machine(lab: Path, tmp_path: Path) -> None:
@@ -183,6 +192,7 @@ def test_where_rank_0_dies_the_others_end(lab: Path, tmp_path: Path) -> None:
         assert other.end(30) == 1
         (line,) = (line for line in other.text().splitlines() if "is gone" in line)
         assert f"rank 0 at {where} is gone" in line
+        assert "to go on, start rank 0 with --resume" in line
         assert "Traceback" not in other.text()
         first.end(20)
     # One alone takes it up again, without the other machine.
@@ -225,9 +235,15 @@ def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
         rank(0, where, tmp_path, *words) as first,
     ):  # fmt: skip
         assert first.end(60) == 1, first.text()
-        other.end(20)
+        assert other.end(20) == 1, other.text()
     (trial,) = trials(out).values()
     assert trial["reason"].startswith("rank 1: "), trial["reason"]
+    # Both terminals end with what happened, and with what to do.
+    last, told = (run.text().splitlines()[-1] for run in (first, other))
+    assert last.endswith(f"; try again with: dualml run --resume {out}"), last
+    assert last.startswith("dualml: 1 of 1 trials failed (rank 1: "), last
+    assert told.startswith("dualml: rank 1: "), told
+    assert "start rank 0 with --resume" in told
     assert "mnist" in trial["reason"].lower()
     assert f"(on {socket.gethostname()})" in trial["reason"]
 
@@ -342,3 +358,36 @@ def test_over_a_network(
         assert other.end(20) == 0, other.text()
     (trial,) = trials(out).values()
     assert (trial["status"], trial["world_size"]) == ("ok", 2)
+
+
+#: A machine is lost after a moment, so that the test is short.
+SOON = """
+import runpy, dualml.launch.wire as wire
+wire.SILENT_S = 4
+runpy.run_module("dualml", None, "__main__")
+"""
+
+
+def test_a_cable_that_is_pulled_ends_both_sides(
+    nodes: list[tuple[list[str], str]], lab: Path, tmp_path: Path
+) -> None:
+    """Nobody tells either side: no end of a connection, no answer that does not come."""
+    require("torch")
+    (here, host), (there, _) = nodes
+    where, out = f"tcp://{host}:29500", tmp_path / "out"
+
+    def node(inside: list[str], number: int, *words: object) -> Run:
+        ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
+        dualml = [sys.executable, "-P", "-c", SOON, "run", *words, *ranks]
+        return Run([*inside, *dualml], tmp_path / str(number), TOKEN)
+
+    words = [lab, "--out", out, "--backend", "torch", "--no-report", *LONG]
+    words[-1] = "arms.ring.updates=20000"
+    with node(there, 1) as other, node(here, 0, *words) as first:
+        records = out / "trials/ring/torch/seed0/rank0.jsonl"
+        first.wait_for(lambda: records.exists() and records.stat().st_size)
+        ip("-n", there[3], "link", "set", "eth9", "down")
+        assert first.end(20) == 1, first.text()
+        assert other.end(20) == 1, other.text()
+    assert "rank 0 heard nothing of it for 4 s" in first.text()
+    assert f"rank 0 at {where} is gone" in other.text().splitlines()[-1]

@@ -1,0 +1,200 @@
+"""Machines to kill: network namespaces with names and addresses of their own, on one switch.
+
+A machine's processes are those in its namespace, whatever they are called and whoever their parent
+is now. Needs Linux, root and iproute2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+#: The login node, which is the switch, and two nodes.
+NAMES = ("login", "a", "b")
+POLL_S = 0.1
+#: What a machine runs has its name, and knows the others'; a shell sees to it, in namespaces of its
+#: own.
+NAMED = 'hostname "$0"; mount --bind "$1" /etc/hosts; shift; exec "$@"'
+
+
+def ip(*words: object) -> None:
+    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, timeout=20)
+
+
+def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """What it gives, as soon as that is something.
+
+    Raises:
+        TimeoutError: it does not within so many seconds.
+    """
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(POLL_S)
+    return found
+
+
+class Terminal:
+    """A command on a machine, as somebody started it there."""
+
+    def __init__(self, machine: Machine, command: Sequence[object], env: Mapping[str, str]) -> None:
+        self.machine = machine
+        self.output = machine.folder / f"output-{uuid.uuid4().hex[:8]}"
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                machine.inside(command),
+                cwd=machine.folder,
+                env={**os.environ, "TMPDIR": str(machine.temporary), **env},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self.output.read_text("utf-8", errors="replace")
+
+    def lines(self) -> list[str]:
+        """Its lines that are not empty."""
+        return [line.strip() for line in self.text().splitlines() if line.strip()]
+
+    def code(self) -> int | None:
+        return self.process.poll()
+
+
+class Machine:
+    """One of them.
+
+    Attributes:
+        core: the one that it has; how many there are may decide how a framework rounds.
+        kept: numbers of its daemons and theirs, which belong to no run.
+    """
+
+    def __init__(self, name: str, number: int, mark: str, folder: Path) -> None:
+        self.name, self.space = name, f"{mark}{name}"
+        self.address = f"10.78.0.{number}"
+        self.folder, self.temporary = folder / name, folder / name / "tmp"
+        self.hosts = folder / "etc-hosts"
+        cores = sorted(os.sched_getaffinity(0))
+        self.core = cores[number % len(cores)]
+        self.temporary.mkdir(parents=True)
+        self.kept = set[int]()
+        self.daemons = list[Terminal]()
+
+    def inside(self, command: Sequence[object]) -> list[str]:
+        """The words that run a command there."""
+        there = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount",
+                 "taskset", "-c", str(self.core)]  # fmt: skip
+        words = [f"node-{self.name}", self.hosts, *command]
+        return [*there, "sh", "-c", NAMED, *map(str, words)]
+
+    def start(self, command: Sequence[object], **env: str) -> Terminal:
+        return Terminal(self, command, env)
+
+    def serve(self, command: Sequence[object], **env: str) -> Terminal:
+        """Start a daemon."""
+        terminal = self.start(command, **env)
+        self.daemons.append(terminal)
+        self.kept.add(terminal.process.pid)
+        return terminal
+
+    def keep(self) -> None:
+        """What lives there now belongs to no run."""
+        self.kept |= {process.pid for process in self.processes(daemons=True)}
+
+    def run(self, command: Sequence[object], seconds: float = 120, **env: str) -> str:
+        """What a command prints.
+
+        Raises:
+            RuntimeError: it ended badly.
+        """
+        done = subprocess.run(
+            self.inside(command), cwd=self.folder, capture_output=True, text=True, timeout=seconds,
+            env={**os.environ, "TMPDIR": str(self.temporary), **env}, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{command}: {done.returncode}: {done.stderr[-800:]}")
+        return done.stdout
+
+    def processes(self, daemons: bool = False) -> list[psutil.Process]:
+        """All that live there."""
+        space = os.stat(f"/run/netns/{self.space}").st_ino
+        found = []
+        for number in filter(str.isdecimal, os.listdir("/proc")):
+            with contextlib.suppress(psutil.Error, OSError):
+                if os.stat(f"/proc/{number}/ns/net").st_ino == space:
+                    process = psutil.Process(int(number))
+                    ours = daemons or process.pid not in self.kept
+                    if ours and process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+        return found
+
+    def kill(self) -> None:
+        """As when its power fails: all at once."""
+        for _ in range(3):  # what was started meanwhile, too
+            for process in self.processes(daemons=True):
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(signal.SIGKILL)
+        for daemon in self.daemons:
+            daemon.process.wait(10)
+        self.kept.clear()
+        self.daemons.clear()
+
+    def link(self, up: bool) -> None:
+        """Its cable, seen from the switch: neither side is told that it was pulled."""
+        ip("-n", self.space.removesuffix(self.name) + NAMES[0], "link", "set", f"to-{self.name}",
+           "up" if up else "down")  # fmt: skip
+
+
+@contextlib.contextmanager
+def machines(folder: Path) -> Iterator[dict[str, Machine]]:
+    """`NAMES` on one network; nothing of them is left afterwards.
+
+    Raises:
+        RuntimeError: they cannot be made here.
+    """
+    mark = f"k{uuid.uuid4().hex[:4]}"
+    made = {name: Machine(name, 254 - n if n == 0 else n, mark, folder)
+            for n, name in enumerate(NAMES)}  # fmt: skip
+    login = made[NAMES[0]]
+    lines = [f"{m.address} node-{m.name}" for m in made.values()]
+    login.hosts.write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
+    try:
+        for machine in made.values():
+            ip("netns", "add", machine.space)
+            ip("-n", machine.space, "link", "set", "lo", "up")
+        ip("-n", login.space, "link", "add", "eth9", "type", "bridge")
+        for name in NAMES[1:]:
+            node = made[name]
+            ip("-n", login.space, "link", "add", f"to-{name}", "type", "veth", "peer", "name",
+               "eth9", "netns", node.space)  # fmt: skip
+            ip("-n", login.space, "link", "set", f"to-{name}", "master", "eth9", "up")
+        for machine in made.values():
+            ip("-n", machine.space, "addr", "add", f"{machine.address}/24", "dev", "eth9")
+            ip("-n", machine.space, "link", "set", "eth9", "up")
+        yield made
+    except subprocess.CalledProcessError as error:
+        why = error.stderr.decode().strip() if isinstance(error.stderr, bytes) else error.stderr
+        raise RuntimeError(f"no network namespaces here (they need root): {why}") from None
+    except FileNotFoundError as error:
+        raise RuntimeError(f"{error.filename} is missing (Debian: iproute2)") from None
+    finally:
+        for machine in made.values():
+            if Path("/run/netns", machine.space).exists():
+                machine.kill()
+                ip("netns", "del", machine.space)
+
+
+def python(module: str, *words: object) -> list[str]:
+    return [sys.executable, "-P", "-m", module, *map(str, words)]
