@@ -52,3 +52,8 @@ class Cache:
     def read(self, path: Path, read: Callable[[Path], T]) -> T:
         """``read`` of the file's folder, as the readers of `dualml.store` are given it."""
         return self.of((path, read), stamp(path), lambda: read(path.parent))
+
+    def knows(self, path: Path, read: Callable[[Path], T]) -> bool:
+        """Whether the file need not be read."""
+        kept = self._kept.get((path, read))
+        return kept is not None and kept[0] == stamp(path)

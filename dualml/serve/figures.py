@@ -19,6 +19,8 @@ METRICS = (
 )  # fmt: skip
 #: Arms that can be told apart in one figure, and panels of one.
 ARMS, PANELS = len(CYCLE), 8
+#: Points of all curves of a figure together, and at least and at most of one.
+POINTS, LEAST, MOST = 9000, 60, 300
 #: What marks the end of a trial that is at work, and of one that broke off.
 ENDS = {"running": "circle", "failed": "cross", "interrupted": "cross"}
 
@@ -48,8 +50,9 @@ def choices(runs: Sequence[Seen], words: Words) -> dict[str, tuple[str, Sequence
 
 def one_run(seen: Seen, arms: Sequence[str], metric: str, axis: str, words: Words) -> Figure:
     """Every trial of these arms: the colour tells the arm, the stroke the backend."""
-    marks = [m for t in seen.trials if t.record.arm in arms
-             for m in drawn(t, Owner(t.record.arm, t.record.backend), metric, axis)]  # fmt: skip
+    trials = [(Owner(t.record.arm, t.record.backend), t)
+              for t in seen.trials if t.record.arm in arms]  # fmt: skip
+    marks = drawn(trials, metric, axis, len(trials))
     panel = Panel(marks, x_axis(axis, words), y_axis([seen], metric, words), height=300)
     return figure([panel], keys.distinct(list(arms)), [seen], metric, words)
 
@@ -58,16 +61,16 @@ def several(
     runs: Sequence[Seen], arms: Sequence[str], metric: str, axis: str, words: Words
 ) -> Figure:
     """A panel for each of these arms: the colour tells the run, the stroke the backend."""
-    panels = []
-    for arm in arms:
-        marks = [
-            mark
-            for seen in runs
-            for trial in seen.trials
-            if trial.record.arm == arm
-            for mark in drawn(trial, Owner("", trial.record.backend, seen.found.id), metric, axis)
-        ]
-        panels.append(Panel(marks, x_axis(axis, words), y_axis(runs, metric, words), arm, 220))
+    by_arm: dict[str, list[tuple[Owner, Shown]]] = {arm: [] for arm in arms}
+    for seen in runs:
+        for trial in seen.trials:
+            owner = Owner("", trial.record.backend, seen.found.id)
+            by_arm.get(trial.record.arm, []).append((owner, trial))
+    total = sum(map(len, by_arm.values()))
+    x, y = x_axis(axis, words), y_axis(runs, metric, words)
+    panels = [
+        Panel(drawn(trials, metric, axis, total), x, y, arm, 220) for arm, trials in by_arm.items()
+    ]
     colours = keys.distinct([seen.found.id for seen in runs], kind="series")
     return figure(panels, colours, runs, metric, words, columns=min(2, len(panels) or 1))
 
@@ -113,16 +116,22 @@ def y_axis(runs: Sequence[Seen], metric: str, words: Words) -> Axis:
     return Axis(label, "auto")
 
 
-def drawn(trial: Shown, owner: Owner, metric: str, axis: str) -> Iterator[Mark]:
-    """The curve, the noise behind it, and a mark where it is at work or broke off."""
+def drawn(trials: Sequence[tuple[Owner, Shown]], metric: str, axis: str, total: int) -> list[Mark]:
+    """The curves of trials in a figure that has so many in all."""
+    points = max(LEAST, min(MOST, POINTS // max(1, total)))
+    return [mark for owner, trial in trials for mark in curve(trial, owner, metric, axis, points)]
+
+
+def curve(trial: Shown, owner: Owner, metric: str, axis: str, points: int) -> Iterator[Mark]:
+    """With the noise behind it, and a mark where it is at work or broke off."""
     line = curves.line([trial], metric, axis)
     if line is None:
         return
     scale = 100.0 if metric.endswith("accuracy") else 1.0
     if line.raw is not None:
-        x, raw = curves.extremes(line.x, line.raw)
+        x, raw = curves.extremes(line.x, line.raw, points)
         yield Line(x, scale * raw, owner, weight="faint")
-    x, y = curves.thin(line.x, scale * line.mean)
+    x, y = curves.thin(line.x, scale * line.mean, points=points)
     yield Line(x, y, owner)
     end = np.flatnonzero(np.isfinite(y))[-1:]
     if shape := ENDS.get(trial.state):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.errors import UserError
 from dualml.report.headline import worse_first
-from dualml.serve.cache import Cache
+from dualml.serve.cache import Cache, stamp
 from dualml.store.folder import held
 from dualml.store.heads import HEAD, VERDICTS, ParityHead
 from dualml.store.trial import ranks_files
 
 #: Folders inside folders that are searched, and runs that are shown.
 DEEP, MOST = 3, 500
+#: Seconds that one look at all runs may read; what is left is read at the next one.
+READ_S = 1.0
+UNREAD = "unread"
 #: Seconds since something was written, where the system does not tell whether a run is at work.
 FRESH_S = 30.0
 
@@ -27,7 +31,7 @@ class Found:
 
     Attributes:
         problem: why it cannot be read; empty otherwise, as what follows is.
-        state: of ``running``, ``interrupted``, ``failed`` and ``ok``.
+        state: of ``running``, ``interrupted``, ``failed``, ``ok`` and `UNREAD`.
         verdict: the worst; empty before there is one.
         left: seconds it will go on, by the trials so far; None where nobody knows.
     """
@@ -73,13 +77,26 @@ def name_of(path: Path, root: Path) -> str:
     return path.name or str(path) if path == root else path.relative_to(root).as_posix()
 
 
+def look_at_all(cache: Cache, paths: Mapping[str, Path]) -> list[Found]:
+    """The runs of a list; those changed last are read first."""
+    stamps = {name: stamp(path / HEAD.name) or (0, 0, 0) for name, path in paths.items()}
+    begin, found = time.monotonic(), list[Found]()
+    for name in sorted(paths, key=lambda name: stamps[name][2], reverse=True):
+        path = paths[name]
+        late = time.monotonic() - begin > READ_S and not cache.knows(path / HEAD.name, HEAD.read)
+        found.append(Found(name, path, state=UNREAD) if late else look(cache, name, path))
+    return found
+
+
 def look(cache: Cache, name: str, path: Path) -> Found:
     """How a run stands."""
     try:
         head = cache.read(path / HEAD.name, HEAD.read)
-        verdicts = cache.read(path / VERDICTS.name, VERDICTS.read_if_there)
     except UserError as error:
         return Found(name, path, problem=str(error))
+    verdicts = None
+    with contextlib.suppress(UserError):  # the run's own page says so
+        verdicts = cache.read(path / VERDICTS.name, VERDICTS.read_if_there)
     ended = [trial for trial in head.trials if trial.status != "interrupted"]
     total, left = len(head.trials), None
     if held(path) or (held(path) is None and fresh(path) and len(ended) < total):

@@ -17,13 +17,13 @@ from dualml.report.page.html import tag
 from dualml.serve import figures, tables
 from dualml.serve.cache import Cache
 from dualml.serve.controls import form, select
-from dualml.serve.found import MOST, Found, listing, look, newest
+from dualml.serve.found import MOST, UNREAD, Found, listing, look_at_all, newest
 from dualml.serve.jobs import Board
 from dualml.serve.load import load_of
 from dualml.serve.logs import LAST, Piece, inside, logs, read
 from dualml.serve.ranks import ranks
 from dualml.serve.run import Seen, Watch
-from dualml.serve.shell import Part, page
+from dualml.serve.shell import Live, Part, live, page
 from dualml.store.report import report_path
 from dualml.words import LANGUAGES, Words
 
@@ -63,7 +63,7 @@ class Pages:
     # --- pages --------------------------------------------------------------------------------
 
     def home(self, words: Words) -> str:
-        found = [look(self.cache, name, path) for name, path in self.paths().items()]
+        found = look_at_all(self.cache, self.paths())
         known = {run.path.resolve(): run for run in found}
         queue: list[Block]
         try:
@@ -80,21 +80,21 @@ class Pages:
             everything.append(Prose(words("serve.more", n=len(shown) - MOST), small=True))
         choice = tag("form", tag("button", words("serve.together"), type="submit"), id="choice",
                      method="get", action="/run")  # fmt: skip
-        busy = any(run.state == "running" for run in found)
+        busy = any(run.state in ("running", UNREAD) for run in found)
         busy = busy or any(row.state.status in ("queued", "running") for row in rows)
         parts = [
-            Part("runs", words("serve.part.runs"), [everything, *([choice] if shown else [])]),
-            Part("jobs", words("serve.part.jobs"), [queue]),
+            Part("runs", words("serve.part.runs"), [live(*everything), *([choice] * bool(shown))]),
+            Part("jobs", words("serve.part.jobs"), [live(*queue)]),
         ]
         about = words("serve.about", folder=str(self.root))
         return page(words, words("serve.title"), about, parts, languages=in_languages("/", {}),
                     home=True, at_work=busy)  # fmt: skip
 
-    def runs(self, query: Query, words: Words, *, live: bool = False) -> str:
+    def runs(self, query: Query, words: Words, *, bare: bool = False) -> str:
         """One run, or several side by side.
 
         Args:
-            live: for the script, which reads the log by itself.
+            bare: for the script, which reads the log by itself.
         """
         names = list(dict.fromkeys(query.get("run", ())))
         if not 1 <= len(names) <= SIDE_BY_SIDE:
@@ -104,29 +104,31 @@ class Pages:
             raise UserError(words("serve.unknown", run=missing[0]))
         seen = [self.watch.look(name, paths[name]) for name in names]
         if len(seen) == 1:
-            return self.one(seen[0], query, words, live)
+            return self.one(seen[0], query, words, bare)
         return self.several(seen, query, words)
 
-    def one(self, seen: Seen, query: Query, words: Words, live: bool) -> str:
+    def one(self, seen: Seen, query: Query, words: Words, bare: bool) -> str:
         run, title = seen.found, seen.record.experiment.get("title") or {}
         parts = [
-            Part("state", words("serve.part.state"), [self.state(run, words)]),
+            Part("state", words("serve.part.state"), [live(*self.state(run, words))]),
             Part("curves", words("serve.part.curves"), self.curves([seen], query, words)),
             Part("verdicts", words("serve.part.verdicts"),
-                 [tables.verdicts(run.path, self.cache, words)]),
-            Part("trials", words("serve.part.trials"), [tables.trials(seen, words)]),
+                 [live(*tables.verdicts(run.path, self.cache, words))]),
+            Part("trials", words("serve.part.trials"), [live(*tables.trials(seen, words))]),
         ]  # fmt: skip
         load = load_of(run.path, words)
         there = logs(run.path, seen, self.board.logs(run.path))
-        trial, table = ranks(self.watch, seen, chosen(query, "trial"), load.machines, there, words)
+        kept = keep(query, "trial", "log")
+        trial, table = ranks(
+            self.watch, seen, chosen(query, "trial"), load.machines, there, kept, words
+        )
         options = {tables.key(t): tables.label(t, words) for t in seen.trials}
         choice = [select("trial", words("serve.trial"), options, trial)]
-        kept = keep(query, "trial")
-        parts.append(Part("ranks", words("serve.part.ranks"),
-                          [form(choice, kept, words, "ranks"), table]))  # fmt: skip
+        asked = form(choice, keep(query, "trial"), words, "ranks")
+        parts.append(Part("ranks", words("serve.part.ranks"), [asked, live(*table)]))
         if load.blocks:
-            parts.append(Part("load", words("serve.part.load"), [load.blocks]))
-        parts.append(Part("log", words("serve.part.log"), self.log(there, run, query, words, live)))
+            parts.append(Part("load", words("serve.part.load"), [live(*load.blocks)]))
+        parts.append(Part("log", words("serve.part.log"), self.log(there, run, query, words, bare)))
         about = title.get(words.lang, "") if isinstance(title, dict) else ""
         return page(words, run.id, about or run.name, parts, home=False,
                     languages=in_languages("/run", query),
@@ -137,11 +139,13 @@ class Pages:
         cards = [Card(run.id, tables.verdicts(run.path, self.cache, words), code=True)
                  for run in found]  # fmt: skip
         parts = [
-            Part("state", words("serve.part.state"), [[tables.runs(found, words, choose=False)]]),
+            Part(
+                "state", words("serve.part.state"), [live(tables.runs(found, words, choose=False))]
+            ),
             Part("curves", words("serve.part.curves"), self.curves(seen, query, words)),
-            Part("results", words("serve.part.results"), [[tables.results(seen, words)]]),
-            Part("verdicts", words("serve.part.verdicts"), [[Row(cards)]]),
-        ]
+            Part("results", words("serve.part.results"), [live(tables.results(seen, words))]),
+            Part("verdicts", words("serve.part.verdicts"), [live(Row(cards))]),
+        ]  # fmt: skip
         about = words.join([run.id for run in found])
         return page(words, words("serve.side_by_side", n=len(seen)), about, parts, home=False,
                     languages=in_languages("/run", query),
@@ -156,9 +160,7 @@ class Pages:
             blocks.append(Prose(link))
         return [*blocks, Prose(str(run.path), small=True)]
 
-    def curves(
-        self, runs: Sequence[Seen], query: Query, words: Words
-    ) -> list[Markup | list[Block]]:
+    def curves(self, runs: Sequence[Seen], query: Query, words: Words) -> list[Markup | Live]:
         metrics = {m: words(f"serve.metric.{m}") for m in figures.metrics(runs)}
         axes = {axis: words(f"axis.{axis}") for axis in AXES}
         metric, axis = chosen(query, "metric", metrics), chosen(query, "axis", axes)
@@ -170,22 +172,26 @@ class Pages:
         if len(groups) > 1:
             labels = {name: label for name, (label, _) in groups.items()}
             choice.append(select("group", words("serve.group"), labels, group))
-        if len(runs) == 1:
-            figure = figures.one_run(runs[0], arms, metric, axis, words)
-        else:
-            figure = figures.several(runs, arms, metric, axis, words)
-        kept = keep(query, "metric", "axis", "group")
-        return [form(choice, kept, words, "curves"), [figure]]
+
+        def draw() -> Live:
+            if len(runs) == 1:
+                return live(figures.one_run(runs[0], arms, metric, axis, words))
+            return live(figures.several(runs, arms, metric, axis, words))
+
+        drawn = [(seen.found.id, t.record.key, t.state, t.size) for seen in runs
+                 for t in seen.trials if t.record.arm in arms]  # fmt: skip
+        shown = self.cache.of(("figure", metric, axis, words.lang, *arms), drawn, draw)
+        return [form(choice, keep(query, "metric", "axis", "group"), words, "curves"), shown]
 
     def log(
-        self, there: Mapping[str, Path], run: Found, query: Query, words: Words, live: bool
-    ) -> list[Markup | list[Block]]:
+        self, there: Mapping[str, Path], run: Found, query: Query, words: Words, bare: bool
+    ) -> list[Markup | Live]:
         if not there:
-            return [[Prose(words("serve.no_log"), small=True)]]
+            return [live(Prose(words("serve.no_log"), small=True))]
         wanted = chosen(query, "log", there)
         choice = [select("log", words("serve.log_of"), {n: n for n in there},
                          wanted)]  # fmt: skip
-        piece = Piece("", 0, 0) if live else read(there[wanted])
+        piece = Piece("", 0, 0) if bare else read(there[wanted])
         follow = tag("label", Markup('<input type="checkbox" id="follow" checked>'),
                      " " + words("serve.follow"), class_="follow")  # fmt: skip
         shown = tag("pre", piece.text, id="text", tabindex="0", role="log", data_end=str(piece.end),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ def ranks(
     wanted: str,
     machines: Mapping[int, str],
     logs: Mapping[str, Path],
+    kept: Mapping[str, Sequence[str]],
     words: Words,
 ) -> tuple[str, list[Block]]:
     """The key of the trial that is shown, and one row for each of its ranks.
@@ -33,6 +34,7 @@ def ranks(
         wanted: a key of `tables.key`; any other: the trial at work, or the first.
         machines: rank → where it is, as far as it is known.
         logs: name → file.
+        kept: what else stands in the address.
     """
     if not seen.trials:
         return "", [Prose(words("serve.no_trial"))]

@@ -15,6 +15,9 @@ from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.store.records import Curve, records_path
 from dualml.store.trial import JOB, log_path, trial_folder
 
+#: Trials whose ranks start once are prepared one after the other, within so many nanoseconds.
+TOGETHER_NS = 2 * 10**9
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -24,6 +27,7 @@ class Shown:
         state: that of ``run.json``, or ``running`` or ``waiting`` in a run that is at work.
         step: the last update that was recorded.
         problem: why its records cannot be read.
+        size: bytes of its records that were read.
     """
 
     record: TrialRecord
@@ -33,6 +37,7 @@ class Shown:
     curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
     step: int | None = None
     problem: str = ""
+    size: int = 0
 
     @property
     def updates(self) -> float | None:
@@ -96,6 +101,7 @@ class Watch:
         return Shown(
             record, state, max(record.world_size, arm.get("world_size", 1)),
             arm.get("batch_size") == 0, dict(records.curves), records.step, records.problem,
+            records.size,
         )  # fmt: skip
 
     def records(self, trial: Path, rank: int = 0) -> Growing:
@@ -106,15 +112,21 @@ class Watch:
 
 
 def at_work(run: Path, record: RunRecord) -> Key | None:
-    """Of the trials that have not ended the one whose records were opened last, since it was
-    prepared; None before any was."""
-    begun: list[tuple[int, Key]] = []
+    """Of the trials that have not ended the one whose records were opened last since it was
+    prepared; before there are any, the first of those that were prepared together last."""
+    prepared, begun = dict[Key, int](), dict[Key, int]()
     for trial in record.trials:
         place = trial_folder(run, trial.key)
         job, records = stamp(place / JOB.name), stamp(records_path(place, 0))
-        if trial.status == "interrupted" and job and records and records[2] >= job[2]:
-            begun.append((records[2], trial.key))
-    return max(begun)[1] if begun else None
+        if trial.status == "interrupted" and job:
+            prepared[trial.key] = job[2]
+            if records and records[2] >= job[2]:
+                begun[trial.key] = records[2]
+    if begun:
+        return max(begun, key=lambda key: begun[key])
+    last = max(prepared.values(), default=0)
+    together = {key: at for key, at in prepared.items() if last - at < TOGETHER_NS}
+    return min(together, key=lambda key: together[key], default=None)
 
 
 def log_of(run: Path, seen: Seen, trial: Shown, rank: int, cache: Cache) -> Path | None:

@@ -59,6 +59,8 @@
   };
 
   const put = (fresh) => {
+    const sections = [...fresh.querySelectorAll("main > section")];
+    if (sections.some((section) => !document.getElementById(section.id))) return location.reload();
     for (const part of fresh.querySelectorAll("[data-live]")) {
       const old = document.getElementById(part.id);
       const markup = part.innerHTML;

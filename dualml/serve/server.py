@@ -154,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.page(page)
             case "/run":
                 with pages.lock:
-                    page = pages.runs(query, words, live="live" in query)
+                    page = pages.runs(query, words, bare="live" in query)
                 self.page(page)
             case "/log":
                 with pages.lock:

@@ -19,28 +19,32 @@ EVERY_S, IDLE_S = 2, 5
 
 
 @dataclass(frozen=True)
-class Part:
-    """A section.
+class Live:
+    """What is put in anew when it has changed."""
 
-    Args:
-        inside: markup that stays, or blocks that are put in anew when they have changed.
-    """
+    html: Markup
+
+
+def live(*blocks: Block) -> Live:
+    """Blocks inside a section."""
+    return Live(rendered(blocks, 3))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section; markup in it stays as it was when the page was opened."""
 
     name: str
     title: str
-    inside: Sequence[Markup | Sequence[Block]]
+    inside: Sequence[Markup | Live]
 
     def html(self) -> Markup:
         parts = [tag("h2", self.title)]
         for number, each in enumerate(self.inside):
-            live = not isinstance(each, Markup)
-            parts.append(part(f"{self.name}-{number}", rendered(each, 3)) if live else each)  # type: ignore[arg-type]
+            if isinstance(each, Live):
+                each = tag("div", each.html, id=f"{self.name}-{number}", data_live="yes")
+            parts.append(each)
         return tag("section", *parts, id=self.name)
-
-
-def part(name: str, inside: Markup) -> Markup:
-    """What the script replaces."""
-    return tag("div", inside, id=name, data_live="yes")
 
 
 def page(

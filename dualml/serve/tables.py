@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
+from dualml.errors import UserError
 from dualml.jobs import table as jobs_table
 from dualml.jobs.control import Row
 from dualml.report.blocks import Block, Bullets, Cell, Column, Item, Notice, Prose, Table, Tone
@@ -16,7 +17,7 @@ from dualml.report.page.html import tag
 from dualml.report.verdicts import on_one_backend, verdict_table
 from dualml.serve.cache import Cache
 from dualml.serve.controls import box
-from dualml.serve.found import Found
+from dualml.serve.found import UNREAD, Found
 from dualml.serve.run import Seen, Shown
 from dualml.store.findings import FINDINGS, read_findings
 from dualml.store.verdicts import PARITY
@@ -94,10 +95,10 @@ def jobs(rows: Sequence[Row], known: Mapping[Path, Found], words: Words) -> Tabl
     lines = []
     for row, cells in zip(rows, table.rows, strict=True):
         run = known.get(Path(row.job.out).resolve())
+        left, worst = (run.left, run.verdict) if run else (row.left, "")
         out = Cell(str(cells[-1]), href=address(run=run.id) if run else "")
         lines.append([*(cells[k] for k in kept[:-1]), moment(row.state.since),
-                      duration(row.left, words), verdict(run.verdict if run else "", words),
-                      out])  # fmt: skip
+                      duration(left, words), verdict(worst, words), out])  # fmt: skip
     return Table("jobs", words("serve.part.jobs"), heads, lines)
 
 
@@ -119,6 +120,8 @@ def run_cells(run: Found, words: Words, choose: bool) -> list[Cell | str]:
     if choose:
         label = words("serve.choose", run=run.id)
         link = box("run", run.id, label, form="choice") + link
+    if run.state == UNREAD:
+        return [Cell(link), "", state(run.state, words), *[""] * 4]
     if run.problem:
         return [Cell(link), "", Cell(words("status.unreadable"), "bad", run.problem), *[""] * 4]
     return [
@@ -129,12 +132,15 @@ def run_cells(run: Found, words: Words, choose: bool) -> list[Cell | str]:
 
 def verdicts(path: Path, cache: Cache, words: Words) -> list[Block]:
     """All of ``parity.json``, and what lies behind differences."""
-    parity = cache.read(path / PARITY.name, PARITY.read_if_there)
+    try:
+        parity = cache.read(path / PARITY.name, PARITY.read_if_there)
+        findings = cache.read(path / FINDINGS.name, read_findings)
+    except UserError as error:
+        return [Notice(str(error))]
     if parity is None:
         return [Prose(words("serve.no_verdict"), small=True)]
     content = PARITY.content(parity)
     table = verdict_table(content, words)
-    findings = cache.read(path / FINDINGS.name, read_findings)
     lines = [*on_one_backend(content, words), *(getattr(f.text, words.lang) for f in findings)]
     caption = words("serve.part.verdicts")
     shown: list[Block] = [replace(table, caption=caption)] if table.rows else []
@@ -145,7 +151,8 @@ def verdicts(path: Path, cache: Cache, words: Words) -> list[Block]:
 
 def trials(seen: Seen, words: Words) -> list[Block]:
     """One row for each, and a notice for each whose records cannot be read."""
-    heads = columns(words, "`arm`", "backend", "seed:", "status", "updates:", "final_loss:",
+    loss = Column("loss", words("serve.metric.train_loss"), show="number")
+    heads = columns(words, "`arm`", "backend", "seed:", "status", "updates:", loss,
                     "test_accuracy:percent", "wall_s:seconds", "reason")  # fmt: skip
     rows = [trial_cells(trial, words) for trial in seen.trials]
     problems = [Notice(trial.problem) for trial in seen.trials if trial.problem]
@@ -156,7 +163,7 @@ def trial_cells(trial: Shown, words: Words) -> list[Cell | str]:
     t = trial.record
     loss, accuracy = t.final_loss, t.test_accuracy
     if trial.state != "ok":
-        loss, accuracy = last(trial, "loss"), last(trial, "test_accuracy")
+        loss, accuracy = last(trial, "train_loss"), last(trial, "test_accuracy")
     why = "" if trial.state in ("running", "waiting") else t.reason or ""
     return [
         t.arm, t.backend, str(t.seed), state(trial.state, words), numbers.quantity(trial.updates),

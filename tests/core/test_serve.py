@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fake_run
 import pytest
@@ -23,6 +25,7 @@ from dualml.serve.cache import Cache
 from dualml.serve.gate import Gate
 from dualml.serve.server import Server
 from dualml.store.folder import held, in_use
+from dualml.store.manifest import read_run
 from dualml.store.trial import log_path, trial_folder
 
 RUN = "/run?run=one"
@@ -221,9 +224,29 @@ def test_the_trial_at_work_and_those_that_wait(tmp_path: Path) -> None:
         losses(place, 11, 25)
         seen = watch.look("one", tmp_path / "runs/one")
         assert [t.step for t in seen.trials if t.record.key == KEY] == [25]
-        place.joinpath("rank0.jsonl").unlink()
-        seen = watch.look("one", tmp_path / "runs/one")
-        assert [t.state for t in seen.trials if t.record.key == KEY] == ["waiting"]
+        for name, state in (("rank0.jsonl", "running"), ("job.json", "waiting")):
+            place.joinpath(name).unlink()  # it starts; it has not been prepared
+            seen = watch.look("one", tmp_path / "runs/one")
+            assert [t.state for t in seen.trials if t.record.key == KEY] == [state]
+
+
+def test_of_trials_that_were_prepared_together_the_first_begins(tmp_path: Path) -> None:
+    def change(run: dict[str, Any]) -> None:
+        for trial in run["trials"]:
+            trial |= {"status": "interrupted", "reason": "not started"}
+
+    folder = fake_run.make(tmp_path / "one", seeds=[0], change=change)
+    record = read_run(folder)
+    for age, trial in zip((9, 2.0, 1.9, 1.8), record.trials, strict=False):
+        place = trial_folder(folder, trial.key)
+        (place / "rank0.jsonl").unlink()
+        (place / "job.json").write_text("{}")
+        os.utime(place / "job.json", (time.time() - age, time.time() - age))
+    for trial in record.trials[4:]:
+        (trial_folder(folder, trial.key) / "rank0.jsonl").unlink()
+    assert run.at_work(folder, record) == record.trials[1].key
+    (trial_folder(folder, record.trials[2].key) / "rank0.jsonl").write_text("")
+    assert run.at_work(folder, record) == record.trials[2].key
 
 
 def test_the_page_is_told_by_its_fingerprint_that_nothing_has_changed(tmp_path: Path) -> None:
