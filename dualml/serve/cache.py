@@ -12,7 +12,7 @@ from dualml.errors import UserError
 
 T = TypeVar("T")
 #: Values that are kept.
-MOST = 4096
+MOST = 20_000
 #: Of a file: its number, which another file in its place does not have, size, and last change.
 Stamp = tuple[int, int, int]
 

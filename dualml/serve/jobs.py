@@ -11,10 +11,26 @@ from pathlib import Path
 from dualml.errors import UserError
 from dualml.jobs import slurm
 from dualml.jobs.control import Row, listed
-from dualml.jobs.store import WAITING, Job, Jobs, State
+from dualml.jobs.store import JOB, STATE, WAITING, Job, Jobs, State
+from dualml.serve.cache import Cache
 
 #: Between two questions to Slurm about one job: its controller is everybody's.
 ASK_S = 15.0
+#: A page asks several times how jobs stand.
+SAME_S = 0.5
+
+
+@dataclass(frozen=True)
+class Kept(Jobs):
+    """Jobs whose files are read again when they have changed: there may be thousands."""
+
+    cache: Cache
+
+    def job(self, number: int) -> Job:
+        return self.cache.read(self.folder(number) / JOB.name, JOB.read)
+
+    def state(self, number: int) -> State:
+        return self.cache.read(self.folder(number) / STATE.name, STATE.read)
 
 
 @dataclass
@@ -22,13 +38,16 @@ class Board:
     """How jobs stand. Slurm is asked beside: its answer may take a minute, and stands in the file
     of the job's state when it comes."""
 
-    jobs: Jobs
+    jobs: Kept
     _asked: dict[int, float] = field(default_factory=dict)
+    _rows: tuple[float, list[Row]] = field(default_factory=lambda: (-SAME_S, []))
 
     def rows(self) -> list[Row]:
         """Those that wait or run, and the last ones that have ended. Raises `UserError` where a
         file of them cannot be read."""
-        return listed(self.jobs, now=self.now)
+        if time.monotonic() - self._rows[0] >= SAME_S:
+            self._rows = time.monotonic(), listed(self.jobs, now=self.now)
+        return self._rows[1]
 
     def now(self, jobs: Jobs, job: Job) -> State:
         state = jobs.state(job.id)
@@ -41,7 +60,7 @@ class Board:
 
     def ask(self, job: Job) -> None:
         try:
-            slurm.look(self.jobs, job)
+            slurm.look(Jobs(self.jobs.path), job)
         except (UserError, OSError):
             return  # it is asked again
 

@@ -18,7 +18,7 @@ from dualml.serve import figures, tables
 from dualml.serve.cache import Cache
 from dualml.serve.controls import form, select
 from dualml.serve.found import MOST, UNREAD, Found, listing, look_at_all, newest
-from dualml.serve.jobs import Board
+from dualml.serve.jobs import Board, Kept
 from dualml.serve.load import load_of
 from dualml.serve.logs import LAST, Piece, inside, logs, read
 from dualml.serve.ranks import ranks
@@ -48,7 +48,8 @@ class Pages:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.watch, self.board = Watch(self.cache), Board(self.jobs)
+        self.watch = Watch(self.cache)
+        self.board = Board(Kept(self.jobs.path, self.cache))
 
     def paths(self) -> dict[str, Path]:
         """Name → run folder, of all runs that there are."""

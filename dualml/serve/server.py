@@ -115,6 +115,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         gate = self.server.gate
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what was sent along is not read as a second request
         address = urlsplit(self.path)
         try:
             query = parse_qs(address.query, max_num_fields=VALUES)
