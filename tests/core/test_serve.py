@@ -38,7 +38,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fake_run.make(root / "one")
     fake_run.make(root / "deep/two", seeds=[0])
     (root / "one/report.html").write_text("<title>report</title>")
-    (root.parent / "secret.html").write_text("secret")
+    outside = fake_run.make(root.parent / "outside", seeds=[0])
+    for folder in (outside, root.parent, root / "one/trials"):
+        (folder / "report.html").write_text("secret")
     return root
 
 
@@ -132,13 +134,17 @@ def test_no_page_names_another_server(served: Server) -> None:
 # --- what is shown ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["..", "../secret.html", "/etc", "one/..", "one/trials", "deep",
-                                  "%2e%2e", "one%00", "", "One"])  # fmt: skip
+NAMES = ["..", "../outside", "{outside}", "one/../../outside", "one/..", "one/trials", "deep",
+         "%2e%2e", "one%00", "", "One", "/etc"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("page", ["run", "log", "report"])
-def test_only_runs_of_the_list_are_found(served: Server, page: str, name: str) -> None:
-    status, _, text = ask(served, f"/{page}?run={name}")
+def test_only_runs_of_the_list_are_found(served: Server, root: Path, page: str, name: str) -> None:
+    name = name.format(outside=root.parent / "outside")
+    status, _, text = ask(served, f"/{page}?run={name}&log=adam/torch/seed0/rank0")
     assert status == 404
-    assert "secret" not in text or "secret.html" in name
+    assert "secret" not in text
 
 
 @pytest.mark.parametrize("log", ["../../../secret", "/etc/passwd", "", "sgd/torch/seed0/rank9"])
@@ -370,9 +376,13 @@ def test_it_says_where_it_is_and_ends_when_asked(
         line = process.stdout.readline()
         match = re.match(r"open http://\S+:(\d+)/\?token=\S{43} \(Ctrl-C ends it\)\n", line)
         assert match, line
-        with socket.create_connection(("127.0.0.1", int(match[1])), timeout=10):
-            process.send_signal(sign)  # also while a browser is connected
+        with socket.create_connection(("127.0.0.1", int(match[1])), timeout=10) as browser:
+            browser.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert browser.recv(12) == b"HTTP/1.1 403"
+            begin = time.monotonic()
+            process.send_signal(sign)  # also while a browser is connected, which is not waited for
             _, said = process.communicate(timeout=20)
+            assert time.monotonic() - begin < server.QUIET_S - 1
     finally:
         process.kill()
     assert process.returncode == 130
