@@ -27,6 +27,7 @@ from dualml.cli.partition import partition
 from dualml.cli.plan import plan
 from dualml.cli.results import find, parity, report
 from dualml.cli.run import run
+from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split
 
@@ -54,6 +55,7 @@ def main(
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
     *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
+    serve,
 )
 for command in COMMANDS:
     app.command(command.__name__.strip("_"))(limited(command))

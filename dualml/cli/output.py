@@ -13,7 +13,6 @@ import typer
 
 from dualml.errors import plain
 from dualml.files import finite
-from dualml.report.blocks import Cell, Table
 from dualml.report.page import terminal
 from dualml.words import Words
 
@@ -49,38 +48,16 @@ def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
     """One row for each arm, seed and pair of backends; then how many arms with several ranks are
     what one rank computes, and which are not, nor methods what our own training in their precision
     computes."""
-    from dualml.report.columns import VERDICT_TONES, columns
+    from dualml.report.verdicts import on_one_backend, verdict_table
 
     words = Words(lang)
-
-    def verdict(c: Mapping[str, Any]) -> str:
-        return words(f"verdict.{c['verdict'].replace(' ', '_')}")
-
-    rows = [
-        [
-            c["arm"],
-            str(c["seed"]),
-            f"{c['a']} – {c['b']}",
-            Cell(verdict(c), VERDICT_TONES[c["verdict"]]),
-            str(c.get("steps", "")),
-            "" if (ratio := c["evidence"].get("worst_ratio")) is None else f"{ratio:.2f}",
-            evidence(c, words),
-        ]
-        for c in parity.get("comparisons") or ()
-    ]
-    if rows:
-        heads = columns(words, "arm", "seed:", "pair", "verdict", "steps:", "ratio:", "reason")
-        terminal.show(Table("verdicts", "", heads, rows))
+    table = verdict_table(parity, words)
+    if table.rows:
+        terminal.show(table)
     else:
         typer.echo(words("headline.empty"))
-    judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
-    if judged:
-        equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
-        typer.echo(words("headline.serial", equal=equal, n=len(judged)))
-    for c in (*judged, *parity.get("lowered", ())):
-        if c["verdict"] != "equal":
-            place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
-            typer.echo(f"{place}: {verdict(c)} {evidence(c, words)}")
+    for line in on_one_backend(parity, words):
+        typer.echo(line)
 
 
 def print_findings(folder: Path, lang: str) -> None:
@@ -89,25 +66,3 @@ def print_findings(folder: Path, lang: str) -> None:
 
     for finding in read_findings(folder):
         typer.echo(f"• {getattr(finding.text, lang)}")
-
-
-def evidence(c: Mapping[str, Any], words: Any) -> str:
-    """One phrase that says why."""
-    from dualml.report.verdicts import divergence
-
-    why = words.either(f"reason.{c['reason']}", c["reason"])
-    if c["reason"] == "inside_envelope":
-        return ""  # what the verdict says
-    if c.get("first_divergence"):
-        return str(divergence(c["first_divergence"], words))
-    if c["reason"] == "trial_missing":
-        statuses = [f"{n} {words.either(f'status.{s}', s)}" for n, s in c["evidence"].items()]
-        return words.join(statuses) or str(why)
-    if "equivalence" in c["evidence"]:
-        test = c["evidence"]["equivalence"]
-        low, mean, high = (f"{100 * test[key]:.2f}" for key in ("low", "mean", "high"))
-        values = words("evidence.equivalence", mean=mean, low=low, high=high, n=test["seeds"])
-        return f"{why}: {values}"
-    if c["evidence"].get("chaotic_from"):
-        return f"{why} ({words('evidence.chaotic', step=c['evidence']['chaotic_from'])})"
-    return str(why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -136,21 +136,33 @@ def rows(jobs: Jobs, everything: bool = False) -> list[Row]:
     machine was down.
     """
     local.ensure(jobs)
-    known = [(job, look(jobs, job)) for job in map(jobs.job, jobs.numbers())]
+    return listed(jobs, everything)
+
+
+def listed(
+    jobs: Jobs, everything: bool = False, now: Callable[[Jobs, Job], State] = look
+) -> list[Row]:
+    """The same, only looked at.
+
+    Args:
+        now: how a job stands.
+    """
+    known = [(job, now(jobs, job)) for job in map(jobs.job, jobs.numbers())]
     over = [job.id for job, state in known if state.status not in WAITING]
     hidden = set() if everything else set(over[:-10])
     place, found = 0, list[Row]()
     for job, state in known:
         waits = state.status == "queued"
         place += waits and job.on == "local"
+        if job.id in hidden:
+            continue
         ended, total = progress(Path(job.out)) if state.status != "queued" else (None, None)
         seconds = time.time() - state.since
         left = None
         if state.status == "running" and ended and total:
             left = seconds / ended * (total - ended)
         own = place if waits and job.on == "local" else None
-        if job.id not in hidden:
-            found.append(Row(job, state, own, ended, total, seconds, left))
+        found.append(Row(job, state, own, ended, total, seconds, left))
     return found
 
 

@@ -129,7 +129,7 @@ class Jobs:
 
     def job(self, number: int) -> Job:
         """Raises `UserError` for a number that no job has."""
-        if number not in self.numbers():
+        if not (self.folder(number) / STATE.name).is_file():
             known = self.numbers()
             few = ", ".join(map(str, known[-5:]))
             told = f"; the last ones are {few}" if known else "; none was submitted"

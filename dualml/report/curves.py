@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,19 @@ from dualml.report import figure
 from dualml.store.run import Array, Curve, Run, Trial
 
 AXES = ("epochs", "updates", "seconds")
+
+
+class Drawable(Protocol):
+    """What is drawn of a trial, also of one that goes on."""
+
+    @property
+    def curves(self) -> Mapping[str, Curve]: ...
+    @property
+    def updates(self) -> float | None: ...
+    @property
+    def train_s(self) -> float | None: ...
+    @property
+    def full_batch(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,7 @@ class Line:
     raw: Array | None
 
 
-def clock(trial: Trial) -> tuple[Array, Array]:
+def clock(trial: Drawable) -> tuple[Array, Array]:
     """Updates and the training seconds at them, from the evaluations and the trial's total."""
     timed = [c for c in trial.curves.values() if np.isfinite(c.seconds).any()]
     if not timed:
@@ -41,7 +55,7 @@ def clock(trial: Trial) -> tuple[Array, Array]:
     return step, seconds
 
 
-def position(trial: Trial, curve: Curve, axis: str) -> Array:
+def position(trial: Drawable, curve: Curve, axis: str) -> Array:
     """Where the curve's points lie on ``axis``; seconds are interpolated between evaluations."""
     if axis == "updates":
         return curve.step
@@ -66,7 +80,7 @@ def moving_mean(values: Array, window: int) -> Array:
     return np.where(n > 0, (total[high] - total[low]) / np.maximum(n, 1), np.nan)
 
 
-def line(trials: Sequence[Trial], metric: str, axis: str) -> Line | None:
+def line(trials: Sequence[Drawable], metric: str, axis: str) -> Line | None:
     """Mean and range over the seeds; cut to the shortest curve; None when nobody has the metric."""
     have = [t for t in trials if metric in t.curves]
     if not have:

@@ -1,13 +1,13 @@
-"""Cells that say how two trials differ: phase by phase, and where they part."""
+"""How two trials differ: phase by phase, where they part, and all verdicts of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dualml.report.blocks import Cell, Column
-from dualml.report.columns import verdict
+from dualml.report.blocks import Cell, Column, Table
+from dualml.report.columns import VERDICT_TONES, columns, verdict
 from dualml.store.run import Comparison, Run
 from dualml.words import Words, numbers
 
@@ -64,3 +64,58 @@ def place(first: Mapping[str, Any], words: Words) -> dict[str, str]:
         "distance": numbers.scientific(first.get("distance")),
         "envelope": numbers.scientific(first.get("envelope")),
     }
+
+
+def verdict_table(parity: Mapping[str, Any], words: Words) -> Table:
+    """One row for each arm, seed and pair of backends of ``parity.json``."""
+    rows = [
+        [
+            c["arm"],
+            str(c["seed"]),
+            f"{c['a']} – {c['b']}",
+            Cell(_named(c, words), VERDICT_TONES[c["verdict"]]),
+            str(c.get("steps", "")),
+            "" if (ratio := c["evidence"].get("worst_ratio")) is None else f"{ratio:.2f}",
+            evidence(c, words),
+        ]
+        for c in parity.get("comparisons") or ()
+    ]
+    heads = columns(words, "arm", "seed:", "pair", "verdict", "steps:", "ratio:", "reason")
+    return Table("verdicts", "", heads, rows)
+
+
+def on_one_backend(parity: Mapping[str, Any], words: Words) -> Iterator[str]:
+    """How many arms with several ranks are what one rank computes; which are not, nor methods what
+    our own training in their precision computes."""
+    judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
+    if judged:
+        equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
+        yield words("headline.serial", equal=equal, n=len(judged))
+    for c in (*judged, *parity.get("lowered", ())):
+        if c["verdict"] != "equal":
+            place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
+            yield f"{place}: {_named(c, words)} {evidence(c, words)}"
+
+
+def _named(c: Mapping[str, Any], words: Words) -> str:
+    return words(f"verdict.{c['verdict'].replace(' ', '_')}")
+
+
+def evidence(c: Mapping[str, Any], words: Words) -> str:
+    """One phrase that says why."""
+    why = words.either(f"reason.{c['reason']}", c["reason"])
+    if c["reason"] == "inside_envelope":
+        return ""  # what the verdict says
+    if c.get("first_divergence"):
+        return divergence(c["first_divergence"], words)
+    if c["reason"] == "trial_missing":
+        statuses = [f"{n} {words.either(f'status.{s}', s)}" for n, s in c["evidence"].items()]
+        return words.join(statuses) or why
+    if "equivalence" in c["evidence"]:
+        test = c["evidence"]["equivalence"]
+        low, mean, high = (f"{100 * test[key]:.2f}" for key in ("low", "mean", "high"))
+        values = words("evidence.equivalence", mean=mean, low=low, high=high, n=test["seeds"])
+        return f"{why}: {values}"
+    if c["evidence"].get("chaotic_from"):
+        return f"{why} ({words('evidence.chaotic', step=c['evidence']['chaotic_from'])})"
+    return why

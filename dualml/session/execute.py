@@ -27,6 +27,7 @@ from dualml.session.ranks import assist, gather, say
 from dualml.store.folder import in_use
 from dualml.store.manifest import RUN, read_run
 from dualml.store.sessions import announce_end, forget
+from dualml.store.trial import HOSTS
 from dualml.words import Words
 
 Others = Callable[[Path], contextlib.AbstractContextManager[Started]]
@@ -149,7 +150,7 @@ def lead(
             held.enter_context(in_use(folder.path))
         group, why = None, list[str]()
         if others is not None:
-            group = held.enter_context(others(folder.path / "hosts"))
+            group = held.enter_context(others(folder.path / HOSTS))
         if launcher is not None:
             path, start = folder.path, launcher.start
             held.callback(lambda: announce_end(path, start, *why))

@@ -18,6 +18,8 @@ from dualml.store.plan import plan_folder, restore, save
 from dualml.store.trial import trial_folder
 
 LOCK = ".lock"
+#: Of Linux: every lock that is held, with the number of its file.
+LOCKS = Path("/proc/locks")
 
 
 @contextlib.contextmanager
@@ -40,6 +42,23 @@ def in_use(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def held(path: Path) -> bool | None:
+    """Whether a process of this machine holds a run folder; None where the system does not tell.
+
+    The lock is not tried: a run that begins in that moment would be refused.
+    """
+    try:
+        number = str((path / LOCK).stat().st_ino)
+        lines = LOCKS.read_text().splitlines()
+    except FileNotFoundError:
+        return False if LOCKS.exists() else None
+    except OSError:
+        return None
+    return any(
+        line.split()[1] == "FLOCK" and line.split()[-3].endswith(f":{number}") for line in lines
+    )
 
 
 class RunFolder:

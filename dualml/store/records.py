@@ -81,8 +81,13 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
         return {}
     except OSError as error:
         raise UserError(f"{path}: not readable: {error.strerror or error}") from None
+    return {name: curve(path, name, rows) for name, rows in rows_of(path, lines).items()}
+
+
+def rows_of(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Row]]:
+    """Metric → its rows, as `read_records` has them; ``first`` is the number of the first line."""
     rows: dict[str, list[Row]] = {}
-    for number, record in enumerate(parsed(path, lines), start=1):
+    for number, record in enumerate(parsed(path, lines, first), start=first):
         try:
             if not isinstance(name := record["metric"], str):
                 raise TypeError("metric is no name")
@@ -100,7 +105,7 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
             rows.setdefault(name, []).append(row)
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {number} is not a record: {error}") from None
-    return {name: curve(path, name, lines) for name, lines in rows.items()}
+    return rows
 
 
 def curve(path: Path, name: str, rows: list[Row]) -> Curve:
@@ -112,7 +117,7 @@ def curve(path: Path, name: str, rows: list[Row]) -> Curve:
     return Curve(*columns)
 
 
-def parsed(path: Path, lines: list[bytes]) -> list[Any]:
+def parsed(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
     """The values of all lines, at once where all are whole."""
     try:
         return list(json.loads(b"[" + b",".join(lines) + b"]"))
@@ -124,7 +129,7 @@ def parsed(path: Path, lines: list[bytes]) -> list[Any]:
             values.append(from_json(line))
         except ValueError as error:
             if number < len(lines):
-                raise UserError(f"{path}, line {number}: {error}") from None
+                raise UserError(f"{path}, line {first + number - 1}: {error}") from None
     return values
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -86,6 +88,9 @@ class Result(Record):
 
 
 BOARD = "board"
+#: In the run folder: logs of ranks that were started over SSH.
+HOSTS = "hosts"
+LOG = re.compile(r"rank(\d{1,9})\.log")
 JOB = JsonFile("job.json", Job)
 RESULT = JsonFile("result.json", Result)
 
@@ -108,3 +113,22 @@ def log_path(trial: Path, rank: int) -> Path:
 def board_path(trial: Path) -> Path:
     """Where the ranks of a trial find one another."""
     return trial / BOARD
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """What processes of a trial have printed, or of a run those that were started over SSH; by
+    rank."""
+    ranks = [(LOG.fullmatch(path.name), path) for path in _files(folder)]
+    return [path for _, path in sorted((int(m[1]), path) for m, path in ranks if m)]
+
+
+def ranks_files(run: Path) -> Iterator[Path]:
+    """Everything that ranks of a run have written: records, logs, measurements."""
+    return run.glob("trials/*/*/*/rank*")
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []

@@ -43,8 +43,10 @@ class Browser:
         with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)["value"]
 
-    def open(self, page: Path) -> None:
-        self._ask("POST", "/url", {"url": page.as_uri()})
+    def open(self, page: Path | str) -> None:
+        """A file, or an address."""
+        url = page if isinstance(page, str) else page.as_uri()
+        self._ask("POST", "/url", {"url": url})
 
     def js(self, body: str, *arguments: Any) -> Any:
         return self._ask("POST", "/execute/sync", {"script": body, "args": list(arguments)})

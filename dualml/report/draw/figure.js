@@ -146,5 +146,8 @@
     }
   }
 
-  for (const svg of document.querySelectorAll("svg.fig")) new Figure(svg);
+  const start = (root) => root.querySelectorAll("svg.fig").forEach((svg) => new Figure(svg));
+  start(document);
+  // Figures that a page was given later: whoever put them there says so.
+  document.addEventListener("dualml:figures", (event) => start(event.target));
 })();

@@ -35,24 +35,29 @@ def html(page: Page) -> str:
     links = [tag("li", tag("a", s.title, href=f"#{s.name}")) for s in sections]
     drawn = any(isinstance(block, Figure) for block in blocks.walk(page.blocks))
     question = tag("p", page.question, class_="question") if page.question else ""
-    template, style = (
-        (files("dualml.report.page") / name).read_text(encoding="utf-8")
-        for name in ("page.html", "style.css")
-    )
-    return Markup(template).format(
+    return Markup(_read("page.html")).format(
         lang=words("lang"),
         title=page.title,
-        css=Markup(style + css()),
+        css=Markup(style()),
         contents=words("page.contents"),
         links=LINES.join(links),
         head=tag("h1", page.title) + question,
-        body=_all(page.blocks, 2),
+        body=rendered(page.blocks, 2),
         footer=page.footer,
         script=Markup("<script>\n{}</script>\n").format(Markup(script())) if drawn else "",
     )
 
 
-def tag(name: str, *inside: str, **attributes: str) -> Markup:
+def style() -> str:
+    """The look of a page and of its figures."""
+    return _read("style.css") + css()
+
+
+def _read(name: str) -> str:
+    return (files("dualml.report.page") / name).read_text(encoding="utf-8")
+
+
+def tag(name: str, /, *inside: str, **attributes: str) -> Markup:
     """An element; what is no markup yet is escaped, and empty attributes are left out."""
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(v)}"' for key, v in attributes.items() if v
@@ -70,8 +75,12 @@ def _lines(name: str, *inside: str, **attributes: str) -> Markup:
     return tag(name, "\n", LINES.join(inside), "\n", **attributes)
 
 
-def _all(many: Iterable[Block], level: int) -> Markup:
-    """One after the other; cards that follow one another share a grid."""
+def rendered(many: Iterable[Block], level: int) -> Markup:
+    """One after the other, for a page with `style`; cards that follow one another share a grid.
+
+    Args:
+        level: of the next heading.
+    """
     parts: list[Markup] = []
     for cards, group in groupby(many, key=lambda block: isinstance(block, blocks.Card)):
         each = [_block(block, level) for block in group]
@@ -111,14 +120,14 @@ def _block(block: Block, level: int) -> Markup:
             return tag("p", quoted(text), class_="notice")
         case blocks.Card(title, inside, code):
             heading = tag("h4", tag("code", title) if code else title)
-            return _lines("article", heading, _all(inside, level), class_="card")
+            return _lines("article", heading, rendered(inside, level), class_="card")
         case blocks.Row(inside):
             return _lines("div", *(_block(b, level) for b in inside), class_="row")
         case blocks.Fold(summary, inside, name):
-            return _lines("details", tag("summary", quoted(summary)), _all(inside, 3), id=name)
+            return _lines("details", tag("summary", quoted(summary)), rendered(inside, 3), id=name)
         case blocks.Section(name, title, inside):
             headings = [tag(f"h{level}", title)] if title else []
-            return _lines("section", *headings, _all(inside, level + 1), id=name)
+            return _lines("section", *headings, rendered(inside, level + 1), id=name)
     raise TypeError(f"no HTML for {type(block).__name__}")
 
 

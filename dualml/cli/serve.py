@@ -1,0 +1,35 @@
+"""``dualml serve``: a live page of runs and jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import Lang
+from dualml.cli.output import complain
+from dualml.errors import UserError
+
+RUNS = Path("runs")
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument()] = RUNS,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8642,
+    host: str = "127.0.0.1",
+    lang: Lang = "en",
+) -> None:
+    """Show runs and jobs in a browser, as they go on, until Ctrl-C."""
+    from dualml.jobs.store import Jobs, home
+    from dualml.serve.server import Server
+    from dualml.words import Words
+
+    if folder != RUNS and not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name one that has runs in it, or a run")
+    words = Words(lang)
+    with Server(folder, Jobs(home()), host, port, lang) as server:
+        if not server.gate.local:
+            complain(words("serve.warning", host=host))
+        typer.echo(words("serve.at", url=server.gate.url()))
+        server.serve_forever()

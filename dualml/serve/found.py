@@ -1,0 +1,134 @@
+"""The runs that there are: those in a folder, and those of jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualml.errors import UserError
+from dualml.report.headline import worse_first
+from dualml.serve.cache import Cache, stamp
+from dualml.store.folder import held
+from dualml.store.heads import HEAD, VERDICTS, ParityHead
+from dualml.store.trial import ranks_files
+
+#: Folders inside folders that are searched, and runs that are shown.
+DEEP, MOST = 3, 500
+#: Seconds that one look at all runs may read; what is left is read at the next one.
+READ_S = 1.0
+UNREAD = "unread"
+#: Seconds since something was written, where the system does not tell whether a run is at work.
+FRESH_S = 30.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """One run in the list.
+
+    Attributes:
+        problem: why it cannot be read; empty otherwise, as what follows is.
+        state: of ``running``, ``interrupted``, ``failed``, ``ok`` and `UNREAD`.
+        verdict: the worst; empty before there is one.
+        left: seconds it will go on, by the trials so far; None where nobody knows.
+    """
+
+    id: str
+    path: Path
+    problem: str = ""
+    name: str = ""
+    created: str = ""
+    state: str = ""
+    ended: int = 0
+    total: int = 0
+    verdict: str = ""
+    left: float | None = None
+
+
+def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
+    """Run folders in a folder, itself among them; what cannot be read is passed over."""
+    if (root / HEAD.name).is_file():
+        yield root
+        return
+    try:
+        inside = sorted(entry.path for entry in os.scandir(root)
+                        if not entry.name.startswith(".") and entry.is_dir())  # fmt: skip
+    except OSError:
+        return
+    for path in inside if deep else ():
+        yield from folders(Path(path), deep - 1)
+
+
+def listing(root: Path, more: Iterable[Path]) -> dict[str, Path]:
+    """Name in addresses → run folder. Whoever asks for a run is given one of these or none."""
+    there = {name_of(path, root): path for path in folders(root)}
+    known = {path.resolve() for path in there.values()}
+    for path in more:
+        if (path / HEAD.name).is_file() and path.resolve() not in known:
+            there[str(path)] = path
+    return there
+
+
+def name_of(path: Path, root: Path) -> str:
+    """Relative to the folder that is served, which may be a run itself."""
+    return path.name or str(path) if path == root else path.relative_to(root).as_posix()
+
+
+def look_at_all(cache: Cache, paths: Mapping[str, Path]) -> list[Found]:
+    """The runs of a list; those changed last are read first."""
+    stamps = {name: stamp(path / HEAD.name) or (0, 0, 0) for name, path in paths.items()}
+    begin, found = time.monotonic(), list[Found]()
+    for name in sorted(paths, key=lambda name: stamps[name][2], reverse=True):
+        path = paths[name]
+        late = time.monotonic() - begin > READ_S and not cache.knows(path / HEAD.name, HEAD.read)
+        found.append(Found(name, path, state=UNREAD) if late else look(cache, name, path))
+    return found
+
+
+def look(cache: Cache, name: str, path: Path) -> Found:
+    """How a run stands."""
+    try:
+        head = cache.read(path / HEAD.name, HEAD.read)
+    except UserError as error:
+        return Found(name, path, problem=str(error))
+    verdicts = None
+    with contextlib.suppress(UserError):  # the run's own page says so
+        verdicts = cache.read(path / VERDICTS.name, VERDICTS.read_if_there)
+    ended = [trial for trial in head.trials if trial.status != "interrupted"]
+    total, left = len(head.trials), None
+    if held(path) or (held(path) is None and fresh(path) and len(ended) < total):
+        state = "running"
+        if ended:
+            left = sum(trial.wall_s or 0.0 for trial in ended) / len(ended) * (total - len(ended))
+    elif len(ended) < total:
+        state = "interrupted"
+    else:
+        state = "failed" if any(trial.status == "failed" for trial in ended) else "ok"
+    return Found(
+        name, path, "", head.name, head.created, state, len(ended), total,
+        "" if verdicts is None else worst(verdicts), left,
+    )  # fmt: skip
+
+
+def worst(verdicts: ParityHead) -> str:
+    """As the report's headline: arms without a planned order are not meant to agree."""
+    compared = [c for c in verdicts.comparisons if c.reason != "free_order"]
+    every = [c.verdict for c in (*(compared or verdicts.comparisons), *verdicts.serial)]
+    return min((verdict for verdict in every if verdict), key=worse_first, default="")
+
+
+def fresh(path: Path) -> bool:
+    """Whether anything was written in a trial's folder lately."""
+    try:
+        last = max((p.stat().st_mtime for p in ranks_files(path)), default=0.0)
+    except OSError:
+        return False
+    return time.time() - last < FRESH_S
+
+
+def newest(runs: Iterable[Found]) -> list[Found]:
+    """By the time they were made, the last one first."""
+    return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)

@@ -1,0 +1,152 @@
+"""One run as it goes on: its trials, their curves, its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.serve.cache import Cache, stamp
+from dualml.serve.found import Found, look
+from dualml.store.growing import Growing
+from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
+from dualml.store.records import Curve, records_path
+from dualml.store.trial import JOB, log_path, trial_folder
+
+#: Trials whose ranks start once are prepared one after the other, within so many nanoseconds.
+TOGETHER_NS = 2 * 10**9
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A trial, as far as it is.
+
+    Attributes:
+        state: that of ``run.json``, or ``running`` or ``waiting`` in a run that is at work.
+        step: the last update that was recorded.
+        problem: why its records cannot be read.
+        size: bytes of its records that were read.
+    """
+
+    record: TrialRecord
+    state: str
+    world_size: int
+    full_batch: bool
+    curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
+    step: int | None = None
+    problem: str = ""
+    size: int = 0
+
+    @property
+    def updates(self) -> float | None:
+        return self.record.updates or self.step
+
+    @property
+    def train_s(self) -> float | None:
+        return self.record.train_s
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run at one look.
+
+    Attributes:
+        groups: group → arms, ``main`` first.
+    """
+
+    found: Found
+    record: RunRecord
+    trials: Sequence[Shown]
+    groups: Mapping[str, Sequence[str]]
+
+    @property
+    def arms(self) -> Mapping[str, Any]:
+        arms: dict[str, Any] = self.record.experiment.get("arms") or {}
+        return arms
+
+
+@dataclass
+class Watch:
+    """Looks at runs; what was read of one is kept for the next look."""
+
+    cache: Cache
+    _records: dict[tuple[Path, int], Growing] = field(default_factory=dict)
+
+    def look(self, name: str, path: Path) -> Seen:
+        """Raises `UserError` for a run that cannot be read."""
+        found = look(self.cache, name, path)
+        if found.problem:
+            raise UserError(found.problem)
+        record = self.cache.read(path / "run.json", read_run)
+        now = at_work(path, record) if found.state == "running" else None
+        arms = record.experiment.get("arms") or {}
+        groups: dict[str, list[str]] = {}
+        ran = {trial.arm for trial in record.trials}
+        for arm in (arm for arm in arms if arm in ran):
+            groups.setdefault(arms[arm].get("group") or "main", []).append(arm)
+        groups = dict(sorted(groups.items(), key=lambda item: item[0] != "main"))
+        trials = [self.trial(path, trial, arms.get(trial.arm) or {}, found, now)
+                  for trial in record.trials]  # fmt: skip
+        return Seen(found, record, trials, groups)
+
+    def trial(
+        self, run: Path, record: TrialRecord, arm: Mapping[str, Any], found: Found, now: Key | None
+    ) -> Shown:
+        records = self.records(trial_folder(run, record.key))
+        state: str = record.status
+        if state == "interrupted" and found.state == "running":
+            state = "running" if record.key == now else "waiting"
+        return Shown(
+            record, state, max(record.world_size, arm.get("world_size", 1)),
+            arm.get("batch_size") == 0, dict(records.curves), records.step, records.problem,
+            records.size,
+        )  # fmt: skip
+
+    def records(self, trial: Path, rank: int = 0) -> Growing:
+        """What a rank has recorded, up to now."""
+        growing = self._records.setdefault((trial, rank), Growing(trial, rank))
+        growing.look()
+        return growing
+
+
+def at_work(run: Path, record: RunRecord) -> Key | None:
+    """Of the trials that have not ended the one whose records were opened last since it was
+    prepared; before there are any, the first of those that were prepared together last."""
+    prepared, begun = dict[Key, int](), dict[Key, int]()
+    for trial in record.trials:
+        place = trial_folder(run, trial.key)
+        job, records = stamp(place / JOB.name), stamp(records_path(place, 0))
+        if trial.status == "interrupted" and job:
+            prepared[trial.key] = job[2]
+            if records and records[2] >= job[2]:
+                begun[trial.key] = records[2]
+    if begun:
+        return max(begun, key=lambda key: begun[key])
+    last = max(prepared.values(), default=0)
+    together = {key: at for key, at in prepared.items() if last - at < TOGETHER_NS}
+    return min(together, key=lambda key: together[key], default=None)
+
+
+def log_of(run: Path, seen: Seen, trial: Shown, rank: int, cache: Cache) -> Path | None:
+    """What a rank of a trial printed: ranks that ran several trials have their log beside the first
+    of them. None where it has none."""
+    session = session_of(run, trial.record, cache)
+    together = [t.record for t in seen.trials if session_of(run, t.record, cache) == session]
+    for record in (trial.record, *(together if session else ())):
+        path = log_path(trial_folder(run, record.key), rank)
+        if path.is_file():
+            return path
+    return None
+
+
+def session_of(run: Path, record: TrialRecord, cache: Cache) -> tuple[str, str, int] | None:
+    """Who started together, where a trial has several ranks."""
+    if record.world_size < 2:
+        return None
+    try:
+        job = cache.read(trial_folder(run, record.key) / JOB.name, JOB.read_if_there)
+    except UserError:
+        return None
+    return None if job is None else (job.backend, job.key, record.world_size)

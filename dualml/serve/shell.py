@@ -1,0 +1,97 @@
+"""A page around its parts: the report's look, and a mark on each part that is looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from dualml.report.blocks import Block
+from dualml.report.draw import script
+from dualml.report.page.html import rendered, style, tag
+from dualml.words import LANGUAGES, Words
+
+#: Seconds between two looks of a page: while something is at work, and else.
+EVERY_S, IDLE_S = 2, 5
+
+
+@dataclass(frozen=True)
+class Live:
+    """What is put in anew when it has changed."""
+
+    html: Markup
+
+
+def live(*blocks: Block) -> Live:
+    """Blocks inside a section."""
+    return Live(rendered(blocks, 3))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section; markup in it stays as it was when the page was opened."""
+
+    name: str
+    title: str
+    inside: Sequence[Markup | Live]
+
+    def html(self) -> Markup:
+        parts = [tag("h2", self.title)]
+        for number, each in enumerate(self.inside):
+            if isinstance(each, Live):
+                each = tag("div", each.html, id=f"{self.name}-{number}", data_live="yes")
+            parts.append(each)
+        return tag("section", *parts, id=self.name)
+
+
+def page(
+    words: Words,
+    title: str,
+    about: str,
+    parts: Sequence[Part],
+    *,
+    languages: dict[str, str],
+    home: bool,
+    at_work: bool,
+) -> str:
+    """The whole page.
+
+    Args:
+        about: beneath the title.
+        languages: language → the address of this page in it.
+        home: whether it is the list of all runs, to which others lead back.
+    """
+    links = [tag("li", tag("a", words("serve.home"), href="/"))] if not home else []
+    links += [tag("li", tag("a", each.title, href=f"#{each.name}")) for each in parts]
+    for lang in LANGUAGES:
+        if lang != words.lang:
+            name = Words(lang)("serve.language")
+            links.append(tag("li", tag("a", name, href=languages[lang], lang=lang, hreflang=lang)))
+    return Markup(_read("shell.html")).format(
+        lang=words("lang"),
+        title=title,
+        every=EVERY_S if at_work else IDLE_S,
+        lost=words("serve.lost"),
+        contents=words("page.contents"),
+        links=Markup("").join(links),
+        head=tag("h1", title) + tag("p", about, class_="question"),
+        body=Markup("\n").join(each.html() for each in parts),
+    )
+
+
+@cache
+def stylesheet() -> str:
+    return style() + _read("serve.css")
+
+
+@cache
+def scripts() -> str:
+    """What lets figures answer, and pages look again."""
+    return script() + _read("serve.js")
+
+
+def _read(name: str) -> str:
+    return (files("dualml.serve") / name).read_text(encoding="utf-8")

@@ -1,0 +1,84 @@
+"""A server of its own for a test, and runs that go on while it looks."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_run
+
+from dualml.jobs.store import Jobs
+from dualml.serve.server import Server
+from dualml.store.folder import in_use
+from dualml.store.trial import JOB, log_path, trial_folder
+
+#: The trial that is at work in `growing`.
+KEY = ("adam", "torch", 0)
+
+
+@contextlib.contextmanager
+def serving(root: Path, host: str = "127.0.0.1") -> Iterator[Server]:
+    with Server(root, Jobs(root.parent / "jobs"), host, 0, "en") as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def ask(
+    server: Server, path: str, *, token: bool = True, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], str]:
+    """Status, headers (those that come twice once) and text."""
+    port = server.gate.port
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    if token:
+        headers.setdefault("Cookie", f"{server.gate.cookie}={server.gate.token}")
+    try:
+        connection.putrequest(method, path, skip_host="Host" in headers)
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def not_ended(run: dict[str, Any]) -> None:
+    for trial in run["trials"]:
+        if (trial["arm"], trial["backend"], trial["seed"]) == KEY:
+            trial |= {"status": "interrupted", "reason": "not started", "updates": None}
+            trial |= {"final_loss": None, "test_accuracy": None}
+
+
+@contextlib.contextmanager
+def growing(folder: Path, **options: Any) -> Iterator[Path]:
+    """A run at work: of `KEY` the first losses are there, and nothing of its end. The place of that
+    trial."""
+    fake_run.make(folder, change=not_ended, parity=False, failed=None, **options)
+    place = trial_folder(folder, KEY)
+    arm, backend, seed = KEY
+    asked = {"device": "cpu", "threads": 1, "cores": 0, "rendezvous": "auto", "key": "0"}
+    asked |= {"check": False, "plan_hash": "", "checkpoint_every": 10.0}
+    JOB.write(place, JOB.made({"arm": arm, "backend": backend, "seed": seed, **asked}))
+    (place / "rank0.jsonl").write_text("")
+    log_path(place, 0).write_text("first line\n")
+    losses(place, 1, 10)
+    with in_use(folder):
+        yield place
+
+
+def losses(place: Path, first: int, last: int) -> None:
+    """Record the losses of these updates."""
+    with (place / "rank0.jsonl").open("a") as file:
+        for step in range(first, last + 1):
+            record = {"metric": "loss", "step": step, "value": 3 / step, "unit": "nat"}
+            file.write(json.dumps({**record, "epochs": step / 100}) + "\n")

@@ -1,0 +1,103 @@
+"""Records that grow are read once, and come to what reading them whole gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualml.store import growing
+from dualml.store.growing import Growing
+from dualml.store.records import read_records
+
+LINES = [
+    json.dumps({"metric": metric, "step": step, "value": step / 7, "unit": "nat", **more})
+    for step in (1, 2, 3, 5, 4, 6)
+    for metric, more in (("loss", {"epochs": step / 2}), ("class_accuracy", {"class": step % 2}))
+]
+TEXT = "".join(f"{line}\n" for line in LINES).encode()
+
+
+def same(trial: Path, seen: Growing) -> None:
+    whole = read_records(trial)
+    assert seen.curves.keys() == whole.keys()
+    for name, curve in whole.items():
+        for column in ("step", "value", "epochs", "seconds"):
+            np.testing.assert_array_equal(
+                getattr(seen.curves[name], column), getattr(curve, column), name
+            )
+
+
+@pytest.mark.parametrize("piece", [11, 100, 10_000])
+def test_in_pieces_it_is_what_it_is_as_a_whole(tmp_path: Path, piece: int) -> None:
+    """Also where a piece ends inside of a line."""
+    path, seen = tmp_path / "rank0.jsonl", Growing(tmp_path)
+    assert not seen.look()
+    for end in range(piece, len(TEXT) + piece, piece):
+        path.write_bytes(TEXT[:end])
+        seen.look()
+    same(tmp_path, seen)
+    assert seen.step == 6
+    assert not seen.look()
+
+
+def test_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    rows_of = growing.rows_of
+
+    def counted(path: Path, lines: list[bytes], first: int) -> object:
+        read.append((first, len(lines)))
+        return rows_of(path, lines, first)
+
+    monkeypatch.setattr(growing, "rows_of", counted)
+    path, seen = tmp_path / "rank0.jsonl", Growing(tmp_path)
+    path.write_bytes(TEXT)
+    assert seen.look()
+    assert not seen.look()
+    path.write_bytes(TEXT + TEXT[: len(LINES[0]) + 1])
+    assert seen.look()
+    assert read == [(1, 12), (13, 1)]
+
+
+def test_a_resumed_trial_is_read_anew(tmp_path: Path) -> None:
+    """It goes on from its checkpoint, and may be longer than before when it is looked at again."""
+    path, seen = tmp_path / "rank0.jsonl", Growing(tmp_path)
+    path.write_bytes(TEXT)
+    seen.look()
+    for text in (TEXT[: len(TEXT) // 2], TEXT.replace(b"loss", b"gain") + TEXT):
+        path.write_bytes(text)
+        assert seen.look()
+        seen.look()
+        same(tmp_path, seen)
+    path.unlink()
+    assert seen.look()
+    assert seen.curves == {}
+
+
+def test_a_damaged_line_is_named_and_ends_it(tmp_path: Path) -> None:
+    path, seen = tmp_path / "rank0.jsonl", Growing(tmp_path)
+    path.write_bytes(TEXT)
+    seen.look()
+    path.write_bytes(TEXT + b'{"metric": 3}\n')
+    assert seen.look()
+    assert "rank0.jsonl, line 13 is not a record" in seen.problem
+    assert not seen.look()
+
+
+def test_a_large_file_is_read_in_several_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing, "PIECE", 150)
+    (tmp_path / "rank0.jsonl").write_bytes(TEXT)
+    seen, looks = Growing(tmp_path), 0
+    while seen.look():
+        looks += 1
+    assert looks > 3
+    same(tmp_path, seen)
+    monkeypatch.setattr(growing, "MOST", 400)
+    seen = Growing(tmp_path)
+    while seen.look():
+        pass
+    assert 0 < seen.size <= 400
