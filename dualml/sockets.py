@@ -1,4 +1,4 @@
-"""What this process has sent over the network so far, whoever in it did; on Linux."""
+"""What this process has sent and received over the network so far, whoever in it did; on Linux."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 FOLDER = Path("/proc/self/fd")
 #: In ``struct tcp_info`` of the kernel (since 4.19): ``tcpi_notsent_bytes``, unsigned 32 bits, and
-#: ``tcpi_bytes_sent``, ``tcpi_bytes_retrans``, unsigned 64 bits each.
-QUEUED, SENT, AGAIN, WORD = 144, 200, 208, 8
+#: ``tcpi_bytes_received``, ``tcpi_bytes_sent``, ``tcpi_bytes_retrans``, unsigned 64 bits each.
+RECEIVED, QUEUED, SENT, AGAIN, WORD = 128, 144, 200, 208, 8
 SIZE = 256
 #: Between two looks at the counts, in seconds, and how many looks at most.
 PAUSE_S, LOOKS = 0.001, 20
@@ -23,32 +23,36 @@ def sent_bytes() -> int | None:
     system does not tell. What waits in the system's queue counts: when it leaves is the other end's
     affair. A framework's thread may still be writing what it was handed: the count is taken when
     two looks, 1 ms apart, tell the same, at the latest after 20 ms."""
-    if not FOLDER.is_dir() or not hasattr(socket, "TCP_INFO"):
+    if (counted := traffic()) is None:
         return None
-    count = _counted()
+    count = counted[0]
     for _ in range(LOOKS):
         time.sleep(PAUSE_S)
-        before, count = count, _counted()
+        before, count = count, (traffic() or (0, 0))[0]
         if count == before:
             break
     return count
 
 
-def _counted() -> int:
-    return sum(map(_written, os.listdir(FOLDER)))
+def traffic() -> tuple[int, int] | None:
+    """Bytes sent, as of `sent_bytes` but at one look, and received; None where not told."""
+    if not FOLDER.is_dir() or not hasattr(socket, "TCP_INFO"):
+        return None
+    counts = [_counted(name) for name in os.listdir(FOLDER)]
+    return sum(sent for sent, _ in counts), sum(received for _, received in counts)
 
 
-def _written(name: str) -> int:
+def _counted(name: str) -> tuple[int, int]:
     with contextlib.suppress(OSError):  # closed since, or no socket
         if not os.readlink(FOLDER / name).startswith("socket:"):
-            return 0
+            return 0, 0
         with socket.socket(fileno=os.dup(int(name))) as copy:
             if copy.family not in (socket.AF_INET, socket.AF_INET6):
-                return 0
+                return 0, 0
             info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE)
         if len(info) >= AGAIN + WORD:
+            (received,) = struct.unpack_from("<Q", info, RECEIVED)
             (queued,) = struct.unpack_from("<I", info, QUEUED)
             sent, again = struct.unpack_from("<QQ", info, SENT)
-            count: int = sent - again + queued
-            return count
-    return 0
+            return int(sent - again + queued), int(received)
+    return 0, 0

@@ -30,6 +30,7 @@ from dualml.cli.run import run
 from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split
+from dualml.cli.top import top
 
 app = typer.Typer(
     name="dualml", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
@@ -55,7 +56,7 @@ def main(
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
     *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
-    serve,
+    *(serve, top),
 )
 for command in COMMANDS:
     app.command(command.__name__.strip("_"))(limited(command))

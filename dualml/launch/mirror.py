@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dualml.launch.route import near
 from dualml.launch.wire import PIECE, TOKEN, Header, Wire, call
 from dualml.store.sessions import Announcement, Failure, announcement, failure
 from dualml.store.trial import JOB
+from dualml.store.usage import usage_path
 
 #: For workers: where rank 0's machine is, and which of how many ranks this is.
 HUB = "DUALML_HUB"
@@ -28,6 +29,8 @@ HUB = "DUALML_HUB"
 KEEP = "DUALML_KEEP_LOCAL"
 #: Between two attempts to reach rank 0, and between two signs of life.
 AGAIN_S, ALIVE_S = 0.5, 1.0
+#: Between two times that what a rank uses is sent to those who look on.
+USAGE_S = 5.0
 #: A rank may take so long to leave a group that rank 0 has left.
 LEAVE_S = 5.0
 
@@ -136,9 +139,14 @@ class Remote:
             if wanted(name) and (content := self.read(f"{folder}/{name}")) is not None:
                 write_bytes(self.run / folder / name, content)
 
-    def deliver(self, folder: Path) -> None:
-        """Send what this rank has written into the folder of a trial since the last time."""
-        for path in sorted(folder.glob(f"rank{self.seat.rank}.*")):
+    def deliver(self, folder: Path, which: str = "*") -> None:
+        """Send what this rank has written into the folder of a trial since the last time.
+
+        Args:
+            which: a pattern that the names of the files match.
+        """
+        mine = sorted(folder.glob(f"rank{self.seat.rank}.*"))
+        for path in (path for path in mine if path.match(which)):
             status = path.stat()
             if self.sent.get(path) != (stamp := (status.st_mtime_ns, status.st_size)):
                 self.write(str(path.relative_to(self.run)), path.read_bytes())
@@ -161,6 +169,8 @@ class Mirror:
     run: Path
     keep: bool = False
     said: float = 0.0
+    told: float = 0.0
+    places: list[Path] = field(default_factory=list)
 
     def awaited(self, number: int) -> Announcement:
         """What rank 0 announces next, when it does."""
@@ -180,7 +190,8 @@ class Mirror:
         own_files = f"rank{self.remote.seat.rank}."
         for place in announced.places or ():
             self.remote.fetch(place, lambda name: name == JOB.name or name.startswith(own_files))
-        return [self.run / place for place in announced.places or ()]
+        self.places = [self.run / place for place in announced.places or ()]
+        return self.places
 
     def environ(self, announced: Announcement) -> dict[str, str]:
         """What the worker needs before it imports the framework."""
@@ -195,6 +206,10 @@ class Mirror:
             return False
         answer, _ = self.remote.ask("age", announcement(number + 1).name)
         self.said = time.monotonic()
+        if not self.keep and self.said - self.told > USAGE_S:
+            self.told = self.said
+            for place in self.places:
+                self.remote.deliver(place, usage_path(place, self.remote.seat.rank).name)
         return answer["age"] is not None and answer["age"] > LEAVE_S
 
     def failed(self, number: int, note: Failure) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dualml.report.at_work import at_work, tables
 from dualml.report.blocks import Block
 from dualml.words import Words
 
@@ -20,6 +21,6 @@ class Load:
 
 
 def load_of(run: Path, words: Words) -> Load:
-    """Of a run folder; asked at every look at the page, so it must be cheap. Nothing writes what it
-    would read yet."""
-    return Load()
+    """Of a run folder; asked at every look at the page: the last lines of few files are read."""
+    seen = at_work(run)
+    return Load(list(tables(seen, words)), {rank.rank: rank.now.host for rank in seen})

@@ -20,6 +20,7 @@ from dualml.store.records import Array, Curve, read_records
 from dualml.store.run import Comparison, Run, Serial, Trial
 from dualml.store.times import TIMELINE, TIMES, ColumnFile
 from dualml.store.trial import trial_folder
+from dualml.store.usage import Usage, read_usage, summary
 from dualml.store.verdicts import PARITY, Judged, ParityRecord, SerialRecord
 
 T = TypeVar("T")
@@ -144,6 +145,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         offload=tuple(record.offload),
         memory=tuple(known.get("memory", ())),
         timelines=timelines(reader, place, n) if arm.get("split") else (),
+        usage=usages(place, n),
         damage=tuple(reader.damage),
     )
 
@@ -172,6 +174,12 @@ def timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str, Arr
         for rank, here in enumerate(there)
     ]
     return tuple(events) if any(len(columns["step"]) for columns in events) else ()
+
+
+def usages(place: Path, ranks: int) -> tuple[Usage, ...]:
+    """Of every rank's process: of as many as were watched, threads being one."""
+    found = (summary(read_usage(place, rank)) for rank in range(ranks))
+    return tuple(usage for usage in found if usage is not None)
 
 
 def distances(place: Path, ranks: int) -> tuple[Array, ...]:

@@ -19,6 +19,7 @@ from dualml.store.manifest import DeviceMemory, LossScale, OffloadTraffic
 from dualml.store.plan import plan_folder, restore
 from dualml.store.records import Array as Array
 from dualml.store.records import Curve as Curve
+from dualml.store.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Trial:
     (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
     Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
     ranks, empty columns where one is missing.
+    ``usage``: what each rank's process used, where all of them were watched.
     ``damage``: of files that are there and cannot be read, one line each; without its curves or its
     measurements the trial has the status ``unreadable``.
     """
@@ -88,6 +90,7 @@ class Trial:
     device_memory: tuple[DeviceMemory, ...] = ()
     offload: tuple[OffloadTraffic, ...] = ()
     timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
+    usage: tuple[Usage, ...] = ()
     damage: tuple[str, ...] = ()
 
     @property

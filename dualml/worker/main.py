@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def perform(
     emit(phase="start")
     job = JOB.read(folders[0])
     plan = restore(plan_folder(run_folder(folders[0])), job.plan_hash)
-    runner = Runner(plan, emit)
+    runner = Runner(plan, emit, rank)
 
     def work(backend: Any, comm: Any) -> dict[str, Any]:
         if comm is None and size is None:
@@ -56,13 +57,13 @@ def perform(
 
 
 class Runner:
-    """Runs trials of one plan; the samples are read once."""
+    """Runs trials of one plan; the samples are read once. ``rank``: of this process."""
 
-    def __init__(self, plan: Any, emit: Any) -> None:
+    def __init__(self, plan: Any, emit: Any, rank: int) -> None:
         from dualml.experiment.samples import samples_of
         from dualml.worker.models import ModelCache
 
-        self.plan, self.emit = plan, emit
+        self.plan, self.emit, self.rank = plan, emit, rank
         self.samples = functools.cache(lambda: samples_of(plan))
         #: Rank → its models: a thread cannot use those of another.
         self.models = functools.cache(lambda rank: ModelCache())
@@ -71,33 +72,44 @@ class Runner:
         """One trial; rank 0 leaves its summary in ``result.json``."""
         from dualml.machine import peak_memory_mb, surroundings
         from dualml.store.trial import JOB, RESULT
+        from dualml.usage.sampler import sampled
         from dualml.worker.collectives import time_collectives
 
         job, around = JOB.read(folder), surroundings()
         arm = self.plan.experiment.arms[job.arm]
-        if arm.kind == "train":
-            summary = self.train(folder, backend, comm, job)
-        else:
-            summary = time_collectives(arm, comm, folder, self.emit)
+        rank = 0 if comm is None else comm.rank
+        with contextlib.ExitStack() as held:
+            sampler = None
+            if rank == self.rank:  # of ranks that are threads, the first watches their process
+                device = str(backend.environment().get("device", ""))
+                sampler = held.enter_context(sampled(folder, rank, device, comm))
+
+            def emit(**event: Any) -> None:
+                if sampler is not None:
+                    sampler.hear(event)
+                # Of other ranks signs of life without progress: the bar shows rank 0's.
+                self.emit(**({"phase": event.get("phase")} if rank else event))
+
+            if arm.kind == "train":
+                summary = self.train(folder, backend, comm, job, emit)
+            else:
+                summary = time_collectives(arm, comm, folder, emit)
         summary["environment"] = {**backend.environment(), **around}
         summary["peak_memory_mb"] = peak_memory_mb()
         if comm is None or comm.rank == 0:
             RESULT.write(folder, RESULT.made({"status": "ok", "reason": None, **summary}))
         return summary
 
-    def train(self, folder: Path, backend: Any, comm: Any, job: Job) -> dict[str, Any]:
+    def train(
+        self, folder: Path, backend: Any, comm: Any, job: Job, emit: Callable[..., None]
+    ) -> dict[str, Any]:
         from dualml.worker.trial import Trial
 
-        rank, emit = 0, self.emit
+        rank = 0
         if comm is not None:
             rank = comm.rank
             weights = self.plan.initial(job.seed, self.plan.experiment.arms[job.arm])
             agree_on_weights(comm, weights, f"{job.arm}.{job.seed}")
-        if rank:  # signs of life without progress: the bar shows rank 0's
-
-            def emit(**event: Any) -> None:
-                self.emit(phase=event.get("phase"))
-
         trial = Trial(
             self.plan, job.arm, job.seed, backend, self.samples(), folder, emit,
             job.checkpoint_every, comm, self.models(rank),

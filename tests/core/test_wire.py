@@ -243,7 +243,12 @@ def test_sessions_are_heard_of_and_fail_with_the_machine(there: Hub, tmp_path: P
     assert {p.name for p in folder.iterdir()} == {"job.json", "rank1.jsonl"}
     assert (copy / "plan/plan.json").exists()
     assert session.environ(announced).keys() >= {mirror.HUB, INTERFACE, ADDRESS}
+    for name in ("rank1.usage.jsonl", "rank1.checkpoint.safetensors"):
+        (folder / name).write_text(name)
     assert not session.over(0)
+    # Whoever looks on sees what it uses while it is at work.
+    assert (place / "rank1.usage.jsonl").read_text() == "rank1.usage.jsonl"
+    assert not (place / "rank1.checkpoint.safetensors").exists()
     result = {"status": "failed", "reason": "no data"}
     session.failed(0, Failure(code=1, reason=None, result=result))
     note = failure(0, 1).read(run)

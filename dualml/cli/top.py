@@ -1,0 +1,75 @@
+"""``dualml top``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+
+#: Where `dualml run` puts its folders.
+RUNS = Path("runs")
+
+
+def top(
+    what: Annotated[str | None, typer.Argument(metavar="[ID|FOLDER]")] = None,
+    once: Annotated[bool, typer.Option("--once")] = False,
+    every: Annotated[float, typer.Option(min=0.2, max=3600, metavar="SECONDS")] = 1.0,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """What ranks that are at work use of their machines."""
+    import sys
+
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    from dualml.report.at_work import at_work, tables
+    from dualml.report.page.terminal import render
+    from dualml.words import Words
+
+    words, console = Words(lang), Console(highlight=False)
+
+    def shown() -> Group:
+        seen = [rank for run in folders(what) for rank in at_work(run)]
+        found = list(tables(seen, words, runs=what is None))
+        return Group(*(render(table, console.width) for table in found) if found
+                     else [words("usage.none")])  # fmt: skip
+
+    if json:
+        seen = [rank.describe() for run in folders(what) for rank in at_work(run)]
+        print_json({"ranks": seen})
+    elif once or not sys.stdout.isatty():
+        console.print(shown())
+    else:
+        with Live(shown(), console=console, auto_refresh=False, screen=True) as live:
+            while True:  # until Ctrl-C
+                time.sleep(every)
+                live.update(shown(), refresh=True)
+
+
+def folders(what: str | None) -> list[Path]:
+    """The run folder that is meant; without a word those of all jobs that run, and of ``runs/``.
+
+    Raises:
+        UserError: no such job or folder.
+    """
+    from dualml.jobs.store import Jobs, home
+
+    jobs = Jobs(home())
+    if what is None:
+        running = [jobs.job(n).out for n in jobs.numbers() if jobs.state(n).status == "running"]
+        here = [path.parent for path in RUNS.glob("*/run.json")]
+        return sorted({path.absolute() for path in [*map(Path, running), *here]})
+    if what.isdecimal() and not Path(what).is_dir():
+        return [Path(jobs.job(int(what)).out)]
+    if not (Path(what) / "run.json").is_file():
+        raise UserError(
+            f"{what} is neither the number of a job nor a run folder: see dualml jobs, and runs/"
+        )
+    return [Path(what)]

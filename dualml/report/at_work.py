@@ -1,0 +1,143 @@
+"""What ranks that are at work use just now, from the last lines they wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualml.report.blocks import Column, Table
+from dualml.report.columns import number
+from dualml.store.usage import NAME, DeviceSample, Sample, last_samples, rate
+from dualml.words import Words, numbers
+
+#: A rank whose last line is older is not at work: a long trial writes one every minute or so.
+FRESH_S = 90.0
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A rank's last sample, and the one before it, of the same process."""
+
+    run: Path
+    trial: tuple[str, str, str]
+    rank: int
+    now: Sample
+    before: Sample | None
+
+    def rate(self, key: str) -> float | None:
+        return None if self.before is None else rate(self.before, self.now, key)
+
+    def describe(self) -> dict[str, Any]:
+        arm, backend, seed = self.trial
+        rates = {"cpu": "cpu_s", "sent_s": "sent", "received_s": "received",
+                 "collectives": "collectives_s"}  # fmt: skip
+        return {
+            "run": str(self.run), "arm": arm, "backend": backend,
+            "seed": int(seed.removeprefix("seed")), "rank": self.rank, **self.now.describe(),
+            **{name: self.rate(key) for name, key in rates.items()},
+        }  # fmt: skip
+
+
+def at_work(run: Path, fresh: float = FRESH_S) -> list[Seen]:
+    """The ranks of a run that are at work, each in the trial it wrote of last."""
+    newest: dict[int, tuple[float, Path]] = {}
+    for path in run.glob(f"trials/*/*/*/{NAME.format('*')}"):
+        number = path.name.split(".")[0].removeprefix("rank")
+        try:
+            changed = path.stat().st_mtime
+        except OSError:
+            continue
+        if number.isdecimal() and time.time() - changed < fresh:
+            rank = int(number)
+            newest[rank] = max(newest.get(rank, (0.0, path)), (changed, path))
+    seen = []
+    for rank, (_, path) in sorted(newest.items()):
+        if found := last_samples(path):
+            now = found[-1]
+            before = next((s for s in reversed(found[:-1]) if s.pid == now.pid), None)
+            arm, backend, seed = path.parent.parts[-3:]
+            seen.append(Seen(run, (arm, backend, seed), rank, now, before))
+    return seen
+
+
+def tables(seen: Sequence[Seen], words: Words, *, runs: bool = False) -> Iterator[Table]:
+    """A row for each rank, and one for each machine; nothing where no rank is at work.
+
+    Args:
+        runs: whether to say of which run a rank is.
+    """
+    if not seen:
+        return
+    heads = [Column("run", words("usage.run"))] if runs else []
+    heads += [
+        Column("trial", words("usage.trial")),
+        number(words, "rank", words("usage.rank"), "none"),
+        Column("host", words("usage.host")),
+        Column("phase", words("usage.phase")),
+        *(number(words, key, words(f"usage.{key}"), unit) for key, unit in QUANTITIES),
+    ]
+    rows = [[*([str(s.run)] if runs else []), *_rank(s)] for s in seen]
+    yield Table("usage_ranks", words("usage.ranks"), *_told(heads, rows))
+    machines = {s.now.host: s.now for s in sorted(seen, key=lambda s: s.now.at)}
+    heads = [
+        Column("host", words("usage.host")),
+        *(number(words, key, words(f"usage.{key}"), unit) for key, unit in OF_MACHINES),
+    ]
+    rows = [[host, *map(numbers.quantity, _machine(now))] for host, now in machines.items()]
+    yield Table("usage_machines", words("usage.machines"), *_told(heads, rows))
+
+
+QUANTITIES = (
+    ("cpu", "cores"),
+    ("memory", "memory"),
+    ("sent", "mb_per_second"),
+    ("received", "mb_per_second"),
+    ("collectives", "percent"),
+    ("device_busy", "percent"),
+    ("device_memory", "memory"),
+    ("device_power", "watts"),
+    ("device_temperature", "celsius"),
+)
+OF_MACHINES = (
+    ("busy", "cores"),
+    ("cores", "cores"),
+    ("used", "memory"),
+    ("power", "watts"),
+    ("temperature", "celsius"),
+)
+
+
+def _rank(s: Seen) -> list[str]:
+    device = s.now.device or DeviceSample()
+    done = "" if not s.now.total else f" {s.now.done}/{s.now.total}"
+    values = (
+        s.rate("cpu_s"),
+        s.now.memory / 2**20,
+        _scaled(s.rate("sent"), 1 / MB),
+        _scaled(s.rate("received"), 1 / MB),
+        _scaled(s.rate("collectives_s"), 100),
+        _scaled(device.utilisation, 100),
+        _scaled(device.memory, 2**-20),
+        device.power,
+        device.temperature,
+    )
+    return [" ".join(s.trial), str(s.rank), s.now.host, f"{s.now.phase}{done}",
+            *map(numbers.quantity, values)]  # fmt: skip
+
+
+def _machine(now: Sample) -> list[float | None]:
+    return [now.busy, now.cores, now.used / 2**20, now.power, now.temperature]
+
+
+def _scaled(x: float | None, factor: float) -> float | None:
+    return None if x is None else x * factor
+
+
+def _told(heads: list[Column], rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
+    """Without the columns of what no row tells."""
+    kept = [k for k in range(len(heads)) if any(row[k] != numbers.NONE for row in rows)]
+    return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]

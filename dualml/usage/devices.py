@@ -1,0 +1,118 @@
+"""GPUs and NPUs as their vendors' own tools tell of them: NVIDIA's library NVML, Huawei's npu-smi.
+
+https://docs.nvidia.com/deploy/nvml-api/ ; the Ascend documentation of ``npu-smi info``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from dualml.machine import bounded
+from dualml.store.usage import DeviceSample
+
+Look = Callable[[], DeviceSample | None]
+#: A chip has two rows of three cells in ``npu-smi info``: ``NPU NAME``, health, ``W °C pages``;
+#: then ``CHIP [PHYSICAL]``, bus, ``AICORE% USED/MB USED/MB`` of memory and HBM, which it may lack.
+FIRST = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|[^|]*\|\s*(\S+)\s+(\S+)\s[^|]*\|\s*$")
+SECOND = re.compile(
+    r"^\|\s*(\d+)(?:\s+(\d+))?\s*\|[^|]*\|\s*(\S+)\s+(\d+)\s*/\s*(\d+)(?:\s+(\d+)\s*/\s*(\d+))?\s*\|\s*$"
+)
+NPU_SMI_S = 10.0
+
+
+def look_at(device: str) -> Look | None:
+    """How to look at a device (``gpu:0``, ``ascend:1``); None where there is none, or no way."""
+    kind, _, index = device.partition(":")
+    if kind in ("cuda", "gpu"):
+        return nvidia(int(index or 0))
+    if kind in ("npu", "ascend"):
+        return lambda: npu(int(index or 0))
+    return None
+
+
+def nvidia(index: int) -> Look | None:
+    """Of this process's ``cuda:INDEX``; None without a driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = _handle(pynvml, visible("CUDA_VISIBLE_DEVICES", index))
+        name = pynvml.nvmlDeviceGetName(handle)
+    except Exception:  # no package, no driver, no such device: it is only watched
+        return None
+
+    def look() -> DeviceSample:
+        values: dict[str, Any] = {}
+        # What a device does not tell is left out: each question fails by itself.
+        with contextlib.suppress(pynvml.NVMLError):
+            values["utilisation"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+        with contextlib.suppress(pynvml.NVMLError):
+            values["memory"] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        with contextlib.suppress(pynvml.NVMLError):
+            values["power"] = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
+        with contextlib.suppress(pynvml.NVMLError):
+            sensor = pynvml.NVML_TEMPERATURE_GPU
+            values["temperature"] = pynvml.nvmlDeviceGetTemperature(handle, sensor)
+        return DeviceSample(name=name if isinstance(name, str) else name.decode(), **values)
+
+    return look
+
+
+def _handle(pynvml: Any, which: str) -> Any:
+    if which.isdecimal():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(which))
+    return pynvml.nvmlDeviceGetHandleByUUID(which)
+
+
+def visible(variable: str, index: int) -> str:
+    """The machine's name for this process's device: a number, or a UUID."""
+    names = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
+    return names[index] if index < len(names) else str(index)
+
+
+def npu(index: int) -> DeviceSample | None:
+    """Of this process's ``ascend:INDEX``."""
+    try:
+        told = bounded(["npu-smi", "info"], NPU_SMI_S)
+    except OSError:
+        return None
+    which = int(visible("ASCEND_RT_VISIBLE_DEVICES", index))
+    return chips(told.out).get(which) if told.code == 0 else None
+
+
+def chips(text: str) -> dict[int, DeviceSample]:
+    """Number of a device → what ``npu-smi info`` tells of it. Devices are counted as the system
+    does: by the physical number, where chips have one, else in the order of the table."""
+    found: dict[int, DeviceSample] = {}
+    head: re.Match[str] | None = None
+    for row in text.splitlines():
+        second = SECOND.match(row) if head else None
+        if head and second:
+            number = int(second[2]) if second[2] else len(found)
+            memory, whole, hbm, of_hbm = (int(part or 0) for part in second.groups()[3:])
+            used = hbm if of_hbm else memory if whole else 0
+            values = {"utilisation": told(second[3]), "power": told(head[3])}
+            share = values["utilisation"]
+            found[number] = DeviceSample(
+                name=head[2],
+                utilisation=None if share is None else share / 100,
+                memory=used * 2**20,
+                power=values["power"],
+                temperature=told(head[4]),
+            )
+            head = None
+        else:
+            head = FIRST.match(row)
+    return found
+
+
+def told(cell: str) -> float | None:
+    """A number; None for a dash."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None

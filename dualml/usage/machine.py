@@ -1,0 +1,86 @@
+"""The machine: its processors' load, memory, power and temperature."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+RAPL = Path("/sys/class/powercap")
+#: Names of the sensors of processors, as Linux has them, the best first.
+SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
+
+
+class Machine:
+    """Looks at the machine; what is told as a rate is since the last look."""
+
+    def __init__(self) -> None:
+        import psutil
+
+        self.cores = psutil.cpu_count() or 1
+        self._before = self._cpu()
+        self._energy = energy()
+        self._at = time.monotonic()
+
+    def look(self) -> dict[str, float | int | None]:
+        """``cores``, ``busy``, ``used``, ``power``, ``temperature`` as in a `Sample`."""
+        import psutil
+
+        before, self._before = self._before, self._cpu()
+        whole = self._before[1] - before[1]
+        busy = self.cores * (self._before[0] - before[0]) / whole if whole > 0 else None
+        memory = psutil.virtual_memory()
+        return {
+            "cores": self.cores,
+            "busy": busy if busy is None else min(max(busy, 0.0), self.cores),
+            "used": int(memory.total - memory.available),
+            "power": self._power(),
+            "temperature": temperature(),
+        }
+
+    @staticmethod
+    def _cpu() -> tuple[float, float]:
+        """Seconds of processors that worked so far, and all."""
+        import psutil
+
+        times = psutil.cpu_times()
+        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # within user
+        whole = sum(times) - guests
+        return whole - times.idle - getattr(times, "iowait", 0.0), whole
+
+    def _power(self) -> float | None:
+        """Watts since the last look; None where the counters are not to be read, as for most users
+        of Linux, or have begun again."""
+        before, self._energy = self._energy, energy()
+        begin, self._at = self._at, time.monotonic()
+        seconds = self._at - begin
+        if not before or before.keys() != self._energy.keys() or seconds <= 0:
+            return None
+        joules = 1e-6 * sum(self._energy[name] - before[name] for name in before)
+        return joules / seconds if joules >= 0 else None
+
+
+def energy() -> Mapping[str, int]:
+    """Microjoules of each processor so far (Intel's and AMD's RAPL); empty where not told."""
+    found = {}
+    try:
+        for package in RAPL.glob("intel-rapl:[0-9]*"):
+            if package.name.count(":") == 1:  # the parts of a package are within it
+                found[package.name] = int((package / "energy_uj").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def temperature() -> float | None:
+    """The hottest of the processors' sensors in °C; None where there is none."""
+    import psutil
+
+    try:
+        sensors = psutil.sensors_temperatures()
+    except (AttributeError, OSError):  # not on this system
+        return None
+    for name in SENSORS:
+        if known := [sensor.current for sensor in sensors.get(name, []) if sensor.current]:
+            return float(max(known))
+    return None

@@ -1,0 +1,103 @@
+"""The rank's side: a thread that looks at its process now and then, and writes down what it saw."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dualml.sockets import traffic
+from dualml.store.usage import Sample, line, usage_path
+from dualml.usage.devices import look_at
+from dualml.usage.machine import Machine
+
+#: Between two looks, at least; the longer a trial has taken, the fewer there are.
+EVERY_S, MOST = 1.0, 600
+#: Of one core, that looking may take; where a look costs more there are fewer.
+SHARE = 0.005
+#: A look may take so long at the end of a trial.
+LAST_S = 2.0
+
+
+class Sampler:
+    """Samples into ``rankR.usage.jsonl`` of a trial, from its beginning to its end.
+
+    Args:
+        rank: of the process; of the first one, where its ranks are threads.
+        device: as of a job, ``gpu:0``.
+        comm: the rank's group, None of one rank.
+    """
+
+    def __init__(self, trial: Path, rank: int, device: str, comm: Any) -> None:
+        self.path, self.comm = usage_path(trial, rank), comm
+        self.machine, self.device = Machine(), look_at(device)
+        self.phase, self.done, self.total = "", None, None
+        self.begin, self.spent, self.looks = time.monotonic(), 0.0, 0
+        self.host, self.ended = socket.gethostname(), threading.Event()
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """What the rank tells of its progress."""
+        self.phase = str(event.get("phase") or "")
+        self.done, self.total = event.get("done"), event.get("total")
+
+    def run(self) -> None:
+        """Look until the trial has ended, and once more."""
+        with contextlib.suppress(OSError):  # no space: who trains will say so
+            self.look()
+            while not self.ended.wait(self.pause()):
+                self.look()
+            self.look()
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        cost = self.spent / self.looks / SHARE if self.looks else 0.0
+        return max(EVERY_S, (time.monotonic() - self.begin) / MOST, cost)
+
+    def look(self) -> None:
+        begin = cost()
+        sent, received = traffic() or (None, None)
+        values: dict[str, Any] = {
+            "at": time.time(), "host": self.host, "pid": os.getpid(), "phase": self.phase,
+            "done": self.done, "total": self.total, "cpu_s": time.process_time(),
+            "memory": resident(), "sent": sent, "received": received,
+            "collectives_s": None if self.comm is None else self.comm.traffic.seconds,
+            "device": self.device() if self.device is not None else None,
+            "sampling_s": self.spent, **self.machine.look(),
+        }  # fmt: skip
+        sample = Sample(**{key: value for key, value in values.items() if value is not None})
+        with self.path.open("ab") as file:
+            file.write(line(sample))
+        self.looks += 1
+        self.spent += cost() - begin
+
+
+@contextlib.contextmanager
+def sampled(trial: Path, rank: int, device: str, comm: Any) -> Iterator[Sampler]:
+    """Within: the process is watched."""
+    sampler = Sampler(trial, rank, device, comm)
+    thread = threading.Thread(target=sampler.run, name="usage", daemon=True)
+    thread.start()
+    try:
+        yield sampler
+    finally:
+        sampler.ended.set()
+        thread.join(LAST_S)
+
+
+def cost() -> float:
+    """Seconds of processors of this thread so far, and of the commands that the process has run."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.thread_time() + children.ru_utime + children.ru_stime
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
