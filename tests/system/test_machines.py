@@ -8,18 +8,16 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conformance.backends import require
-from running import TINY, Run, dualml, losses, trials
+from running import TINY, Run, bed, dualml, losses, trials
 
 from dualml.launch.route import free_port
 
@@ -290,55 +288,23 @@ def test_torchrun_starts_its_ranks_again(
 # --- two machines, as far as the network goes -----------------------------------------------------
 
 
-def ip(*words: object) -> None:
-    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, timeout=20)
-
-
-@pytest.fixture
-def nodes() -> Iterator[list[tuple[list[str], str]]]:
-    """Two network namespaces: the words that run something in each, and its address."""
-    if os.geteuid() or not shutil.which("ip"):
-        pytest.skip("network namespaces need root and iproute2")
-    mark = uuid.uuid4().hex[:4]
-    names, made = [f"dml{mark}{i}" for i in (1, 2)], list[str]()
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            made.append(name)
-        ip("link", "add", "eth9", "netns", names[0], "type", "veth", "peer", "name", "eth9",
-           "netns", names[1])  # fmt: skip
-        for number, name in enumerate(names, start=1):
-            ip("-n", name, "addr", "add", f"10.78.0.{number}/24", "dev", "eth9")
-            ip("-n", name, "link", "set", "eth9", "up")
-            ip("-n", name, "link", "set", "lo", "up")
-    except subprocess.CalledProcessError as error:
-        for name in made:
-            ip("netns", "del", name)
-        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-    yield [(["ip", "netns", "exec", n], f"10.78.0.{i}") for i, n in enumerate(names, start=1)]
-    for name in names:
-        ip("netns", "del", name)
-
-
 @pytest.mark.parametrize("backend", FRAMEWORKS)
-def test_over_a_network(
-    backend: str, nodes: list[tuple[list[str], str]], lab: Path, tmp_path: Path
-) -> None:
+def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
     require(backend)
-    (here, host), (there, _) = nodes
-    where, out = f"tcp://{host}:29500", tmp_path / "out"
+    with bed(None, None) as (here, there):
+        where, out = f"tcp://{here.address}:29500", tmp_path / "out"
 
-    def node(inside: list[str], number: int, *words: object, **env: str) -> Run:
-        ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
-        return Run([*inside, *dualml("run", *words, *ranks)], tmp_path / str(number), env)
+        def node(at: Any, number: int, *words: object, **env: str) -> Run:
+            ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
+            return Run(at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env)
 
-    start = [lab, "--out", out, "--backend", backend, "--no-report", "--arm", "ring"]
-    with node(here, 0, *start) as alone:
-        assert alone.end(30) == 2
-        assert f"{host} is open to the network: set DUALML_TOKEN" in alone.text()
-    assert not out.exists()
-    with node(there, 1, **TOKEN) as other, node(here, 0, *start, **TOKEN) as first:
-        assert first.end() == 0, first.text() + other.text()
-        assert other.end(20) == 0, other.text()
-    (trial,) = trials(out).values()
-    assert (trial["status"], trial["world_size"]) == ("ok", 2)
+        start = [lab, "--out", out, "--backend", backend, "--no-report", "--arm", "ring"]
+        with node(here, 0, *start) as alone:
+            assert alone.end(30) == 2
+            assert f"{here.address} is open to the network: set DUALML_TOKEN" in alone.text()
+        assert not out.exists()
+        with node(there, 1, **TOKEN) as other, node(here, 0, *start, **TOKEN) as first:
+            assert first.end() == 0, first.text() + other.text()
+            assert other.end(20) == 0, other.text()
+        (trial,) = trials(out).values()
+        assert (trial["status"], trial["world_size"]) == ("ok", 2)
