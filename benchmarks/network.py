@@ -28,7 +28,9 @@ STRATEGIES = (
 SIZES, LARGE = (262_144, 1_048_576, 4_194_304), (1_048_576, 4_194_304)
 #: Of repetitions of one measurement, of which there are three at least.
 SECONDS, BRIEF_S = 2.0, 0.1
-RATES = (100, 500)  # Mbit/s
+#: Mbit/s → sizes; a slow network is the one that busy cores blur least.
+RATES = {20: (65_536, 262_144, 1_048_576), 100: SIZES, 500: SIZES}
+MIDDLE, FAST = 100, 500
 FITTED, HELD_OUT = 2, (3, 4)  # nodes
 #: The slow one of four nodes, and what its link carries.
 SLOW_NODE, SLOW_MBIT, SLOW_SIZES = 1, 20, (1_048_576,)
@@ -73,6 +75,7 @@ def lab2(
              "--out", folder / "out", "--no-report", "--no-find"],
             folder,
             ranks=ranks,
+            urgent="timing collectives",
         )  # fmt: skip
         (path,) = (folder / "out").glob("trials/*/*/*/collectives.json")
         record: Record = json.loads(path.read_text("utf-8"))
@@ -84,21 +87,22 @@ def lab2(
 def predictions(quick: bool) -> list[Record]:
     """Two to four nodes of the same rate."""
     cases = []
-    for rate in RATES[: 1 if quick else None]:
+    for rate in (MIDDLE,) if quick else RATES:
         for n in (FITTED, *HELD_OUT):
             with netbed.bed(*[rate] * n) as nodes:
-                cases.append(lab2(nodes, "torch", SIZES, seconds=BRIEF_S if quick else SECONDS))
+                seconds = BRIEF_S if quick else SECONDS
+                cases.append(lab2(nodes, "torch", RATES[rate], seconds=seconds))
     return cases
 
 
 def mindspore(quick: bool) -> list[Record]:
-    with netbed.bed(*[RATES[0]] * FITTED) as nodes:
+    with netbed.bed(*[MIDDLE] * FITTED) as nodes:
         return [lab2(nodes, "mindspore", LARGE[:1] if quick else LARGE, seconds=1.0)]
 
 
 def slow(quick: bool) -> list[Record]:
     """One node of four behind a slow link."""
-    fast = RATES[0 if quick else -1]
+    fast = MIDDLE if quick else FAST
     mbit = [SLOW_MBIT if i == SLOW_NODE else fast for i in range(max(HELD_OUT))]
     with netbed.bed(*mbit) as nodes:
         return [lab2(nodes, "torch", SLOW_SIZES, seconds=BRIEF_S if quick else 2 * SECONDS)]
@@ -110,7 +114,7 @@ def levels(quick: bool) -> list[Record]:
     with netbed.bed(None) as nodes:
         cases.append(lab2(nodes, "torch", SIZES, strategies=("ring",), ranks=2))
     for count, ranks in LEVELS[: 1 if quick else None]:
-        with netbed.bed(*[RATES[0]] * count) as nodes:
+        with netbed.bed(*[MIDDLE] * count) as nodes:
             cases.append(lab2(nodes, "torch", LARGE, strategies=ACROSS, ranks=ranks))
     return cases
 
@@ -119,7 +123,7 @@ def labs(quick: bool) -> list[Record]:
     """Lab 3's data parallel training and Lab 4's split model, over two nodes, both frameworks."""
     ran = []
     for name, arms, settings in LABS:
-        with netbed.bed(*[RATES[0]] * 2) as nodes, tempfile.TemporaryDirectory() as made:
+        with netbed.bed(*[MIDDLE] * 2) as nodes, tempfile.TemporaryDirectory() as made:
             out, before = Path(made) / "out", [node.counters() for node in nodes]
             chosen = [w for arm in arms for w in ("--arm", arm)]
             netbed.dualml_run(
