@@ -6,8 +6,10 @@ of the cable, the node's way out and the switch's way to it: full duplex, as Eth
 
 What else would blur a measurement: packets are as large on the wire as the interface counts them
 (no segmentation offload, of which a counter sees one header for dozens); windows of 8 MB and
-queues longer than all that fills them, so that nothing is ever lost; plain Reno, which then only grows, and
-does not start again after a pause. Names tell the owner: what a dead one left is cleaned up.
+queues longer than all that fills them, so that nothing is ever lost; plain Reno, which then only
+grows, and does not start again after a pause.
+
+Names tell the owner: what a dead one left is cleaned up.
 """
 
 from __future__ import annotations
@@ -120,7 +122,6 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
         raise NoBed(why)
     sweep()
     mark = f"dualml-{os.getpid()}-{started(os.getpid())}-{time.monotonic_ns() % 10**6}"
-    jumbo = any(rate is not None and rate > FAST_MBIT for rate in mbit)
     switch, nodes = f"{mark}-switch", [
         Node(f"{mark}-n{i}", f"10.77.0.{i}", rate) for i, rate in enumerate(mbit, start=1)
     ]  # fmt: skip
@@ -129,11 +130,16 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "br0", "up")
         for number, node in enumerate(nodes, start=1):
-            plug(node, switch, f"port{number}", JUMBO if jumbo else MTU)
+            plug(node, switch, f"port{number}", packet(*mbit))
         yield nodes
     finally:
         for name in (switch, *(node.namespace for node in nodes)):
             remove(name)
+
+
+def packet(*mbit: float | None) -> int:
+    """MTU of a bed with these rates."""
+    return JUMBO if any(rate is not None and rate > FAST_MBIT for rate in mbit) else MTU
 
 
 def plug(node: Node, switch: str, port: str, mtu: int) -> None:

@@ -81,6 +81,7 @@ def lab2(
         record: Record = json.loads(path.read_text("utf-8"))
     mbit = [node.mbit for node in nodes]
     return {**record, "nodes": len(nodes), "ranks_per_node": ranks, "mbit": mbit,
+            "mtu": netbed.packet(*mbit),
             "load": [*load, os.getloadavg()[0]]}  # fmt: skip
 
 
@@ -136,7 +137,8 @@ def labs(quick: bool) -> list[Record]:
                           zip(nodes, before, strict=True))  # fmt: skip
             parity = json.loads((out / "parity.json").read_text("utf-8"))
             trials = json.loads((out / "run.json").read_text("utf-8"))["trials"]
-            facts = [{k: t[k] for k in ("arm", "backend", "status", "world_size")} for t in trials]
+            facts = [{k: t.get(k, 1) for k in ("arm", "backend", "status", "world_size")}
+                     for t in trials]  # fmt: skip
             pairs = [{k: c[k] for k in ("arm", "verdict")} for c in parity["comparisons"]]
             ran.append({"lab": name, "trials": facts, "pairs": pairs, "bytes_crossed": crossed})
     return ran

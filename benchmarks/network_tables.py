@@ -19,6 +19,8 @@ from dualml.cost.engines import schedule as engine_schedule
 Record = Mapping[str, Any]
 #: Of a packet of TCP over IPv4 with time stamps: Ethernet 14, IP 20, TCP 32 bytes.
 HEADERS = 66
+#: Of these inside of the MTU.
+OPTIONS = 52
 #: Engines that answer each message with a copy of it, before the sender goes on.
 ECHO = ("mccl",)
 LIMIT = 0.10
@@ -125,21 +127,16 @@ def slowed(told: Record) -> Iterator[tuple[Record, Check]]:
         rank, rate = mbit.index(min(mbit)), max(mbit)
         fits = fits_of(told["predictions"], rate, min(c["world_size"] for c in told["predictions"]))
         (plain,) = (c for c in told["predictions"] if c["world_size"] == n and c["mbit"][0] == rate)
+        payload = case["mtu"] - OPTIONS
+        carries = min(mbit) * 1e6 / 8 * payload / (payload + HEADERS)
         base = {(r["strategy"], r["bytes"]): r for r in plain["rows"]}
         for row in case["rows"]:
             name, nbytes = row["strategy"], row["bytes"]
             link = fits.link(name)
-            # Payload of the slow link: of the same packets as that of the fast ones.
-            carries = min(mbit) / rate / wire_seconds_per_byte(fits)
             slow = Slow(rank, bandwidth_bytes_per_s=carries)
             p = predict(name, n, nbytes, link, slow=slow, width=4, engine=fits.engine)
             check = Check(rate, n, name, nbytes, row["seconds"], row["low"], row["high"], p.seconds)
             yield base[name, nbytes], check
-
-
-def wire_seconds_per_byte(fits: Fits) -> float:
-    """β of the link itself: the least of all that were fitted."""
-    return min(fit.link.beta_s_per_byte for fit in fits.strategies.values())
 
 
 def levels(told: Record) -> Iterator[tuple[Record, Check, float]]:
