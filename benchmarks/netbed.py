@@ -5,9 +5,12 @@ of its own, so that nothing touches the host's network. A token bucket (`tc tbf`
 of the cable, the node's way out and the switch's way to it: full duplex, as Ethernet is.
 
 What else would blur a measurement: packets are as large on the wire as the interface counts them
-(no segmentation offload, of which a counter sees one header for dozens); windows of 8 MB and
-queues longer than all that fills them, so that nothing is ever lost; plain Reno, which then only
-grows, and does not start again after a pause.
+(no segmentation offload, of which a counter sees one header for dozens); queues longer than all
+that is under way, so that nothing is ever lost; plain Reno, which then only grows, and does not
+start again after a pause. A sender's buffer is short: once the system has taken a message the
+sender goes on, and its next one shares the link with the rest of this one (with a buffer of 8 MB a
+tree of four nodes takes five vectors' time, not four). A receiver's is long: the link does not
+stand still while a reader waits for a core.
 
 Names tell the owner: what a dead one left is cleaned up.
 """
@@ -36,15 +39,14 @@ ETHERNET = 14  # bytes of a packet beyond its MTU, as the shaper and the counter
 #: What the bucket holds, in packets: that much leaves at once after a pause, and no more. One would
 #: lose rate whenever the timer is late; two make up for it.
 BURST = 2
-#: Of a connection, each way: half a second of a link's rate, and more than a message. Where it is
-#: less, a link stands still while its reader or writer waits for a core.
-WINDOW, QUEUE = 8 * 10**6, 128 * 10**6
+#: Bytes of a receiver's and of a shaper's buffer; seconds of its link that a sender's holds, and
+#: the bytes that it holds at least, half of which are the kernel's books.
+RECEIVED, QUEUE, SENT_S, SENT = 8 * 10**6, 128 * 10**6, 0.01, 65_536
 SETTINGS = {
     "net/ipv4/tcp_congestion_control": "reno",
     "net/ipv4/tcp_slow_start_after_idle": "0",
     "net/ipv4/tcp_no_metrics_save": "1",
-    "net/ipv4/tcp_rmem": f"4096 {WINDOW} {WINDOW}",
-    "net/ipv4/tcp_wmem": f"4096 {WINDOW} {WINDOW}",
+    "net/ipv4/tcp_rmem": f"4096 {RECEIVED} {RECEIVED}",
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
 }
@@ -146,7 +148,11 @@ def plug(node: Node, switch: str, port: str, mtu: int) -> None:
     """Make a node and its cable."""
     inside = node.namespace
     run("ip", "netns", "add", inside)
-    lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in SETTINGS.items()]
+    settings = dict(SETTINGS)
+    if node.mbit is not None:
+        sent = max(SENT, round(node.mbit * 1e6 / 8 * SENT_S))
+        settings["net/ipv4/tcp_wmem"] = f"4096 {sent} {sent}"
+    lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in settings.items()]
     run(*node.command("sh", "-c", "; ".join([*lines, "true"])))
     run("ip", "link", "add", port, "mtu", mtu, "netns", switch, "type", "veth",
         "peer", "name", DEVICE, "mtu", mtu, "netns", inside)  # fmt: skip

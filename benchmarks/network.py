@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,44 +85,39 @@ def lab2(
             "load": [*load, os.getloadavg()[0]]}  # fmt: skip
 
 
-def predictions(quick: bool) -> list[Record]:
+def predictions(quick: bool) -> Iterator[Record]:
     """Two to four nodes of the same rate."""
-    cases = []
     for rate in (MIDDLE,) if quick else RATES:
         for n in (FITTED, *HELD_OUT):
             with netbed.bed(*[rate] * n) as nodes:
                 seconds = BRIEF_S if quick else SECONDS
-                cases.append(lab2(nodes, "torch", RATES[rate], seconds=seconds))
-    return cases
+                yield lab2(nodes, "torch", RATES[rate], seconds=seconds)
 
 
-def mindspore(quick: bool) -> list[Record]:
+def mindspore(quick: bool) -> Iterator[Record]:
     with netbed.bed(*[MIDDLE] * FITTED) as nodes:
-        return [lab2(nodes, "mindspore", LARGE[:1] if quick else LARGE, seconds=1.0)]
+        yield lab2(nodes, "mindspore", LARGE[:1] if quick else LARGE, seconds=1.0)
 
 
-def slow(quick: bool) -> list[Record]:
+def slow(quick: bool) -> Iterator[Record]:
     """One node of four behind a slow link."""
     fast = MIDDLE if quick else FAST
     mbit = [SLOW_MBIT if i == SLOW_NODE else fast for i in range(max(HELD_OUT))]
     with netbed.bed(*mbit) as nodes:
-        return [lab2(nodes, "torch", SLOW_SIZES, seconds=BRIEF_S if quick else 2 * SECONDS)]
+        yield lab2(nodes, "torch", SLOW_SIZES, seconds=BRIEF_S if quick else 2 * SECONDS)
 
 
-def levels(quick: bool) -> list[Record]:
+def levels(quick: bool) -> Iterator[Record]:
     """Several ranks on each node; and two on one, for the link inside."""
-    cases = []
     with netbed.bed(None) as nodes:
-        cases.append(lab2(nodes, "torch", SIZES, strategies=("ring",), ranks=2))
+        yield lab2(nodes, "torch", SIZES, strategies=("ring",), ranks=2)
     for count, ranks in LEVELS[: 1 if quick else None]:
         with netbed.bed(*[MIDDLE] * count) as nodes:
-            cases.append(lab2(nodes, "torch", LARGE, strategies=ACROSS, ranks=ranks))
-    return cases
+            yield lab2(nodes, "torch", LARGE, strategies=ACROSS, ranks=ranks)
 
 
-def labs(quick: bool) -> list[Record]:
+def labs(quick: bool) -> Iterator[Record]:
     """Lab 3's data parallel training and Lab 4's split model, over two nodes, both frameworks."""
-    ran = []
     for name, arms, settings in LABS:
         with netbed.bed(*[MIDDLE] * 2) as nodes, tempfile.TemporaryDirectory() as made:
             out, before = Path(made) / "out", [node.counters() for node in nodes]
@@ -140,8 +135,7 @@ def labs(quick: bool) -> list[Record]:
             facts = [{k: t.get(k, 1) for k in ("arm", "backend", "status", "world_size")}
                      for t in trials]  # fmt: skip
             pairs = [{k: c[k] for k in ("arm", "verdict")} for c in parity["comparisons"]]
-            ran.append({"lab": name, "trials": facts, "pairs": pairs, "bytes_crossed": crossed})
-    return ran
+            yield {"lab": name, "trials": facts, "pairs": pairs, "bytes_crossed": crossed}
 
 
 def main() -> None:
@@ -165,9 +159,11 @@ def main() -> None:
     content = {**known, "machine": machine(1)}
     try:
         for part in asked.only or PARTS:
-            content[part] = parts[part](asked.quick)
-            asked.json.write_text(json.dumps(content, indent=1), "utf-8")
-            print(part, flush=True)
+            content[part] = []
+            for number, case in enumerate(parts[part](asked.quick), start=1):
+                content[part].append(case)
+                asked.json.write_text(json.dumps(content, indent=1), "utf-8")
+                print(part, number, flush=True)
     except netbed.NoBed as error:
         sys.exit(f"no network can be made here: {error}")
 
