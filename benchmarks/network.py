@@ -27,9 +27,14 @@ STRATEGIES = (
 )  # fmt: skip
 SIZES, LARGE = (262_144, 1_048_576, 4_194_304), (1_048_576, 4_194_304)
 #: Of repetitions of one measurement, of which there are three at least.
-SECONDS, BRIEF_S = 2.0, 0.1
-#: Mbit/s → sizes; a slow network is the one that busy cores blur least.
-RATES = {20: (65_536, 262_144, 1_048_576), 100: SIZES, 500: SIZES}
+SECONDS, BRIEF_S = 1.0, 0.1
+#: Mbit/s → sizes, halves of which are more than a sender's buffer; a slow network is the one that
+#: busy cores blur least.
+RATES = {
+    100: SIZES,
+    500: (1_048_576, 2_097_152, 4_194_304),
+    20: (262_144, 524_288, 1_048_576),
+}
 MIDDLE, FAST = 100, 500
 FITTED, HELD_OUT = 2, (3, 4)  # nodes
 #: The slow one of four nodes, and what its link carries.
