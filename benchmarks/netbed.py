@@ -41,7 +41,7 @@ ETHERNET = 14  # bytes of a packet beyond its MTU, as the shaper and the counter
 BURST = 2
 #: Bytes of a receiver's and of a shaper's buffer; seconds of its link that a sender's holds, and
 #: the bytes that it holds at least, half of which are the kernel's books.
-RECEIVED, QUEUE, SENT_S, SENT = 8 * 10**6, 128 * 10**6, 0.005, 65_536
+RECEIVED, QUEUE, SENT_S, SENT = 8 * 10**6, 128 * 10**6, 0.01, 65_536
 SETTINGS = {
     "net/ipv4/tcp_congestion_control": "reno",
     "net/ipv4/tcp_slow_start_after_idle": "0",

@@ -257,17 +257,20 @@ def labs_table(told: Record, lang: str) -> str:
     return table(say["labs_head"], ["---", "---", "--:", "---", "---"], rows)
 
 
+#: Table → what makes it, the parts that it is of, and its pages.
+TABLES = {
+    "network-bytes": (bytes_table, ("predictions", "mindspore"), PAGES),
+    "network-slow": (slow_table, ("predictions", "slow"), PAGES),
+    "network-levels": (levels_table, ("predictions", "levels"), PAGES),
+    "network-labs": (labs_table, ("labs",), PAGES),
+    "network": (predictions_table, ("predictions",), COST),
+}
+
+
 def write(told: Record) -> None:
-    """Each table between its marks, on both languages' pages."""
-    for path in PAGES:
-        lang = "zh" if path.name.endswith(".zh.md") else "en"
-        page = path.read_text("utf-8")
-        page = put(page, "network-bytes", bytes_table(told, lang))
-        page = put(page, "network-slow", slow_table(told, lang))
-        page = put(page, "network-levels", levels_table(told, lang))
-        page = put(page, "network-labs", labs_table(told, lang))
-        path.write_text(page, "utf-8")
-    for path in COST:
-        lang = "zh" if path.name.endswith(".zh.md") else "en"
-        page = put(path.read_text("utf-8"), "network", predictions_table(told, lang))
-        path.write_text(page, "utf-8")
+    """Each table between its marks, on both languages' pages; what was not measured stays."""
+    for name, (render, parts, pages) in TABLES.items():
+        for path in pages if all(told.get(part) for part in parts) else ():
+            lang = "zh" if path.name.endswith(".zh.md") else "en"
+            page = put(path.read_text("utf-8"), name, render(told, lang))
+            path.write_text(page, "utf-8")
