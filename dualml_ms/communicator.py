@@ -55,6 +55,7 @@ class MindSporeCommunicator(Communicator):
     """
 
     backend: ClassVar[str] = "mindspore"
+    engine = "mccl"
 
     def __init__(
         self, place: Place, member: Membership, ranks: Sequence[int] | None = None

@@ -76,6 +76,7 @@ class TorchCommunicator(Communicator):
     ) -> None:
         super().__init__(place, ranks)
         self.member, self.device = member, str(member.device)
+        self.engine = member.engine
         if ranks is None and self.size > 1:
             group = dist.group.WORLD
         self.group, self.whole = group, ranks is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -24,6 +23,7 @@ import torch.distributed as dist
 from dualml.communicator import FileBoard, Place
 from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError, UserError
+from dualml.machine import network
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
 
@@ -58,7 +58,7 @@ def meet(place: Place, member: Membership) -> Any:
 
     The one who hosts the store opens it before it says so; where it cannot, it tells everybody.
     """
-    details: dict[str, str] = {"machine": _machine()}
+    details: dict[str, str] = {"machine": network()}
     scheme = place.rendezvous.partition(":")[0]
     open_store, hosts = {"auto": _file, "file": _file, "tcp": _tcp, "env": _env}[scheme](
         place, member, details
@@ -148,13 +148,3 @@ def attempt(place: Place) -> str:
     """Tells this group from others on one store: the trial, and torchrun's count of restarts."""
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return place.key if restarts == "0" else f"{place.key}.{restarts}"
-
-
-def _machine() -> str:
-    """Equal for ranks that reach one another by the loopback; containers have networks of their
-    own under one host name."""
-    try:
-        network = os.readlink("/proc/self/ns/net")
-    except OSError:
-        network = ""
-    return f"{socket.gethostname()} {network}"

@@ -42,6 +42,10 @@ class Strategy:
         """Who sends what to whom among n ranks; of a native collective as its textbook says."""
         return STRATEGIES[self.textbook]().schedule(n)
 
+    def on_nodes(self, per_node: int) -> Strategy:
+        """The strategy for ``per_node`` ranks on each machine, where that matters to it."""
+        return self
+
     @classmethod
     def closed(cls) -> bool:
         """Whether `stages` and `busiest` are closed forms, and so cheap for any n."""

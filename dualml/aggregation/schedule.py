@@ -96,6 +96,7 @@ class Stage:
 
     Attributes:
         kind, distance: who sends to whom: ``shift`` (r to r + distance; 0: each distance once),
+            ``turn`` (to the next of ``distance`` ranks in a ring),
             ``up`` and ``down`` (binomial tree), ``swap`` (r with r xor distance), ``in`` and
             ``out`` (ranks from ``distance`` on with the rank ``distance`` below), ``push`` and
             ``pull`` (all with rank 0), ``both`` (the neighbours on a ring), ``step`` (as in the

@@ -98,6 +98,7 @@ def simulate(
         ),
         every=every,
         seed=seed,
+        engine="" if fits is None else fits.engine,
     )
     if json:
         print_json(request.describe(lang))

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 from dualml.communicator.engine import Engine
 from dualml.communicator.how import DTYPES, OPS, Done, Finish, Tensor
 from dualml.communicator.parts import start_of
-from dualml.communicator.place import exchange_notes
+from dualml.communicator.place import exchange_notes, per_machine
 from dualml.errors import CommunicationError
+from dualml.machine import network
 
 
 def added(op: str) -> str:
@@ -192,6 +193,24 @@ class Communicator(Engine):
     def barrier(self) -> None:
         """Return when every rank has called it."""
         self._run("barrier", None)
+
+    def per_machine(self) -> int:
+        """Ranks on each machine, where each has as many, next to one another; else 0.
+
+        All ranks call it; asked once, over the board.
+
+        Raises:
+            CommunicationError: a rank does not say in time where it is.
+        """
+        if self._per_machine is None:
+            what = "every rank to say on which machine it is"
+            key = f"machine.{self.place.key}.{'-'.join(map(str, self.ranks))}"
+            place = self.place
+            notes = exchange_notes(
+                place.board, key, place.rank, self.ranks, network(), place.timeout, what
+            )
+            self._per_machine = per_machine([notes[r] for r in self.ranks])
+        return self._per_machine
 
     def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
         """A communicator of some ranks; every rank of this group calls it, others get None."""

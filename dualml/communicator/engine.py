@@ -20,6 +20,8 @@ class Engine(ABC):
 
     backend: ClassVar[str]
     device: str = "cpu"
+    #: What the framework sends by, where it has a name.
+    engine: str = ""
     #: The framework's own group of processes, where it has one.
     group: Any = None
 
@@ -35,6 +37,7 @@ class Engine(ABC):
         #: Seconds to wait before an exchange of so many bytes sent and received: a slow node.
         self.delay: Callable[[int, int], float] | None = None
         self._scratch: dict[Any, Tensor] = {}
+        self._per_machine: int | None = None
 
     # --- what a backend says and does -------------------------------------------------------
 

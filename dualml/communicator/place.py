@@ -105,6 +105,21 @@ def exchange_notes(
         pause = min(pause * 1.5, 0.05)
 
 
+def per_machine(machines: Sequence[str]) -> int:
+    """Ranks of each machine, where each has as many, next to one another; else 0.
+
+    Args:
+        machines: that of each rank, in the order of ranks.
+
+    >>> per_machine(["a", "a", "b", "b"]), per_machine(["a", "b", "a", "b"]), per_machine(["a"] * 3)
+    (2, 0, 3)
+    """
+    k = machines.count(machines[0])
+    blocks = [set(machines[i : i + k]) for i in range(0, len(machines), k)]
+    alike = len(machines) % k == 0 and all(len(block) == 1 for block in blocks)
+    return k if alike and len(set(machines)) == len(blocks) else 0
+
+
 RENDEZVOUS = ("file", "tcp", "env")
 
 

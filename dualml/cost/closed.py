@@ -72,7 +72,7 @@ class Cost:
     total_bytes: float
 
 
-def stages(name: str, n: int, nbytes: int, width: int = 1) -> list[Stage]:
+def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) -> list[Stage]:
     """The steps of one aggregation, alike ones together; at most 2 ⌈log₂ n⌉ + 2 of them.
 
     Args:
@@ -80,6 +80,7 @@ def stages(name: str, n: int, nbytes: int, width: int = 1) -> list[Stage]:
         n: ranks.
         nbytes: S, the bytes of the vector.
         width: bytes of an element, which is never cut in two.
+        per_node: ranks of a node, for strategies that ask for it; 0: as they choose.
 
     Raises:
         UserError: an unknown strategy, n < 1, or a size that is no multiple of ``width``.
@@ -88,7 +89,7 @@ def stages(name: str, n: int, nbytes: int, width: int = 1) -> list[Stage]:
     if n == 1:
         return []
     served = 1 if name == ASYNCHRONOUS else 0  # all n ranks are workers of the server
-    rows = _strategy(name).stages(n + served, nbytes // width)
+    rows = _strategy(name).on_nodes(per_node).stages(n + served, nbytes // width)
     return [
         replace(s, bytes=s.bytes * width, added=s.added * width, total=s.total * width)
         for s in rows

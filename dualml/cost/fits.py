@@ -28,12 +28,14 @@ class Fits:
         strategies: name → fit.
         skipped: name → why there is none.
         topology: what the points were taken to be, as `Topology.parse` reads it.
+        engine: whose collectives were measured, where `dualml.cost.engines` knows it.
     """
 
     point_to_point: Fit | None = None
     strategies: dict[str, Fit] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     topology: str = "flat"
+    engine: str = ""
 
     def link(self, name: str) -> Link:
         """Constants for a strategy: its own, those of what it is made of, or point to point.
@@ -49,8 +51,12 @@ class Fits:
         return fit.link
 
     def describe(self) -> dict[str, Any]:
-        """JSON form, ``{"topology", "point_to_point", "strategies", "skipped"}``."""
-        return asdict(self)
+        """JSON form, ``{"topology", "point_to_point", "strategies", "skipped"}``, and ``engine``
+        where there is one."""
+        content = asdict(self)
+        if not self.engine:
+            del content["engine"]
+        return content
 
     @classmethod
     def restore(cls, text: dict[str, Any]) -> Fits:
@@ -74,7 +80,7 @@ class Fits:
             return cls.restore(record.describe())
 
 
-def fit_all(points: Sequence[Point], topology: Topology = FLAT) -> Fits:
+def fit_all(points: Sequence[Point], topology: Topology = FLAT, engine: str = "") -> Fits:
     """One fit for each strategy among the points, and one for those made of counted messages.
 
     A strategy whose points do not suffice is skipped, with the reason.
@@ -90,4 +96,4 @@ def fit_all(points: Sequence[Point], topology: Topology = FLAT) -> Fits:
         except UserError as error:
             skipped[name or "point_to_point"] = str(error)
     point_to_point = fits.pop("", None)
-    return Fits(point_to_point, fits, skipped, str(topology))
+    return Fits(point_to_point, fits, skipped, str(topology), engine)

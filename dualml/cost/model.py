@@ -9,7 +9,9 @@ from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
 from dualml.cost.closed import EVERY, LOCAL_SGD, check, stages
+from dualml.cost.engines import schedule
 from dualml.cost.link import Link
+from dualml.cost.simulate import simulate
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 
@@ -53,10 +55,12 @@ class Point:
         seconds: float,
         topology: Topology = FLAT,
         every: int = EVERY,
+        engine: str = "",
     ) -> Point:
         """The point of a strategy that took ``seconds`` per update for S = ``nbytes`` on n ranks.
 
-        On a `shared` machine the bytes of a step are those its cores move one after another.
+        On a `shared` machine the bytes of a step are those its cores move one after another. A
+        native collective's messages are those of its ``engine``, where they are known.
 
         Raises:
             UserError: one rank, which sends nothing; the asynchronous server, whose seconds are no
@@ -69,6 +73,12 @@ class Point:
                 f"{strategy} with n = {n}, {topology}"
             )
         one, b, g = (Link(*(float(i == j) for j in range(3))) for i in range(3))
+        own = schedule(engine, strategy, n)
+        if own is not None:
+            steps, moved, added = (
+                simulate(own, nbytes, unit, topology=topology).seconds for unit in (one, b, g)
+            )
+            return cls(seconds, steps, moved, added, strategy, n, nbytes)
         rows = stages(strategy, n, nbytes)
         share = every if strategy == LOCAL_SGD else 1
         steps, moved, added = (

@@ -10,6 +10,7 @@ from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage
 from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
 from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, exact, stages
+from dualml.cost.engines import schedule as engine_schedule
 from dualml.cost.libraries import LIBRARIES
 from dualml.cost.link import Link
 from dualml.cost.simulate import Simulated, check_slow, delay, simulate
@@ -70,6 +71,7 @@ def predict(
     every: int = EVERY,
     seed: int = 0,
     events: int = EVENTS,
+    engine: str = "",
 ) -> Prediction:
     """Seconds of one update: compute, then aggregate.
 
@@ -96,6 +98,8 @@ def predict(
         every: updates between two aggregations of local_sgd.
         seed: of the jitter's draws, the same for every strategy.
         events: ranks up to which every message is simulated.
+        engine: whose collectives a native strategy is made of, up to ``events`` ranks, where
+            `dualml.cost.engines` knows it; else the textbook's.
 
     Raises:
         UserError: an unknown strategy, n < 1, a slow rank that does not exist, compute_s < 0.
@@ -120,7 +124,7 @@ def predict(
     if slow is not None:
         own *= slow.compute
     if name in LIBRARIES or (n > events and closed(name)):
-        rows = stages(name, n, nbytes, width)
+        rows = stages(name, n, nbytes, width, topology.per_node)
         times = [topology.seconds(s, n, link) for s in rows]
         if slow is None:
             return taking(first + sum(times), "closed")
@@ -133,7 +137,8 @@ def predict(
     start = [first] * n
     if slow is not None:
         start[slow.rank] = own
-    schedule = find(name).schedule(n)
+    sent = engine_schedule(engine, name, n)
+    schedule = sent or find(name).on_nodes(topology.per_node).schedule(n)
     jitter = slow.jitter_s if slow is not None else 0.0
     messages = max(1, sum(map(len, schedule.steps)))
     draws = min(MOST, max(FEWEST, BUDGET // messages)) if jitter else 1

@@ -31,7 +31,7 @@ class Request:
         strategies, ranks: rows and columns of the table.
         nbytes: S, the bytes of the vector.
         link: strategy → its constants.
-        compute_s, slow, topology, every, seed: as in `predict`.
+        compute_s, slow, topology, every, seed, engine: as in `predict`.
     """
 
     strategies: tuple[str, ...]
@@ -43,6 +43,7 @@ class Request:
     topology: Topology = FLAT
     every: int = EVERY
     seed: int = 0
+    engine: str = ""
 
     def __post_init__(self) -> None:
         for name in self.strategies:
@@ -64,6 +65,7 @@ class Request:
             every=self.every,
             seed=self.seed,
             events=events,
+            engine=self.engine,
         )
 
     def quick(self, name: str, n: int, nbytes: int) -> float:

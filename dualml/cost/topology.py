@@ -54,6 +54,11 @@ class Topology:
     def __str__(self) -> str:
         return "flat" if self.kind == "flat" else f"{self.kind}:{self.count}"
 
+    @property
+    def per_node(self) -> int:
+        """Ranks of a node; 0 where there are no nodes."""
+        return self.count if self.kind == "nodes" else 0
+
     def slowdown(self, n: int) -> float:
         """Factor on computing and on latencies: on a shared machine n ranks take turns on its
         cores, and a message waits until its receiver has its turn."""
@@ -125,6 +130,8 @@ def pairs(kind: str, d: int, n: int) -> tuple[Any, Any]:
     every = np.arange(n)
     if kind == "shift":
         return every, (every + d) % n
+    if kind == "turn":
+        return every, every - every % d + (every % d + 1) % d
     if kind == "swap":
         among = every[: 1 << (n.bit_length() - 1)]
         return among, among ^ d

@@ -28,18 +28,20 @@ Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
 
 def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
     """Fits, predictions for other numbers of ranks, and slowdowns; None where nothing was timed."""
-    measured = measurements(folder)
-    if not measured:
+    measured, place = measurements(folder), where(folder)
+    if not measured or place is None:
         return None
-    topology = Topology("shared", cores(folder.run))
+    topology, engines = place
     fits: dict[tuple[str, int], Fits] = {}
     for (backend, n), rows in measured.items():
         points = [
-            Point.of(row.strategy, n, row.bytes, row.seconds, topology)
+            Point.of(
+                row.strategy, n, row.bytes, row.seconds, topology, engine=engines.get(backend, "")
+            )
             for row in rows
             if row.seconds > 0
         ]
-        fits[backend, n] = fit_all(points, topology)
+        fits[backend, n] = fit_all(points, topology, engines.get(backend, ""))
         write_fits(folder.path, backend, n, fits[backend, n].describe())
     content = {
         "topology": str(topology),
@@ -67,6 +69,20 @@ def measurements(folder: RunFolder) -> Measured:
     return measured
 
 
+def where(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
+    """Where the ranks of the micro-benchmarks were, and backend → engine where that counts: each
+    on a machine of its own, or all on one, whose cores they share; None: both, which is no link."""
+    machines, engines = set[int | None](), dict[str, str]()
+    for trial in folder.trials.values():
+        record = COLLECTIVES.read_if_there(folder.trial_folder(trial.key))
+        if trial.status == "ok" and record is not None:
+            machines.add(record.per_machine)
+            engines[record.backend] = record.engine
+    if machines == {1}:
+        return Topology(), engines
+    return (Topology("shared", cores(folder.run)), {}) if machines == {None} else None
+
+
 def cores(run: RunRecord) -> int:
     """Cores that the ranks shared, as the backends recorded them."""
     return max((recorded_cores(e) or 1 for e in run.environment.values()), default=1)
@@ -86,7 +102,10 @@ def checks(
                 link = fits[backend, least].link(row.strategy)
             except UserError:
                 continue
-            predicted = predict(row.strategy, n, row.bytes, link, topology=topology, width=4)
+            predicted = predict(
+                row.strategy, n, row.bytes, link, topology=topology, width=4,
+                engine=fits[backend, least].engine,
+            )  # fmt: skip
             compared.append(
                 {
                     "backend": backend,
@@ -164,6 +183,7 @@ def predicted_slowdown(
     alone = plain.compute / topology.slowdown(n)  # measured with all ranks at work
     slow = Slow(**arm.slow.model_dump())
     options: dict[str, Any] = {"topology": topology, "width": 4, "every": settings.every}
+    options["engine"] = fits.engine if fits is not None else ""
     with_it = predict(name, n, nbytes, link, alone, slow=slow, **options).seconds
     without = predict(name, n, nbytes, link, alone, **options).seconds
     return with_it / without if without else None

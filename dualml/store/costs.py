@@ -25,8 +25,18 @@ class Traffic(Record):
     payload: Count
 
 
+class Port(Record):
+    """What went through the network interface of a rank's machine, with all headers, on average."""
+
+    bytes_sent: Number
+    packets_sent: Number
+    bytes_received: Number
+    packets_received: Number
+
+
 class CollectiveRow(Record):
-    """One strategy on vectors of one size."""
+    """One strategy on vectors of one size; ``wire_bytes``: through the loopback, ``ports``: of each
+    rank where they are on several machines."""
 
     strategy: str
     bytes: Count
@@ -37,14 +47,19 @@ class CollectiveRow(Record):
     counted: bool = False
     traffic: list[Traffic] = []
     wire_bytes: Number | None = None
+    ports: list[Port] = []
 
 
 class CollectivesRecord(Record):
-    """``copy_s``: bytes → seconds of a copy in memory."""
+    """``copy_s``: bytes → seconds of a copy in memory. Where ranks are on several machines,
+    ``per_machine``: on each of them, 0 where that is not the same number of neighbours, and
+    ``engine``: what the framework sends by."""
 
     backend: Name
     device: str = ""
     world_size: Annotated[int, Field(ge=1, le=4096)]
+    per_machine: Count | None = None
+    engine: str = ""
     rows: list[CollectiveRow]
     copy_s: dict[Annotated[str, Field(pattern=r"^\d{1,18}$")], Seconds] = {}
 
@@ -72,6 +87,7 @@ class FitsRecord(Record):
     """``cost.BACKEND-nN.json``, which `dualml simulate --fit` reads."""
 
     topology: str
+    engine: str = ""
     point_to_point: FitRecord | None
     strategies: dict[str, FitRecord]
     skipped: dict[str, str] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dualml.aggregation import strategy
 from dualml.communicator import Communicator
@@ -16,6 +17,8 @@ from dualml.experiment.arm import Arm
 from dualml.store.costs import COLLECTIVES
 
 LEAST, MOST = 3, 60  # repetitions of one measurement
+#: Of a rank's network interface, with all headers: what its machine sends and receives.
+PORT = ("bytes_sent", "packets_sent", "bytes_received", "packets_received")
 PERIOD = 7  # the vectors hold small whole numbers: their sums are exact in every order
 
 
@@ -30,6 +33,7 @@ def time_collectives(
     if comm is None:
         raise TrialError("kind = collectives needs world_size >= 2: one rank sends nothing")
     rows: list[dict[str, Any]] = []
+    per_machine = comm.per_machine()
     jobs = [(size, name) for size in arm.sizes for name in arm.strategies]
     for number, (size, name) in enumerate(jobs):
         rows.append(measure(comm, name, size, arm.seconds))
@@ -39,6 +43,8 @@ def time_collectives(
     if comm.rank == 0:
         measured = {"backend": comm.backend, "device": comm.device, "world_size": comm.size,
                     "rows": rows, "copy_s": copies}  # fmt: skip
+        if per_machine != comm.size:  # several machines
+            measured |= {"per_machine": per_machine, "engine": comm.engine}
         COLLECTIVES.write(folder, COLLECTIVES.made(measured))
     uses = dict.fromkeys(use for name in arm.strategies for use in strategy(name).uses)
     how = {use: str(comm.how(use)) for use in uses}
@@ -67,12 +73,17 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
     counted = comm.traffic.describe()
     # What the barrier sent is not the strategy's; native barriers are not counted at all.
     repeats = agreed(comm, int(np.clip(seconds / max(first, 1e-6), LEAST, MOST)))
-    wire = loopback_bytes()
+    comm.barrier()  # until then, another rank may still receive what this one has sent
+    before = interface_counts(comm.place.interface)
     spent = np.array([once()[0] for _ in range(repeats)])
-    after = loopback_bytes()
+    comm.barrier()
+    after = interface_counts(comm.place.interface)
+    moved_here = None if before is None or after is None else (after - before) / repeats
     parts = comm.all_gather(comm.tensor(spent))
     slowest = np.max([comm.numpy(part) for part in parts], axis=0)
     low, median, high = np.percentile(slowest, [25, 50, 75])
+    away = bool(comm.place.interface) and moved_here is not None
+    ports = [comm.numpy(p) for p in comm.all_gather(comm.tensor(moved_here))] if away else []
     moved = ("sent", "received", "bytes_sent", "bytes_received", "calls", "payload")
     own_counts = np.array([counted[key] for key in moved], np.int64)
     ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(own_counts))]
@@ -85,7 +96,8 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
         "repeats": repeats,
         "counted": way.counted,
         "traffic": [dict(zip(moved, map(int, r), strict=True)) for r in ranks],
-        "wire_bytes": None if wire is None or after is None else (after - wire) / repeats,
+        "wire_bytes": None if away or moved_here is None else float(moved_here[0]),
+        **({"ports": [dict(zip(PORT, map(float, p), strict=True)) for p in ports]} if away else {}),
     }
 
 
@@ -123,14 +135,19 @@ def copy_seconds(nbytes: int) -> float:
     return float(np.median(spent))
 
 
-def loopback_bytes() -> int | None:
-    """Bytes that went through the loopback interface so far, with all headers; Linux only."""
+def interface_counts(name: str) -> NDArray[np.float64] | None:
+    """What went through a network interface so far, as `PORT` says; Linux only.
+
+    Args:
+        name: empty: the loopback's.
+    """
     try:
         lines = Path("/proc/net/dev").read_text("utf-8").splitlines()
     except OSError:
         return None
     for line in lines:
-        name, colon, figures = line.partition(":")
-        if colon and name.strip() == "lo":
-            return int(figures.split()[8])
+        interface, colon, figures = line.partition(":")
+        if colon and interface.strip() == (name or "lo"):
+            received, sent = figures.split()[:8], figures.split()[8:]
+            return np.array([*sent[:2], *received[:2]], np.float64)
     return None

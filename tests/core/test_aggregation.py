@@ -19,6 +19,7 @@ from dualml.aggregation.compress import TopK, sum_half
 from dualml.aggregation.slow import Slow
 from dualml.aggregation.times import Times, share, split
 from dualml.communicator.parts import parts_of, start_of
+from dualml.communicator.place import per_machine
 from dualml.errors import TrialError, UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
@@ -72,6 +73,25 @@ def test_every_schedule_leaves_the_sum_on_every_rank(name: str, n: int, length: 
     if name == "all_gather":  # its one step is shown as messages of the vectors themselves
         return
     np.testing.assert_allclose(state, np.tile(vectors.sum(axis=0), (n, 1)))
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 2), (6, 3), (8, 2), (8, 4), (12, 3)])
+def test_two_levels_add_up_on_any_nodes(n: int, k: int) -> None:
+    schedule = strategy("hierarchical").on_nodes(k).schedule(n)
+    check(schedule)
+    vectors = np.arange(n * 25, dtype=float).reshape(n, 25)
+    np.testing.assert_allclose(carried_out(schedule, vectors), np.tile(vectors.sum(axis=0), (n, 1)))
+    across = [t for step in schedule.steps for t in step if t.source // k != t.target // k]
+    leaving = sum(b - a for a, b in (schedule.span(t, n * 10) for t in across if t.source < k))
+    assert leaving == 2 * (n // k - 1) * n * 10 // (n // k)
+
+
+@pytest.mark.parametrize(("machines", "k"), [
+    ("aabb", 2), ("aaaa", 4), ("abcd", 1), ("abab", 0), ("aab", 0), ("aabbaa", 0), ("a", 1),
+    ("abb", 0), ("aabbb", 0),
+])  # fmt: skip
+def test_ranks_of_a_machine_are_a_node_where_all_have_as_many(machines: str, k: int) -> None:
+    assert per_machine(list(machines)) == k
 
 
 def test_a_broken_schedule_is_seen() -> None:

@@ -11,7 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.aggregation import STRATEGIES, strategy
-from dualml.cost import FLAT, Cost, Link, Point, Topology, cost, fit, fit_all, names, stages
+from dualml.cost import (
+    FLAT,
+    Cost,
+    Link,
+    Point,
+    Topology,
+    cost,
+    fit,
+    fit_all,
+    names,
+    predict,
+    stages,
+)
+from dualml.cost.engines import broadcast, schedule
 from dualml.cost.fits import Fits
 from dualml.cost.model import PARAMETERS, Fit
 from dualml.errors import UserError
@@ -214,3 +227,80 @@ def test_fits_are_written_and_read(tmp_path: object) -> None:
     path.write_text("{")
     with pytest.raises(UserError, match="not JSON"):
         Fits.read(path)
+
+
+# --- what engines really send, and nodes ----------------------------------------------------------
+
+#: In vectors, by the counters of network interfaces (benchmarks/network.py): sent by each rank.
+GLOO = {
+    ("all_gather", 2): [1, 1],
+    ("all_gather", 4): [3, 3, 3, 3],
+    ("reduce_broadcast", 2): [3 / 2, 1],
+    ("reduce_broadcast", 3): [8 / 3, 1, 1],
+    ("reduce_broadcast", 4): [11 / 4, 2, 1, 1],
+    ("parameter_server", 3): [2, 1, 1],
+    ("parameter_server", 4): [2, 2, 1, 1],
+    ("reduce_scatter_all_gather", 2): [3 / 2, 3 / 2],
+    ("reduce_scatter_all_gather", 3): [2, 2, 2],
+    ("reduce_scatter_all_gather", 4): [9 / 4] * 4,
+}
+#: The same for the critical path.
+TAKES = {
+    ("all_gather", 2): 3 / 2, ("all_gather", 3): 2, ("reduce_broadcast", 3): 10 / 3,
+    ("reduce_broadcast", 4): 9 / 2, ("parameter_server", 4): 6,
+    ("reduce_scatter_all_gather", 2): 7 / 4, ("reduce_scatter_all_gather", 4): 9 / 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "n"), GLOO)
+def test_gloo_sends_what_the_wire_showed(name: str, n: int) -> None:
+    found = schedule("gloo", name, n)
+    assert found is not None
+    assert [found.sent(r, 840)[1] / 840 for r in range(n)] == pytest.approx(GLOO[name, n])
+
+
+@pytest.mark.parametrize(("name", "n"), TAKES)
+def test_gloo_takes_as_long_as_its_schedule(name: str, n: int) -> None:
+    link = Link(0.0, 1e-8)
+    took = predict(name, n, 3360, link, width=4, engine="gloo").seconds
+    assert took == pytest.approx(TAKES[name, n] * 3360e-8)
+    # Where nothing is known of an engine, or of its collective, the textbook's.
+    assert predict(name, n, 3360, link, engine="nccl") == predict(name, n, 3360, link)
+
+
+def test_a_broadcast_reaches_everybody_once() -> None:
+    for n in range(2, 18):
+        has = {0}
+        for step in broadcast(n, 1):
+            assert all(t.source in has and t.target not in has for t in step)
+            assert len({t.source for t in step}) == len(step)
+            has |= {t.target for t in step}
+        assert has == set(range(n))
+
+
+def test_a_fit_goes_on_with_its_engine() -> None:
+    link = Link(1e-4, 1e-8)
+    sizes = (40_000, 400_000, 4_000_000)
+    points = [
+        Point.of("all_gather", 2, size,
+                 predict("all_gather", 2, size, link, engine="gloo").seconds, engine="gloo")
+        for size in sizes
+    ]  # fmt: skip
+    fits = fit_all(points, engine="gloo")
+    assert fits.link("all_gather").beta_s_per_byte == pytest.approx(1e-8)
+    assert Fits.restore(fits.describe()).engine == "gloo"
+    assert "engine" not in fit_all(points).describe()
+    plain = fit_all([Point.of("all_gather", 2, p.nbytes, p.seconds) for p in points])
+    assert plain.link("all_gather").beta_s_per_byte == pytest.approx(1.5e-8)
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 2), (8, 4), (8, 2)])
+def test_two_levels_leave_less_to_the_link_between_nodes(n: int, k: int) -> None:
+    place, size = Topology("nodes", k, Link(1e-5, 1e-7)), 8_000_000
+    ring, two = (predict(name, n, size, Link(1e-6, 1e-10), topology=place).seconds
+                 for name in ("ring", "hierarchical"))  # fmt: skip
+    nodes = n // k
+    assert ring == pytest.approx(2 * (n - 1) / n * size * 1e-7, rel=0.01)
+    assert two == pytest.approx(2 * (nodes - 1) / nodes * size * 1e-7, rel=0.02)
+    closed = predict("hierarchical", n, size, Link(1e-6, 1e-10), topology=place, events=0)
+    assert closed.seconds == pytest.approx(two, rel=0.02)

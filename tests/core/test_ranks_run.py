@@ -12,7 +12,7 @@ from command import goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
 from dualml.store.times import TIMES
-from dualml.worker.collectives import loopback_bytes
+from dualml.worker.collectives import interface_counts
 
 pytestmark = pytest.mark.whole
 
@@ -190,7 +190,7 @@ def test_an_interrupted_trial_goes_on_as_if_nothing_had_been(
 def test_the_loopback_counter_counts() -> None:
     import socket
 
-    before = loopback_bytes()
+    before = interface_counts("")
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = socket.create_connection(server.getsockname())
         other, _ = server.accept()
@@ -200,10 +200,13 @@ def test_the_loopback_counter_counts() -> None:
             got += len(other.recv(65536))
         client.close()
         other.close()
-    after = loopback_bytes()
+    after = interface_counts("")
     assert before is not None
     assert after is not None
-    assert after - before >= 100_000
+    sent, packets, received, _ = after - before
+    assert sent == received >= 100_000
+    assert packets >= 1
+    assert interface_counts("nonesuch0") is None
 
 
 def test_ranks_with_other_initial_weights_are_named() -> None:

@@ -19,7 +19,8 @@ ORDER = {
     "optimizer": ["gd", "sgd", "adam", "adamw", "rmsprop", "adagrad"],
     "strategy": [
         "all_reduce", "all_gather", "reduce_broadcast", "parameter_server",
-        "reduce_scatter_all_gather", "ring", "tree", "halving_doubling", "neighbour",
+        "reduce_scatter_all_gather", "ring", "tree", "halving_doubling", "hierarchical",
+        "neighbour",
     ],
     "partition": [
         "contiguous", "round_robin", "random_partition", "random_sampling", "distributed_sampler",

@@ -8,18 +8,16 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conformance.backends import require
-from running import TINY, Run, dualml, losses, trials
+from running import TINY, Run, bed, dualml, losses, netbed, trials
 
 from dualml.launch.route import free_port
 
@@ -306,58 +304,26 @@ def test_torchrun_starts_its_ranks_again(
 # --- two machines, as far as the network goes -----------------------------------------------------
 
 
-def ip(*words: object) -> None:
-    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, timeout=20)
-
-
-@pytest.fixture
-def nodes() -> Iterator[list[tuple[list[str], str]]]:
-    """Two network namespaces: the words that run something in each, and its address."""
-    if os.geteuid() or not shutil.which("ip"):
-        pytest.skip("network namespaces need root and iproute2")
-    mark = uuid.uuid4().hex[:4]
-    names, made = [f"dml{mark}{i}" for i in (1, 2)], list[str]()
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            made.append(name)
-        ip("link", "add", "eth9", "netns", names[0], "type", "veth", "peer", "name", "eth9",
-           "netns", names[1])  # fmt: skip
-        for number, name in enumerate(names, start=1):
-            ip("-n", name, "addr", "add", f"10.78.0.{number}/24", "dev", "eth9")
-            ip("-n", name, "link", "set", "eth9", "up")
-            ip("-n", name, "link", "set", "lo", "up")
-    except subprocess.CalledProcessError as error:
-        for name in made:
-            ip("netns", "del", name)
-        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-    yield [(["ip", "netns", "exec", n], f"10.78.0.{i}") for i, n in enumerate(names, start=1)]
-    for name in names:
-        ip("netns", "del", name)
-
-
 @pytest.mark.parametrize("backend", FRAMEWORKS)
-def test_over_a_network(
-    backend: str, nodes: list[tuple[list[str], str]], lab: Path, tmp_path: Path
-) -> None:
+def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
     require(backend)
-    (here, host), (there, _) = nodes
-    where, out = f"tcp://{host}:29500", tmp_path / "out"
+    with bed(None, None) as (here, there):
+        where, out = f"tcp://{here.address}:29500", tmp_path / "out"
 
-    def node(inside: list[str], number: int, *words: object, **env: str) -> Run:
-        ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
-        return Run([*inside, *dualml("run", *words, *ranks)], tmp_path / str(number), env)
+        def node(at: Any, number: int, *words: object, **env: str) -> Run:
+            ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
+            return Run(at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env)
 
-    start = [lab, "--out", out, "--backend", backend, "--no-report", "--arm", "ring"]
-    with node(here, 0, *start) as alone:
-        assert alone.end(30) == 2
-        assert f"{host} is open to the network: set DUALML_TOKEN" in alone.text()
-    assert not out.exists()
-    with node(there, 1, **TOKEN) as other, node(here, 0, *start, **TOKEN) as first:
-        assert first.end() == 0, first.text() + other.text()
-        assert other.end(20) == 0, other.text()
-    (trial,) = trials(out).values()
-    assert (trial["status"], trial["world_size"]) == ("ok", 2)
+        start = [lab, "--out", out, "--backend", backend, "--no-report", "--arm", "ring"]
+        with node(here, 0, *start) as alone:
+            assert alone.end(30) == 2
+            assert f"{here.address} is open to the network: set DUALML_TOKEN" in alone.text()
+        assert not out.exists()
+        with node(there, 1, **TOKEN) as other, node(here, 0, *start, **TOKEN) as first:
+            assert first.end() == 0, first.text() + other.text()
+            assert other.end(20) == 0, other.text()
+        (trial,) = trials(out).values()
+        assert (trial["status"], trial["world_size"]) == ("ok", 2)
 
 
 #: A machine is lost after a moment, so that the test is short.
@@ -368,26 +334,24 @@ runpy.run_module("dualml", None, "__main__")
 """
 
 
-def test_a_cable_that_is_pulled_ends_both_sides(
-    nodes: list[tuple[list[str], str]], lab: Path, tmp_path: Path
-) -> None:
+def test_a_cable_that_is_pulled_ends_both_sides(lab: Path, tmp_path: Path) -> None:
     """Nobody tells either side: no end of a connection, no answer that does not come."""
     require("torch")
-    (here, host), (there, _) = nodes
-    where, out = f"tcp://{host}:29500", tmp_path / "out"
+    with bed(None, None) as (here, there):
+        where, out = f"tcp://{here.address}:29500", tmp_path / "out"
 
-    def node(inside: list[str], number: int, *words: object) -> Run:
-        ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
-        dualml = [sys.executable, "-P", "-c", SOON, "run", *words, *ranks]
-        return Run([*inside, *dualml], tmp_path / str(number), TOKEN)
+        def node(at: Any, number: int, *words: object) -> Run:
+            ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
+            dualml = [sys.executable, "-P", "-c", SOON, "run", *words, *ranks]
+            return Run(at.command(*dualml), tmp_path / str(number), TOKEN)
 
-    words = [lab, "--out", out, "--backend", "torch", "--no-report", *LONG]
-    words[-1] = "arms.ring.updates=20000"
-    with node(there, 1) as other, node(here, 0, *words) as first:
-        records = out / "trials/ring/torch/seed0/rank0.jsonl"
-        first.wait_for(lambda: records.exists() and records.stat().st_size)
-        ip("-n", there[3], "link", "set", "eth9", "down")
-        assert first.end(20) == 1, first.text()
-        assert other.end(20) == 1, other.text()
+        words = [lab, "--out", out, "--backend", "torch", "--no-report", *LONG]
+        words[-1] = "arms.ring.updates=20000"
+        with node(there, 1) as other, node(here, 0, *words) as first:
+            records = out / "trials/ring/torch/seed0/rank0.jsonl"
+            first.wait_for(lambda: records.exists() and records.stat().st_size)
+            netbed.run("ip", "-n", there.namespace, "link", "set", netbed.DEVICE, "down")
+            assert first.end(20) == 1, first.text()
+            assert other.end(20) == 1, other.text()
     assert "rank 0 heard nothing of it for 4 s" in first.text()
     assert f"rank 0 at {where} is gone" in other.text().splitlines()[-1]

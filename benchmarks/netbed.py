@@ -1,0 +1,274 @@
+"""A network that is one: Linux network namespaces as machines, with links of a given rate.
+
+Each node is a namespace with one interface; a cable (veth) leads from it to a bridge in a namespace
+of its own, so that nothing touches the host's network. A token bucket (`tc tbf`) shapes both ends
+of the cable, the node's way out and the switch's way to it: full duplex, as Ethernet is.
+
+What else would blur a measurement: packets are as large on the wire as the interface counts them
+(no segmentation offload, of which a counter sees one header for dozens); queues longer than all
+that is under way, so that nothing is ever lost; plain Reno, which then only grows, and does not
+start again after a pause. A sender's buffer is short: once the system has taken a message the
+sender goes on, and its next one shares the link with the rest of this one (with a buffer of 8 MB a
+tree of four nodes takes five vectors' time, not four). A receiver's is long: the link does not
+stand still while a reader waits for a core.
+
+Names tell the owner: what a dead one left is cleaned up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+DEVICE = "eth0"
+NAME = re.compile(r"dualml-(\d+)-(\d+)-")
+#: Bytes of an Ethernet packet: as everywhere, and as data centres set it. At 500 Mbit/s packets of
+#: 1500 bytes would keep two cores busy by their number alone.
+MTU, JUMBO, FAST_MBIT = 1500, 9000, 200
+ETHERNET = 14  # bytes of a packet beyond its MTU, as the shaper and the counters see it
+#: What the bucket holds, in packets: that much leaves at once after a pause, and no more. One would
+#: lose rate whenever the timer is late; two make up for it.
+BURST = 2
+#: Bytes of a receiver's and of a shaper's buffer; seconds of its link that a sender's holds, and
+#: the bytes that it holds at least, half of which are the kernel's books.
+RECEIVED, QUEUE, SENT_S, SENT = 8 * 10**6, 128 * 10**6, 0.01, 65_536
+SETTINGS = {
+    "net/ipv4/tcp_congestion_control": "reno",
+    "net/ipv4/tcp_slow_start_after_idle": "0",
+    "net/ipv4/tcp_no_metrics_save": "1",
+    "net/ipv4/tcp_rmem": f"4096 {RECEIVED} {RECEIVED}",
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",
+}
+COMMAND_S = 20.0
+#: Ranks go before what else the cores do: they mostly wait for a link, and one that is late to hear
+#: from it would be measured.
+NICE = -5
+
+
+class NoBed(Exception):
+    """No network can be made here; the text says why."""
+
+
+def run(*words: object) -> str:
+    """Raises `NoBed` with what a command had to say when it failed."""
+    try:
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True,
+                              timeout=COMMAND_S, check=True)  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        raise NoBed(f"{' '.join(map(str, words))}: {error.stderr.strip()}") from None
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Of an interface so far, with all headers."""
+
+    sent: int
+    received: int
+    packets_sent: int
+    packets_received: int
+
+    def __sub__(self, other: Counters) -> Counters:
+        return Counters(*(a - b for a, b in zip(vars(self).values(), vars(other).values(),
+                                                strict=True)))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of the bed; ``mbit`` None: as fast as the cores can."""
+
+    namespace: str
+    address: str
+    mbit: float | None
+
+    def command(self, *words: object) -> list[str]:
+        """These words, to be run there."""
+        return ["ip", "netns", "exec", self.namespace, *map(str, words)]
+
+    def counters(self) -> Counters:
+        (link,) = json.loads(run("ip", "-n", self.namespace, "-s", "-j", "link", "show", DEVICE))
+        out, into = link["stats64"]["tx"], link["stats64"]["rx"]
+        return Counters(out["bytes"], into["bytes"], out["packets"], into["packets"])
+
+
+def unable() -> str | None:
+    """Why there is no bed here, where that shows without trying."""
+    if os.geteuid():
+        return "network namespaces need root"
+    missing = [name for name in ("ip", "tc") if not shutil.which(name)]
+    return f"no {' and no '.join(missing)} (iproute2)" if missing else None
+
+
+@contextlib.contextmanager
+def bed(*mbit: float | None) -> Iterator[list[Node]]:
+    """Machines on one switch, one for each rate; gone at the end, with all that runs in them.
+
+    Args:
+        mbit: what the link of a node carries, each way; None: unshaped.
+
+    Raises:
+        NoBed: not root, no ip, no tc, or a kernel that has no namespaces or no shaper.
+    """
+    if why := unable():
+        raise NoBed(why)
+    sweep()
+    mark = f"dualml-{os.getpid()}-{started(os.getpid())}-{time.monotonic_ns() % 10**6}"
+    switch, nodes = f"{mark}-switch", [
+        Node(f"{mark}-n{i}", f"10.77.0.{i}", rate) for i, rate in enumerate(mbit, start=1)
+    ]  # fmt: skip
+    try:
+        run("ip", "netns", "add", switch)
+        run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+        run("ip", "-n", switch, "link", "set", "br0", "up")
+        for number, node in enumerate(nodes, start=1):
+            plug(node, switch, f"port{number}", packet(*mbit))
+        yield nodes
+    finally:
+        for name in (switch, *(node.namespace for node in nodes)):
+            remove(name)
+
+
+def packet(*mbit: float | None) -> int:
+    """MTU of a bed with these rates."""
+    return JUMBO if any(rate is not None and rate > FAST_MBIT for rate in mbit) else MTU
+
+
+def plug(node: Node, switch: str, port: str, mtu: int) -> None:
+    """Make a node and its cable."""
+    inside = node.namespace
+    run("ip", "netns", "add", inside)
+    settings = dict(SETTINGS)
+    if node.mbit is not None:
+        sent = max(SENT, round(node.mbit * 1e6 / 8 * SENT_S))
+        settings["net/ipv4/tcp_wmem"] = f"4096 {sent} {sent}"
+    lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in settings.items()]
+    run(*node.command("sh", "-c", "; ".join([*lines, "true"])))
+    run("ip", "link", "add", port, "mtu", mtu, "netns", switch, "type", "veth",
+        "peer", "name", DEVICE, "mtu", mtu, "netns", inside)  # fmt: skip
+    run("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
+    run("ip", "-n", inside, "addr", "add", f"{node.address}/24", "dev", DEVICE)
+    for name, device in ((switch, port), (inside, DEVICE)):
+        run("ip", "-n", name, "link", "set", device, "up", "gso_max_segs", 1)
+        if node.mbit is not None:
+            run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf",
+                "rate", f"{round(node.mbit * 1e6)}bit", "burst", BURST * (mtu + ETHERNET),
+                "limit", QUEUE)  # fmt: skip
+    run("ip", "-n", inside, "link", "set", "lo", "up")
+
+
+def started(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks; None where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    except OSError:
+        return None
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def sweep() -> None:
+    """Remove what owners left that no longer live."""
+    for line in run("ip", "netns", "list").splitlines():
+        name = line.split()[0]
+        owner = NAME.match(name)
+        if owner and started(int(owner[1])) != int(owner[2]):
+            remove(name)
+
+
+def remove(name: str) -> None:
+    """End what runs in a namespace of ours, and remove it; harmless where it is gone."""
+    with contextlib.suppress(NoBed):
+        for pid in run("ip", "netns", "pids", name).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        run("ip", "netns", "del", name)
+
+
+def hurry(node: Node) -> None:
+    """Let the workers of a node go before everything else on the cores, as if they were their own:
+    who only waits for a link takes little of them, and is measured at once when it is there.
+
+    All threads alike, so that none of them pushes another off its core while it holds a lock.
+    """
+    for pid in run("ip", "netns", "pids", node.namespace).split():
+        with contextlib.suppress(OSError):
+            if b"dualml.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
+
+
+def dualml_run(
+    nodes: Sequence[Node],
+    words: Sequence[object],
+    folder: Path,
+    *,
+    ranks: int = 1,
+    environ: Mapping[str, str] | None = None,
+    limit: float = 600,
+    urgent: str = "",
+) -> str:
+    """``dualml run`` with ``ranks`` ranks on each node, none of which shares a folder with another.
+
+    Args:
+        words: of rank 0, which says what is run.
+        folder: where each rank has a temporary folder of its own.
+        urgent: once rank 0 prints this, its ranks' workers go before all else (`hurry`).
+
+    Returns:
+        What rank 0 printed.
+
+    Raises:
+        RuntimeError: a rank that failed, or took longer than ``limit`` seconds, and what it said.
+    """
+    where, size = f"tcp://{nodes[0].address}:29500", len(nodes) * ranks
+    begin, processes = time.monotonic(), list[tuple[subprocess.Popen[bytes], Path]]()
+    start = ["nice", "-n", NICE, sys.executable, "-P", "-m", "dualml", "run"]
+    try:
+        for rank in range(size):
+            own = folder / f"rank{rank}"
+            (own / "tmp").mkdir(parents=True, exist_ok=True)
+            more = ["--rank", rank, "--world-size", size, "--rendezvous", where]
+            command = nodes[rank // ranks].command(*start, *(words if rank == 0 else ()), *more)
+            env = {**os.environ, "DUALML_TOKEN": "of this bed", **(environ or {}),
+                   "TMPDIR": str(own / "tmp")}  # fmt: skip
+            with (own / "output").open("wb") as file:
+                process = subprocess.Popen(command, cwd=own, env=env, stdout=file,
+                                           stderr=subprocess.STDOUT)  # fmt: skip
+            processes.append((process, own / "output"))
+        while urgent and processes[0][0].poll() is None and time.monotonic() - begin < limit:
+            time.sleep(0.2)
+            if urgent in processes[0][1].read_text("utf-8", "replace"):
+                for node in nodes:
+                    hurry(node)
+                break
+        for rank, (process, output) in enumerate(processes):
+            left = limit - (time.monotonic() - begin)
+            try:
+                code: int | None = process.wait(max(left, 0.1))
+            except subprocess.TimeoutExpired:
+                code = None
+            if code != 0:
+                said = output.read_text("utf-8", "replace")[-2000:]
+                how = "took too long" if code is None else f"ended with {code}"
+                raise RuntimeError(f"rank {rank} {how}: {said}")
+    finally:
+        for process, _ in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process, _ in processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+    return processes[0][1].read_text("utf-8", "replace")
