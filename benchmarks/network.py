@@ -25,14 +25,14 @@ STRATEGIES = (
     "all_reduce", "all_gather", "reduce_broadcast", "parameter_server",
     "reduce_scatter_all_gather", "ring", "tree", "halving_doubling", "hierarchical", "neighbour",
 )  # fmt: skip
-SIZES, LARGE = (262_144, 1_048_576, 4_194_304), (1_048_576, 4_194_304)
+SIZES, LARGE = (1_048_576, 2_097_152, 4_194_304), (1_048_576, 4_194_304)
 #: Of repetitions of one measurement, of which there are three at least.
 SECONDS, BRIEF_S = 1.0, 0.1
 #: Mbit/s → sizes, halves of which are more than a sender's buffer; a slow network is the one that
 #: busy cores blur least.
 RATES = {
     100: SIZES,
-    500: (1_048_576, 2_097_152, 4_194_304),
+    500: SIZES,
     20: (262_144, 524_288, 1_048_576),
 }
 MIDDLE, FAST = 100, 500
