@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import signal
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -356,6 +360,26 @@ def test_top_prints_what_it_sees(tmp_path: Path) -> None:
     assert "one torch seed0" in " ".join(shown.stdout.split())
     none = dualml("top", "--lang", "zh", cwd=tmp_path / "runs")
     assert "没有正在工作的" in none.stdout
+
+
+def test_top_watches_until_it_is_ended(tmp_path: Path) -> None:
+    """In a terminal, which is as it was before."""
+    rank_at_work(tmp_path, 0)
+    (tmp_path / "run.json").write_text("{}")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = [sys.executable, "-m", "dualml", "top", str(tmp_path), "--every", "0.2"]
+        os.chdir(tempfile.gettempdir())
+        os.execv(sys.executable, words)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux, where the other end is closed
+        while piece := os.read(terminal, 2**16):
+            shown += piece
+            if shown.count(b"seed0") == 2:  # drawn, and drawn again
+                os.kill(pid, signal.SIGINT)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert b"Traceback" not in shown
+    assert shown.rstrip().endswith(b"\x1b[?1049l"), "the terminal's own screen again"
 
 
 @pytest.mark.parametrize("what", ["nowhere", "4711"])
