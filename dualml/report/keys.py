@@ -71,7 +71,7 @@ def strategies(names: Iterable[str]) -> list[Key]:
     used = set(names)
     known = [*STRATEGIES, *SCHEMES]
     order = [*known, *sorted(used - set(known))]
-    palette = (*CYCLE, "black", "brick", "plum")
+    palette = (*CYCLE, "black", "brick", "plum", "navy")
     return [
         Key("series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)])
         for k, name in enumerate(order)

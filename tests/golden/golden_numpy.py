@@ -86,7 +86,7 @@ def read_trial(folder: Path) -> dict[str, Any]:
             "keys": list(result),
             **{k: result[k] for k in ("data", "apart") if k in result},
         },
-        "records": {path.stem: columns(path) for path in sorted(folder.glob("rank*.jsonl"))},
+        "records": {path.stem: columns(path) for path in sorted(folder.glob("rank*[0-9].jsonl"))},
         "weights": summary(folder / "weights.safetensors"),
         "trace": summary(folder / "trace.safetensors"),
     }

@@ -101,7 +101,7 @@ def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
         (trial,) = (t for t in told if (t["arm"], t["backend"]) == ("ring", backend))
         assert (trial["status"], trial["world_size"]) == ("ok", 2)
         assert len(trial["ranks"]) == 2  # the times of both
-        for name in ("rank1.log", "rank1.jsonl", "rank1.times.npz"):
+        for name in ("rank1.log", "rank1.jsonl", "rank1.times.npz", "rank1.usage.jsonl"):
             assert (place / name).exists(), name
         mine, whole = losses(out, "ring", backend), losses(tmp_path / "alone", "ring", backend)
         assert mine == pytest.approx(whole, rel=1e-6)
@@ -174,7 +174,7 @@ def test_what_a_rank_writes_can_stay_on_its_machine(lab: Path, tmp_path: Path) -
     place = "trials/ring/torch/seed0"
     assert not list((out / place).glob("rank1.*"))
     names = {path.name for path in (kept / place).glob("rank1.*")}
-    assert names == {"rank1.log", "rank1.jsonl", "rank1.times.npz"}
+    assert names == {"rank1.log", "rank1.jsonl", "rank1.times.npz", "rank1.usage.jsonl"}
 
 
 def test_where_rank_0_dies_the_others_end(lab: Path, tmp_path: Path) -> None:
