@@ -76,7 +76,12 @@ def submit(
         partition=partition, sbatch=sbatch or [],
     )  # fmt: skip
     if on == "local" and wanted:
-        raise UserError(f"{wanted[0].partition('=')[0]} is for --on slurm")
+        option = next(option for option, value in {
+            "nodes": nodes > 1, "ranks-per-node": ranks_per_node > 1,
+            "gpus-per-node": gpus_per_node, "time": time, "partition": partition, "sbatch": sbatch,
+        }.items() if value)  # fmt: skip
+        others = "" if option in ("partition", "sbatch") else ", compose and kubernetes"
+        raise UserError(f"--{option} is for --on slurm{others}")
     if on == "slurm" and any(asked.values()):
         raise UserError(
             "--cores, --gpus and --memory are for --on local: give Slurm its own options"

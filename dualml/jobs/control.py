@@ -14,6 +14,7 @@ from dualml.errors import UserError
 from dualml.files import read_json
 from dualml.jobs import local, slurm
 from dualml.jobs.store import WAITING, Job, Jobs, State, check_here
+from dualml.words import Words
 
 
 def submit(
@@ -67,7 +68,7 @@ def stop(jobs: Jobs, number: int) -> State:
     check_here(job)
     state = look(jobs, job)
     if state.status not in WAITING:
-        raise UserError(f"job {number} has ended already: {state.status}")
+        raise UserError(f"job {number} has ended already: {named(state)}")
     if job.on == "slurm":
         slurm.stop(jobs, job)
     else:
@@ -86,12 +87,17 @@ def resume(jobs: Jobs, number: int) -> Job:
     state = look(jobs, job)
     if state.status not in ("failed", "stopped"):
         raise UserError(
-            f"job {number} is {state.status}; only one that failed or was stopped goes on"
+            f"job {number}: {named(state)}; only one that failed or was stopped goes on"
         )
     with jobs.locked():
         jobs.change(number, status="queued", starts=0, stopping=False, reason=None, code=None)
     begin(jobs, job)
     return job
+
+
+def named(state: State) -> str:
+    """The state as `dualml jobs` calls it."""
+    return Words("en")(f"jobs.status.{state.status}")
 
 
 def look(jobs: Jobs, job: Job) -> State:

@@ -164,24 +164,29 @@ class Hub:
         self,
         seconds: float,
         waiting: Callable[[list[int]], None],
+        refusing: Callable[[str], None] = lambda why: None,
         ended: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Wait until all ranks have come.
 
         Args:
             waiting: called whenever who is missing has changed.
+            refusing: called with why somebody was refused.
             ended: why somebody will never come, where that is known.
 
         Raises:
             UserError: ranks did not come within ``seconds``; the text has their numbers, and who
                 was refused.
         """
-        end, told = time.monotonic() + seconds, list[int]()
+        end, told, refused = time.monotonic() + seconds, list[int](), 0
         with self.changed:
             while missing := [r for r in range(1, self.size) if r not in self.guests]:
                 if missing != told:
                     waiting(missing)
                     told = missing
+                for text in self.refused[refused:]:
+                    refusing(text)
+                refused = len(self.refused)
                 if why := ended():
                     raise UserError(why)
                 if self.lost:

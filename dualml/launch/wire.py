@@ -163,7 +163,8 @@ def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
         answer, _ = wire.receive()
         right = proof(token, "hub", theirs, own)
         if not hmac.compare_digest(str(answer.get("proof")), right):
-            raise CommunicationError(f"{where} has another {TOKEN}")
+            own = "" if token else f", and this rank has none: set {TOKEN} to it"
+            raise CommunicationError(f"{where} has another {TOKEN}{own}")
     except (OSError, ValueError) as error:
         wire.close()
         raise CommunicationError(f"{where} does not answer as dualml: {reason(error)}") from None

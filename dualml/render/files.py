@@ -60,18 +60,22 @@ def compose_files(request: Request) -> dict[str, str]:
 def kubernetes_files(request: Request, kind: str) -> dict[str, str]:
     """``kind``: one of `dualml.render.kinds.KINDS`."""
     objects, volumes = KINDS[kind].objects(request), claims(request, KINDS[kind].shared)
-    files, together = fetcher(request), kustomization(request)
+    first, rest = objects[: KINDS[kind].before], objects[KINDS[kind].before :]
+    before = {"runtime.yaml": dump(*first)} if first else {}
+    files, together = fetcher(request), kustomization(request, *before)
     written = {
         "kustomization.yaml": dump(together),
         "claims.yaml": dump(*volumes),
-        "job.yaml": dump(*objects),
+        **before,
+        "job.yaml": dump(*rest),
         "files.yaml": dump(files),
     }
     problems = in_kubernetes([*volumes, *objects, files], together, request.arms)
     sound([*problems], written, request)
     if request.nodes > 1:
         written["token.env"] = f"{TOKEN}={request.token}\n"
-    return written | extra(request, kind, resource=KINDS[kind].resource)
+    step = Words(request.lang)("render.kubernetes.before") if first else ""
+    return written | extra(request, kind, resource=KINDS[kind].resource, before=step)
 
 
 def sound(problems: Sequence[str], files: Mapping[str, str], request: Request) -> None:

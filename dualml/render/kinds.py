@@ -122,17 +122,19 @@ class Kind:
         objects: what it consists of.
         resource: what ``kubectl`` calls it.
         shared: all pods are alike, so all have the volume of the run folder.
+        before: so many of the objects must be there before the others.
         backend: the only one that it is for.
     """
 
     objects: Callable[[Request], list[Object]]
     resource: str
     shared: bool = False
+    before: int = 0
     backend: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
-    "trainjob": Kind(trainjob, "trainjob", shared=True, backend="torch"),
+    "trainjob": Kind(trainjob, "trainjob", shared=True, before=1, backend="torch"),
     "pytorchjob": Kind(pytorchjob, "pytorchjob", backend="torch"),
     "volcano": Kind(volcano, "vcjob"),
 }

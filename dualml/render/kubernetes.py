@@ -113,12 +113,17 @@ def fetcher(request: Request) -> Object:
     }  # fmt: skip
 
 
-def kustomization(request: Request) -> Object:
-    """The files as one: ``kubectl apply -k``. It makes the secret, which no YAML holds."""
+def kustomization(request: Request, *before: str) -> Object:
+    """The files as one: ``kubectl apply -k``. It makes the secret, which no YAML holds.
+
+    Args:
+        before: files that are applied by themselves, before all others: kustomize sorts objects by
+            their kind.
+    """
     document: Object = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": ["claims.yaml", "job.yaml"],
+        "resources": ["claims.yaml", *before, "job.yaml"],
         "generatorOptions": {"disableNameSuffixHash": True, "labels": labels(request)},
     }
     if request.nodes > 1:

@@ -15,6 +15,8 @@ from dualml.words import Words, numbers
 
 #: A rank whose last line is older is not at work: a long trial writes one every minute or so.
 FRESH_S = 90.0
+#: Nor is one whose trial is over for so long: another one would have begun.
+OVER_S = 5.0
 MB = 1e6
 
 
@@ -58,6 +60,8 @@ def at_work(run: Path, fresh: float = FRESH_S) -> list[Seen]:
     for rank, (_, path) in sorted(newest.items()):
         if found := last_samples(path):
             now = found[-1]
+            if now.last and time.time() - now.at > OVER_S:
+                continue
             before = next((s for s in reversed(found[:-1]) if s.pid == now.pid), None)
             arm, backend, seed = path.parent.parts[-3:]
             seen.append(Seen(run, (arm, backend, seed), rank, now, before))

@@ -81,8 +81,11 @@ def one_of(launcher: Adopted, request: Request) -> Done:
             why = assist(launcher, request, token)
         except CommunicationError as error:
             why = str(error)
+        words = Words(request.lang or "en")
         if why:
-            say(Words(request.lang or "en")("ranks.over", why=why))
+            say(words("ranks.over", why=why))
+        elif not launcher.backend:  # in a terminal of its own
+            say(words("ranks.done"))
         return Done(FAILED if why else WELL)
     if request.resume:
         request = replace(request, world_size=None, rendezvous=None)

@@ -43,7 +43,8 @@ def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -
     def missing(ranks: list[int]) -> None:
         say(words("ranks.missing", n=len(ranks), ranks=", ".join(map(str, ranks))))
 
-    hub.gather(GATHER_S, missing, (lambda: None) if started is None else started.ended)
+    ended = (lambda: None) if started is None else started.ended
+    hub.gather(GATHER_S, missing, lambda why: say(words("ranks.refused", why=why)), ended)
 
 
 def assist(launcher: Adopted, request: Request, token: bytes) -> str:

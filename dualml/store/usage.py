@@ -41,11 +41,13 @@ class Sample(Record):
         used: bytes of the machine's memory in use.
         power, temperature: of its processors, in watts and °C.
         sampling_s: seconds of processors that looking took so far.
+        last: the trial is over.
     """
 
     at: Number
     host: str
     pid: Count
+    last: bool = False
     phase: str = ""
     done: Count | None = None
     total: Count | None = None

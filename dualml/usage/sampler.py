@@ -52,14 +52,14 @@ class Sampler:
             self.look()
             while not self.ended.wait(self.pause()):
                 self.look()
-            self.look()
+            self.look(last=True)
 
     def pause(self) -> float:
         """Seconds until the next look."""
         cost = self.spent / self.looks / SHARE if self.looks else 0.0
         return max(EVERY_S, (time.monotonic() - self.begin) / MOST, cost)
 
-    def look(self) -> None:
+    def look(self, last: bool = False) -> None:
         begin = cost()
         sent, received = traffic() or (None, None)
         values: dict[str, Any] = {
@@ -70,6 +70,7 @@ class Sampler:
             "device": self.device() if self.device is not None else None,
             "sampling_s": self.spent, **self.machine.look(),
         }  # fmt: skip
+        values |= {"last": True} if last else {}
         sample = Sample(**{key: value for key, value in values.items() if value is not None})
         with self.path.open("ab") as file:
             file.write(line(sample))

@@ -154,7 +154,7 @@ def test_a_job_that_was_stopped_goes_on(jobs: Jobs, tmp_path: Path) -> None:
     place = "trials/one/numpy/seed0/weights.safetensors"
     assert (out / place).read_bytes() == (tmp_path / "alone" / place).read_bytes()
     done = asked("resume", number)
-    assert (done.returncode, "is ok; only one that failed" in done.stderr) == (2, True)
+    assert (done.returncode, ": ended well; only one that failed" in done.stderr) == (2, True)
 
 
 def test_a_killed_queue_and_a_killed_job_lose_nothing(jobs: Jobs) -> None:

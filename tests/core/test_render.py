@@ -43,7 +43,8 @@ def test_compose_takes_it(request_: Request) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_kubernetes_takes_it(request_: Request, kind: str) -> None:
     written = files.kubernetes_files(request_, kind)
-    objects = [item for name in ("claims.yaml", "job.yaml", "files.yaml")
+    (together,) = documents(written["kustomization.yaml"])
+    objects = [item for name in (*together["resources"], "files.yaml")
                for item in documents(written[name])]  # fmt: skip
     assert len(objects) >= 4
     for item in objects:
@@ -231,7 +232,14 @@ def test_the_command_writes_and_says_so(tmp_path: Path, lang: str, words: str) -
     done = dualml(*asked, "--on", "kubernetes", "--render", tmp_path / "k", "--json")
     assert done.returncode == 0, done.stderr
     assert "job.yaml" in json.loads(done.stdout)["files"]
-    assert documents((tmp_path / "k" / "job.yaml").read_text("utf-8"))[1]["kind"] == "TrainJob"
+    (job,) = documents((tmp_path / "k" / "job.yaml").read_text("utf-8"))
+    assert job["kind"] == "TrainJob"
+    # The cluster takes no TrainJob before its runtime, and kustomize would send it first.
+    (runtime,) = documents((tmp_path / "k" / "runtime.yaml").read_text("utf-8"))
+    assert (runtime["kind"], runtime["metadata"]["name"]) == (
+        "TrainingRuntime", job["spec"]["runtimeRef"]["name"])  # fmt: skip
+    told = (tmp_path / "k" / "README.md").read_text("utf-8")
+    assert told.index("apply -f runtime.yaml") < told.index("apply -k .")
 
 
 def test_an_experiment_of_ones_own_goes_along(tmp_path: Path, lab: Path) -> None:

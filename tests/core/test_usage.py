@@ -70,6 +70,7 @@ def test_every_process_of_a_run_leaves_samples(run: Path) -> None:
         found = read_usage(place, 0)
         assert len(found) >= 2, "one at the beginning, one at the end"
         assert found[-1].done == found[-1].total
+        assert [sample.last for sample in found] == [False] * (len(found) - 1) + [True]
         assert found[-1].cpu_s > found[0].cpu_s >= 0
         assert found[-1].memory > 2**20
         assert found[-1].cores == psutil.cpu_count()
@@ -339,6 +340,16 @@ def test_ranks_at_work_are_shown_each_with_its_machine(tmp_path: Path) -> None:
     assert list(tables([], Words("en"))) == []
 
 
+def test_a_rank_whose_trial_is_over_is_shown_no_more(tmp_path: Path) -> None:
+    rank_at_work(tmp_path, 0, last=True)
+    assert len(at_work(tmp_path)) == 1, "the next trial may begin"
+    path = tmp_path / "trials/one/torch/seed0/rank0.usage.jsonl"
+    path.write_bytes(line(sample(time.time() - 10, last=True)))
+    assert at_work(tmp_path) == []
+    path.write_bytes(line(sample(time.time() - 10)))
+    assert len(at_work(tmp_path)) == 1
+
+
 def test_a_rank_is_where_it_wrote_last(tmp_path: Path) -> None:
     rank_at_work(tmp_path, 0, arm="earlier")
     before = time.time() - 20
@@ -371,12 +382,13 @@ def test_top_watches_until_it_is_ended(tmp_path: Path) -> None:
         words = [sys.executable, "-m", "dualml", "top", str(tmp_path), "--every", "0.2"]
         os.chdir(tempfile.gettempdir())
         os.execv(sys.executable, words)
-    shown = b""
+    shown, ended = b"", False
     with contextlib.suppress(OSError):  # Linux, where the other end is closed
         while piece := os.read(terminal, 2**16):
             shown += piece
-            if shown.count(b"seed0") == 2:  # drawn, and drawn again
+            if shown.count(b"seed0") >= 2 and not ended:  # drawn, and drawn again
                 os.kill(pid, signal.SIGINT)
+                ended = True
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert b"Traceback" not in shown
     assert shown.rstrip().endswith(b"\x1b[?1049l"), "the terminal's own screen again"

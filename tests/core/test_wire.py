@@ -61,6 +61,7 @@ def refused(there: Hub, rank: int = 1, **changed: Any) -> str:
 
 def test_another_token_is_refused_by_both_sides(there: Hub) -> None:
     assert f"has another {TOKEN}" in refused(there, token=b"another secret")
+    assert f"and this rank has none: set {TOKEN}" in refused(there, token=b"")
     assert not there.guests
 
 
