@@ -105,7 +105,9 @@ def test_both_frameworks_resolve_together() -> None:
     assert within(found["mindspore"], declared("mindspore", "mindspore"))
     assert within(found["numpy"], "<2")
     if found["torch"].endswith("+cpu"):
-        assert [name for name in found if name.startswith("nvidia-")] == []
+        # Without CUDA's own libraries; the one that tells what a GPU uses is small and for all.
+        cuda = {name for name in found if name.startswith("nvidia-")} - {"nvidia-ml-py"}
+        assert cuda == set()
 
 
 def test_the_checkers_have_one_version_everywhere() -> None:
