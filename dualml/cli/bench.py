@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import RUNS, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError, nearest
 
@@ -51,7 +51,7 @@ def bench(
     if no_run:
         results = read_json(out / RESULTS) if out and (out / RESULTS).exists() else None
     else:
-        folder = out or Path("runs") / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = out or RUNS / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
         if (folder / RESULTS).exists():
             raise UserError(f"{folder} holds results already; name another folder with --out")
         folder.mkdir(parents=True, exist_ok=True)

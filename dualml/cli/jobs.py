@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import RUNS, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.cli.submitted import REFUSED, opened, parsed
 from dualml.errors import UserError
@@ -89,7 +89,7 @@ def submit(
     if on == "slurm":
         asked["options"] = wanted
     jobs = Jobs(home())
-    job = queue(jobs, on, words, out or Path("runs") / f"{label}-job{{id}}", **asked)  # type: ignore[arg-type]
+    job = queue(jobs, on, words, out or RUNS / f"{label}-job{{id}}", **asked)  # type: ignore[arg-type]
     state = jobs.state(job.id)
     if json:
         print_json({"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm})

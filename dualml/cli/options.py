@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+#: Where `dualml run` and jobs put their folders.
+RUNS = Path("runs")
 
 
 def known(lang: str | None) -> str | None:

@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dualml.cli.options import Lang
+from dualml.cli.options import RUNS, Lang
 from dualml.cli.output import complain
 from dualml.errors import UserError
-
-RUNS = Path("runs")
 
 
 def serve(

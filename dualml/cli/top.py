@@ -8,12 +8,9 @@ from typing import Annotated
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import RUNS, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError
-
-#: Where `dualml run` puts its folders.
-RUNS = Path("runs")
 
 
 def top(
@@ -36,14 +33,13 @@ def top(
     words, console = Words(lang), Console(highlight=False)
 
     def shown() -> Group:
-        seen = [rank for run in folders(what) for rank in at_work(run)]
-        found = list(tables(seen, words, runs=what is None))
-        return Group(*(render(table, console.width) for table in found) if found
-                     else [words("usage.none")])  # fmt: skip
+        ranks = [rank for run in folders(what) for rank in at_work(run)]
+        grids = [render(t, console.width) for t in tables(ranks, words, runs=what is None)]
+        return Group(*grids if grids else [words("usage.none")])  # fmt: skip
 
     if json:
-        seen = [rank.describe() for run in folders(what) for rank in at_work(run)]
-        print_json({"ranks": seen})
+        ranks = [rank.describe() for run in folders(what) for rank in at_work(run)]
+        print_json({"ranks": ranks})
     elif once or not sys.stdout.isatty():
         console.print(shown())
     else:

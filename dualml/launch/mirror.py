@@ -145,8 +145,8 @@ class Remote:
         Args:
             which: a pattern that the names of the files match.
         """
-        mine = sorted(folder.glob(f"rank{self.seat.rank}.*"))
-        for path in (path for path in mine if path.match(which)):
+        own_files = sorted(folder.glob(f"rank{self.seat.rank}.*"))
+        for path in (path for path in own_files if path.match(which)):
             status = path.stat()
             if self.sent.get(path) != (stamp := (status.st_mtime_ns, status.st_size)):
                 self.write(str(path.relative_to(self.run)), path.read_bytes())
@@ -169,7 +169,7 @@ class Mirror:
     run: Path
     keep: bool = False
     said: float = 0.0
-    told: float = 0.0
+    usage_sent: float = 0.0
     places: list[Path] = field(default_factory=list)
 
     def awaited(self, number: int) -> Announcement:
@@ -206,8 +206,8 @@ class Mirror:
             return False
         answer, _ = self.remote.ask("age", announcement(number + 1).name)
         self.said = time.monotonic()
-        if not self.keep and self.said - self.told > USAGE_S:
-            self.told = self.said
+        if not self.keep and self.said - self.usage_sent > USAGE_S:
+            self.usage_sent = self.said
             for place in self.places:
                 self.remote.deliver(place, usage_path(place, self.remote.seat.rank).name)
         return answer["age"] is not None and answer["age"] > LEAVE_S

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dualml.errors import UserError
 from dualml.files import write_bytes
 from dualml.planner.devices import reached
 from dualml.planner.layouts import RECOMPUTED, Choices, Layouts
@@ -22,6 +21,7 @@ from dualml.planner.published import tables as given
 from dualml.planner.request import PlanRequest
 from dualml.planner.search import plan
 from dualml.report.blocks import Cells, Column, Table
+from dualml.report.page.markdown import between
 from dualml.report.page.markdown import table as markdown
 from dualml.words import LANGUAGES, Words, numbers
 
@@ -215,11 +215,7 @@ def written(text: str, lang: str) -> str:
     Raises:
         UserError: the marks are not there.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"the page has no {BEGIN} … {END}")
-    return before + block(lang) + after
+    return between(text, BEGIN, END, block(lang))
 
 
 def main(folder: Path) -> None:

@@ -58,11 +58,11 @@ def at_work(run: Path, fresh: float = FRESH_S) -> list[Seen]:
             newest[rank] = max(newest.get(rank, (0.0, path)), (changed, path))
     seen = []
     for rank, (_, path) in sorted(newest.items()):
-        if found := last_samples(path):
-            now = found[-1]
+        if samples := last_samples(path):
+            now = samples[-1]
             if now.last and time.time() - now.at > OVER_S:
                 continue
-            before = next((s for s in reversed(found[:-1]) if s.pid == now.pid), None)
+            before = next((s for s in reversed(samples[:-1]) if s.pid == now.pid), None)
             arm, backend, seed = path.parent.parts[-3:]
             seen.append(Seen(run, (arm, backend, seed), rank, now, before))
     return seen
@@ -85,14 +85,14 @@ def tables(seen: Sequence[Seen], words: Words, *, runs: bool = False) -> Iterato
         *(number(words, key, words(f"usage.{key}"), unit) for key, unit in QUANTITIES),
     ]
     rows = [[*([str(s.run)] if runs else []), *_rank(s)] for s in seen]
-    yield Table("usage_ranks", words("usage.ranks"), *_told(heads, rows))
+    yield Table("usage_ranks", words("usage.ranks"), *_not_empty(heads, rows))
     machines = {s.now.host: s.now for s in sorted(seen, key=lambda s: s.now.at)}
     heads = [
         Column("host", words("usage.host")),
         *(number(words, key, words(f"usage.{key}"), unit) for key, unit in OF_MACHINES),
     ]
     rows = [[host, *map(numbers.quantity, _machine(now))] for host, now in machines.items()]
-    yield Table("usage_machines", words("usage.machines"), *_told(heads, rows))
+    yield Table("usage_machines", words("usage.machines"), *_not_empty(heads, rows))
 
 
 QUANTITIES = (
@@ -141,7 +141,7 @@ def _scaled(x: float | None, factor: float) -> float | None:
     return None if x is None else x * factor
 
 
-def _told(heads: list[Column], rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
+def _not_empty(heads: list[Column], rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
     """Without the columns of what no row tells."""
     kept = [k for k in range(len(heads)) if any(row[k] != numbers.NONE for row in rows)]
     return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]

@@ -13,11 +13,11 @@ from pathlib import Path
 from dualml.cost.published import Curve, Measured, curves, summary
 from dualml.cost.published import tables as given
 from dualml.cost.units import told_seconds
-from dualml.errors import UserError
 from dualml.files import write_bytes
 from dualml.report.blocks import Cells, Column, Table
 from dualml.report.draw import standalone
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
+from dualml.report.page.markdown import between
 from dualml.report.page.markdown import table as markdown
 from dualml.words import LANGUAGES, Words, numbers
 
@@ -190,11 +190,7 @@ def written(text: str, lang: str) -> str:
     Raises:
         UserError: the marks are not there.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"the page has no {BEGIN} … {END}")
-    return before + block(lang) + after
+    return between(text, BEGIN, END, block(lang))
 
 
 def main(folder: Path) -> None:

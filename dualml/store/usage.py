@@ -105,21 +105,21 @@ def line(sample: Sample) -> bytes:
     return json.dumps(sample.describe(), separators=(",", ":")).encode() + b"\n"
 
 
-def samples(lines: Iterable[bytes]) -> list[Sample]:
+def readable(lines: Iterable[bytes]) -> list[Sample]:
     """Those that can be read: a line may be cut off, and what is watched must not stop anyone."""
-    found = []
+    samples = []
     for text in lines:
         try:
-            found.append(Sample.model_validate_json(text))
+            samples.append(Sample.model_validate_json(text))
         except ValidationError:
             continue
-    return found
+    return samples
 
 
 def read_usage(trial: Path, rank: int) -> list[Sample]:
     """All samples of a rank; none where there is no file, or none that can be read."""
     try:
-        return samples(usage_path(trial, rank).read_bytes().splitlines())
+        return readable(usage_path(trial, rank).read_bytes().splitlines())
     except OSError:
         return []
 
@@ -130,7 +130,7 @@ def last_samples(path: Path) -> list[Sample]:
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL))
-            return samples(file.read().splitlines()[size > TAIL :])
+            return readable(file.read().splitlines()[size > TAIL :])
     except OSError:
         return []
 
@@ -145,9 +145,9 @@ def rate(before: Sample, after: Sample, key: str) -> float | None:
     return float(max(0.0, b - a)) / float(seconds)
 
 
-def summary(found: Sequence[Sample]) -> Usage | None:
+def summary(samples: Sequence[Sample]) -> Usage | None:
     """Means and peaks; None where there are fewer than two samples of one process."""
-    runs = [list(own) for _, own in groupby(found, key=lambda sample: sample.pid)]
+    runs = [list(own) for _, own in groupby(samples, key=lambda sample: sample.pid)]
     pairs = [pair for own in runs for pair in pairwise(own) if pair[1].at > pair[0].at]
     if not pairs:
         return None
@@ -179,7 +179,7 @@ def summary(found: Sequence[Sample]) -> Usage | None:
         seconds=sum(b.at - a.at for a, b in pairs),
         cpu=over("cpu_s") or 0.0,
         cpu_peak=max(rate(a, b, "cpu_s") or 0.0 for a, b in pairs),
-        memory=max(sample.memory for sample in found),
+        memory=max(sample.memory for sample in samples),
         sent=over("sent"),
         received=over("received"),
         collectives=over("collectives_s"),

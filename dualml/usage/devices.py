@@ -77,40 +77,40 @@ def visible(variable: str, index: int) -> str:
 def npu(index: int) -> DeviceSample | None:
     """Of this process's ``ascend:INDEX``."""
     try:
-        told = bounded(["npu-smi", "info"], NPU_SMI_S)
+        printed = bounded(["npu-smi", "info"], NPU_SMI_S)
     except OSError:
         return None
     which = int(visible("ASCEND_RT_VISIBLE_DEVICES", index))
-    return chips(told.out).get(which) if told.code == 0 else None
+    return chips(printed.out).get(which) if printed.code == 0 else None
 
 
 def chips(text: str) -> dict[int, DeviceSample]:
     """Number of a device → what ``npu-smi info`` tells of it. Devices are counted as the system
     does: by the physical number, where chips have one, else in the order of the table."""
-    found: dict[int, DeviceSample] = {}
+    devices: dict[int, DeviceSample] = {}
     head: re.Match[str] | None = None
     for row in text.splitlines():
         second = SECOND.match(row) if head else None
         if head and second:
-            number = int(second[2]) if second[2] else len(found)
+            index = int(second[2]) if second[2] else len(devices)
             memory, whole, hbm, of_hbm = (int(part or 0) for part in second.groups()[3:])
             used = hbm if of_hbm else memory if whole else 0
-            values = {"utilisation": told(second[3]), "power": told(head[3])}
+            values = {"utilisation": number(second[3]), "power": number(head[3])}
             share = values["utilisation"]
-            found[number] = DeviceSample(
+            devices[index] = DeviceSample(
                 name=head[2],
                 utilisation=None if share is None else share / 100,
                 memory=used * 2**20,
                 power=values["power"],
-                temperature=told(head[4]),
+                temperature=number(head[4]),
             )
             head = None
         else:
             head = FIRST.match(row)
-    return found
+    return devices
 
 
-def told(cell: str) -> float | None:
+def number(cell: str) -> float | None:
     """A number; None for a dash."""
     try:
         return float(cell)

@@ -61,15 +61,15 @@ class Machine:
 
 
 def energy() -> Mapping[str, int]:
-    """Microjoules of each processor so far (Intel's and AMD's RAPL); empty where not told."""
-    found = {}
+    """Micromicrojoules of each processor so far (Intel's and AMD's RAPL); empty where not told."""
+    microjoules = {}
     try:
         for package in RAPL.glob("intel-rapl:[0-9]*"):
             if package.name.count(":") == 1:  # the parts of a package are within it
-                found[package.name] = int((package / "energy_uj").read_text())
+                microjoules[package.name] = int((package / "energy_uj").read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return microjoules
 
 
 def temperature() -> float | None:

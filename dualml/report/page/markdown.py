@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from dualml.errors import UserError
 from dualml.report import blocks
 from dualml.report.blocks import Block, Cell, Page, Table
 from dualml.report.figure import Figure
@@ -97,3 +98,16 @@ def _cell(cell: Cell, code: bool) -> str:
     plain = code and cell.text and not re.search(r"[`|\n]", cell.text)
     text = f"`{cell.text}`" if plain else escape(cell.text)
     return text + (f" ({escape(cell.note)})" if cell.note else "")
+
+
+def between(text: str, begin: str, end: str, block: str) -> str:
+    """A page with another block between its marks, which the block brings along.
+
+    Raises:
+        UserError: the marks are not there.
+    """
+    before, first, rest = text.partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise UserError(f"the page has no {begin} … {end}")
+    return before + block + after
