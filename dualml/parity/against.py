@@ -113,10 +113,7 @@ def _check(
             raise UserError(f"{name} must be a finite number above 0; received {value}")
     for metric in metrics or ():
         if metric not in METRICS:
-            known = ", ".join(METRICS)
-            raise UserError(
-                f"unknown metric {shortened(metric)!r}{nearest(metric, METRICS)}; one of {known}"
-            )
+            raise UserError(f"unknown metric {shortened(metric)!r}{nearest(metric, METRICS)}")
 
 
 def _names(
@@ -157,10 +154,8 @@ def _names(
 
 def _known(side: Side, name: str, what: str, known: Sequence[str] | Mapping[str, Any]) -> None:
     if name not in known:
-        raise UserError(
-            f"{side.folder} has no {what} {shortened(name)!r}{nearest(name, known)}; "
-            f"it has {', '.join(known)}"
-        )
+        near = nearest(name, known)
+        raise UserError(f"{side.folder} has no {what} {shortened(name)!r}{near}")
 
 
 def _judged(
