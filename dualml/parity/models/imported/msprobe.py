@@ -92,7 +92,6 @@ def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
     """The entries of one step, sorted by what they are."""
     step, modules, later = Step(), dict[str, str](), dict[str, Saved]()
     data: Mapping[str, Mapping[str, Any]] = head["data"]
-    pickled = False
     for entry in _ordered(data, _parents(folder)):
         content = data[entry]
         if match := GRADIENTS.fullmatch(entry):
@@ -118,6 +117,8 @@ def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
             modules.setdefault(f"{BACKWARD}{name}", backward_kind(match["type"]))
             for tail, saved in _outputs(folder, content.get("input")):
                 later[f"{BACKWARD}{name}{number}{tail}"] = saved
+    if not step.outputs:
+        raise ValueError("no output of any module or call")
     step.outputs |= later
     pickled = any(folder.glob(f"{DATA}/*.pt"))
     return _Recorded(FRAMEWORKS[head["framework"]], modules, step, pickled)
@@ -130,9 +131,24 @@ def _parents(folder: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _ordered(data: Mapping[str, Any], parents: Mapping[str, Any]) -> Iterator[str]:
-    """Entries as they ended: what is in a module before the module itself."""
-    raise NotImplementedError
+def _ordered(data: Mapping[str, Any], parents: Mapping[str, Any]) -> list[str]:
+    """Entries as they ended: what a module calls before the module itself. Gradients with respect
+    to outputs come as they are listed."""
+    ends, depths = dict[str, int](), dict[str, int]()
+    for place, entry in enumerate(data):
+        above = [] if ".backward" in entry else list(_above(entry, parents))
+        depths[entry] = len(above)
+        ends |= dict.fromkeys((entry, *above), place)
+    return sorted(data, key=lambda entry: (ends[entry], -depths[entry]))
+
+
+def _above(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
+    """The modules that an entry is in, from the innermost."""
+    seen = {entry}
+    while isinstance(parent := parents.get(entry), str) and parent not in seen:
+        seen.add(parent)
+        yield parent
+        entry = parent
 
 
 def _parameters(
@@ -155,7 +171,8 @@ def _leaves(folder: Path, value: Any, place: str = "") -> Iterator[tuple[str, Sa
         for number, inner in enumerate(value):
             yield from _leaves(folder, inner, f"{place}[{number}]")
     elif isinstance(value, dict) and "shape" in value:
-        file = folder / DATA / re.sub(r"\.pt$", ".npy", str(value.get("data_name")))
+        name = Path(str(value.get("data_name"))).name
+        file = folder / DATA / re.sub(r"\.pt$", ".npy", name)
         shape = tuple(int(n) for n in value["shape"])
         numbers = (value["Max"], value["Min"], value["Mean"])
         known = summary(*numbers, shape=shape, norm=value["Norm"])
