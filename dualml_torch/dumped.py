@@ -1,7 +1,9 @@
-"""Tensors of msprobe's dumps as ``.npy`` beside their ``.pt``: ``python -m dualml_torch.dumped DUMP``.
+"""Tensors of msprobe's dumps as ``.npy`` beside their ``.pt`` files.
 
-A ``.pt`` file is a pickle. torch opens it with ``weights_only``, which makes tensors and calls nothing
-else; `dualml compare` reads what is written here without a framework.
+    python -m dualml_torch.dumped DUMP
+
+A ``.pt`` file is a pickle. torch opens it with ``weights_only``, which makes tensors and calls
+nothing else; `dualml compare` reads what is written here without a framework.
 """
 
 from __future__ import annotations

@@ -252,7 +252,9 @@ def _not_frozen_alike(
 def restricted_to(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
     """A trajectory with the tensors of these phases alone."""
     starts = tuple(f"{metric}/" for metric in metrics)
-    return lambda t: replace(t, tensors={k: v for k, v in t.tensors.items() if k.startswith(starts)})
+    return lambda t: replace(
+        t, tensors={k: v for k, v in t.tensors.items() if k.startswith(starts)}
+    )
 
 
 def _settle(sides: tuple[Side, Side], found: Sequence[tuple[Names, Judged]]) -> None:

@@ -83,7 +83,8 @@ class RunPair:
     @property
     def ratio(self) -> float | None:
         """Largest distance over its envelope; None where nothing was judged."""
-        return self.judged["evidence"].get("worst_ratio")
+        ratio: float | None = self.judged["evidence"].get("worst_ratio")
+        return ratio
 
     @property
     def costs(self) -> dict[str, Cost]:
@@ -181,7 +182,9 @@ class Against:
     def settings(self) -> dict[str, list[Change]]:
         """Arm → what is set otherwise in B; what all arms share stands under an empty name."""
         by_arm = {pair.arm: list(pair.settings) for pair in self.pairs}
-        shared = [c for c in next(iter(by_arm.values())) if all(c in own for own in by_arm.values())]
+        shared = [
+            c for c in next(iter(by_arm.values())) if all(c in own for own in by_arm.values())
+        ]
         rest = {arm: [c for c in own if c not in shared] for arm, own in by_arm.items()}
         return {arm: own for arm, own in {"": shared, **rest}.items() if own}
 

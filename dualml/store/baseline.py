@@ -78,9 +78,7 @@ def folded(trajectory: Trajectory) -> Trajectory:
 
 def folded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Parameter → the shape that it has in a baseline."""
-    return {
-        name: (FOLDS,) if math.prod(shape) > FOLDS else shape for name, shape in shapes.items()
-    }
+    return {name: (FOLDS,) if math.prod(shape) > FOLDS else shape for name, shape in shapes.items()}
 
 
 def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
@@ -93,7 +91,9 @@ def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
         UserError: a trial did not end well, a file is missing, ``target`` is not empty.
     """
     record, plan = RUN.read(run), PLAN.read(plan_folder(run))
-    failed = [f"{'/'.join(map(str, t.key))} ({t.status})" for t in record.trials if t.status != "ok"]
+    failed = [
+        f"{'/'.join(map(str, t.key))} ({t.status})" for t in record.trials if t.status != "ok"
+    ]
     if failed:
         raise UserError(
             f"{run}: not every trial ended well: {', '.join(failed)}; a baseline is made of a run "

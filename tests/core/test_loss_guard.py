@@ -117,7 +117,8 @@ def test_the_first_run_is_kept_and_the_next_is_held_against_it(runner: Runner) -
     done = runner.run("Compare")
     assert done.returncode == 3, done.stderr
     report = guard / "report.html"
-    assert runner.said("GITHUB_OUTPUT").splitlines()[1:] == ["verdict=different", f"report={report}"]
+    outputs = runner.said("GITHUB_OUTPUT").splitlines()
+    assert outputs == ["verdict=none", "verdict=different", f"report={report}"]
     assert "不同：B 的训练与 A 不同。" in runner.said("GITHUB_STEP_SUMMARY")
     assert "<svg" in report.read_text("utf-8")
     assert json.loads((guard / "verdict.json").read_text())["limits"] == {"slower": 1000.0}

@@ -25,8 +25,7 @@ class Saved:
     """One tensor of a dump.
 
     Attributes:
-        summary: its largest and smallest value, its mean and, where the tool has it, its root mean
-            square; NaN where the tool wrote none.
+        summary: see `summary`; NaN where the tool wrote none.
         file: where its numbers are; None where they are not, or only in a pickle.
         trained: whether it takes a gradient.
     """
@@ -116,10 +115,22 @@ def backward_kind(type_name: str) -> str:
     return f"{kind(type_name)} backward"
 
 
-def summary(*numbers: Any, shape: Sequence[int], norm: Any = ...) -> tuple[float, ...]:
-    """Of largest, smallest, mean and, where there is one, the Euclidean norm."""
-    known = [math.nan if n is None or n == [] else float(n) for n in numbers]
-    if norm is not ...:
-        size = math.prod(shape)
-        known.append(math.nan if norm is None else float(norm) / math.sqrt(size or 1))
-    return tuple(known)
+def summary(
+    largest: Any, smallest: Any, mean: Any, norm: Any, shape: Sequence[int]
+) -> tuple[float, ...]:
+    """Largest, smallest, mean and root mean square, as far as a tool wrote them.
+
+    Args:
+        mean: NaN where the tool writes none, although the others are numbers.
+        norm: Euclidean.
+    """
+    known = [largest, smallest]
+    if not (_missing(mean) and not _missing(largest)):
+        known.append(mean)
+    if not _missing(norm):
+        known.append(float(norm) / math.sqrt(math.prod(shape) or 1))
+    return tuple(math.nan if _missing(number) else float(number) for number in known)
+
+
+def _missing(number: Any) -> bool:
+    return not isinstance(number, int | float) or math.isnan(number)

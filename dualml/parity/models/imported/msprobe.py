@@ -5,7 +5,7 @@
     DUMP/step0/rank0/dump_tensor_data/     the tensors: .npy of MindSpore, .pt of PyTorch
 
 An entry of a module is ``Module.conv1.Conv2d.forward.0`` (``Cell.`` in MindSpore), of its
-parameters' gradients ``Module.conv1.Conv2d.parameters_grad``, of a call
+parameters' gradients ``Module.conv1.Conv2d.parameters_grad.0``, of a call
 ``Functional.relu.0.forward``. A ``.pt`` file is a pickle and is not opened: of such a dump the
 statistics are compared, or `dualml_torch.dumped` has written ``.npy`` files beside them.
 """
@@ -30,7 +30,9 @@ FRAMEWORKS = {"pytorch": "torch", "mindspore": "mindspore"}
 LEVELS, TASKS = ("L0", "L1", "mix"), ("tensor", "statistics")
 MODULE = re.compile(r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.(?P<way>forward|backward)"
                     r"\.(?P<call>\d+)")  # fmt: skip
-GRADIENTS = re.compile(r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.parameters_grad")
+GRADIENTS = re.compile(
+    r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.parameters_grad(?:\.\d+)?"
+)
 CALL = re.compile(r"(?P<name>\w+\.(?P<type>\w+)\.\d+)\.(?P<way>forward|backward)")
 
 
@@ -174,8 +176,7 @@ def _leaves(folder: Path, value: Any, place: str = "") -> Iterator[tuple[str, Sa
         name = Path(str(value.get("data_name"))).name
         file = folder / DATA / re.sub(r"\.pt$", ".npy", name)
         shape = tuple(int(n) for n in value["shape"])
-        numbers = (value["Max"], value["Min"], value["Mean"])
-        known = summary(*numbers, shape=shape, norm=value["Norm"])
+        known = summary(value["Max"], value["Min"], value["Mean"], value["Norm"], shape)
         trained = bool(value.get("requires_grad", True))
         yield place, Saved(shape, known, file if file.is_file() else None, trained)
     elif isinstance(value, dict):
