@@ -33,6 +33,8 @@ from dualml.strict import shortened
 MARGIN = 10.0
 #: What may be left out of a comparison; batches and losses always count.
 METRICS = tuple(phase for phase in PHASES if phase != "data")
+#: Of a machine; another one at every moment.
+PASSING = ("load",)
 Judged = dict[str, Any]
 
 
@@ -295,7 +297,8 @@ def _environment(sides: tuple[Side, Side], chosen: Sequence[Names]) -> Iterator[
         facts = [run.environment.get(name, {})
                  for run, name in zip(runs, (here, there), strict=True)]  # fmt: skip
         for change in _changes(*facts):
-            yield replace(change, key=f"{here}.{change.key}")
+            if change.key not in PASSING:
+                yield replace(change, key=f"{here}.{change.key}")
 
 
 def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:

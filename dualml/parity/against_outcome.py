@@ -233,20 +233,28 @@ class Against:
                            n=n, k=counts[self.verdict])  # fmt: skip
         worst = self.worst
         if self.verdict in ("equal", "statistically equal") and worst is not None:
-            phase = max(worst.judged["phases"].items(), key=lambda item: item[1]["ratio"])
-            yield words(
-                "against.farthest", ratio=numbers.factor(worst.ratio), margin=f"{self.margin:g}",
-                trial=name_of(worst, words), step=phase[1]["step"],
-                place=place(phase[0], phase[1]["tensor"], words),
-                judged=worst.judged["evidence"]["judged_steps"],
-                updates=numbers.quantity(worst.trials[0].updates if worst.trials[0] else None),
-            )  # fmt: skip
+            yield self._farthest(worst, words)
         telling = [p for p in self.pairs if p.verdict == self.verdict]
         if self.verdict in ("different", "not comparable"):
             yield from (said(pair, words) for pair in telling[:MOST])
         for failure in self.failures[:MOST]:
             yield words(f"against.failure.{failure.limit}", trial=name_of(failure.pair, words),
                         ratio=numbers.factor(failure.ratio), most=f"{failure.most:g}")  # fmt: skip
+
+    def _farthest(self, worst: RunPair, words: Words) -> str:
+        trained = worst.trials[0]
+        judged = {
+            "judged": worst.judged["evidence"]["judged_steps"],
+            "updates": numbers.quantity(trained.updates if trained else None),
+        }
+        if not worst.ratio:
+            return words("against.exact", **judged)
+        phase, far = max(worst.judged["phases"].items(), key=lambda item: item[1]["ratio"])
+        return words(
+            "against.farthest", **judged, ratio=numbers.factor(worst.ratio),
+            margin=f"{self.margin:g}", trial=name_of(worst, words), step=far["step"],
+            place=place(phase, far["tensor"], words),
+        )  # fmt: skip
 
     def _changes(self, words: Words) -> Iterator[str]:
         for arm, changes in self.settings().items():
@@ -273,23 +281,35 @@ def place(phase: str, tensor: str | None, words: Words) -> str:
     return words.either(f"phase.{phase}", phase) + name
 
 
-def said(pair: RunPair, words: Words, *, named: bool = True) -> str:
-    """Where a pair parts, or why it is what it is; ``named``: as a sentence about it."""
+def said(pair: RunPair, words: Words) -> str:
+    """Where a pair parts, or why it cannot be compared, as a sentence."""
     first = pair.judged.get("first_divergence")
+    text = because(pair, words)
     if first:
         text = words(
             "against.first", step=first["step"],
             place=place(first["phase"], first["tensor"], words),
             distance=numbers.scientific(first["distance"]),
-            envelope=numbers.scientific(first["envelope"]),
-            after=first["after"], ratio=numbers.factor(pair.ratio),
+            envelope=numbers.scientific(first["envelope"]), ratio=numbers.factor(pair.ratio),
         )  # fmt: skip
-    else:
-        text = words.either(f"reason.{pair.reason}", pair.reason)
-        evidence = pair.judged["evidence"]
-        more = [f"{side}: {words.either(f'status.{evidence[side]}', evidence[side])}"
-                for side in "AB" if side in evidence]  # fmt: skip
-        more += [str(evidence["said"])] if evidence.get("said") else []
-        if more:
-            text = words("against.because", why=text, said=words.semicolons(more))
-    return words("against.said", trial=name_of(pair, words), text=text) if named else text
+        if first["after"]:
+            text += words("against.after", after=first["after"])
+    return words("against.said", trial=name_of(pair, words), text=text)
+
+
+def because(pair: RunPair, words: Words) -> str:
+    """The reason of a verdict, with the statuses of trials that did not end well."""
+    evidence = pair.judged["evidence"]
+    more = [f"{side}: {words.either(f'status.{evidence[side]}', evidence[side])}"
+            for side in "AB" if side in evidence]  # fmt: skip
+    more += [str(evidence["said"])] if evidence.get("said") else []
+    why = words.either(f"reason.{pair.reason}", pair.reason)
+    return words("against.because", why=why, said=words.semicolons(more)) if more else why
+
+
+def shown(pair: RunPair, words: Words) -> str:
+    """The same for a table: a place or a reason; nothing where all is as expected."""
+    if first := pair.judged.get("first_divergence"):
+        where = place(first["phase"], first["tensor"], words)
+        return words("against.place", step=first["step"], place=where)
+    return "" if pair.reason == "inside_envelope" else because(pair, words)

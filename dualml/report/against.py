@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.against_outcome import Against, RunPair, said
+from dualml.parity.against_outcome import Against, RunPair, shown
 from dualml.parity.pairs import FLOOR
 from dualml.report import curves
 from dualml.report.blocks import Block, Bullets, Cell, Item, Page, Section, Table, Verdict
@@ -49,7 +49,7 @@ def pair_table(against: Against, words: Words) -> Table:
     """One row for each pair."""
     heads = columns(
         words, "arm", "backend", "seed:", "verdict", "steps:", "ratio:", "final_loss:",
-        "test_accuracy:percent", "time_ratio:relative", "memory_ratio:relative", "reason",
+        "test_accuracy:percent", "time_ratio:", "memory_ratio:", "first",
     )  # fmt: skip
     return Table("against", words("against.pairs"), heads,
                  [_row(pair, against, words) for pair in against.pairs])  # fmt: skip
@@ -66,13 +66,12 @@ def _row(pair: RunPair, against: Against, words: Words) -> list[Cell | str]:
              "bad" if limit in broken else "")
         for name, limit in (("time", "slower"), ("memory", "more_memory"))
     ]  # fmt: skip
-    plain = pair.reason == "inside_envelope"
     return [
         pair.arm, pair.backend, str(pair.seed), Cell(f"{SIGNS[tone]} {verdict}", tone),
         numbers.quantity(pair.judged["evidence"].get("judged_steps")),
         numbers.factor(pair.ratio), _change(losses, numbers.loss),
         _change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")), *costs,
-        "" if plain else said(pair, words, named=False),
+        shown(pair, words),
     ]  # fmt: skip
 
 

@@ -92,7 +92,9 @@ def test_the_gradient_of_an_output_has_its_shape(dumps: Path) -> None:
 
 def test_one_number_off_is_different(copy: Callable[[str], Path], dumps: Path) -> None:
     spoiled = copy("msprobe/torch")
-    path = next(spoiled.glob("step1/*/dump_tensor_data/Module.head.1.Linear.forward.0.output.0.npy"))
+    path = next(
+        spoiled.glob("step1/*/dump_tensor_data/Module.head.1.Linear.forward.0.output.0.npy")
+    )
     array = np.load(path)
     array[1, 2] += 1e-3
     path.chmod(0o644)
@@ -115,7 +117,7 @@ def test_pickles_are_not_opened(copy: Callable[[str], Path], dumps: Path) -> Non
     objects = copy("troubleshooter/torch")
     path = next(objects.rglob("NN_GELU_0_forward_output.npy"))
     np.save(path, np.array([{}], object), allow_pickle=True)
-    with pytest.raises(UserError, match="no readable array: .*allow_pickle=False"):
+    with pytest.raises(UserError, match=r"no readable array: .*allow_pickle=False"):
         compare_traces(objects, dumps / "troubleshooter/torch")
 
 
@@ -143,7 +145,8 @@ def another_rank(folder: Path) -> None:
     ("troubleshooter/torch",
      lambda f: next(f.glob("rank0/*.csv")).write_text(""), "no output of any call"),
     ("troubleshooter/torch",
-     lambda f: next(f.rglob("NN_GELU_0_forward_output.npy")).write_bytes(b"x"), "no readable array"),
+     lambda f: next(f.rglob("NN_GELU_0_forward_output.npy")).write_bytes(b"x"),
+     "no readable array"),
 ])  # fmt: skip
 def test_damaged_dumps_and_other_versions_are_refused(
     name: str, spoil: Callable[[Path], None], said: str, copy: Callable[[str], Path], dumps: Path

@@ -2,9 +2,9 @@
 
     pip install --no-deps mindstudio-probe==26.2.0 troubleshooter==1.0.18   # and what they import
 
-Both run on a CPU beside torch 2.13 and MindSpore 2.10. msprobe lacks the norm there, and TroubleShooter
-two names that MindSpore no longer has: `TOOLS` puts them in place. Kept are tensors and
-lists; stacks and ``.pt`` files (as `dualml_torch.dumped` has written ``.npy`` beside them) are not.
+Both run on a CPU beside torch 2.13 and MindSpore 2.10. msprobe lacks the norm there, and
+TroubleShooter two names that MindSpore no longer has: `TOOLS` puts them in place. Kept are tensors
+and lists; not stacks, nor ``.pt`` files, beside which `dualml_torch.dumped` has written ``.npy``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ import json, os, sys, types
 import numpy as np
 out, detail, tanh = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
 draw = np.random.default_rng(0)
-shapes = {"conv.weight": (2, 1, 3, 3), "conv.bias": (2,), "head.1.weight": (4, 72), "head.1.bias": (4,)}
+shapes = {"conv.weight": (2, 1, 3, 3), "conv.bias": (2,), "head.1.weight": (4, 72),
+          "head.1.bias": (4,)}
 weights = {n: draw.normal(size=s, scale=0.2).astype(np.float32) for n, s in shapes.items()}
 batch = draw.normal(size=(3, 1, 8, 8)).astype(np.float32)
 config = {"task": detail, "dump_path": out, "rank": [], "step": [], "level": "L0",
@@ -149,9 +150,10 @@ def make(folder: Path, tool: str, framework: str, detail: str, tanh: bool) -> No
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as temporary, tarfile.open(
-        HERE / "dumps.tar.xz", "w:xz"
-    ) as archive:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        tarfile.open(HERE / "dumps.tar.xz", "w:xz") as archive,
+    ):
         for name, how in DUMPS.items():
             folder = Path(temporary) / name
             folder.parent.mkdir(exist_ok=True)
