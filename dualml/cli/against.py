@@ -14,7 +14,7 @@ from dualml.errors import UserError
 from dualml.words import Words
 
 if TYPE_CHECKING:
-    from dualml.parity.against_outcome import Against
+    from dualml.parity.against import Against
 
 
 def compare_folders(

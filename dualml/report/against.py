@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.against_outcome import Against, RunPair, shown
+from dualml.parity.against import Against
+from dualml.parity.against.pair import RunPair
+from dualml.parity.against.say import shown
 from dualml.parity.pairs import FLOOR
 from dualml.report import curves
 from dualml.report.blocks import Block, Bullets, Cell, Item, Page, Section, Table, Verdict

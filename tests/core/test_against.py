@@ -14,8 +14,8 @@ import pytest
 from command import dualml, run, strict
 
 from dualml.errors import UserError
-from dualml.parity import against as room
-from dualml.parity.against import compare_runs
+from dualml.parity.against import compare_runs, runs
+from dualml.parity.against.names import Names
 from dualml.parity.distance import distance
 from dualml.store.baseline import FOLDS, fold
 
@@ -210,14 +210,14 @@ def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
     def trial(accuracy: float) -> SimpleNamespace:
         return SimpleNamespace(status="ok", test_accuracy=accuracy)
 
-    names = [room.Names(("x", "y"), ("numpy", "numpy"), seed) for seed in range(3)]
+    names = [Names(("x", "y"), ("numpy", "numpy"), seed) for seed in range(3)]
     sides: Any = tuple(
         SimpleNamespace(trials={(arm, "numpy", seed): trial(0.9 + off) for seed in range(3)})
         for arm, off in (("x", 0.0), ("y", 0.001))
     )
     found: Any = [(n, {"verdict": "not comparable", "reason": "chaotic", "evidence": {}})
                   for n in names]  # fmt: skip
-    room._settle(sides, found)
+    runs._settle(sides, found)
     assert {judged["verdict"] for _, judged in found} == {"statistically equal"}
 
 

@@ -85,4 +85,6 @@ def rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]
         right = isinstance(name, str) and isinstance(numbers, list) and len(numbers) == 3
         if not right or not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"line {number}: no name, shape and statistics")
-        yield name, tuple(shape), summary(*numbers, row[7] if len(row) == 8 else None, shape)
+        norm = row[7] if len(row) == 8 else None
+        largest, smallest, mean = numbers
+        yield name, tuple(shape), summary(largest, smallest, mean, norm, shape)

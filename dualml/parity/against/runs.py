@@ -1,27 +1,18 @@
-"""Two runs held against one another: before and after a change of code, settings, layout, machine.
-
-The judge is the one that compares backends inside a run. What the plan freezes for a trial (data,
-initial weights, samples) must be the same on both sides; every other setting may differ, is named,
-and is what the verdict is about. Speed and memory are reported; they decide where a limit is given.
-"""
+"""Every trial of a run against its partner in another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError, nearest
-from dualml.experiment.contrast import decisions
-from dualml.parity.against_outcome import Against, Change, RunPair
-from dualml.parity.judge import (
-    lower_of,
-    other_samples,
-    other_skips,
-    refused,
-    settle_by_seeds,
-)
+from dualml.parity.against.changes import environment_of, settings_of
+from dualml.parity.against.names import Names, names_of
+from dualml.parity.against.outcome import Against
+from dualml.parity.against.pair import RunPair
+from dualml.parity.judge import lower_of, other_samples, other_skips, refused, settle_by_seeds
 from dualml.parity.pairs import Lower, compare
 from dualml.store.baseline import folded
 from dualml.store.envelope import Envelope
@@ -33,24 +24,7 @@ from dualml.strict import shortened
 MARGIN = 10.0
 #: What may be left out of a comparison; batches and losses always count.
 METRICS = tuple(phase for phase in PHASES if phase != "data")
-#: Of a machine; another one at every moment.
-PASSING = ("load",)
 Judged = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Names:
-    """Which trial of A is held against which of B."""
-
-    arms: tuple[str, str]
-    backends: tuple[str, str]
-    seed: int
-
-    @property
-    def keys(self) -> tuple[Key, Key]:
-        a, b = ((arm, backend, self.seed)
-                for arm, backend in zip(self.arms, self.backends, strict=True))  # fmt: skip
-        return a, b
 
 
 def compare_runs(
@@ -86,7 +60,7 @@ def compare_runs(
     """
     _check(margin, metrics, {"slower": slower, "more_memory": more_memory})
     sides = read_side(Path(a)), read_side(Path(b))
-    chosen = list(_names(*sides, arms, pairs, backends, seeds))
+    chosen = list(names_of(*sides, arms, pairs, backends, seeds))
     if not chosen:
         raise UserError(f"nothing to compare: {a} has no training arm that was asked for")
     kept = METRICS if metrics is None else tuple(metrics)
@@ -100,7 +74,7 @@ def compare_runs(
         runs=(sides[0].run, sides[1].run),
         margin=margin,
         pairs=tuple(_pair(sides, names, judged) for names, judged in found),
-        environment=tuple(_environment(sides, chosen)),
+        environment=tuple(environment_of(sides, [names.backends for names in chosen])),
         unmet=tuple(sorted(trained - met)) if whole else (),
         limits={name: limit for name, limit in (("slower", slower), ("more_memory", more_memory))
                 if limit is not None},
@@ -116,48 +90,6 @@ def _check(
     for metric in metrics or ():
         if metric not in METRICS:
             raise UserError(f"unknown metric {shortened(metric)!r}{nearest(metric, METRICS)}")
-
-
-def _names(
-    a: Side,
-    b: Side,
-    arms: Sequence[str] | None,
-    pairs: Mapping[str, str] | None,
-    backends: Sequence[str] | Mapping[str, str] | None,
-    seeds: Sequence[int] | None,
-) -> Iterator[Names]:
-    """In the order of A's experiment."""
-    partners = {**{arm: arm for arm in arms or ()}, **(pairs or {})}
-    if arms is None and pairs is None:
-        partners = {arm: arm for arm, s in a.experiment.arms.items() if s.kind == "train"}
-    for arm, partner in partners.items():
-        _known(a, arm, "arm", a.experiment.arms)
-        if a.experiment.arms[arm].kind != "train":
-            raise UserError(f"arm {arm} trains nothing that could be compared")
-        if arm != partner:
-            _known(b, partner, "arm", b.experiment.arms)
-    others: Mapping[str, str] = (
-        backends if isinstance(backends, Mapping) else {name: name for name in backends or ()}
-    )
-    here = list(dict.fromkeys(trial.backend for trial in a.run.trials))
-    for name in others:
-        _known(a, name, "backend", here)
-    known_seeds = sorted({trial.seed for side in (a, b) for trial in side.run.trials})
-    for seed in seeds or ():
-        if seed not in known_seeds:
-            raise UserError(f"no seed {seed}; there are {', '.join(map(str, known_seeds))}")
-    for arm, partner in partners.items():
-        for trial in (t for t in a.run.trials if t.arm == arm):
-            if (others and trial.backend not in others) or (seeds and trial.seed not in seeds):
-                continue
-            other = others.get(trial.backend, trial.backend)
-            yield Names((arm, partner), (trial.backend, other), trial.seed)
-
-
-def _known(side: Side, name: str, what: str, known: Sequence[str] | Mapping[str, Any]) -> None:
-    if name not in known:
-        near = nearest(name, known)
-        raise UserError(f"{side.folder} has no {what} {shortened(name)!r}{near}")
 
 
 def _judged(
@@ -272,36 +204,6 @@ def _settle(sides: tuple[Side, Side], found: Sequence[tuple[Names, Judged]]) -> 
 
 
 def _pair(sides: tuple[Side, Side], names: Names, judged: Judged) -> RunPair:
-    settings = _settings(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
+    settings = settings_of(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
     trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
     return RunPair(names.arms, names.backends, names.seed, judged, tuple(settings), tuple(trials))
-
-
-def _settings(sides: tuple[Side, Side], arms: tuple[str, str]) -> Iterator[Change]:
-    """What the two arms, their models and losses decide otherwise."""
-    decided = []
-    for side, arm in zip(sides, arms, strict=True):
-        layers = {f"model.{name}.{key}": value
-                  for name, layer in side.spec(arm).layers
-                  for key, value in vars(layer).items()}  # fmt: skip
-        whole = {"loss": side.experiment.loss, **decisions(side.experiment.arms[arm]), **layers}
-        decided.append(whole)
-    yield from _changes(*decided)
-
-
-def _environment(sides: tuple[Side, Side], chosen: Sequence[Names]) -> Iterator[Change]:
-    """What the versions, machines and threads of both sides say otherwise."""
-    runs = [side.run for side in sides]
-    yield from _changes(*({"dualml": run.dualml, "git": run.git or ""} for run in runs))
-    for here, there in dict.fromkeys(names.backends for names in chosen):
-        facts = [run.environment.get(name, {})
-                 for run, name in zip(runs, (here, there), strict=True)]  # fmt: skip
-        for change in _changes(*facts):
-            if change.key not in PASSING:
-                yield replace(change, key=f"{here}.{change.key}")
-
-
-def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
-    for key in {**a, **b}:
-        if a.get(key) != b.get(key):
-            yield Change(key, a.get(key), b.get(key))
