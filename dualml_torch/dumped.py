@@ -14,14 +14,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dualml.errors import UserError
+from dualml.files import readable
+
 
 def convert(folder: Path) -> int:
-    """Write every tensor below a folder; how many they were. bfloat16 becomes float32."""
+    """Write every tensor below a folder; how many they were. bfloat16 becomes float32.
+
+    Raises:
+        UserError: a file that is no tensor, or cannot be written.
+    """
     paths = sorted(folder.rglob("dump_tensor_data/*.pt"))
     for path in paths:
-        tensor = torch.load(path, map_location="cpu", weights_only=True).detach()
-        single = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        np.save(path.with_suffix(".npy"), single.numpy())
+        with readable(f"{path}: no tensor that torch opens with weights_only"):
+            tensor = torch.load(path, map_location="cpu", weights_only=True).detach()
+            single = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+            np.save(path.with_suffix(".npy"), single.numpy())
     return len(paths)
 
 
@@ -29,7 +37,11 @@ def main() -> int:
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
         print("usage: python -m dualml_torch.dumped DUMP", file=sys.stderr)
         return 2
-    print(convert(Path(sys.argv[1])))
+    try:
+        print(convert(Path(sys.argv[1])))
+    except UserError as error:
+        print(f"dualml: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
