@@ -10,8 +10,8 @@ from dualml.experiment.contrast import decisions
 from dualml.store.side import Side
 from dualml.words import numbers
 
-#: Of a machine; another one at every moment.
-PASSING = ("load",)
+#: Of a backend: what is another at every moment, and what is said of the run already.
+PASSING = ("load", "kernels_reason", "git")
 
 
 @dataclass(frozen=True)
