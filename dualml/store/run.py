@@ -28,6 +28,7 @@ class Trial:
 
     ``backend`` is the name shown, unique over all folders; ``framework`` is the bare one.
     Seconds, fractions and mebibytes as in ``run.json``; None where a trial did not get that far.
+    ``folder`` has the trial's files, ``curves`` what rank 0 recorded.
     ``processes`` that trained, where ``world_size`` were asked for; ``samples``: how many each rank
     trained on, with the fingerprint of their order; ``step_s``: quartiles of the seconds of an
     update; ``sent_bytes``: in an update, by the rank that sends most.
@@ -66,6 +67,7 @@ class Trial:
     how: Mapping[str, Any]
     full_batch: bool
     curves: Mapping[str, Curve] = field(repr=False)
+    folder: Path = field(repr=False)
     world_size: int = 1
     processes: int = 1
     samples: tuple[tuple[int, str], ...] = ()
@@ -134,6 +136,12 @@ class Comparison:
     curve: Mapping[str, Any]
     outcome: Mapping[str, Any]
 
+    @property
+    def worst(self) -> float | None:
+        """Largest distance over its envelope, of all phases."""
+        ratios = (p.get("ratio") for p in self.phases.values())
+        return max((float(r) for r in ratios if r is not None), default=None)
+
 
 @dataclass(frozen=True)
 class Serial(Comparison):
@@ -148,12 +156,6 @@ class Serial(Comparison):
     @property
     def backend(self) -> str:
         return self.a
-
-    @property
-    def worst(self) -> float | None:
-        """Largest distance over its envelope, of all phases."""
-        ratios = (p.get("ratio") for p in self.phases.values())
-        return max((float(r) for r in ratios if r is not None), default=None)
 
 
 @dataclass(frozen=True)
