@@ -25,7 +25,14 @@ Row = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one trial: float64 arrays of equal length, NaN where nothing was recorded."""
+    """One metric of one trial: float64 arrays of equal length, NaN where nothing was recorded.
+
+    Attributes:
+        step: updates made.
+        value: in the unit of the metric.
+        epochs: sample gradients over training samples.
+        seconds: of training.
+    """
 
     step: Array
     value: Array
