@@ -90,7 +90,7 @@ def test_trials_and_verdicts_as_tables(folder: Path, run: dualml.Run) -> None:
     by_key = {(t.arm, t.backend, t.seed): t.verdict for t in trials.itertuples()}
     assert by_key["sgd", "mindspore", 1] == by_key["sgd", "torch", 1] == "different"
     assert by_key["sgd", "numpy", 1] == by_key["adam", "torch", 0] == "equal"
-    assert by_key["gd", "mindspore", 1] is None  # it failed: nothing was compared
+    assert not isinstance(by_key["gd", "mindspore", 1], str)  # it failed: nothing was compared
     verdicts = run.frame("verdicts")
     (different,) = verdicts[verdicts.verdict == "different"].itertuples()
     assert (different.arm, different.seed, different.a, different.b) == (
@@ -104,7 +104,7 @@ def test_trials_and_verdicts_as_tables(folder: Path, run: dualml.Run) -> None:
 def test_a_run_that_was_not_judged_has_no_verdict(tmp_path: Path) -> None:
     run = dualml.load(fake_run.make(tmp_path, parity=False))
     assert (run.verdict, run.verdicts) == (None, ())
-    assert set(run.frame("trials").verdict) == {None}
+    assert run.frame("trials").verdict.isna().all()
     assert "adam" in run._repr_html_()
 
 
@@ -243,7 +243,7 @@ def test_running_is_what_the_command_does(
     ]  # fmt: skip
     assert capfd.readouterr() == ("", "")
     assert (out / "report.html").exists()
-    assert run.report(tmp_path / "page", lang="zh").read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert 'lang="zh-CN"' in run.report(tmp_path / "page", lang="zh").read_text("utf-8")
     with pytest.raises(dualml.UserError, match="leave out --arm"):
         dualml.run(resume=out, arms="gd")
     assert dualml.run(resume=out, report=False, progress=False).trial("gd").ok
