@@ -17,6 +17,7 @@ from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
+from dualml.cli.export import export
 from dualml.cli.generate import generate
 from dualml.cli.jobs import jobs, logs, resume, stop, submit
 from dualml.cli.largest import largest
@@ -56,7 +57,7 @@ def main(
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
     *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
-    *(serve, top),
+    *(serve, top, export),
 )
 for command in COMMANDS:
     app.command(command.__name__.strip("_"))(limited(command))
