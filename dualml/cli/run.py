@@ -37,6 +37,7 @@ def run(
     hosts: Path | None = None,
     insecure: Annotated[bool, typer.Option("--insecure")] = False,
     keep_local: Annotated[bool, typer.Option("--keep-local")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
     from dualml.session.execute import execute
@@ -68,6 +69,7 @@ def run(
             hosts=hosts,
             insecure=insecure,
             keep_local=keep_local,
+            tensorboard=tensorboard,
         )
     )
     if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end

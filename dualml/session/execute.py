@@ -131,6 +131,7 @@ def again(request: Request, launcher: Adopted) -> Request:
         lab=None, resume=path, out=path if launcher.rank else None, lang=request.lang,
         report=request.report, find=request.find, rendezvous=request.rendezvous,
         insecure=request.insecure, keep_local=request.keep_local,
+        tensorboard=request.tensorboard,
     )  # fmt: skip
 
 

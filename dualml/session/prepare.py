@@ -15,6 +15,7 @@ from typing import Any
 from dualml.backend import BackendInfo, backends, choose
 from dualml.cores import Watch, threads_beside
 from dualml.errors import UserError
+from dualml.export.base import needs
 from dualml.machine import MOST_THREADS, bounded, parse_device, python
 from dualml.store.folder import RunFolder, check_free
 from dualml.store.manifest import Options, read_run
@@ -65,6 +66,7 @@ class Request:
     insecure: bool = False
     keep_local: bool = False
     progress: bool = True
+    tensorboard: bool = False
 
 
 def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
@@ -130,7 +132,7 @@ def default_out(name: str) -> Path:
 
 
 def check(request: Request) -> None:
-    """Raises `UserError` for numbers and words that no run can have."""
+    """Raises `UserError` for numbers and words that no run can have, and a missing library."""
     from dualml.communicator.place import check_rendezvous
     from dualml.experiment.arm import MOST_RANKS
 
@@ -143,6 +145,8 @@ def check(request: Request) -> None:
         check_rendezvous(request.rendezvous)
     if request.lang is not None:
         Words(request.lang)
+    if request.tensorboard:
+        needs("tensorboard", "tensorboard")
 
 
 def refuse_settings(request: Request) -> None:
