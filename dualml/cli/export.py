@@ -14,7 +14,7 @@ from dualml.cli.results import Force, forcible
 
 
 def export(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN")],
     to: Annotated[str, typer.Option(metavar="TARGET")],
     out: Path | None = None,
     online: Annotated[bool, typer.Option("--online")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,10 +50,23 @@ def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
     Args:
         uri: of the store.
         artifacts: where a new experiment keeps its files; the store's own place by default.
+
+    Raises:
+        UserError: MLflow knows no such store, cannot reach it, or refuses.
     """
     from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
 
-    run, client = job.run, MlflowClient(uri)
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells how it makes its tables
+    try:
+        log_all(job, MlflowClient(uri), artifacts)
+    except MlflowException as error:
+        raise UserError(f"mlflow at {uri}: {error}") from None
+
+
+def log_all(job: Job, client: Any, artifacts: Path | None) -> None:
+    """The run, and inside of it its trials."""
+    run = job.run
     name = str(run.meta.get("name"))
     known = client.get_experiment_by_name(name)
     place = None if artifacts is None else artifacts.as_uri()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from dualml.errors import UserError
 from dualml.export.base import TARGETS, Job, needs
 from dualml.export.logged import (
     curves_of,
@@ -15,6 +18,7 @@ from dualml.export.logged import (
     verdict_of,
 )
 from dualml.store.records import Curve
+from dualml.store.run import Trial
 
 
 @TARGETS.register("wandb", 50)
@@ -26,36 +30,44 @@ def write(job: Job) -> str:
         os.environ["WANDB_ERROR_REPORTING"] = "false"  # read when it is imported
     import wandb
 
-    run = job.run
     with job.folder() as out:
-        for trial in job.trials:
-            log = wandb.init(
-                project=str(run.meta.get("name")),
-                group=run.folders[0].name,
-                job_type=trial.backend,
-                name=name_of(trial),
-                dir=str(out),
-                config=settings_of(run, trial),
-                tags=[trial.arm, trial.backend],
-                settings=wandb.Settings(
-                    mode="online" if job.online else "offline",
-                    silent=not job.online,
-                    console="off",
-                    save_code=False,
-                    disable_git=True,
-                    x_disable_meta=True,
-                    x_disable_stats=True,
-                ),
-            )
-            for step, values in by_step(curves_of(trial.folder, trial.world_size)).items():
-                log.log(values, step=step)
-            log.summary.update(results_of(trial))
-            log.summary.update({
-                "status": trial.status, "reason": trial.reason, "verdict": verdict_of(run, trial),
-                "plan_hash": run.meta.get("plan_hash"),
-            })  # fmt: skip
-            log.finish(exit_code=0 if trial.ok else 1)
+        try:
+            for trial in job.trials:
+                log(wandb, job, trial, out)
+        except wandb.Error as error:
+            raise UserError(f"wandb: {error}") from None
     return str(out)
+
+
+def log(wandb: Any, job: Job, trial: Trial, out: Path) -> None:
+    """A trial, by the library."""
+    run = job.run
+    its = wandb.init(
+        project=str(run.meta.get("name")),
+        group=run.folders[0].name,
+        job_type=trial.backend,
+        name=name_of(trial),
+        dir=str(out),
+        config=settings_of(run, trial),
+        tags=[trial.arm, trial.backend],
+        settings=wandb.Settings(
+            mode="online" if job.online else "offline",
+            silent=not job.online,
+            console="off",
+            save_code=False,
+            disable_git=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+        ),
+    )
+    for step, values in by_step(curves_of(trial.folder, trial.world_size)).items():
+        its.log(values, step=step)
+    its.summary.update(results_of(trial))
+    its.summary.update({
+        "status": trial.status, "reason": trial.reason, "verdict": verdict_of(run, trial),
+        "plan_hash": run.meta.get("plan_hash"),
+    })  # fmt: skip
+    its.finish(exit_code=0 if trial.ok else 1)
 
 
 def by_step(curves: Mapping[str, Curve]) -> dict[int, dict[str, float]]:

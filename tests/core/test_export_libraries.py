@@ -83,6 +83,9 @@ def test_mlflow(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(client.search_runs([experiment])) == 2 * (1 + len(runs))
     with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI=sqlite.* leave out --out"):
         export([folder], "mlflow", tmp_path / "another")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://x")
+    with pytest.raises(UserError, match="mlflow at nowhere://x: "):
+        export([folder], "mlflow")
 
 
 def logged(path: Path) -> Iterator[bytes]:
@@ -133,3 +136,8 @@ def test_wandb(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert summary["plan_hash"] == load([folder]).meta["plan_hash"]
         assert summary["status"] == ("failed" if name == "sgd/mindspore/seed1" else "ok")
     assert len(seen) == 4
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "no netrc"))
+    with pytest.raises(UserError, match=r"wandb: .*(?i:login|api.key)"):
+        export([folder], "wandb", tmp_path / "online", online=True)
+    assert not (tmp_path / "online").exists()
