@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import unittest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualml.backend import backends
-
-if TYPE_CHECKING:
-    from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.comparison import Comparison
 
 
 def assert_parity(

@@ -37,6 +37,7 @@ class Run(StoredRun):
         arms: arm → its settings, as the experiment has them.
         backends, seeds: those of the trials.
         environment: backend → versions, device and threads.
+        changed: why a plan is not the one that was frozen, where one is not.
         unreadable: one line for each file that is there and cannot be read.
 
     Example:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -285,6 +284,7 @@ def test_settings_become_toml() -> None:
 def test_runs_traces_and_models_are_compared(
     tmp_path: Path, folder: Path, run: dualml.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from dualml.parity import against
     from dualml.parity.models import run as models
 
     called: list[tuple[str, Any]] = []
@@ -292,9 +292,7 @@ def test_runs_traces_and_models_are_compared(
     def instead(name: str) -> Any:
         return lambda *given, **options: called.append((name, (*given, options)))
 
-    against = types.ModuleType("dualml.parity.against")
-    against.compare_runs = instead("runs")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dualml.parity.against", against)
+    monkeypatch.setattr(against, "compare_runs", instead("runs"))
     monkeypatch.setattr(models, "compare", instead("models"))
     monkeypatch.setattr(models, "compare_traces", instead("traces"))
     dualml.compare(run, folder, margin=4.0)

@@ -37,6 +37,7 @@ class Against:
 
     Attributes:
         folders: as they were named; ``runs``: what their ``run.json`` says.
+        margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
         pairs: every trial of A that was asked for, with its partner in B.
         environment: versions, machines and threads that are others in B.
         unmet: training arms of B that nothing in A is held against.
