@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-import dualml
+from dualml.cli.against import baseline
 from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
@@ -20,6 +20,7 @@ from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
+from dualml.cli.export import export
 from dualml.cli.generate import generate
 from dualml.cli.help import HELP
 from dualml.cli.jobs import jobs, logs, resume, stop, submit
@@ -37,6 +38,7 @@ from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split
 from dualml.cli.top import top
+from dualml.version import __version__
 
 app = typer.Typer(
     name="dualml", no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False,
@@ -46,7 +48,7 @@ app = typer.Typer(
 
 def version(asked: bool) -> None:
     if asked:
-        typer.echo(f"dualml {dualml.__version__}")
+        typer.echo(f"dualml {__version__}")
         raise typer.Exit
 
 
@@ -61,9 +63,10 @@ def main(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
+    *(run, report, parity, compare, baseline, find, list_, show, simulate, plan, largest),
+    *(partition, split),
     *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
-    *(serve, top, runs, open_, clean, config, schema),
+    *(serve, top, export, runs, open_, clean, config, schema),
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"), cls=Command)(command)

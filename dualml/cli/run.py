@@ -45,11 +45,9 @@ def run(
     hosts: Path | None = None,
     insecure: Annotated[bool, typer.Option("--insecure")] = False,
     keep_local: Annotated[bool, typer.Option("--keep-local")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
-    from dualml.communicator.place import check_rendezvous
-    from dualml.experiment.arm import MOST_RANKS
-    from dualml.machine import MOST_THREADS
     from dualml.session.execute import execute
     from dualml.session.perform import INTERRUPTED
     from dualml.session.prepare import Request
@@ -59,15 +57,6 @@ def run(
     given = dict(context.params)
     if resume is not None:
         given |= {name: None for name in DECIDED if origin(context, name)}
-    world_size, threads, rendezvous = (
-        given[name] for name in ("world_size", "threads", "rendezvous")
-    )
-    if world_size is not None and not 1 <= world_size <= MOST_RANKS:
-        raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {world_size}")
-    if threads is not None and threads > MOST_THREADS:
-        raise UserError(f"--threads must be from 0 to {MOST_THREADS}; received {threads}")
-    if rendezvous is not None:
-        check_rendezvous(rendezvous)
     done = execute(
         Request(
             lab=lab,
@@ -78,19 +67,20 @@ def run(
             seeds=numbers(given["seed"] or []),
             data=given["data"],
             device=given["device"],
-            threads=threads,
+            threads=given["threads"],
             quick=bool(given["quick"]),
             resume=resume,
             lang=lang,
             report=not no_report,
-            world_size=world_size,
-            rendezvous=rendezvous,
+            world_size=given["world_size"],
+            rendezvous=given["rendezvous"],
             check=bool(given["check"]),
             find=not no_find,
             rank=rank,
             hosts=hosts,
             insecure=insecure,
             keep_local=keep_local,
+            tensorboard=tensorboard,
         )
     )
     if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end

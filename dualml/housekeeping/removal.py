@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.errors import UserError
+from dualml.export.live import TENSORBOARD
 from dualml.housekeeping.listing import Row
 from dualml.jobs.store import WAITING, Jobs
 from dualml.store.costs import COST
@@ -24,7 +25,7 @@ from dualml.store.verdicts import PARITY
 #: What stands in a run folder; of some, more may follow: ``cost.torch-n2.json``.
 WRITTEN = (
     *(RUN.name, PARITY.name, FINDINGS.name, COST.name, LARGEST.name, LOCK, SESSIONS, HOSTS),
-    *("plan", "trials", "figures", "report.html", "report.md"),
+    *("plan", "trials", "figures", "report.html", "report.md", TENSORBOARD),
 )
 COSTS = re.compile(r"cost\..+\.json")
 #: Seconds of the units of an age.
