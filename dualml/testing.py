@@ -17,6 +17,7 @@ def assert_parity(
     """`dualml.parity.compare`, as an assertion; under pytest and unittest alike.
 
     Args:
+        torch_module, mindspore_cell, inputs: as `dualml.parity.compare` takes them.
         options: those of `dualml.parity.compare`.
 
     Raises:

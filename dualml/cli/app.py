@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-import dualml
 from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
@@ -31,6 +30,7 @@ from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split
 from dualml.cli.top import top
+from dualml.version import __version__
 
 app = typer.Typer(
     name="dualml", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 def version(asked: bool) -> None:
     if asked:
-        typer.echo(f"dualml {dualml.__version__}")
+        typer.echo(f"dualml {__version__}")
         raise typer.Exit
 
 

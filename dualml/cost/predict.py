@@ -25,7 +25,7 @@ BUDGET, FEWEST, MOST = 20_000, 4, 200
 
 @dataclass(frozen=True)
 class Prediction:
-    """One update of one strategy.
+    """One update of one strategy, for ``nbytes`` bytes on ``n`` ranks.
 
     Attributes:
         seconds: until the last rank has finished computing and aggregating.

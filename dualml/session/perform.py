@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dualml.backend import Adopted, BackendInfo, backends
@@ -50,18 +51,20 @@ def perform(
     """Run the trials that have not ended, judge and report."""
     from dualml.parity.judge import judge, worst, write
     from dualml.session.costs import write_costs
-    from dualml.session.progress import shown, working
+    from dualml.session.progress import shown
+    from dualml.session.progress import working as at_work
     from dualml.session.trials import run_trials, work
     from dualml.session.verdicts import Judging
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
-    words, lost = Words(lang), ""
+    words, lost, quiet = Words(lang), "", not request.progress
+    working = partial(at_work, quiet=quiet)
     try:
         with working(words("run.preparing")):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
         pending = [trial.key for trial in folder.pending()]
-        with shown(work(plan, pending), words) as progress:
+        with shown(work(plan, pending), words, quiet=quiet) as progress:
             about = [*about_data(folder, words), *about_threads(request, folder, words)]
             for line in about if pending else ():
                 progress.say(line)
@@ -80,7 +83,7 @@ def perform(
         parity = judge(folder.path)
         write(folder.path, parity)
     if request.find and launcher is None:
-        search(folder, plan, environs, parity, words)
+        search(folder, plan, environs, parity, words, quiet=quiet)
     if request.report:
         from dualml.report import render
 

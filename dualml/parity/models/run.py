@@ -87,6 +87,7 @@ def compare(
         map: PyTorch's name → MindSpore's name, or ``(name, "transpose")``, see
             `dualml.parity.models.mapping`.
         train: training mode, as opposed to evaluation.
+        seed: of the module's initial weights, and of what both sides draw (Dropout).
         margin: how many times the measured rounding is still equal.
         draws: repetitions that measure it.
         timeout: seconds for all of it.
@@ -197,7 +198,9 @@ def compare_traces(
     """Judge two traces that Recorders wrote, perhaps on different machines.
 
     Args:
+        folder_a, folder_b: theirs.
         map: name in the PyTorch trace (in the first, where both are of one framework) → the other.
+        margin: how many times the measured rounding is still equal.
 
     Raises:
         UserError: not a trace; other inputs or other initial weights.
