@@ -52,7 +52,7 @@ types: $(VENV)/.tox  ## mypy, strict, on the core
 bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="--quick")
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
-notebooks: $(VENV)/.notebooks  ## execute the labs' notebooks, in both languages, into build/notebooks/ (ARGS="lab1 --lang en")
+notebooks: $(VENV)/.examples  ## execute the labs' notebooks, in both languages, into build/notebooks/ (ARGS="lab1 --lang en")
 	@$(VENV)/bin/python examples/notebooks/build.py $(ARGS)
 
 ports: $(VENV)/.all  ## wrong and right ports of users' models: how often are verdict and cause right (ARGS="--half held-out")
@@ -89,8 +89,8 @@ $(VENV)/.all: pyproject.toml | $(VENV)/bin/python
 	@$(VENV)/bin/python .ci/install.py --editable '.[all,test]'
 	@touch '$@'
 
-$(VENV)/.notebooks: pyproject.toml | $(VENV)/.all
-	@$(VENV)/bin/python .ci/install.py --editable '.[notebooks,test]'
+$(VENV)/.examples: pyproject.toml | $(VENV)/.all
+	@$(VENV)/bin/python .ci/install.py --editable '.[examples,test]'
 	@touch '$@'
 
 $(VENV)/.tox: | $(VENV)/bin/python

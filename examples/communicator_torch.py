@@ -1,8 +1,8 @@
 """A communicator in a script of your own: two PyTorch processes average their gradients.
 
 Each rank has half of a batch of scikit-learn's handwritten digits. Strategies of dualml, each a way
-to add a vector up over the ranks, make the gradient of the whole batch of the two halves; one process
-that has all of it is the yardstick. The last columns are what rank 0 sent for it.
+to add a vector up over the ranks, make the gradient of the whole batch of the two halves; one
+process that has all of it is the yardstick. The last columns are what rank 0 sent for it.
 
 Under torchrun, a rank makes its communicator itself: `dualml_torch.communicator.connect` with
 `Place(rank, size, FileBoard(folder), "env://")`.
@@ -55,7 +55,7 @@ if __name__ == "__main__":
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # the ranks import this file
     first, *_ = run_ranks("torch", RANKS, "communicator_torch:work", STRATEGIES)
-    print(f"a gradient of {first['numbers']} numbers up to {first['largest']:.2f}, {RANKS} ranks")
+    print(f"a gradient of {first['numbers']} numbers up to {first['largest']:.3f}, {RANKS} ranks")
     print(f"{'strategy':18}{'off by':>10}{'messages':>10}{'bytes':>8}")
     for name, (gap, messages, size) in first["results"].items():
         print(f"{name:18}{gap:10.1e}{messages or 'native':>10}{size or '':>8}")

@@ -10,12 +10,18 @@
 # 语言模型的入口与出口各有一张很大的词表，放在服务器上；中间的 LSTM 在一个或两个训练节点上。
 
 # %%
+from pathlib import Path
+
 import dualml
 
 LANG = "en"
 ARMS = ["whole", "server", "two-trainers", "two-trainers-asynchronous"]
-run = dualml.run("rnn_ps", quick=True, backend="torch", arms=ARMS, lang=LANG, progress=False)
-run
+folder = Path("runs/rnn_ps")
+if not folder.exists():
+    dualml.run("rnn_ps", backend="torch", arms=ARMS, quick=True, out=folder, progress=False)
+run = dualml.load(folder)
+columns = ["arm", "backend", "final_loss", "test_accuracy", "train_s", "verdict"]
+run.frame("trials")[columns].round(3)
 
 # %% [markdown] lang="en"
 # The loss falls alike, but for the server that does not wait for both trainers: it updates twice as
@@ -25,7 +31,7 @@ run
 # 损失的下降相同，只有不等齐两个训练节点的服务器例外：它的更新次数加倍，每次只用半个批次的梯度。
 
 # %%
-run.plot.loss(lang=LANG);
+axes = run.plot.loss(arm=ARMS, lang=LANG)
 
 # %% [markdown] lang="en"
 # What travels, and what that takes:

@@ -9,6 +9,7 @@ differs, the line, and the cause if one was found.
 from pathlib import Path
 
 import numpy as np
+
 from dualml.testing import assert_parity
 
 HERE = Path(__file__).parent

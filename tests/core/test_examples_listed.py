@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-FOLDERS = sorted(path for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__")
+FOLDERS = sorted(
+    path for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"
+)
 #: Folder → the file that tests what is in it.
 TESTED = {
     "notebooks": "tests/notebooks/test_notebooks.py",

@@ -1,4 +1,4 @@
-"""The notebooks of the labs: executed from their sources, in both languages, and kept up to date."""
+"""The notebooks of the labs: executed from their sources, alike in both languages, up to date."""
 
 from __future__ import annotations
 

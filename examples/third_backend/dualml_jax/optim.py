@@ -1,4 +1,4 @@
-"""The update rules of `dualml.optim` on JAX's arrays: each gives a new parameter and its new state."""
+"""The update rules of `dualml.optim` on JAX's arrays: a new parameter and its new state."""
 
 from __future__ import annotations
 
