@@ -9,6 +9,7 @@ A source, `lab1.py`, has its cells in jupytext's percent format. Cells marked `l
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import jupytext
@@ -18,8 +19,10 @@ from nbclient import NotebookClient
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh")
 SOURCES = sorted(path.stem for path in HERE.glob("*.py") if path != Path(__file__))
-#: A whole notebook is done in a minute; a cell that takes longer hangs.
-CELL_S = 240
+#: A whole notebook is done in a minute; what takes longer than this hangs.
+CELL_S = 600
+#: What tqdm says where there are no widgets.
+QUIET = "ignore:IProgress not found"
 
 
 def name(source: str, lang: str) -> str:
@@ -48,8 +51,15 @@ def build(source: str, lang: str, out: Path) -> Path:
     """
     out.mkdir(parents=True, exist_ok=True)
     book = notebook(source, lang)
-    where = {"metadata": {"path": str(out)}}
-    NotebookClient(book, timeout=CELL_S, resources=where, record_timing=False).execute()
+    client = NotebookClient(
+        book,
+        timeout=CELL_S,
+        startup_timeout=CELL_S,
+        resources={"metadata": {"path": str(out)}},
+        record_timing=False,
+        extra_arguments=["--log-level=ERROR"],  # not that its sockets are of the loopback
+    )
+    client.execute(env={**os.environ, "PYTHONWARNINGS": QUIET})
     path = out / name(source, lang)
     nbformat.write(book, path)
     return path

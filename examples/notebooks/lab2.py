@@ -24,7 +24,13 @@ EXACT = ["single", "ring-n2"]
 folder = Path("runs/lab2")
 if not folder.exists():
     dualml.run(
-        "lab2", backend="torch", arms=[*EXACT, *ARMS], quick=True, out=folder, progress=False
+        "lab2",
+        backend="torch",
+        arms=[*EXACT, *ARMS],
+        quick=True,
+        out=folder,
+        report=False,
+        progress=False,
     )
 run = dualml.load(folder)
 columns = ["arm", "backend", "final_loss", "test_accuracy", "train_s", "verdict"]

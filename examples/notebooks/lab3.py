@@ -21,7 +21,15 @@ LANG = "en"
 ARMS = ["skew-none", "skew-shards", "random-partition", "random-partition-one"]
 folder = Path("runs/lab3")
 if not folder.exists():
-    dualml.run("lab3", backend="torch", arms=ARMS, quick=True, out=folder, progress=False)
+    dualml.run(
+        "lab3",
+        backend="torch",
+        arms=ARMS,
+        quick=True,
+        out=folder,
+        report=False,
+        progress=False,
+    )
 run = dualml.load(folder)
 columns = ["arm", "backend", "final_loss", "test_accuracy", "train_s", "verdict"]
 run.frame("trials")[columns].round(3)

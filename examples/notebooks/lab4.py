@@ -34,7 +34,13 @@ for name in ("naive", "gpipe", "1f1b"):
 folder = Path("runs/lab4")
 if not folder.exists():
     dualml.run(
-        "lab4", backend="torch", arms=["deep", *ARMS], quick=True, out=folder, progress=False
+        "lab4",
+        backend="torch",
+        arms=["deep", *ARMS],
+        quick=True,
+        out=folder,
+        report=False,
+        progress=False,
     )
 run = dualml.load(folder)
 columns = ["arm", "backend", "final_loss", "test_accuracy", "train_s", "verdict"]
@@ -59,11 +65,13 @@ label = axes[-1].set_xlabel("ms")
 
 # %% [markdown] lang="en"
 # Blue is forward, orange backward, white the bubble. For p nodes and m micro-batches the schedule
-# leaves idle (p − 1)/(m + p − 1) = 20 % with 1F1B and GPipe. Measured, of all updates:
+# leaves idle (p − 1)/(m + p − 1) = 20 % with 1F1B and GPipe. Measured it is more: passes differ in
+# length, messages take time, and a node is a core, which other programs on this machine want, too.
+# The median over all updates:
 
 # %% [markdown] lang="zh"
 # 蓝色是前向，橙色是反向，白色是气泡。p 个节点、m 个微批次时，1F1B 与 GPipe 的空闲为 (p − 1)/(m + p − 1) = 20%。
-# 对全部更新的测量：
+# 实测会更多：各趟长短不一，消息要花时间，而且一个节点就是一个核，机器上的其他程序也要用它。全部更新的中位数：
 
 # %%
 for arm in ARMS:

@@ -18,7 +18,15 @@ LANG = "en"
 ARMS = ["whole", "server", "two-trainers", "two-trainers-asynchronous"]
 folder = Path("runs/rnn_ps")
 if not folder.exists():
-    dualml.run("rnn_ps", backend="torch", arms=ARMS, quick=True, out=folder, progress=False)
+    dualml.run(
+        "rnn_ps",
+        backend="torch",
+        arms=ARMS,
+        quick=True,
+        out=folder,
+        report=False,
+        progress=False,
+    )
 run = dualml.load(folder)
 columns = ["arm", "backend", "final_loss", "test_accuracy", "train_s", "verdict"]
 run.frame("trials")[columns].round(3)
@@ -49,8 +57,8 @@ run.frame("verdicts")[["arm", "against", "verdict", "ratio"]].round(2)
 
 # %% [markdown] lang="en"
 # **Your turn.** What grows with the number of words, the messages or only the tables? Look at what
-# crosses the links with `dualml split rnn_lm`, then try `settings={"data.words": 500}`.
+# crosses the links with `dualml split rnn_ps --arm server`, then try `settings={"data.words": 500}`.
 
 # %% [markdown] lang="zh"
-# **轮到你了。** 词数增加时，增大的是消息，还是只有词表？先用 `dualml split rnn_lm` 看链路上传什么，再试
+# **轮到你了。** 词数增加时，增大的是消息，还是只有词表？先用 `dualml split rnn_ps --arm server` 看链路上传什么，再试
 # `settings={"data.words": 500}`。
