@@ -2,14 +2,14 @@
 # # Lab 2: what does one slow node cost?
 #
 # Two processes train one network together and add up their gradients after each half of a batch.
-# In two of the arms node 1 is slow: it computes four times as long, or each of its messages is
-# 5 ms late.
+# In two of the arms node 1 is slow: it computes ten times as long, or each of its messages is
+# 50 ms late.
 
 # %% [markdown] lang="zh"
 # # 实验二：一个慢节点代价多大？
 #
-# 两个进程共同训练一个网络，各算半个批次，然后把梯度相加。其中两个方案里 1 号节点是慢的：计算耗时四倍，或每条消息迟到
-# 5 毫秒。
+# 两个进程共同训练一个网络，各算半个批次，然后把梯度相加。其中两个方案里 1 号节点是慢的：计算耗时十倍，或每条消息迟到
+# 50 毫秒。
 
 # %%
 from pathlib import Path
@@ -27,6 +27,10 @@ if not folder.exists():
         "lab2",
         backend="torch",
         arms=[*EXACT, *ARMS],
+        settings={
+            "arms.slow-compute-all-reduce.slow.compute": 10,
+            "arms.slow-latency-ring.slow.latency_s": 0.05,
+        },
         quick=True,
         out=folder,
         report=False,
@@ -57,10 +61,10 @@ legend = ax.legend()
 
 # %% [markdown] lang="en"
 # The price, as a factor of the update's time. A ring of two nodes sends two messages one after the
-# other, so each update is at least 10 ms longer if each is 5 ms late.
+# other, so each update takes 100 ms more if each is 50 ms late.
 
 # %% [markdown] lang="zh"
-# 代价，以更新时间的倍数表示。两个节点的环先后传两条消息，每条迟到 5 毫秒，一次更新就至少长 10 毫秒。
+# 代价，以更新时间的倍数表示。两个节点的环先后传两条消息，每条迟到 50 毫秒，一次更新就长 100 毫秒。
 
 # %%
 for base, slow in (ARMS[:2], ARMS[2:]):
@@ -77,10 +81,10 @@ for base, slow in (ARMS[:2], ARMS[2:]):
 run.frame("verdicts")[["arm", "against", "verdict", "ratio"]].round(2)
 
 # %% [markdown] lang="en"
-# **Your turn.** With four nodes (`world_size=4`), what does a message that is 5 ms late cost a ring,
+# **Your turn.** With four nodes (`world_size=4`), what does a message that is 50 ms late cost a ring,
 # what a tree? Count the messages on the way first (`dualml show lab2`, `dualml simulate`), then
 # measure.
 
 # %% [markdown] lang="zh"
-# **轮到你了。** 四个节点时（`world_size=4`），每条消息迟到 5 毫秒，环要多花多少？树呢？先数一数路径上的消息
+# **轮到你了。** 四个节点时（`world_size=4`），每条消息迟到 50 毫秒，环要多花多少？树呢？先数一数路径上的消息
 # （`dualml show lab2`、`dualml simulate`），再测量。
