@@ -22,7 +22,7 @@ if not folder.exists():
         "lab1",
         backend="both",
         arms=ARMS,
-        settings={"arms.heavy-ball.epochs": 2},  # as many as sgd has
+        settings={"arms.sgd.epochs": 8, "arms.heavy-ball.epochs": 8},
         quick=True,
         out=folder,
         report=False,

@@ -61,10 +61,10 @@ legend = ax.legend()
 
 # %% [markdown] lang="en"
 # The price, as a factor of the update's time. A ring of two nodes sends two messages one after the
-# other, so each update takes 100 ms more if each is 50 ms late.
+# other, so each update waits for 100 ms if each is 50 ms late.
 
 # %% [markdown] lang="zh"
-# 代价，以更新时间的倍数表示。两个节点的环先后传两条消息，每条迟到 50 毫秒，一次更新就长 100 毫秒。
+# 代价，以更新时间的倍数表示。两个节点的环先后传两条消息，每条迟到 50 毫秒，一次更新就要等 100 毫秒。
 
 # %%
 for base, slow in (ARMS[:2], ARMS[2:]):
