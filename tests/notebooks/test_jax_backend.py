@@ -42,7 +42,7 @@ def python(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[
 def test_lab1_is_equal_to_the_referee(installed: dict[str, str], tmp_path: Path) -> None:
     done = python(
         installed, "dualml", "run", "lab1", "--quick", "--backend", "jax,numpy", "--arm", "adam",
-        "--out", str(tmp_path / "run"), "--no-report", "--no-find", "--json",
+        "--set", "arms.adam.epochs=1", "--out", str(tmp_path / "run"), "--no-report", "--no-find", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout)
@@ -67,4 +67,4 @@ def test_several_ranks_are_unsupported_for_a_reason(
     assert done.stdout, done.stderr[-3000:]
     (trial,) = json.loads(done.stdout)["trials"]
     assert trial["status"] == "unsupported"
-    assert "this backend cannot" in trial["reason"] or "rank" in trial["reason"]
+    assert "no process groups" in trial["reason"]
