@@ -57,10 +57,10 @@ for ax, arm in zip(axes, ARMS[:2], strict=True):
             ax.text(digit, rank, count, ha="center", va="center", size=7)
 
 # %% [markdown] lang="en"
-# The accuracy on the test set, of all digits, and the loss.
+# The accuracy on the test set, which has all digits.
 
 # %% [markdown] lang="zh"
-# 测试集（含所有数字）上的准确率，以及损失。
+# 测试集（含所有数字）上的准确率。
 
 # %%
 axes = run.plot.accuracy(arm=ARMS[:2], lang=LANG)

@@ -30,8 +30,8 @@ class JaxBackend(Backend):
             raise UserError(f"backend jax runs on the CPU only; received --device {device}")
 
     def environment(self) -> dict[str, str]:
-        versions = {"jax": jax.__version__, "python": platform.python_version()}
-        return {**versions, "device": "cpu", "dtype": self.dtype}
+        versions = {"jax": jax.__version__, "numpy": np.__version__}
+        return {**versions, "python": platform.python_version(), "device": "cpu"}
 
     def training(self, recipe: Recipe) -> JaxTraining:
         return JaxTraining(recipe)
