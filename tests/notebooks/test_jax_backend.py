@@ -42,7 +42,8 @@ def python(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[
 def test_lab1_is_equal_to_the_referee(installed: dict[str, str], tmp_path: Path) -> None:
     done = python(
         installed, "dualml", "run", "lab1", "--quick", "--backend", "jax,numpy", "--arm", "adam",
-        "--set", "arms.adam.epochs=1", "--out", str(tmp_path / "run"), "--no-report", "--no-find", "--json",
+        "--set", "arms.adam.epochs=1", "--out", str(tmp_path / "run"), "--no-report", "--no-find",
+        "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout)
