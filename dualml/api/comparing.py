@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dualml.api.runs import Run
 from dualml.errors import UserError
-from dualml.store.manifest import RUN
+from dualml.store.side import is_side
 
 
 class Verdict(Protocol):
@@ -29,8 +29,8 @@ def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
     """Judge two runs, two traces, or a model and its port: ``dualml compare``.
 
     Args:
-        a, b: two runs (each a `Run` or its folder), two folders that Recorders wrote, or a PyTorch
-            module and a MindSpore cell as `dualml.parity.compare` takes them.
+        a, b: two runs (each a `Run`, its folder or a baseline of it), two traces or dumps of other
+            tools, or a PyTorch module and a MindSpore cell as `dualml.parity.compare` takes them.
         inputs: of models: an array, or several in the order of ``forward``.
         options: those of `dualml.parity.against.compare_runs`, `dualml.parity.compare_traces` or
             `dualml.parity.compare`; all take ``margin``, how many times the measured rounding is
@@ -54,11 +54,10 @@ def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
         return compare_models(a, b, inputs, **options)
     if inputs is not None:
         raise UserError("inputs are of models; runs and traces have been computed already")
-    if all((folder / RUN.name).exists() for folder in (one, other)):
+    if is_side(one) and is_side(other):
         from dualml.parity.against import compare_runs
 
-        judged: Verdict = compare_runs(one, other, **options)
-        return judged
+        return compare_runs(one, other, **options)
     from dualml.parity.models.run import compare_traces
 
     return compare_traces(one, other, **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from dualml.report.blocks import Cell, Verdict
 from dualml.report.columns import named, status, table
 from dualml.report.headline import headline
@@ -14,7 +16,7 @@ from dualml.words import Words, numbers
 COLUMNS = ("arm", "backend", "seed", "status", "final_loss", "test_accuracy", "train_s", "verdict")
 
 
-def html(run: Run) -> str:
+def html(run: Run) -> Markup:
     """A fragment of HTML, in the language of the run."""
     words = Words(str(run.meta.get("lang") or "en"))
     known = trials(run)

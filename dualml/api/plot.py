@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
@@ -91,8 +92,7 @@ class Plot:
         recorded = {name for trials in drawn.values() for t in trials for name in t.curves}
         if metric not in recorded:
             raise UserError(f"these trials have no curve {metric!r}{nearest(metric, recorded)}")
-        own = ax is None
-        axes = needed("matplotlib.pyplot").subplots(figsize=(8, 4.5))[1] if own else ax
+        axes = new_axes() if ax is None else ax
         scale = 100.0 if metric.endswith("accuracy") else 1.0
         looks = appearance(run, arms, backends)
         for place, trials in drawn.items():
@@ -101,10 +101,14 @@ class Plot:
         font, words = lettering(words)
         axes.set_xlabel(words(f"axis.{against}"), **font)
         axes.set_ylabel(label(run, metric, words), **font)
-        if own:
+        if ax is None:
             finish(axes, metric)
         axes.legend(fontsize="small")
         return axes
+
+
+def new_axes() -> Axes:
+    return needed("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
 
 
 def chosen(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
@@ -188,13 +192,28 @@ def finish(axes: Axes, metric: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def known_family(again: bool = False) -> str | None:
+    """The first family of `CHINESE` that Matplotlib knows.
+
+    Args:
+        again: look at the system, too: Matplotlib keeps a list of its fonts for good.
+    """
+    fonts = needed("matplotlib.font_manager")
+    known = {font.fname for font in fonts.fontManager.ttflist}
+    for path in fonts.findSystemFonts() if again else ():
+        if path not in known:
+            with contextlib.suppress(OSError, RuntimeError):  # of no use to Matplotlib
+                fonts.fontManager.addfont(path)
+    names = {font.name for font in fonts.fontManager.ttflist}
+    return next((name for name in CHINESE if name in names), None)
+
+
 def lettering(words: Words) -> tuple[dict[str, Any], Words]:
     """Options of labels that make their letters seen, and the words; English ones where no font
     has Chinese letters."""
     if words.lang != "zh":
         return {}, words
-    known = {font.name for font in needed("matplotlib.font_manager").fontManager.ttflist}
-    family = next((name for name in CHINESE if name in known), None)
+    family = known_family() or known_family(again=True)
     if family is None:
         warnings.warn(
             "no font with Chinese letters is installed (Noto Sans CJK SC is one); labels are "

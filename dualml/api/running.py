@@ -11,6 +11,7 @@ from typing import Any
 from dualml.api.runs import Run, load
 from dualml.api.tools import listed
 from dualml.errors import UserError
+from dualml.words import Words
 
 
 def run(
@@ -108,10 +109,14 @@ def experiments(lang: str = "en") -> dict[str, str]:
 
     Args:
         lang: ``en`` or ``zh``.
+
+    Raises:
+        UserError: another language.
     """
     from dualml.experiment.find import names
     from dualml.files import read_toml
 
+    lang = Words(lang).lang
     return {name: read_toml(path)["title"][lang] for name, path in names().items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dualml.api.plot import Plot
 from dualml.api.tools import needed
@@ -37,6 +37,7 @@ class Run(StoredRun):
         arms: arm → its settings, as the experiment has them.
         backends, seeds: those of the trials.
         environment: backend → versions, device and threads.
+        changed: why a plan is not the one that was frozen, where one is not.
         unreadable: one line for each file that is there and cannot be read.
 
     Example:
@@ -147,12 +148,14 @@ class Run(StoredRun):
 
     def __repr__(self) -> str:
         folders = ", ".join(map(str, self.folders))
-        return f"<Run {self.meta.get('name')}: {len(self.trials)} trials, {self.verdict}, {folders}>"
+        return (
+            f"<Run {self.meta.get('name')}: {len(self.trials)} trials, {self.verdict}, {folders}>"
+        )
 
     def _repr_html_(self) -> str:
         from dualml.api.notebook import html
 
-        return html(self)
+        return str(html(self))
 
 
 def load(*folders: str | PathLike[str], force: bool = False) -> Run:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dualml.cli.against import baseline
 from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
@@ -54,7 +55,8 @@ def main(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
+    *(run, report, parity, compare, baseline, find, list_, show, simulate, plan, largest),
+    *(partition, split),
     *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
     *(serve, top),
 )

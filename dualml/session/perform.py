@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dualml.backend import Adopted, BackendInfo, backends
@@ -51,16 +50,14 @@ def perform(
     """Run the trials that have not ended, judge and report."""
     from dualml.parity.judge import judge, worst, write
     from dualml.session.costs import write_costs
-    from dualml.session.progress import shown
-    from dualml.session.progress import working as at_work
+    from dualml.session.progress import shown, working
     from dualml.session.trials import run_trials, work
     from dualml.session.verdicts import Judging
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
     words, lost, quiet = Words(lang), "", not request.progress
-    working = partial(at_work, quiet=quiet)
     try:
-        with working(words("run.preparing")):
+        with working(words("run.preparing"), quiet=quiet):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
         pending = [trial.key for trial in folder.pending()]
@@ -78,7 +75,7 @@ def perform(
         folder.write()
         lost = str(error)
         say(words("ranks.lost", why=lost, folder=folder.path))
-    with working(words("run.judging")):
+    with working(words("run.judging"), quiet=quiet):
         write_costs(folder, plan)
         parity = judge(folder.path)
         write(folder.path, parity)
@@ -87,7 +84,7 @@ def perform(
     if request.report:
         from dualml.report import render
 
-        with working(words("run.reporting")):
+        with working(words("run.reporting"), quiet=quiet):
             render([folder.path], lang=lang)
     statuses = {trial.status for trial in folder.trials.values()}
     if statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}:

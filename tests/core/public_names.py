@@ -153,4 +153,3 @@ def raised(item: Item) -> set[str]:
         bodies = [p for p in item.node.body if isinstance(p, Function) and p.name in makers]
     calls = (n.exc for body in bodies for n in ast.walk(body) if isinstance(n, ast.Raise))
     return {ast.unparse(c.func) for c in calls if isinstance(c, ast.Call)}
-
