@@ -52,10 +52,18 @@ def communicator(rows: list[str]) -> None:
     assert int(rows[3].split()[2]) == 2
 
 
+def loss_guard(rows: list[str]) -> None:
+    """What only rounds is equal; what trains something else is not, and is named."""
+    assert rows[2].split()[-1] == "equal"
+    assert rows[3].split()[-1] == "different"
+    assert "optimizer.eps_form outside → hat" in rows[4]
+
+
 CHECKS: dict[str, Callable[[list[str]], None]] = {
     "optimizer": optimizer,
     "sampler": sampler,
     "communicator": communicator,
+    "loss_guard": loss_guard,
 }
 
 
