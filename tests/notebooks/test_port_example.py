@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conformance.backends import require
 
 PROJECT = Path(__file__).resolve().parents[2] / "examples" / "port_under_test"
 
 
+@pytest.mark.timeout(450)
 def test_the_port_is_under_test(tmp_path: Path) -> None:
     """Passes as it is, and not without one of the settings that its comments are about."""
     require("torch")
