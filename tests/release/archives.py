@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -25,20 +26,18 @@ def loaded(path: str) -> ModuleType:
     return module
 
 
+@cache
+def surroundings() -> dict[str, str]:
+    """This environment without the checkout's paths, with pip's indexes for uv."""
+    kept = {key: text for key, text in os.environ.items() if key not in ("PYTHONPATH", "MAKEFLAGS")}
+    return kept | loaded(".ci/tox.py").uv_settings()
+
+
 def run(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
-    """A command that finds nothing of this checkout by its path, with the indexes of pip."""
-    kept = {
-        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MAKEFLAGS")
-    }
     return subprocess.run(
-        [*map(str, words)],
-        cwd=cwd,
-        text=True,
-        capture_output=True,
-        check=False,
-        timeout=240,
-        env=kept | loaded(".ci/tox.py").uv_settings() | env,
-    )
+        [*map(str, words)], cwd=cwd, text=True, capture_output=True, check=False, timeout=240,
+        env=surroundings() | env,
+    )  # fmt: skip
 
 
 def uv(*words: object, **env: str) -> str:
@@ -48,6 +47,7 @@ def uv(*words: object, **env: str) -> str:
     return done.stdout
 
 
+@cache
 def tracked(folder: str) -> set[str]:
     """Files of the checkout below a folder that are not made by a program, from its root."""
     listed = run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -21,26 +22,33 @@ def yaml(path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("schema", "files"),
+    ("schema", "pattern"),
     [
-        ("vendor.github-workflows", WORKFLOWS),
-        ("vendor.github-actions", sorted(GITHUB.glob("actions/*/action.yml"))),
-        ("vendor.dependabot", [GITHUB / "dependabot.yml"]),
+        ("github-workflows", ".github/workflows/*.yml"),
+        ("github-actions", ".github/actions/*/action.yml"),
+        ("dependabot", ".github/dependabot.yml"),
+        ("github-issue-forms", ".github/ISSUE_TEMPLATE/[!c]*.yml"),
+        ("github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
+        ("citation-file-format", "CITATION.cff"),
     ],
 )
-def test_files_are_valid_by_their_schema(schema: str, files: list[Path]) -> None:
-    if not files:
+def test_files_are_valid_by_their_published_schema(schema: str, pattern: str) -> None:
+    if not (files := sorted(ROOT.glob(pattern))):
         pytest.skip("there is none")
-    checked = run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *files)
+    checked = check(schema, *files)
     assert checked.returncode == 0, checked.stdout
+
+
+def check(schema: str, *files: Path) -> Any:
+    words = ("--builtin-schema", f"vendor.{schema}", *files)
+    return run(sys.executable, "-m", "check_jsonschema", *words)
 
 
 def test_the_schemas_notice(tmp_path: Path) -> None:
     wrong = tmp_path / "ci.yml"
     text = (GITHUB / "workflows/ci.yml").read_text("utf-8")
     wrong.write_text(text.replace("runs-on:", "runs_on:"), "utf-8")
-    words = ("--builtin-schema", "vendor.github-workflows", wrong)
-    assert run(sys.executable, "-m", "check_jsonschema", *words).returncode == 1
+    assert check("github-workflows", wrong).returncode == 1
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -68,18 +76,6 @@ def test_the_workflow_runs_every_environment_of_tox() -> None:
     assert set(matrix["python"]) < supported
 
 
-@pytest.mark.parametrize("path", sorted((GITHUB / "ISSUE_TEMPLATE").glob("[!c]*.yml")))
-def test_a_form_asks_for_something(path: Path) -> None:
-    form = yaml(path)
-    assert set(form) == {"name", "description", "labels", "body"}
-    ids = [field["id"] for field in form["body"]]
-    assert len(ids) == len(set(ids))
-    for field in form["body"]:
-        assert field["type"] in ("textarea", "dropdown", "checkboxes", "input", "markdown")
-        assert field["attributes"]["label"]
-    assert any(field.get("validations", {}).get("required") for field in form["body"])
-
-
 def test_the_repository_has_one_address() -> None:
     citation = yaml(ROOT / "CITATION.cff")
     assert citation["repository-code"] == REPOSITORY
@@ -87,6 +83,8 @@ def test_the_repository_has_one_address() -> None:
     assert all(link["url"].startswith(f"{REPOSITORY}/") for link in config["contact_links"])
     for label in ("Issues", "Changelog"):
         assert PYPROJECT["project"]["urls"][label].startswith(f"{REPOSITORY}/")
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text("utf-8"))
+    assert ".ci/install.py" in container["postCreateCommand"]
     package = (ROOT / "dualml/__init__.py").read_text("utf-8")
     assert f'__version__ = "{citation["version"]}"' in package
 
