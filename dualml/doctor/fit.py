@@ -6,6 +6,7 @@ with, the newest counts whose Python, driver and GPUs are those of the machine.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -75,8 +76,9 @@ def here() -> Here:
 def cann() -> str:
     """The version that CANN's toolkit says in its folder; empty where there is none."""
     named = [os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")]
-    for folder in filter(None, (*named, *CANN_FOLDERS)):
-        for path in Path(folder).glob(CANN):
+    folders = map(Path, filter(None, (*named, *CANN_FOLDERS)))
+    for path in (path for folder in folders for path in folder.glob(CANN)):
+        with contextlib.suppress(OSError):
             if found := re.search(r"^version=(\S+)", path.read_text("utf-8", "replace"), re.M):
                 return found[1]
     return ""
