@@ -30,7 +30,7 @@ COMBINATIONS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
 RESULTS = Path(__file__).with_suffix(".json")
 BEGIN, END = "<!-- versions: begin -->", "<!-- versions: end -->"
 #: Of a framework: two rules say enough, what breaks with a version breaks for all.
-CONFORMANCE = ("tests/conformance/test_optim.py", "-k", "sgd or adam")
+CONFORMANCE = ("tests/conformance/test_optim.py", "-k", "noise and (sgd or adam) and not adamw")
 #: Of the core alone: one file for each of the packages that it leans on most.
 CORE = tuple(f"tests/core/test_{name}.py" for name in (
     "optim_rules", "experiment", "checkpoint_files", "help", "registry",
