@@ -126,7 +126,8 @@ def table(rows: Mapping[str, Mapping[str, Any]], text: Mapping[str, Any]) -> str
         gap = f": {wanted['gap']}" if "gap" in wanted else ""
         packages = [row.get("versions", {}).get(package, "") for package in SHOWN]
         verdicts = ", ".join(text["verdict"][one] for one in row.get("verdicts", ()))
-        told = [*packages, row.get("tests", ""), verdicts, outcome + gap, row.get("date", "")]
+        tests = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?)", row.get("tests", "")))
+        told = [*packages, tests, verdicts, outcome + gap, row.get("date", "")]
         lines.append([f"`{name}`", wanted["python"], *(cell or "–" for cell in told)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
