@@ -84,6 +84,10 @@ class Way:
     def over(self) -> bool:
         return all(t.code() is not None for t in self.terminals.values())
 
+    def struck(self) -> bool:
+        """Whether nothing more comes of a kill before somebody does something."""
+        return self.over()
+
     def place(self, arm: str) -> Path:
         return self.out / "trials" / arm / self.backend / "seed0"
 
@@ -297,6 +301,11 @@ class Local(Jobs):
         if victim in ("runner", "scheduler"):
             return self.named("a", f"dualml.jobs.{victim}")
         return super().parts(victim)
+
+    def over(self) -> bool:
+        if not self.there["a"].processes():  # of a machine that comes back somebody asks
+            self.look()
+        return super().over()
 
 
 def status(out: Path, arm: str) -> str:

@@ -24,6 +24,8 @@ CODE = "code"
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 #: Between a job's end in Slurm and the file of its code on a slow disk.
 SETTLE_S = 10.0
+#: From rank 0's end to that of all ranks.
+LAST_S = 60.0
 
 #: Of one task a run that starts its own ranks, of several a rank each: Slurm says where the first
 #: of them is, and the number of the job gives a port.
@@ -38,13 +40,21 @@ if [ -f {manifest} ]; then
     run=({resumed})
 fi
 if [ "${{SLURM_NTASKS:-1}}" -gt 1 ]; then
-    export PORT=$((20000 + SLURM_JOB_ID % 10000))
-    srun bash -c 'exec "$@" --rank "$SLURM_PROCID" --world-size "$SLURM_NTASKS" \\
-        --rendezvous "tcp://$SLURM_LAUNCH_NODE_IPADDR:$PORT"' rank "${{run[@]}}"
+    export PORT=$((20000 + SLURM_JOB_ID % 10000)) FIRST={code}.0
+    rm -f "$FIRST"
+    srun bash -c '"$@" --rank "$SLURM_PROCID" --world-size "$SLURM_NTASKS" \\
+        --rendezvous "tcp://$SLURM_LAUNCH_NODE_IPADDR:$PORT"
+        code=$?; [ "$SLURM_PROCID" != 0 ] || echo $code > "$FIRST"; exit $code' rank "${{run[@]}}" &
+    # Slurm waits for ever for a task whose daemon was killed; what rank 0 ended with is known.
+    while kill -0 $! 2> /dev/null && [ ! -f "$FIRST" ]; do sleep 1; done
+    timeout {last:g} tail --pid=$! -f /dev/null || kill $!
+    wait $!
+    code=$?
+    [ ! -f "$FIRST" ] || code=$(cat "$FIRST")
 else
     "${{run[@]}}"
+    code=$?
 fi
-code=$?
 echo $code > {code}
 exit $code
 """
@@ -62,6 +72,7 @@ def script(jobs: Jobs, job: Job) -> str:
         resumed=shlex.join([*python, *resumed(job.words, job.out)]),
         manifest=shlex.quote(f"{job.out}/run.json"),
         code=shlex.quote(str(jobs.folder(job.id) / CODE)),
+        last=LAST_S,
     )
 
 
@@ -122,10 +133,11 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
         return ENDED.get(code, "failed"), code, None
     if state.slurm is None or shutil.which("squeue") is None:
         return state.status, None, state.reason
-    done = asked("squeue", "--noheader", "--format=%T|%r", "--jobs", state.slurm)
-    told, _, why = done.out.strip().partition("|")
+    columns = "--Format=State:30,RestartCnt:10,Reason:200"
+    done = asked("squeue", "--noheader", columns, "--jobs", state.slurm)
+    told, again, why = [*done.out.split(None, 2), "", "", ""][:3]
     if told in PENDING:
-        return "queued", None, why if why not in ("", "None") else None
+        return "queued", None, waits(why.strip(), again not in ("", "0"))
     if told == "RUNNING" or told == "COMPLETING":
         return "running", None, None
     if done.code != 0 and "Invalid job id" not in done.err:  # the controller does not answer
@@ -134,6 +146,17 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
         return "running", None, None
     ended: Status = "stopped" if state.stopping else "failed"
     return ended, None, None if state.stopping else f"Slurm: {told or 'its job is gone'}"
+
+
+def waits(why: str, again: bool) -> str | None:
+    """Why a job is in the queue, where Slurm says.
+
+    Args:
+        again: it was at work before.
+    """
+    why = "" if why == "None" else why
+    back = "Slurm has put it back, as after the loss of a node" if again else ""
+    return ": ".join(filter(None, (back, why))) or None
 
 
 def stop(jobs: Jobs, job: Job) -> None:
