@@ -18,7 +18,7 @@ def notes(tag: str, changelog: str, code: str) -> str:
 
     Args:
         changelog: CHANGELOG.md, in the form of Keep a Changelog.
-        code: dualml/__init__.py, which has the version; CITATION.cff's is checked by a test.
+        code: dualml/version.py, which has the version; CITATION.cff's is checked by a test.
 
     Raises:
         ValueError: the tag is not the version, or has no section.
@@ -26,7 +26,7 @@ def notes(tag: str, changelog: str, code: str) -> str:
     found = re.search(r'^__version__ = "(.+)"$', code, re.M)
     version = found[1] if found else ""
     if tag != f"v{version}":
-        raise ValueError(f"the tag is {tag}, but dualml/__init__.py says {version}")
+        raise ValueError(f"the tag is {tag}, but dualml/version.py says {version}")
     section = re.search(
         rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)", changelog, re.M | re.S
     )
@@ -36,7 +36,7 @@ def notes(tag: str, changelog: str, code: str) -> str:
 
 
 if __name__ == "__main__":
-    texts = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/__init__.py"))
+    texts = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/version.py"))
     try:
         print(notes(*sys.argv[1:2] or [""], *texts), end="")
     except ValueError as error:

@@ -85,7 +85,7 @@ def test_the_repository_has_one_address() -> None:
         assert PYPROJECT["project"]["urls"][label].startswith(f"{REPOSITORY}/")
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text("utf-8"))
     assert ".ci/install.py" in container["postCreateCommand"]
-    package = (ROOT / "dualml/__init__.py").read_text("utf-8")
+    package = (ROOT / "dualml/version.py").read_text("utf-8")
     assert f'__version__ = "{citation["version"]}"' in package
 
 
