@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,16 +40,15 @@ LESS = {
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\n```.*?^```$", re.M | re.S)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
-NUMBER = re.compile(r"\d[\d.,:]*(?:e[+-]?\d+|×10[⁻⁰-⁹¹²³]+)?|\binf\b")
+NUMBER = re.compile(r"\d(?:[\d.,:]*\d)?(?:e[+-]?\d+|×10[⁻⁰-⁹¹²³]+)?|\binf\b")
 #: How far a run has come, as fast as the machine is.
 PROGRESS = re.compile(r"^(?:\S+ · \S+ · |other processes|looking for|其他进程|正在查找).*\n", re.M)
 GONE_ON = ("cd ", "export ")
 
 
 def bare(text: str) -> str:
-    """Without colours, white space (a terminal breaks lines where it likes) and numbers."""
-    text = re.sub(r"\x1b\[[\d;]*m", "", text)
-    return re.sub(r"\s", "", NUMBER.sub("#", text))
+    """Without white space, as a terminal breaks lines where it likes, and without numbers."""
+    return re.sub(r"[\s…]", "", NUMBER.sub("#", text))
 
 
 def missing(shown: str, output: str) -> str:
@@ -95,12 +96,16 @@ class Reader:
         for long, short in self.less.items():
             text = text.replace(long, short)
         path = f"{self.folder}/.bin:{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-c", self.before + text], cwd=self.folder, text=True, timeout=200,
+        with subprocess.Popen(
+            ["bash", "-c", self.before + text], cwd=self.folder, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, "PATH": path, "COLUMNS": "200"}, check=False,
-        )  # fmt: skip
-        self.output = done.stdout
+            env={**os.environ, "PATH": path, "COLUMNS": "200"},
+        ) as shell:  # fmt: skip
+            try:
+                self.output, _ = shell.communicate(timeout=200)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(shell.pid, signal.SIGTERM)  # what it has put aside, too
         lines = (line for line in text.splitlines(keepends=True) if line.startswith(GONE_ON))
         self.before += "".join(lines)
 
