@@ -33,7 +33,7 @@ THERE = {"write-a-strategy": ("dualml", "dualml_torch")}
 #: What takes long on a page, and the same with less of it.
 LESS = {
     "first-lab": {
-        "lab1 --quick": "lab1 --quick --data digits --set data.train=128 --set data.test=50 "
+        "run lab1": "run lab1 --data digits --set data.train=128 --set data.test=50 "
         "--set parity.draws=1 --set parity.horizon=4"
     },
     "run-on-a-cluster": {
@@ -47,7 +47,9 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 NUMBER = re.compile(r"\d(?:[\d.,:]*\d)?(?:e[+-]?\d+|×10[⁻⁰-⁹¹²³]+)?|\binf\b")
 #: How far a run has come, as fast as the machine is.
-PROGRESS = re.compile(r"^(?:\S+ · \S+ · |other processes|looking for|其他进程|正在查找).*\n", re.M)
+PROGRESS = re.compile(
+    r"^(?:\S+ · \S+ · (?:seed|种子)|other processes|looking for|其他进程|正在查找).*\n", re.M
+)
 GONE_ON = ("cd ", "export ")
 
 
