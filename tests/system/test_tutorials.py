@@ -30,8 +30,14 @@ NEEDS = {
 }
 #: What of a copy of the repository is in the reader's folder.
 THERE = {"write-a-strategy": ("dualml", "dualml_torch")}
+#: Where else the tests do what these pages do.
+ELSEWHERE = {
+    "first-lab": "test_lab1 runs the same lab",
+    "run-on-a-cluster": "test_machines starts, kills and resumes ranks in the same way",
+}
 #: What takes long on a page, and the same with less of it.
 LESS = {
+    "find-a-difference": {"dualml find wrong\n": ""},  # the run has looked already
     "first-lab": {
         "run lab1": "run lab1 --data digits --set data.train=128 --set data.test=50 "
         "--set parity.draws=1 --set parity.horizon=4"
@@ -128,8 +134,8 @@ def commands(folder: Path) -> None:
 
 def pages() -> Iterator[object]:
     for name in NEEDS:
-        own = [pytest.mark.slow("test_lab1 runs the same lab")] if name == "first-lab" else []
-        yield pytest.param(f"{name}.md", id=name, marks=own)
+        marks = [pytest.mark.slow(ELSEWHERE[name])] if name in ELSEWHERE else []
+        yield pytest.param(f"{name}.md", id=name, marks=marks)
         chinese = pytest.mark.slow("the same commands; only what they print is in Chinese")
         yield pytest.param(f"{name}.zh.md", id=f"{name}.zh", marks=chinese)
 
