@@ -42,10 +42,11 @@ def remote(run: Path) -> Remote | None:
 
 
 def board_of(trial: Path) -> Board:
-    """Where the ranks of a trial find one another."""
-    run, path = run_folder(trial), board_path(trial)
-    there = remote(run)
-    return FileBoard(path) if there is None else RemoteBoard(there, str(path.relative_to(run)))
+    """Where the ranks of a trial, or of a replay, which is in no run, find one another."""
+    path = board_path(trial)
+    if seat_of_worker() is None or (there := remote(run_folder(trial))) is None:
+        return FileBoard(path)
+    return RemoteBoard(there, str(path.relative_to(run_folder(trial))))
 
 
 def deliver(trial: Path) -> None:

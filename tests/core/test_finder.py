@@ -17,6 +17,7 @@ from finder_cases import CASES, LATE, finding, found
 from test_parity import STEPS as TRACED
 from test_parity import trajectory
 
+from dualml.communicator import FileBoard
 from dualml.errors import TrialError
 from dualml.finder.causes import GUESSES, Guess, Suspect
 from dualml.finder.causes.base import fit, rounded, squares, unexplained
@@ -33,6 +34,7 @@ from dualml.store.envelope import Envelope
 from dualml.store.manifest import TrialRecord
 from dualml.store.replays import Side, flatten, read_side, read_states, unflatten, write_start
 from dualml.words import table
+from dualml.worker.away import board_of
 from dualml.worker.guards import check_loaded
 from dualml.worker.replay import Replay, replay
 from dualml.worker.trial import Trial
@@ -397,3 +399,10 @@ def test_a_trial_that_its_numbers_ended_is_looked_into(
     session: Any = SimpleNamespace(folder=folder)
     found = failures(session, {"comparisons": [lost, both]})
     assert [c["first_divergence"]["step"] for c in found] == ([] if step is None else [step])
+
+
+def test_ranks_of_a_replay_meet_however_short_the_path_of_temporary_folders_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(board_of(Path("find/torch.job")), FileBoard)
