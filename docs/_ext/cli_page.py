@@ -1,0 +1,79 @@
+"""The reference of the command line, from the commands themselves, and of what they read from the
+environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from _ext.pages import Page
+from _ext.words import code, table, words
+
+
+def pages() -> Iterator[Page]:
+    yield Page("reference/cli", make=command_line)
+    yield Page("reference/environment", make=environment)
+
+
+def command_line(lang: str) -> str:
+    """Every command with its arguments, options and defaults, as ``--help`` has them."""
+    from typer import Context
+    from typer.main import get_command
+
+    from dualml.cli.app import app
+    from dualml.cli.help import localise
+
+    texts, root = words(lang)["cli"], get_command(app)
+    localise(root, lang)
+    parts = [f"# {texts['title']}", texts["intro"], options(root, Context(root), lang), root.epilog]
+    for name, command in subcommands(root, "dualml"):
+        context = Context(command, info_name=name)
+        parts += [f"## {name}", command.help, f"```text\n{usage(context)}\n```"]
+        parts.append(options(command, context, lang))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def subcommands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every command below a group with its whole name."""
+    for word, command in group.commands.items():
+        if not hasattr(command, "commands"):
+            yield f"{name} {word}", command
+        yield from subcommands(command, f"{name} {word}") if hasattr(command, "commands") else ()
+
+
+def usage(context: Any) -> str:
+    return str(context.get_usage()).partition(": ")[2]
+
+
+def options(command: Any, context: Any, lang: str) -> str:
+    """The table of a command's parameters, without ``--help``; empty if there are no others."""
+    texts = words(lang)["cli"]
+    rows = [
+        [name(parameter, context), parameter.help, default(parameter, context)]
+        for parameter in command.get_params(context)
+        if parameter.name != "help" and not getattr(parameter, "hidden", False)
+    ]
+    return table([texts["option"], texts["meaning"], texts["default"]], rows) if rows else ""
+
+
+def name(parameter: Any, context: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return code(parameter.display_name_raw)
+    kind = "" if parameter.is_flag else f" {parameter.display_type_rich(ctx=context)}"
+    words = [f"{word}{kind}" for word in parameter.opts]
+    return ", ".join(code(word) for word in words)
+
+
+def default(parameter: Any, context: Any) -> str:
+    """Where there is one that says something; that of a flag is that it is not given."""
+    value = parameter.get_default(context, call=False)
+    if value is None or value is False or value in ((), []):
+        return ""
+    return code(value)
+
+
+def environment(lang: str) -> str:
+    """The variables that users may set; a test holds the list against the code."""
+    texts = words(lang)["environment"]
+    rows = [[code(variable), meaning] for variable, meaning in texts["variables"].items()]
+    return f"# {texts['title']}\n\n{table([texts['variable'], texts['meaning']], rows)}\n"

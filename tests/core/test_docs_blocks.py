@@ -1,0 +1,108 @@
+"""Code on the pages of the documentation: it parses, its commands exist, both languages agree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from dualml.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *sorted(ROOT.glob("README*.md")), ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "experiments").glob("*.md")),
+]  # fmt: skip
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
+#: Where a command of the shell ends.
+ENDS = {"|", "||", "&", "&&", ">", ">>", "<", ";"}
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+def blocks(text: str, *kinds: str) -> list[str]:
+    """The blocks of code of some kinds, without what indents them."""
+    return [re.sub(rf"^{indent}", "", body, flags=re.M)
+            for indent, kind, body in BLOCK.findall(text) if kind in kinds]  # fmt: skip
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of every ``dualml …`` in blocks of the shell; ``…`` and ``[…]`` stand for more."""
+    for block in blocks(text, "bash", ""):
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            match = re.match(r"(?:\$ )?(?:\w+=\S+ )*dualml (.*)", line)
+            if match:
+                words = shlex.split(match[1], comments=True)
+                ends = [i for i, word in enumerate(words) if word in ENDS] + [len(words)]
+                yield [word for word in words[: ends[0]] if word not in ("…", "...")]
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as ``dualml`` does, without doing anything.
+
+    Raises:
+        Exception: an unknown command or option, or an argument that is missing or too much.
+    """
+    command: Any = get_command(app)
+    with command.make_context("dualml", list(words)) as context:
+        rest = [*context._protected_args, *context.args]
+    while rest and hasattr(command, "commands"):
+        command = command.commands[rest[0]]
+        with command.make_context(rest[0], rest[1:]) as context:
+            rest = [*getattr(context, "_protected_args", []), *context.args]
+
+
+@every_page
+def test_python_and_toml_parse(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for block in blocks(text, "python"):
+        ast.parse(block)
+    for block in blocks(text, "toml"):
+        tomllib.loads(block)
+
+
+@every_page
+def test_commands_exist_with_their_options(page: Path) -> None:
+    for words in commands(page.read_text("utf-8")):
+        parse(words)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ".zh." in page.name],
+                         ids=lambda page: page.relative_to(ROOT).as_posix())  # fmt: skip
+def test_code_is_the_same_in_both_languages(page: Path) -> None:
+    english = next(
+        one for suffix in (".md", ".en.md")
+        if (one := page.with_name(page.name.replace(".zh.md", suffix))).exists()
+    )  # fmt: skip
+
+    def code(path: Path) -> list[str]:
+        found = blocks(path.read_text("utf-8"), "python", "toml", "bash", "diff")
+        found = [block for block in found if not CHINESE_BOTH.search(block)]
+        return [re.sub(r"(?m)[ \t]*(?:#|//) .*$|[ \t]+$", "", block) for block in found]
+
+    assert code(page) == code(english)
+
+
+#: Blocks with sentences in them are translated.
+CHINESE_BOTH = re.compile(r"$^")
+
+
+@pytest.mark.parametrize("line", [
+    "runn lab1", "run lab1 --quik", "partition a b", "data", "checkpoint show", "diffs --topic",
+])  # fmt: skip
+def test_a_wrong_command_is_noticed(line: str) -> None:
+    with pytest.raises((Exception, SystemExit)):
+        parse(line.split())
+
+
+def test_blocks_are_found() -> None:
+    text = "```bash\ndualml run lab1 \\\n  --quick  # all\n```\n- x\n\n  ```toml\n  a = 1\n  ```\n"
+    assert list(commands(text)) == [["run", "lab1", "--quick"]]
+    assert blocks(text, "toml") == ["a = 1\n"]
+    assert sum(len(list(commands(page.read_text("utf-8")))) for page in PAGES) > 150
