@@ -6,8 +6,9 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
-import dualml  # noqa: E402
 from _ext.words import words  # noqa: E402
+
+import dualml  # noqa: E402
 
 lang = "zh" if tags.has("zh") else "en"  # type: ignore[name-defined]  # noqa: F821
 other = {"en": "zh", "zh": "en"}[lang]
@@ -33,9 +34,11 @@ highlight_language = "none"
 autodoc_mock_imports = ["torch", "torchvision", "mindspore"]
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"show-inheritance": False}
+autodoc_default_options = {"exclude-members": "variants, formulas"}
+autodoc_type_aliases = {
+    name: name for name in ("Array", "Index", "Params", "Samples", "State", "Tensor")
+}
 napoleon_numpy_docstring = False
-napoleon_custom_sections = [("Source", "notes_style")]
 # Types of Python, NumPy and the frameworks have no page here.
 nitpick_ignore_regex = [(r"py:.*", r".*")]
 

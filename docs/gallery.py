@@ -1,5 +1,5 @@
-"""Run labs and keep their reports for the gallery: in ``docs/gallery/`` LAB.zip has the page in both
-languages, LAB.LANG.png its first screen, LAB.json what was run, where and when.
+"""Run labs and keep their reports for the gallery: in ``docs/gallery/`` LAB.zip has the page in
+both languages, LAB.LANG.png its first screen, LAB.json what was run, where and when.
 
     python docs/gallery.py [LAB …]
 
@@ -43,7 +43,8 @@ def keep(lab: str, base: Path) -> None:
     for lang in LANGUAGES:
         dualml("report", base / "run", "--lang", lang, "--out", base / lang)
         picture(base / lang / "report.html", FOLDER / f"{lab}.{lang}.png")
-    with zipfile.ZipFile(FOLDER / f"{lab}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+    target = FOLDER / f"{lab}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for lang in LANGUAGES:
             packed.write(base / lang / "report.html", f"{lang}.html")
     run = json.loads((base / "run" / "run.json").read_text("utf-8"))
@@ -73,8 +74,9 @@ def picture(page: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
             ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             "--disable-background-networking", f"--user-data-dir={profile}", "--window-size=1300,900",
-             "--force-device-scale-factor=0.5", f"--screenshot={target}", page.as_uri()],
+             "--disable-background-networking", f"--user-data-dir={profile}",
+             "--window-size=1300,900", "--force-device-scale-factor=0.5",
+             f"--screenshot={target}", page.as_uri()],
             check=True, timeout=PICTURE_S, capture_output=True,
         )  # fmt: skip
 

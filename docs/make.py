@@ -14,12 +14,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from _ext import api_pages, cli_page, differences, experiment_page, gallery, history
+from _ext import api_pages, cli_page, differences, experiment_page, gallery, history, records_page
 from _ext.links import Links
 from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, tables_of_contents, written
 from _ext.words import words
 
-MADE = (cli_page, experiment_page, api_pages, differences, gallery, history)
+MADE = (cli_page, experiment_page, records_page, api_pages, differences, gallery, history)
 #: Seconds after which a build is given up.
 LIMIT_S = 600
 
@@ -83,7 +83,7 @@ def build(out: Path, work: Path, builder: str) -> int:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "docs")
-    parser.add_argument("--links", action="store_true", help="check links to the web, build nothing")
+    parser.add_argument("--links", action="store_true", help="check links to the web instead")
     asked = parser.parse_args(arguments)
     work = asked.out.with_name(f"{asked.out.name}.work")
     try:

@@ -3,6 +3,7 @@ environment."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,27 +50,33 @@ def options(command: Any, context: Any, lang: str) -> str:
     """The table of a command's parameters, without ``--help``; empty if there are no others."""
     texts = words(lang)["cli"]
     rows = [
-        [name(parameter, context), parameter.help, default(parameter, context)]
+        [name(parameter, context), parameter.help + default(parameter, context, texts)]
         for parameter in command.get_params(context)
         if parameter.name != "help" and not getattr(parameter, "hidden", False)
     ]
-    return table([texts["option"], texts["meaning"], texts["default"]], rows) if rows else ""
+    return table([texts["option"], texts["meaning"]], rows) if rows else ""
 
 
 def name(parameter: Any, context: Any) -> str:
     if parameter.param_type_name == "argument":
         return code(parameter.display_name_raw)
-    kind = "" if parameter.is_flag else f" {parameter.display_type_rich(ctx=context)}"
-    words = [f"{word}{kind}" for word in parameter.opts]
-    return ", ".join(code(word) for word in words)
+    kind = "" if parameter.is_flag else f" {value(parameter, context)}"
+    return ", ".join(code(f"{word}{kind}") for word in parameter.opts)
 
 
-def default(parameter: Any, context: Any) -> str:
+def value(parameter: Any, context: Any) -> str:
+    """What stands for the value of an option: its own word, or its type."""
+    shown = str(parameter.display_type_rich(ctx=context))
+    kind = re.fullmatch(r"<(?:list\[)?(\w+).*>", shown)
+    return kind[1].upper().replace("STR", "TEXT") if kind else shown
+
+
+def default(parameter: Any, context: Any, texts: dict[str, str]) -> str:
     """Where there is one that says something; that of a flag is that it is not given."""
-    value = parameter.get_default(context, call=False)
-    if value is None or value is False or value in ((), []):
+    given = parameter.get_default(context, call=False)
+    if given is None or given is False or given in ((), []):
         return ""
-    return code(value)
+    return texts["default"].format(value=code(given))
 
 
 def environment(lang: str) -> str:

@@ -26,8 +26,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def plain(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
-    """Escape what is meant as it stands: products, absolute values, names that end in ``_``; what is
-    indented before the first section is code."""
+    """Escape what is meant as it stands: products, absolute values, names that end in ``_``; what
+    is indented before the first section is code."""
     parts: list[str] = []
     in_section = in_code = False
     for text in "\n".join(lines).split("\n\n"):

@@ -37,7 +37,7 @@ def page(lang: str) -> str:
         parts.append(f"## {code(title) if place else title}")
         rows = [
             [code(key), texts[model][key], kind(field, texts), default(field, texts),
-             ", ".join(used((*place, key)))]
+             labs_of((*place, key), texts)]
             for key, field in models[model]["properties"].items()
         ]  # fmt: skip
         parts.append(table(head, rows))
@@ -59,8 +59,8 @@ def schema() -> dict[str, Any]:
 
 def write_schema(folder: Path) -> None:
     """Publish the JSON schema: editors check and complete experiment files with it."""
-    text = json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}, indent=1)
-    (folder / SCHEMA).write_text(text + "\n", "utf-8")
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}
+    (folder / SCHEMA).write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
 
 
 def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
@@ -77,7 +77,8 @@ def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
             return ", ".join(code(json.dumps(value)) for value in values)
     word = texts["types"][field["type"]]
     if field["type"] == "array":
-        return texts["list_of"].format(kind=kind(field["items"], texts)) if field.get("items") else word
+        items = field.get("items")
+        return texts["list_of"].format(kind=kind(items, texts)) if items else word
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     bounds = [f"{sign} {field[key]:,}" for key, sign in signs.items() if key in field]
     return texts["comma"].join([word, *bounds])
@@ -105,10 +106,14 @@ def labs() -> dict[str, dict[str, Any]]:
             for path in sorted((ROOT / "experiments").glob("*.toml"))}  # fmt: skip
 
 
-def used(path: tuple[str, ...]) -> list[str]:
+def labs_of(path: tuple[str, ...], texts: Mapping[str, Any]) -> str:
     """The labs whose files name this key, as links."""
-    return [f"[{name}](../labs/{name}.md)" for name, table in labs().items()
-            if any(has(table, path) for table in laid_over(table))]  # fmt: skip
+    names = [
+        name for name, file in labs().items() if any(has(one, path) for one in laid_over(file))
+    ]
+    if len(names) == len(labs()):
+        return str(texts["all"])
+    return " ".join(f"[{name}](../labs/{name}.md)" for name in names)
 
 
 def laid_over(table: dict[str, Any]) -> Iterator[dict[str, Any]]:

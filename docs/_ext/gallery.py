@@ -25,7 +25,7 @@ def pages() -> Iterator[Page]:
 
 
 def shown() -> dict[str, dict[str, Any]]:
-    """Lab → what is known of its run: ``command``, ``date``, ``machine``, ``versions``, ``load``."""
+    """Lab → what is known of its run: ``command``, ``date``, ``machine``, ``versions``, load."""
     facts = {path.stem: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
     return {lab: facts[lab] for lab in ORDER if lab in facts}
 

@@ -37,5 +37,6 @@ def page(lang: str) -> str:
     parts = [f"# {texts['title']}", texts["intro"]]
     for section, rows in sections.items():
         parts += [f"## {section}", table(head, rows)]
-    parts += [f"## {texts['machines']}", table([texts[k] for k in ("machine", "first", "last")], facts)]
+    head = [texts[key] for key in ("machine", "first", "last")]
+    parts += [f"## {texts['machines']}", table(head, facts)]
     return "\n\n".join(parts) + "\n"

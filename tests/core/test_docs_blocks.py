@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
 from dualml.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *sorted(ROOT.glob("README*.md")), ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "experiments").glob("*.md")),
-]  # fmt: skip
+    path
+    for pattern in ("README*.md", "CONTRIBUTING.md", "docs/**/*.md", "experiments/*.md")
+    for path in sorted(ROOT.glob(pattern))
+]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
 #: Where a command of the shell ends.
-ENDS = {"|", "||", "&", "&&", ">", ">>", "<", ";"}
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+ENDS = {"|", "||", "&", "&&", ">", ">>", "<", ";", "·"}
+#: What is said in a language: comments, texts, the choice of it.
+SPOKEN = re.compile(r"""# .*$| --lang zh|, lang="zh"|"[^"\n]*"|'[^'\n]*'|[^\x00-\x7f]+""", re.M)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name)
 
 
 def blocks(text: str, *kinds: str) -> list[str]:
@@ -33,14 +45,21 @@ def blocks(text: str, *kinds: str) -> list[str]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of every ``dualml …`` in blocks of the shell; ``…`` and ``[…]`` stand for more."""
+    """The words of every ``dualml …`` in blocks of the shell, up to two spaces: ``[…]`` may be left
+    out, ``…`` stands for more."""
     for block in blocks(text, "bash", ""):
-        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
-            match = re.match(r"(?:\$ )?(?:\w+=\S+ )*dualml (.*)", line)
+        for line in re.sub(r"\s*\\\n\s*", " ", block).splitlines():
+            match = re.match(r"(?:\$ )?(?:\w+=\S+ )*dualml (.*?)(?:\s{2}|$)", line)
             if match:
-                words = shlex.split(match[1], comments=True)
+                words = shlex.split(match[1].replace("[-", "-").replace("] ", " "), comments=True)
                 ends = [i for i, word in enumerate(words) if word in ENDS] + [len(words)]
-                yield [word for word in words[: ends[0]] if word not in ("…", "...")]
+                yield [word.rstrip("]") if "[" not in word else word
+                       for word in words[: ends[0]] if word not in ("…", "...")]  # fmt: skip
+
+
+@cache
+def whole() -> Any:
+    return get_command(app)
 
 
 def parse(words: list[str]) -> None:
@@ -49,11 +68,11 @@ def parse(words: list[str]) -> None:
     Raises:
         Exception: an unknown command or option, or an argument that is missing or too much.
     """
-    command: Any = get_command(app)
+    command = whole()
     with command.make_context("dualml", list(words)) as context:
         rest = [*context._protected_args, *context.args]
     while rest and hasattr(command, "commands"):
-        command = command.commands[rest[0]]
+        command = command.commands[rest[0].partition("|")[0]]  # the first of several
         with command.make_context(rest[0], rest[1:]) as context:
             rest = [*getattr(context, "_protected_args", []), *context.args]
 
@@ -70,27 +89,22 @@ def test_python_and_toml_parse(page: Path) -> None:
 @every_page
 def test_commands_exist_with_their_options(page: Path) -> None:
     for words in commands(page.read_text("utf-8")):
-        parse(words)
+        with contextlib.suppress(typer.Exit):  # of --help
+            parse(words)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if ".zh." in page.name],
-                         ids=lambda page: page.relative_to(ROOT).as_posix())  # fmt: skip
+@pytest.mark.parametrize("page", [page for page in PAGES if ".zh." in page.name], ids=name)
 def test_code_is_the_same_in_both_languages(page: Path) -> None:
     english = next(
         one for suffix in (".md", ".en.md")
         if (one := page.with_name(page.name.replace(".zh.md", suffix))).exists()
     )  # fmt: skip
 
-    def code(path: Path) -> list[str]:
+    def code(path: Path) -> list[list[str]]:
         found = blocks(path.read_text("utf-8"), "python", "toml", "bash", "diff")
-        found = [block for block in found if not CHINESE_BOTH.search(block)]
-        return [re.sub(r"(?m)[ \t]*(?:#|//) .*$|[ \t]+$", "", block) for block in found]
+        return [SPOKEN.sub("", block).split() for block in found]
 
     assert code(page) == code(english)
-
-
-#: Blocks with sentences in them are translated.
-CHINESE_BOTH = re.compile(r"$^")
 
 
 @pytest.mark.parametrize("line", [
