@@ -49,6 +49,8 @@ def alike(whole: Path, other: Path, backend: str) -> list[str]:
     for place in sorted(whole.glob(f"trials/*/{backend}/seed0")):
         there = other / place.relative_to(whole)
         for path in sorted(place.iterdir()):
+            if path.name.endswith(".usage.jsonl"):  # what ranks used while they computed
+                continue
             twin, name = there / path.name, str(path.relative_to(whole))
             if not twin.exists():
                 found.append(f"{name}: missing")

@@ -298,6 +298,11 @@ class Local(Jobs):
             return self.named("a", f"dualml.jobs.{victim}")
         return super().parts(victim)
 
+    def over(self) -> bool:
+        if not self.there["a"].processes():  # of a machine that comes back somebody asks
+            self.look()
+        return super().over()
+
 
 def status(out: Path, arm: str) -> str:
     """Of the trial of an arm; empty before there is one."""

@@ -24,6 +24,8 @@ CODE = "code"
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 #: Between a job's end in Slurm and the file of its code on a slow disk.
 SETTLE_S = 10.0
+#: From rank 0's end to that of all ranks.
+LAST_S = 60.0
 
 #: Of one task a run that starts its own ranks, of several a rank each: Slurm says where the first
 #: of them is, and the number of the job gives a port.
@@ -38,13 +40,21 @@ if [ -f {manifest} ]; then
     run=({resumed})
 fi
 if [ "${{SLURM_NTASKS:-1}}" -gt 1 ]; then
-    export PORT=$((20000 + SLURM_JOB_ID % 10000))
-    srun bash -c 'exec "$@" --rank "$SLURM_PROCID" --world-size "$SLURM_NTASKS" \\
-        --rendezvous "tcp://$SLURM_LAUNCH_NODE_IPADDR:$PORT"' rank "${{run[@]}}"
+    export PORT=$((20000 + SLURM_JOB_ID % 10000)) FIRST={code}.0
+    rm -f "$FIRST"
+    srun bash -c '"$@" --rank "$SLURM_PROCID" --world-size "$SLURM_NTASKS" \\
+        --rendezvous "tcp://$SLURM_LAUNCH_NODE_IPADDR:$PORT"
+        code=$?; [ "$SLURM_PROCID" != 0 ] || echo $code > "$FIRST"; exit $code' rank "${{run[@]}}" &
+    # Slurm waits for ever for a task whose daemon was killed; what rank 0 ended with is known.
+    while kill -0 $! 2> /dev/null && [ ! -f "$FIRST" ]; do sleep 1; done
+    timeout {last:g} tail --pid=$! -f /dev/null || kill $!
+    wait $!
+    code=$?
+    [ ! -f "$FIRST" ] || code=$(cat "$FIRST")
 else
     "${{run[@]}}"
+    code=$?
 fi
-code=$?
 echo $code > {code}
 exit $code
 """
@@ -62,6 +72,7 @@ def script(jobs: Jobs, job: Job) -> str:
         resumed=shlex.join([*python, *resumed(job.words, job.out)]),
         manifest=shlex.quote(f"{job.out}/run.json"),
         code=shlex.quote(str(jobs.folder(job.id) / CODE)),
+        last=LAST_S,
     )
 
 

@@ -19,9 +19,16 @@ POLL_S = 0.1
 COME_S = 5.0
 
 
-def help_ranks(launcher: Adopted, run: Path, environ: Mapping[str, str], wait: float) -> None:
+def help_ranks(
+    launcher: Adopted, run: Path | None, environ: Mapping[str, str], wait: float
+) -> None:
     """What a process that only helps does: its helper, until rank 0 announces the end, or until
-    the ranks are gone: the launcher waits for this process. The helper ends with its input."""
+    the ranks are gone: the launcher waits for this process. The helper ends with its input.
+
+    Args:
+        run: where rank 0 announces; None if nothing that stands there counts.
+        wait: seconds, at most.
+    """
     process = subprocess.Popen(
         list(launcher.helper),
         env={**os.environ, **environ},
@@ -31,7 +38,8 @@ def help_ranks(launcher: Adopted, run: Path, environ: Mapping[str, str], wait: f
     try:
         number, end, ranks = 0, time.monotonic() + wait, dict[int, Any]()
         while process.poll() is None and time.monotonic() < end and still_there(ranks):
-            if (announced := announcement(number).read_if_there(run)) is not None:
+            announced = announcement(number).read_if_there(run) if run is not None else None
+            if announced is not None:
                 if announced.places is None:
                     return
                 number += 1

@@ -56,8 +56,8 @@ def assist(launcher: Adopted, request: Request, token: bytes) -> str:
     """
     path = request.out
     if launcher.rank < 0:
-        assert path is not None
-        adopted.check_fresh(path)
+        if path is not None:  # a run that goes on has announcements of its first start
+            adopted.check_fresh(path)
         environ = backends()[launcher.backend].environ(request.threads or 0)
         help_ranks(launcher, path, environ, ADOPTED_WAIT_S)
         return ""

@@ -27,7 +27,7 @@ from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python, usable_cores
 from dualml.split.measured import summary
 from dualml.store.folder import RunFolder
-from dualml.store.manifest import Key, TrialRecord
+from dualml.store.manifest import Key, Status, TrialRecord
 from dualml.store.sessions import Announcement, announce
 from dualml.store.times import TIMELINE, TIMES
 from dualml.store.trial import JOB, RESULT, Job, Result, board_path, log_path
@@ -71,7 +71,9 @@ def run_trials(
             if hub is not None:
                 hub.check()
             session = Session(folder, plan, infos, environs, listen, adopted, number, hub)
-            done = session.run(waiting)
+            done = session.run(
+                waiting, left="unsupported" if waiting == together else "interrupted"
+            )
             number += session.size > 1
             waiting = waiting[done:]
     if hub is not None:
@@ -135,15 +137,19 @@ class Session:
     begin: float = 0.0
     before: float = 0.0
 
-    def run(self, keys: Sequence[Key]) -> int:
-        """How many of the trials have ended, well or not: at least one."""
+    def run(self, keys: Sequence[Key], left: Status) -> int:
+        """How many of the trials have ended, well or not: at least one.
+
+        Args:
+            left: what those are whose ranks cannot be started.
+        """
         self.keys = keys
         first, backend, _ = keys[0]
         info, arm = self.infos[backend], self.plan.experiment.arms[first]
         size = self.size = arm.world_size
         if why := self.impossible(info):
             for key in keys:
-                trial = self.folder.change(key, status="unsupported", reason=why, wall_s=0.0)
+                trial = self.folder.change(key, status=left, reason=why, wall_s=0.0)
                 self.folder.write()
                 self.listen(trial, {"phase": "end"})
             return len(keys)
@@ -240,7 +246,7 @@ class Session:
         if self.size != there.size:
             return f"{there.launcher} started {there.size} ranks; this arm has {self.size}"
         if there.sessions and self.number >= there.sessions:
-            return f"{there.launcher} serves its ranks once; run this arm by itself"
+            return f"{there.launcher} serves its ranks once; go on with --resume"
         return None
 
     def prepare(self, key: Key, threads: int, cores: int, rendezvous: str) -> None:

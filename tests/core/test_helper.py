@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
+
+from dualml.backend import Adopted
+from dualml.launch import helper
+from dualml.store.sessions import Announcement, announce
 
 #: Too late for a rank that is not there yet.
 LATE = """
@@ -36,3 +42,19 @@ def test_ranks_that_are_there_are_seen_however_late(ranks: int) -> None:
         for process in processes:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_run_that_goes_on_has_announcements_that_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """The first start's end stands in its folder; the helper stays as long as there are ranks."""
+    announce(tmp_path, 0, Announcement(places=None))
+    seen = iter([True, True, False])
+    monkeypatch.setattr(helper, "still_there", lambda ranks: next(seen))
+    waits = (sys.executable, "-c", "input()")
+    launcher = Adopted("msrun", "mindspore", -1, 2, helper=waits)
+    begin = time.monotonic()
+    helper.help_ranks(launcher, None if goes_on else tmp_path, {}, wait=60)
+    assert next(seen, None) is (None if goes_on else True)
+    assert time.monotonic() - begin < 30
