@@ -1,5 +1,4 @@
-"""The reference of the command line, from the commands themselves, and of what they read from the
-environment."""
+"""The reference of the command line, from the commands themselves."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from _ext.words import code, table, words
 
 def pages() -> Iterator[Page]:
     yield Page("reference/cli", make=command_line)
-    yield Page("reference/environment", make=environment)
 
 
 def command_line(lang: str) -> str:
@@ -77,10 +75,3 @@ def default(parameter: Any, context: Any, texts: dict[str, str]) -> str:
     if given is None or given is False or given in ((), []):
         return ""
     return texts["default"].format(value=code(given))
-
-
-def environment(lang: str) -> str:
-    """The variables that users may set; a test holds the list against the code."""
-    texts = words(lang)["environment"]
-    rows = [[code(variable), meaning] for variable, meaning in texts["variables"].items()]
-    return f"# {texts['title']}\n\n{table([texts['variable'], texts['meaning']], rows)}\n"

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from _ext.pages import ROOT, Page
+from _ext.pages import ROOT, Page, SiteError
 from _ext.words import code, table, words
 
 #: Model of the schema → where its table stands in a file; ``*`` is the name of an arm.
@@ -29,14 +29,14 @@ def pages() -> Iterator[Page]:
 
 def page(lang: str) -> str:
     texts = words(lang)["experiment"]
-    parts = [f"# {texts['title']}", texts["intro"].format(schema=f"/{SCHEMA}")]
+    parts = [f"# {texts['title']}", texts["intro"]]
     models = {"Experiment": schema(), **schema()["$defs"]}
     head = [texts[key] for key in ("key", "meaning", "type", "default", "labs")]
     for model, place in PLACES.items():
         title = ".".join(place) if place else texts["file"]
         parts.append(f"## {code(title) if place else title}")
         rows = [
-            [code(key), texts[model][key], kind(field, texts), default(field, texts),
+            [code(key), meaning(model, key, lang), kind(field, texts), default(field, texts),
              labs_of((*place, key), texts)]
             for key, field in models[model]["properties"].items()
         ]  # fmt: skip
@@ -47,6 +47,18 @@ def page(lang: str) -> str:
         head = [texts["name"], texts["settings"]]
         parts.append(table(head, ([code(name), settings(kind)] for name, kind in things(registry))))
     return "\n\n".join(parts) + "\n"
+
+
+def meaning(model: str, key: str, lang: str) -> str:
+    """What a key is for.
+
+    Raises:
+        SiteError: nobody wrote it.
+    """
+    texts = words(lang)["experiment"][model]
+    if key not in texts:
+        raise SiteError(f"docs/_words/{lang}.toml has no text for {key} below [experiment.{model}]")
+    return str(texts[key])
 
 
 @cache

@@ -47,7 +47,7 @@ def written(root: Path = ROOT) -> Iterator[Page]:
     docs = root / "docs"
     for path in sorted(docs.rglob("*.md")):
         name = path.relative_to(docs).as_posix().removesuffix(".md")
-        if name == "differences" or name == "differences.zh":
+        if name in ("differences", "differences.zh"):
             continue  # a page for each entry takes their place
         if name.endswith(".zh"):
             if not path.with_name(path.name.replace(".zh.md", ".md")).exists():
@@ -82,28 +82,24 @@ def sections(names: set[str], root: Path = ROOT) -> list[tuple[Mapping[str, str]
     Raises:
         SiteError: a section names a page that does not exist, or a page stands in no section.
     """
-    listed = contents(root)["section"]
-    optional = set(contents(root)["files"].values()) | {"api"}
-    claimed = {word for section in listed for word in section["pages"] if "*" not in word}
-    if missing := sorted(claimed - names - optional):
+    listed = contents(root)
+    words = [word for section in listed["section"] for word in section["pages"]]
+    named = [word for word in words if "*" not in word]
+    if missing := sorted(set(named) - names - set(listed["files"].values())):
         raise SiteError(f"docs/site.toml names {', '.join(missing)}, which does not exist")
-    left = names - claimed - {"index"}
-    chosen: list[list[list[str]]] = []
-    # A pattern of one folder comes before one that takes what is left.
-    by_pattern = {
-        word: sorted(name for name in left if fnmatch(name, word))
-        for section in listed for word in section["pages"] if "*" in word and word != "*"
-    }  # fmt: skip
-    taken = {name for found in by_pattern.values() for name in found}
-    by_pattern["*"] = sorted(left - taken)
-    for section in listed:
-        chosen.append([by_pattern.get(word, [word] if word in names else [])
-                       for word in section["pages"]])  # fmt: skip
-    placed = [[name for part in parts for name in dict.fromkeys(part)] for parts in chosen]
-    if nowhere := sorted(names - {"index"} - {name for part in placed for name in part}):
-        raise SiteError(f"docs/site.toml has no section for {', '.join(nowhere)}")
-    return [(section["title"], pages)
-            for section, pages in zip(listed, placed, strict=True) if pages]  # fmt: skip
+    places = {word: [word] for word in named if word in names}
+    left = sorted(names - {"index", *named})
+    # The longest pattern says most; "*" takes what no other does.
+    for pattern in sorted({word for word in words if "*" in word}, key=len, reverse=True):
+        places[pattern] = [name for name in left if fnmatch(name, pattern)]
+        left = [name for name in left if name not in places[pattern]]
+    if left:
+        raise SiteError(f"docs/site.toml has no section for {', '.join(left)}")
+    found = [
+        (section["title"], [name for word in section["pages"] for name in places.get(word, [])])
+        for section in listed["section"]
+    ]
+    return [(title, pages) for title, pages in found if pages]
 
 
 def tables_of_contents(names: set[str], lang: str, root: Path = ROOT) -> str:

@@ -94,20 +94,6 @@ def test_the_texts_have_the_same_keys_in_both_languages() -> None:
     assert keys(words("en")) == keys(words("zh"))
 
 
-def test_every_variable_that_users_may_set_is_listed() -> None:
-    #: Set by dualml for what it starts, or read by the tests alone.
-    own = {
-        *("ADDRESS", "COMPARING", "CONFORMANCE", "CONFORMANCE_DEVICE", "HUB", "INTERFACE"),
-        *("ISA_REASON", "KEEP_LOCAL"),
-    }
-    files = (
-        path for name in ("", "_torch", "_ms") for path in (ROOT / f"dualml{name}").rglob("*.py")
-    )
-    code = "".join(path.read_text("utf-8") for path in files)
-    read = set(re.findall(r"\bDUALML_([A-Z_]+)\b", code)) - own
-    assert {f"DUALML_{name}" for name in read} == set(words("en")["environment"]["variables"])
-
-
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """A repository with one page."""
