@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
         for lang in LANGUAGES:
             experiment_page.write_schema(asked.out / lang)
             gallery.write(lang, asked.out / lang)
-        shutil.copyfile(DOCS / "_static" / "root.html", asked.out / "index.html")
+        shutil.copyfile(DOCS / "_templates" / "root.html", asked.out / "index.html")
         print(f"→ {asked.out / 'index.html'}")
     return 0
 

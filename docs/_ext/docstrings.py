@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.ext.autodoc.mock import _MockObject
+from sphinx.ext.autodoc.mock import _MockObject, mock
+
+from _ext.api_pages import public
 
 #: Code, or a character that would mean something in reStructuredText.
 MEANT = re.compile(r"(`{1,2})(?P<code>[^`]+)\1(?P<joined>\w?)|(?P<mark>[*|]|(?<=\w)_(?!\w))")
@@ -15,12 +18,27 @@ SECTION = re.compile(r"^(?:Args|Attributes|Returns|Yields|Raises|Example|Note)s?
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    # Types of a framework that is not installed stand in unions: `float | Tensor`.
-    _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self  # type: ignore[attr-defined]
+    app.connect("builder-inited", imported)
     # Before napoleon, which makes reStructuredText of `Args:` and the like.
     app.connect("autodoc-process-docstring", plain, priority=400)
     app.connect("autodoc-process-docstring", formulas, priority=600)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def nothing() -> None: ...
+
+
+def imported(app: Sphinx) -> None:
+    """Import what is public, with the names that its modules give only when they are asked for."""
+    for name in ("__code__", "__globals__", "__defaults__", "__closure__", "__kwdefaults__"):
+        setattr(_MockObject, name, getattr(nothing, name))  # functions are taken apart
+    for name in ("__or__", "__ror__"):  # types stand in unions: `float | Tensor`
+        setattr(_MockObject, name, lambda self, other: self)
+    with mock(app.config.autodoc_mock_imports):
+        for listed in public():
+            module = importlib.import_module(listed["name"])
+            for name in listed["names"]:
+                setattr(module, name, getattr(module, name))
 
 
 def plain(

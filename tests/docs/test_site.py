@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from urllib.parse import unquote
@@ -157,11 +158,14 @@ def test_links_in_code_are_left_alone() -> None:
 def test_search_finds_pages(site: Path, lang: str, query: str, page: str) -> None:
     with chromium.started() as browser:
         browser.open(f"{(site / lang / 'search.html').as_uri()}?q={query}")
-        links = browser.js("""return new Promise((done) => { const look = () => {
-          const found = [...document.querySelectorAll('#search-results li a')].map((a) => a.href);
-          document.querySelector('#search-summary, .search-summary')?.innerText && found.length > 3
-            ? done(found) : setTimeout(look, 100); }; look(); })""")
-        assert any(f"/{lang}/{page}.html" in link for link in links), links
+        found: list[str] = []
+        deadline = time.monotonic() + 25
+        while f"/{lang}/{page}.html" not in "".join(found) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            found = browser.js(
+                "return [...document.querySelectorAll('#search-results li a')].map((a) => a.href)"
+            )
+        assert any(f"/{lang}/{page}.html" in link for link in found), found
 
 
 @browser_only
