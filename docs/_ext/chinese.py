@@ -3,6 +3,7 @@ theme's own words are translated."""
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -25,6 +26,7 @@ THEME = {
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(Joined)
     app.connect("builder-inited", translate)
+    logging.getLogger("jieba").setLevel(logging.WARNING)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from _ext.pages import ROOT, Page
 from _ext.words import table, words
+
+sys.path.append(str(ROOT / "benchmarks"))
+from tables import say
 
 KEPT = ROOT / "benchmarks" / "history.json"
 
@@ -18,7 +22,7 @@ def pages() -> Iterator[Page]:
 
 
 def page(lang: str) -> str:
-    """A table for each section, a row for each pair that was measured more than once."""
+    """A table for each section, a row for each pair that was measured on several days."""
     texts = words(lang)["history"]
     kept: list[dict[str, Any]] = json.loads(KEPT.read_text("utf-8"))
     series: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -26,9 +30,10 @@ def page(lang: str) -> str:
         series[row["section"], row["what"], row["against"]].append(row)
     sections: dict[str, list[list[str]]] = defaultdict(list)
     for (section, what, against), rows in series.items():
-        if len(rows) > 1:
-            steps = " → ".join(f"{row['ratio']:g} ({row['date']})" for row in rows)
-            sections[section].append([what, against, steps])
+        by_date = {row["date"]: row["ratio"] for row in rows}  # the last of a day
+        if len(by_date) > 1:
+            steps = " → ".join(f"{ratio:g} ({date})" for date, ratio in by_date.items())
+            sections[say(section, lang)].append([say(what, lang), say(against, lang), steps])
     machines: dict[str, list[str]] = defaultdict(list)
     for row in kept:
         machines[row["machine"]].append(row["date"])
