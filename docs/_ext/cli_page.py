@@ -35,9 +35,10 @@ def command_line(lang: str) -> str:
 def subcommands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command below a group with its whole name."""
     for word, command in group.commands.items():
-        if not hasattr(command, "commands"):
+        if hasattr(command, "commands"):
+            yield from subcommands(command, f"{name} {word}")
+        elif not command.hidden:
             yield f"{name} {word}", command
-        yield from subcommands(command, f"{name} {word}") if hasattr(command, "commands") else ()
 
 
 def usage(context: Any) -> str:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
+pytest.importorskip("sphinx", reason="needs the extra `docs`")
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "docs"), str(ROOT / "tests" / "core")]
@@ -186,6 +189,15 @@ def test_the_switch_and_the_filter_work(site: Path) -> None:
         assert 0 < browser.js(seen) < every / 10
         browser.open(site / "index.html")
         assert browser.js("return location.pathname").endswith("/en/index.html")
+
+
+def test_the_gallery_is_small_and_in_both_languages() -> None:
+    kept = list((ROOT / "docs" / "gallery").iterdir())
+    assert sum(path.stat().st_size for path in kept) < 6e6
+    for facts in (path for path in kept if path.suffix == ".json"):
+        with zipfile.ZipFile(facts.with_suffix(".zip")) as packed:
+            assert sorted(packed.namelist()) == ["en.html", "zh.html"]
+        assert all(facts.with_suffix(f".{lang}.png").exists() for lang in LANGUAGES)
 
 
 def test_the_first_page_chooses_without_scripts(site: Path) -> None:
