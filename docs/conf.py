@@ -41,6 +41,7 @@ autodoc_type_aliases = {
 napoleon_numpy_docstring = False
 # Types of Python, NumPy and the frameworks have no page here.
 nitpick_ignore_regex = [(r"py:.*", r".*")]
+suppress_warnings = ["ref.python"]  # a name that two public modules have
 
 html_theme = "furo"
 html_title = "dualml"

@@ -21,7 +21,7 @@ from _ext.words import words
 
 MADE = (cli_page, experiment_page, records_page, api_pages, differences, gallery, history)
 #: Seconds after which a build is given up.
-LIMIT_S = 600
+LIMIT_S = 1800
 
 
 def gathered(root: Path = ROOT) -> dict[str, Page]:
@@ -90,10 +90,14 @@ def main(arguments: list[str]) -> int:
         pages = gathered()
         for lang in LANGUAGES:
             stage(pages, lang, work / lang)
+        code = build(asked.out, work, "linkcheck" if asked.links else "html")
     except SiteError as error:
         print(f"docs: {error}", file=sys.stderr)
         return 2
-    if code := build(asked.out, work, "linkcheck" if asked.links else "html"):
+    except subprocess.TimeoutExpired:
+        print(f"docs: given up after {LIMIT_S} s", file=sys.stderr)
+        return 1
+    if code:
         return code
     if not asked.links:
         for lang in LANGUAGES:
