@@ -18,6 +18,9 @@ FOLDER = DOCS / "gallery"
 #: In the order in which a course meets them.
 ORDER = ("lab1", "lab2", "lab3", "lab4", "rnn_ps", "methods", "memory")
 
+#: Load of the machine beyond which times of a run say little.
+BUSY = 1.5
+
 
 def pages() -> Iterator[Page]:
     if shown():
@@ -41,7 +44,7 @@ def page(lang: str) -> str:
             f"```bash\n{facts['command']}\n```",
             f'<a href="{lab}.html"><img src="{lab}.png" alt="{escape(texts["alt"])}" width="650"'
             ' loading="lazy"></a>',
-            texts["facts"].format(**facts, lab=lab),
+            texts["facts"].format(**facts) + (texts["busy"] if facts["load"] > BUSY else ""),
             texts["links"].format(lab=lab),
         ]
     return "\n\n".join(parts) + "\n"
