@@ -20,6 +20,7 @@ PLACES = {
     "Aggregation": ("arms", "*", "aggregation"), "Slow": ("arms", "*", "slow"),
     "Split": ("arms", "*", "split"), "Offload": ("arms", "*", "offload"),
 }  # fmt: skip
+NULL = {"type": "null"}
 SCHEMA = "experiment.schema.json"
 
 
@@ -78,9 +79,10 @@ def write_schema(folder: Path) -> None:
 def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
     """Type and range of a field, in words."""
     if "anyOf" in field:
-        return texts["or"].join(
-            kind(one, texts) for one in field["anyOf"] if one.get("type") != "null"
-        )
+        several = dict.fromkeys(kind(one, texts) for one in field["anyOf"] if one != NULL)
+        if texts["types"]["number"] in several:
+            several.pop(texts["types"]["integer"], None)
+        return str(texts["or"].join(several))
     if "$ref" in field:
         return texts["types"]["object"]
     for key in ("enum", "const"):
