@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from judging import alike, leftovers, lost, names, tells
+from judging import alike, last_digits, leftovers, lost, names, tells
 from kills_page import write
 from machines import POLL_S, Machine, machines, python, wait
 from starting import Hand, Local, Msrun, Ssh, Torchrun, Way, cmdline, status
@@ -178,12 +178,13 @@ def watched(way: Way, case: Case, dead: list[str], begin: float) -> dict[str, An
     ranks = lost(case.victim)
     while time.monotonic() - begin < WHOLE_S:
         now = time.monotonic() - begin
+        over = not (left := alive(way.there)) and way.struck()
         for end in ends:
             lines = way.lines(end)[before[end] :]
             last[end] = next((x for x in reversed(lines) if OURS.search(x)), "")
             if end not in named and any(tells(line, ranks, end) for line in lines):
                 named[end] = now
-        if not (left := alive(way.there)) and way.over():
+        if over:
             gone = now
             break
         going = way.job or case.victim.startswith("worker")
@@ -250,6 +251,7 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
             go_on(way, case)
             row["resumed_s"] = time.monotonic() - begin
             row["differing"] = alike(whole, way.out, case.backend)
+            row["last_digits"] = last_digits(whole, way.out, case.backend)
             row["left"] = leftovers(way.out, whole)
         except (TimeoutError, RuntimeError, subprocess.TimeoutExpired, OSError) as error:
             row["error"] = f"{type(error).__name__}: {error}"

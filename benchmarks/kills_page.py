@@ -49,6 +49,7 @@ def page(rows: Sequence[Row], lang: str) -> str:
         "named": sum(r["named"] and r["remedy"] for r in rows),
         "clean": sum(not r["orphaned"] for r in rows),
         "same": sum(r["same"] for r in rows),
+        "digits": sum(r.get("last_digits", 0) for r in rows),
         "named_s": seconds(max(named, default=None)),
         "gone_s": seconds(max(gone, default=None)),
     }

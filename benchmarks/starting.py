@@ -84,6 +84,10 @@ class Way:
     def over(self) -> bool:
         return all(t.code() is not None for t in self.terminals.values())
 
+    def struck(self) -> bool:
+        """Whether nothing more comes of a kill before somebody does something."""
+        return self.over()
+
     def place(self, arm: str) -> Path:
         return self.out / "trials" / arm / self.backend / "seed0"
 

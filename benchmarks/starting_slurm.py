@@ -108,6 +108,11 @@ class Slurm(Jobs):
         """Asked of Slurm by ``dualml jobs``."""
         return self.look()
 
+    def struck(self) -> bool:
+        """Of a job whose node is gone: Slurm has put it back and waits for the node."""
+        state = self.state()
+        return self.over() or (state["status"] == "queued" and bool(state["reason"]))
+
     def again(self) -> None:
         self.nodes_up()
         super().again()

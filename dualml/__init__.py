@@ -1,3 +1,33 @@
-"""dualml: one distributed-ML experiment, two frameworks, one honest report."""
+"""dualml: one distributed-ML experiment, two frameworks, one honest report.
 
-__version__ = "0.1.0"
+What a script or a notebook needs is here: `run` trains an experiment, `load` reads what runs have
+left, `compare` judges two runs, traces or models. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dualml.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from dualml.api import Run as Run
+    from dualml.api import UserError as UserError
+    from dualml.api import compare as compare
+    from dualml.api import experiments as experiments
+    from dualml.api import load as load
+    from dualml.api import run as run
+
+__all__ = ["Run", "UserError", "compare", "experiments", "load", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dualml import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -59,16 +60,29 @@ def read_npz(path: Path, what: str = "not readable") -> Arrays:
 
 
 def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array, if its header says what the archive says; NumPy would believe the header."""
-    with archive.open(member) as file:
+    """One array of an archive."""
+    return _array(lambda: archive.open(member), member.file_size, member.filename)
+
+
+def read_npy(path: Path, what: str = "no readable array") -> NDArray[Any]:
+    """The array of an ``.npy`` file."""
+    with readable(f"{path}: {what}"):
+        size = path.stat().st_size
+        check_memory(size, str(path))
+        return _array(lambda: path.open("rb"), size, path.name)
+
+
+def _array(opened: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any]:
+    """An array, if its header says what the file holds; NumPy would believe the header."""
+    with opened() as file:
         first = npy.read_magic(file) == (1, 0)  # type: ignore[no-untyped-call]
         read: Any = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
         shape, _, dtype = read(file)
-        nbytes, there = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+        nbytes, there = math.prod(shape) * dtype.itemsize, size - file.tell()
     # What holds objects is refused below: it would have to run code.
     if not dtype.hasobject and (nbytes != there or min(shape, default=0) < 0):
-        raise ValueError(f"{member.filename} of {nbytes:,} bytes by its header has {there:,}")
-    with archive.open(member) as file:
+        raise ValueError(f"{name} of {nbytes:,} bytes by its header has {there:,}")
+    with opened() as file:
         array = npy.read_array(file, allow_pickle=False)  # type: ignore[no-untyped-call]
     return np.asarray(array)
 

@@ -34,8 +34,9 @@ DIGITS = f"a whole number beyond 64 bits; the largest is {LARGEST - 1}"
 NESTED = f"nested more than {DEEPEST} deep"
 
 
-def from_json(text: bytes) -> Any:
-    """The value of a JSON text: no NaN, no number beyond 64 bits, Unicode, not nested deep."""
+def from_json(text: bytes, finite: bool = True) -> Any:
+    """The value of a JSON text: no NaN (where it must be ``finite``), no number beyond 64 bits,
+    Unicode, not nested deep."""
     if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES:,} values")
     try:
@@ -48,7 +49,7 @@ def from_json(text: bytes) -> Any:
         raise ValueError(f"not JSON: {error}") from None
     except ValueError:  # Python reads no integer of more than 4300 digits
         raise ValueError(DIGITS) from None
-    return within(value)
+    return within(value, finite)
 
 
 def from_toml(text: str) -> dict[str, Any]:

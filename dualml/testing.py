@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import unittest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualml.backend import backends
-
-if TYPE_CHECKING:
-    from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.comparison import Comparison
 
 
 def assert_parity(
@@ -17,6 +15,7 @@ def assert_parity(
     """`dualml.parity.compare`, as an assertion; under pytest and unittest alike.
 
     Args:
+        torch_module, mindspore_cell, inputs: as `dualml.parity.compare` takes them.
         options: those of `dualml.parity.compare`.
 
     Raises:

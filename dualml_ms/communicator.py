@@ -36,6 +36,7 @@ def connect(place: Place, device: str = "cpu") -> MindSporeCommunicator:
     From here on operators outside compiled cells run when they are called (`launch_blocking`).
 
     Args:
+        place: of this rank.
         device: ``cpu`` or ``auto``; there is no other one here that ranks could talk from.
 
     Raises:
@@ -46,7 +47,8 @@ def connect(place: Place, device: str = "cpu") -> MindSporeCommunicator:
 
 
 class MindSporeCommunicator(Communicator):
-    """Tensors between processes; see `dualml.communicator.Communicator`.
+    """Tensors between processes; see `dualml.communicator.Communicator`. `connect` makes it of the
+    ``place`` of this rank and what it has joined, ``member``.
 
     On a CPU `Tensor.asnumpy` is a view of a contiguous tensor's own memory and `Tensor.from_numpy`
     makes a tensor of an array's, for compiled cells and collectives alike (measured, and tested in

@@ -65,7 +65,9 @@ class IndexedDataset:
     """Neutral arrays as a random-access source: (float32 (1, 28, 28), int32 label).
 
     Args:
-        images: uint8 (N, 28, 28). labels: integers (N,). mean, std: for `normalised`.
+        images: uint8 (N, 28, 28).
+        labels: integers (N,).
+        mean, std: for `normalised`.
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, mean: float, std: float) -> None:
@@ -94,6 +96,7 @@ def mindspore_mnist(
 
     Args:
         folder: with the four IDX files, plain or gzip.
+        train: the training set; else the test set.
         sampler: without one, the samples come in the files' order.
         name: ``mnist`` or ``fashion_mnist``; decides the class and the constants.
 
@@ -117,7 +120,7 @@ def mindspore_mnist(
 
 
 def loader(pipeline: Any, batch_size: int) -> Any:
-    """Batches of a pipeline in its order; the last one may be smaller.
+    """Batches of ``batch_size`` samples of a ``pipeline`` in its order; the last may be smaller.
 
     Iterating starts an epoch: ``sampler.set_epoch(e)`` before it chooses the order.
     """

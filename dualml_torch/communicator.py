@@ -47,6 +47,7 @@ def connect(place: Place, device: str | torch.device = "cpu") -> TorchCommunicat
     """Join the other ranks; the communicator of all of them.
 
     Args:
+        place: of this rank.
         device: ``cpu``, ``cuda`` or ``auto``. With several ranks every one takes a GPU of its own,
             which `TorchCommunicator.device` names.
 
@@ -58,9 +59,14 @@ def connect(place: Place, device: str | torch.device = "cpu") -> TorchCommunicat
 
 
 class TorchCommunicator(Communicator):
-    """Tensors between processes; see `dualml.communicator.Communicator`.
+    """Tensors between processes; see `dualml.communicator.Communicator`. `connect` makes it.
+
+    Args:
+        place: of this rank.
+        member: what it has joined.
 
     Attributes:
+        ranks: of the group, in the world; all when omitted.
         group: the process group of torch.distributed; None for a rank that is alone.
     """
 

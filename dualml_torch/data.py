@@ -66,7 +66,9 @@ class IndexedDataset(Dataset[tuple[torch.Tensor, int]]):
     """Neutral arrays as a map-style dataset: (float32 (1, 28, 28), label).
 
     Args:
-        images: uint8 (N, 28, 28). labels: integers (N,). mean, std: for `normalised`.
+        images: uint8 (N, 28, 28).
+        labels: integers (N,).
+        mean, std: for `normalised`.
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, mean: float, std: float) -> None:
@@ -89,6 +91,7 @@ def torchvision_mnist(folder: str | Path, train: bool, *, name: str = "mnist") -
 
     Args:
         folder: with the four IDX files, plain or gzip.
+        train: the training set; else the test set.
         name: ``mnist`` or ``fashion_mnist``; decides the class and the constants.
 
     Raises:
@@ -116,7 +119,9 @@ def loader(
 
     Args:
         dataset: `IndexedDataset`, `torchvision_mnist`, or any other.
-        order: as for `OrderSampler`; ``loader(…).sampler.set_epoch(e)`` changes the epoch.
+        order: as for `OrderSampler`.
+        batch_size: samples.
+        epoch: from 0; ``loader(…).sampler.set_epoch(e)`` changes it.
     """
     sampler = OrderSampler(order)
     sampler.set_epoch(epoch)

@@ -67,7 +67,6 @@ class Recorder(Base):
         return environment(str(first.device), torch.get_num_threads())
 
     def named(self) -> dict[str, torch.Tensor]:
-        """Parameters, then buffers; one that has two names once."""
         return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
 
     def tensors(self) -> list[Tensor]:
@@ -92,6 +91,7 @@ class Recorder(Base):
         return self.named_gradients([p.grad for p in self.trained().values()])
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
+        """Parameters that have gradients, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def named_gradients(self, gradients: Any) -> Arrays:
@@ -161,6 +161,7 @@ class Recorder(Base):
         return tape
 
     def watch(self) -> Watch | None:
+        """What tells every operation to `tape`; None where there is none."""
         return None if self.tape is None else Watch(self.tape)
 
     @contextlib.contextmanager
@@ -191,6 +192,8 @@ class Recorder(Base):
                 handle.remove()
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
+        """Note the gradients: PyTorch calls it with an ``optimizer`` whose step begins, and with
+        the step's arguments ``given`` and ``named``."""
         # A step that calls its parent's is announced twice, and may have changed them in between.
         if self.now is not None and not any(name.startswith("gradient/") for name in self.now):
             self.note_gradients(self.gradients())

@@ -18,6 +18,9 @@ class AllGather(Strategy):
     Every rank sends and receives (n − 1) S: the simplest way, and the one whose cost grows with n.
     All ranks add in the same order, so they agree bit for bit. The schedule shows every rank's
     vector as one message to every other rank.
+
+    Source: Thakur, Rabenseifner & Gropp 2005, "Optimization of Collective Communication Operations
+    in MPICH", Int. J. High Perform. Comput. Appl. 19(1), section 4.1 (all-gather).
     """
 
     formulas: ClassVar = (r"m = n - 1", r"b = (n-1) S", r"T = (n-1) ( \alpha + S \beta )")

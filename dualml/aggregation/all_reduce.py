@@ -15,7 +15,10 @@ class AllReduce(Strategy):
     """One call of the framework's collective; which algorithm it uses is the framework's choice.
 
     The schedule shown for it is the ring's, which moves the fewest bytes a rank can get away with:
-    2 (n − 1) / n · S (Patarasuk & Yuan 2009, theorem 1).
+    2 (n − 1) / n · S.
+
+    Source: Patarasuk & Yuan 2009, "Bandwidth Optimal All-reduce Algorithms for Clusters of
+    Workstations", J. Parallel Distrib. Comput. 69(2), theorem 1.
     """
 
     textbook: ClassVar[str] = "ring"

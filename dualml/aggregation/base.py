@@ -16,6 +16,9 @@ Tensor = Any
 class Strategy:
     """Adds up a 1-D tensor over the ranks of a communicator.
 
+    In its methods ``comm`` is the communicator, ``n`` the number of its ranks and ``length`` how
+    many elements the tensor has.
+
     Attributes:
         name: the word in an experiment file.
         exact: every rank ends with the sum, but for rounding.
@@ -62,6 +65,7 @@ class Strategy:
         return max(moved, key=lambda pair: (pair[1], pair[0]))
 
 
+#: Name → strategy, in the order of tables.
 STRATEGIES: Kinds[Strategy] = Kinds("strategy", "dualml.aggregation")
 
 

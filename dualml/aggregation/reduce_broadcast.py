@@ -15,6 +15,9 @@ class ReduceBroadcast(Strategy):
     """The framework's reduce to rank 0 and its broadcast: all-reduce as two calls.
 
     The schedule shown is that of two binomial trees.
+
+    Source: Thakur, Rabenseifner & Gropp 2005, "Optimization of Collective Communication Operations
+    in MPICH", Int. J. High Perform. Comput. Appl. 19(1), sections 4.2 and 4.4.
     """
 
     textbook: ClassVar[str] = "tree"

@@ -18,8 +18,8 @@ Then = Literal["add", "put"]
 
 @dataclass(frozen=True)
 class Transfer:
-    """One message: chunks ``first`` … ``last`` from ``source`` to ``target``, which adds them to
-    its own or puts them in their place."""
+    """One message: chunks ``first`` … ``last`` from ``source`` to ``target``, ``then`` added to its
+    own (``add``) or put in their place (``put``)."""
 
     source: int
     target: int
@@ -52,7 +52,7 @@ class Schedule:
         return self._moved("source", rank, length)
 
     def received(self, rank: int, length: int) -> tuple[int, int]:
-        """Messages and elements that ``rank`` receives."""
+        """Messages and elements that ``rank`` receives for a vector of ``length``."""
         return self._moved("target", rank, length)
 
     def _moved(self, side: str, rank: int, length: int) -> tuple[int, int]:
@@ -60,7 +60,8 @@ class Schedule:
         return len(chosen), sum(b - a for a, b in (self.span(t, length) for t in chosen))
 
     def span(self, t: Transfer, length: int) -> tuple[int, int]:
-        """First element of a message's chunks, and the one after the last."""
+        """First element of the chunks of message ``t``, and the one after the last, in a vector of
+        ``length`` elements."""
         return start_of(length, self.chunks, t.first), start_of(length, self.chunks, t.last + 1)
 
     def grid(self) -> str:
@@ -105,6 +106,7 @@ class Stage:
         added: bytes the busiest rank adds up in one step.
         total: bytes of all ranks in one step.
         all_messages: messages of all ranks in one step.
+        times: alike steps in a row.
     """
 
     kind: str

@@ -20,6 +20,8 @@ class Slow:
         bandwidth_bytes_per_s: what its link carries in each direction; None: as much as it can.
         jitter_s: mean of a random delay (exponential) added to each of its computations.
         since: first update with the handicap.
+
+    Its methods tell what to add for ``rank`` in update ``step`` of a trial with this ``seed``.
     """
 
     rank: int = 0
@@ -39,14 +41,16 @@ class Slow:
         return (self.compute - 1) * seconds + jitter
 
     def transferring(self, rank: int, sent: int, received: int, step: int) -> float:
-        """Seconds to add to an exchange of so many bytes; its link carries both ways at once."""
+        """Seconds to add to an exchange of so many bytes ``sent`` and ``received``; its link
+        carries both ways at once."""
         if rank != self.rank or step < self.since:
             return 0.0
         rate = self.bandwidth_bytes_per_s
         return self.latency_s + (max(sent, received) / rate if rate else 0.0)
 
     def schedule_delay(self, schedule: Schedule, rank: int, nbytes: int, step: int) -> float:
-        """Seconds to add to a native collective: its textbook schedule's messages, one by one."""
+        """Seconds to add to a native collective of ``nbytes`` bytes: the messages of ``schedule``,
+        its textbook's, one by one."""
         total = 0.0
         for transfers in schedule.steps:
             out = [schedule.span(t, nbytes) for t in transfers if t.source == rank]

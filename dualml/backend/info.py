@@ -101,10 +101,17 @@ class BackendInfo:
     crowded: bool = False
 
     def installed(self) -> bool:
+        """Whether the framework is there; it is not imported."""
         spec = importlib.util.find_spec(self.framework)
         return spec is not None and spec.origin is not None  # a bare folder of that name is none
 
     def create(self, device: str = "auto", threads: int = 0) -> Backend:
+        """The backend, with the framework imported.
+
+        Args:
+            device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``npu``.
+            threads: to compute with; 0: as many as the framework chooses.
+        """
         module, _, attribute = self.factory.partition(":")
         backend: Backend = getattr(importlib.import_module(module), attribute)(device, threads)
         return backend

@@ -24,7 +24,9 @@ class Recipe:
     """All that decides the numbers of a training, but for the order of its samples.
 
     Attributes:
+        spec: the model.
         weights: canonical name → float32, at the start.
+        rule, schedule: the update rule, and what scales its step size.
         loss: name of the loss in `dualml.reference.losses`.
         x: training samples, float32 (N, …); of a model of text, tokens (N, T) of any integer type.
         y: int64 (N,), or (N, T) where a sample has a label for every position.

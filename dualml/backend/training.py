@@ -37,6 +37,9 @@ class Trace:
 class Training(Able, ABC):
     """A model, its optimizer and the training data on one device: what a trial works with.
 
+    Arrays of parameters, gradients and state have the parameter's shape and its canonical name;
+    a ``batch`` is indices of training samples, int64 (B,).
+
     Attributes:
         now: updates so far; the masks of Dropout are those of the next one.
         scaler: of the loss, where it is scaled (`dualml.precision`).
@@ -60,7 +63,8 @@ class Training(Able, ABC):
         """
 
     def stretch(self, batches: Sequence[Any], first: int) -> list[Any]:
-        """One update for each batch, the first of them number ``first``; their lazy losses."""
+        """One update for each of the ``batches``, the first of them number ``first``; their lazy
+        losses."""
         return [self.step(batch, step) for step, batch in enumerate(batches, start=first)]
 
     @abstractmethod
@@ -83,7 +87,8 @@ class Training(Able, ABC):
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Go to the point after update ``step``; ``Rule.init`` gives the state of step 0."""
+        """Go to the point after update ``step``, with these ``weights`` and this ``state``;
+        ``Rule.init`` gives the state of step 0."""
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         """Replace the weights by what ``by`` makes of them; all else stays.

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import dualml
 from dualml.bench.section import Add, Job
 from dualml.machine import bounded
 
-ROOT = Path(dualml.__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "conformance"
 #: Files that a quick run tries, and the tests in them.
 FEW = ("test_training.py", "softmax")

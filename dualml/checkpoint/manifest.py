@@ -19,12 +19,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-import dualml
 from dualml.checkpoint.disk import synced
 from dualml.checkpoint.writing import Written
 from dualml.errors import UserError
 from dualml.parse import from_json
 from dualml.store.jsonfile import Count, JsonFile, Record, Scalar, checked
+from dualml.version import __version__
 
 FILE = r"^step\d{8,19}(-\d{1,6})?/rank\d{1,6}(\.\d{1,9})?\.safetensors$"
 FileName = Annotated[str, Field(pattern=FILE)]
@@ -182,7 +182,7 @@ def commit(
     folder = place.parent
     manifest = MANIFEST.made(
         {
-            "dualml": dualml.__version__,
+            "dualml": __version__,
             "step": step,
             "layout": dict(layout),
             "about": dict(about),

@@ -63,7 +63,9 @@ def save(
     removed. An interruption at any moment leaves one of the two.
 
     Args:
+        comm: the communicator of the ranks.
         slices: of this rank; those of all ranks together cover every tensor.
+        folder: the same for all ranks; made where it is not there.
         step: updates made.
         layout: of the ranks; ``world_size`` is added.
         about: JSON values to keep with it.

@@ -68,10 +68,12 @@ class Slice:
 
     @classmethod
     def whole(cls, name: str, array: Array, kind: str = "") -> Slice:
+        """A tensor that one rank holds all of."""
         return cls(name, array.shape, (0,) * array.ndim, array, kind)
 
     @property
     def box(self) -> Box:
+        """Where it lies in the whole."""
         return Box(self.offset, self.array.shape)
 
 

@@ -250,7 +250,11 @@ FOLDERS: dict[str, Callable[[Path], Checkpoint]] = {
 
 
 def load(path: Path | str, name: str, where: Sequence[slice] | None = None) -> Any:
-    """One tensor, or a slice of it, from a checkpoint; see `Checkpoint.read`.
+    """One tensor, or a slice of it, from a checkpoint.
+
+    Args:
+        path: of the file or folder.
+        name, where: as `Checkpoint.read` takes them.
 
     Example:
         ``load(Path("ckpt"), "weights/fc.weight", [slice(0, 10)])``: its first ten rows.

@@ -71,6 +71,7 @@ class Checkpoint:
     """What is known of a checkpoint without reading its tensors.
 
     Attributes:
+        path: of the file or folder.
         format: ``dualml``, ``safetensors``, ``dcp``, ``npz`` or ``trial``.
         tensors: by name.
         step: updates made; None: it does not say.
@@ -88,10 +89,12 @@ class Checkpoint:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     @property
     def elements(self) -> int:
+        """Elements of all tensors."""
         return sum(tensor.elements for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Stored:
@@ -106,6 +109,7 @@ class Checkpoint:
         """A tensor or a slice of it, as a copy.
 
         Args:
+            name: of the tensor.
             where: one slice without a step for each axis; negative numbers count from the end.
             raw: bfloat16 and 8-bit floats as their bits in unsigned integers. Otherwise bfloat16
                 comes as float32, which has all of its numbers.

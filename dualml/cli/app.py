@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-import dualml
+from dualml.cli.against import baseline
 from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
@@ -18,6 +18,7 @@ from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
+from dualml.cli.export import export
 from dualml.cli.generate import generate
 from dualml.cli.jobs import jobs, logs, resume, stop, submit
 from dualml.cli.largest import largest
@@ -31,6 +32,7 @@ from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split
 from dualml.cli.top import top
+from dualml.version import __version__
 
 app = typer.Typer(
     name="dualml", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
@@ -39,7 +41,7 @@ app = typer.Typer(
 
 def version(asked: bool) -> None:
     if asked:
-        typer.echo(f"dualml {dualml.__version__}")
+        typer.echo(f"dualml {__version__}")
         raise typer.Exit
 
 
@@ -54,9 +56,10 @@ def main(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(run, report, parity, compare, find, list_, show, simulate, plan, largest, partition, split),
+    *(run, report, parity, compare, baseline, find, list_, show, simulate, plan, largest),
+    *(partition, split),
     *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
-    *(serve, top),
+    *(serve, top, export),
 )
 for command in COMMANDS:
     app.command(command.__name__.strip("_"))(limited(command))

@@ -1,4 +1,4 @@
-"""``dualml compare``: two traces, or two models."""
+"""``dualml compare``: two runs, two traces, two dumps of other tools, or two models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Option = typer.Option
 #: Exit codes of a verdict; what cannot be compared is wrong input.
-CODES = {"equal": 0, "different": 3, "not comparable": 2}
+CODES = {"equal": 0, "statistically equal": 0, "different": 3, "not comparable": 2}
 #: Columns of the phases that hold numbers.
 NUMBERS = ("arrays", "step", "distance", "envelope", "ratio")
 
@@ -29,6 +29,14 @@ NUMBERS = ("arrays", "step", "distance", "envelope", "ratio")
 def compare(
     a: Annotated[str, typer.Argument(metavar="A")],
     b: Annotated[str, typer.Argument(metavar="B")],
+    arm: list[str] | None = None,
+    pair: Annotated[list[str] | None, Option(metavar="A=B")] = None,
+    backend: Annotated[list[str] | None, Option("--backend", "-b")] = None,
+    metric: list[str] | None = None,
+    slower: Annotated[float | None, Option(metavar="TIMES")] = None,
+    more_memory: Annotated[float | None, Option(metavar="TIMES")] = None,
+    html: Annotated[Path | None, Option(metavar="FILE")] = None,
+    markdown: Annotated[Path | None, Option(metavar="FILE")] = None,
     inputs: Annotated[Path | None, Option("--inputs")] = None,
     shape: Annotated[list[str] | None, Option("--shape")] = None,
     loss: Annotated[str | None, Option("--loss")] = None,
@@ -38,41 +46,68 @@ def compare(
     evaluation: Annotated[bool, Option("--eval")] = False,
     map_: Annotated[Path | None, Option("--map")] = None,
     margin: Annotated[float, Option("--margin")] = 10.0,
-    seed: Annotated[int, Option("--seed")] = 0,
+    seed: list[str] | None = None,
     timeout: Annotated[float, Option("--timeout")] = 300.0,
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Compare two recorded traces, or a PyTorch model and its MindSpore port; exit 0 if they are
-    equal, 3 if they are different, 2 if they cannot be compared."""
+    """Compare two runs, two traces, two dumps of other tools, or a PyTorch model and its MindSpore
+    port; exit 0 if they are equal, 3 if they are different, 2 if they cannot be compared."""
+    from dualml.cli.run import numbers
+    from dualml.store.side import is_side
+
+    seeds = numbers(seed or [])
+    of_runs = {"--arm": arm, "--pair": pair, "--backend": backend, "--metric": metric,
+               "--slower": slower, "--more-memory": more_memory, "--html": html,
+               "--markdown": markdown}  # fmt: skip
+    of_models = {"--inputs": inputs, "--shape": shape, "--loss": loss, "--optimizer": optimizer,
+                 "--steps": steps, "--eval": evaluation or None}  # fmt: skip
+    folders = Path(a).is_dir() and Path(b).is_dir()
+    if folders and is_side(Path(a)) and is_side(Path(b)):
+        from dualml.cli.against import compare_folders
+
+        refuse({**of_models, "--map": map_}, "models", a, b, "runs")
+        against = compare_folders(
+            a, b, arms=arm or None, pair=pair or [], backend=backend or [], seeds=seeds or None,
+            metrics=metric or None, margin=margin, slower=slower, more_memory=more_memory,
+            html=html, markdown=markdown, json=json, lang=lang,
+        )  # fmt: skip
+        raise typer.Exit(CODES["different"] if against.failures else CODES[against.verdict])
+    refuse(of_runs, "runs", a, b, "none")
     from dualml.parity.models import run
 
     asked = names(map_)
-    if Path(a).is_dir() and Path(b).is_dir():
-        extra = {"--inputs": inputs, "--shape": shape, "--loss": loss, "--optimizer": optimizer,
-                 "--steps": steps}  # fmt: skip
-        if wrong := [word for word, value in extra.items() if value not in (None, [])]:
-            raise UserError(f"{', '.join(wrong)}: of models; {a} and {b} are traces")
+    if folders:
+        refuse({**of_models, "--seed": seed}, "models", a, b, "traces")
         comparison = run.compare_traces(a, b, map=asked, margin=margin)
     elif ":" in a and ":" in b:
-        arrays, targets = batch(inputs, shape or [], seed)
+        if len(seeds) > 1:
+            raise UserError(f"models are compared with one --seed; received {seeds}")
+        drawn = seeds[0] if seeds else 0
+        arrays, targets = batch(inputs, shape or [], drawn)
         rule = None if optimizer is None else {"name": optimizer, "lr": lr}
         comparison = run.compare(
             a, b, arrays, targets=targets, loss=loss, optimizer=rule, map=asked,
-            steps=1 if steps is None else steps, train=not evaluation, seed=seed, margin=margin,
+            steps=1 if steps is None else steps, train=not evaluation, seed=drawn, margin=margin,
             timeout=timeout,
         )  # fmt: skip
     else:
         one = next(word for word in (a, b) if ":" not in word or Path(word).is_dir())
         raise UserError(
-            f"compare takes two trace folders, or two models 'file.py:Name'; {one!r} is "
-            + ("a folder, the other is not" if Path(one).is_dir() else "neither")
+            f"compare takes two folders (of runs, traces or dumps), or two models 'file.py:Name'; "
+            f"{one!r} is " + ("a folder, the other is not" if Path(one).is_dir() else "neither")
         )
     if json:
         print_json(comparison.describe())
     else:
         show(comparison, lang)
     raise typer.Exit(CODES[comparison.verdict])
+
+
+def refuse(options: dict[str, Any], of: str, a: str, b: str, are: str) -> None:
+    """Raises `UserError` where options were given that A and B have no use for."""
+    if wrong := [word for word, value in options.items() if value not in (None, [])]:
+        raise UserError(f"{', '.join(wrong)}: of {of}; {a} and {b} are {are}")
 
 
 def names(path: Path | None) -> dict[str, Any] | None:

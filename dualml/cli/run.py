@@ -37,23 +37,15 @@ def run(
     hosts: Path | None = None,
     insecure: Annotated[bool, typer.Option("--insecure")] = False,
     keep_local: Annotated[bool, typer.Option("--keep-local")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
-    from dualml.communicator.place import check_rendezvous
-    from dualml.experiment.arm import MOST_RANKS
-    from dualml.machine import MOST_THREADS
     from dualml.session.execute import execute
     from dualml.session.perform import INTERRUPTED
     from dualml.session.prepare import Request
     from dualml.store.findings import read_findings
     from dualml.store.manifest import RUN
 
-    if world_size is not None and not 1 <= world_size <= MOST_RANKS:
-        raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {world_size}")
-    if threads is not None and threads > MOST_THREADS:
-        raise UserError(f"--threads must be from 0 to {MOST_THREADS}; received {threads}")
-    if rendezvous is not None:
-        check_rendezvous(rendezvous)
     done = execute(
         Request(
             lab=lab,
@@ -77,6 +69,7 @@ def run(
             hosts=hosts,
             insecure=insecure,
             keep_local=keep_local,
+            tensorboard=tensorboard,
         )
     )
     if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end

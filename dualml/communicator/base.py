@@ -31,6 +31,8 @@ def added(op: str) -> str:
 class Communicator(Engine):
     """A group of ranks as one of them sees it.
 
+    Tensors are called ``x``; ``root`` and ``peer`` are ranks of the group; ``op`` is one of `OPS`.
+
     Unless ``inplace`` is asked for, arguments are left as they are. All ranks of the group call the
     same methods in the same order with tensors of the same shape and type, except where noted.
     Results in the order of ranks. Tensors may be empty, of any shape, and need not be contiguous.
@@ -105,6 +107,9 @@ class Communicator(Engine):
 
         Args:
             parts: n tensors on rank ``root``, ignored elsewhere.
+
+        Raises:
+            CommunicationError: not n parts.
         """
         if self.rank == root and (parts is None or len(parts) != self.size):
             count = None if parts is None else len(parts)
@@ -127,7 +132,11 @@ class Communicator(Engine):
         return self._fold(self._swap([self.slice(whole, a, b) for a, b in pairwise(ends)]), op)
 
     def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Part j of rank i becomes part i of rank j; all parts of all ranks have one shape."""
+        """Part j of rank i becomes part i of rank j; all parts of all ranks have one shape.
+
+        Raises:
+            CommunicationError: not n parts.
+        """
         if len(parts) != self.size:
             raise CommunicationError(
                 f"all_to_all over {self.size} ranks needs as many parts; received {len(parts)}"
@@ -213,7 +222,11 @@ class Communicator(Engine):
         return self._per_machine
 
     def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
-        """A communicator of some ranks; every rank of this group calls it, others get None."""
+        """A communicator of some ranks; every rank of this group calls it, others get None.
+
+        Raises:
+            CommunicationError: a rank that is not there, or one twice.
+        """
         chosen = sorted(set(ranks))
         if not chosen or chosen[0] < 0 or chosen[-1] >= self.size or len(chosen) != len(ranks):
             raise CommunicationError(

@@ -43,7 +43,8 @@ class Engine(ABC):
 
     @abstractmethod
     def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
-        """How ``primitive`` is executed for this type and operation on this device."""
+        """How ``primitive`` is executed for this type (``dtype``) and operation (``op``) on this
+        device."""
 
     @abstractmethod
     def tensor(self, array: Any) -> Tensor:
@@ -59,7 +60,7 @@ class Engine(ABC):
 
     @abstractmethod
     def cast(self, x: Tensor, dtype: str) -> Tensor:
-        """``x`` as another type; a copy."""
+        """``x`` as another type, ``dtype``; a copy."""
 
     @abstractmethod
     def empty_like(self, x: Tensor) -> Tensor:
@@ -71,7 +72,8 @@ class Engine(ABC):
 
     @abstractmethod
     def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
-        """``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never ``b``."""
+        """The ``op`` ``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never
+        ``b``."""
 
     @abstractmethod
     def scale(self, x: Tensor, factor: float) -> Tensor:
@@ -79,11 +81,13 @@ class Engine(ABC):
 
     @abstractmethod
     def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """Elements of a 1-D tensor, contiguous; a view of ``x`` where the framework has them."""
+        """Elements ``start`` to ``stop`` − 1 of a 1-D tensor, contiguous; a view of ``x`` where the
+        framework has them."""
 
     @abstractmethod
     def write(self, x: Tensor, start: int, value: Tensor, then: str) -> Tensor:
-        """The 1-D ``x`` with ``value`` put (``put``) or added (``add``) from ``start`` on.
+        """The 1-D ``x`` with ``value`` put or added from ``start`` on: ``then`` is ``put`` or
+        ``add``.
 
         May overwrite ``x``. Nothing is to be done where ``value`` is the view of that very place.
         """

@@ -28,7 +28,12 @@ PRIMITIVES = (
 
 @dataclass(frozen=True)
 class How:
-    """How a primitive is executed, and from what, or why it is not."""
+    """How a primitive is executed.
+
+    Attributes:
+        kind: ``native``, ``composed`` or ``unsupported``.
+        detail: by or from what, or why it is not.
+    """
 
     kind: Kind
     detail: str

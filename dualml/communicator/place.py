@@ -26,14 +26,14 @@ class Board(Protocol):
     """Write once, read by all; keys are file names (letters, digits, ``-_.``)."""
 
     def post(self, key: str, text: str) -> None:
-        """Write a note; a key that exists already is replaced."""
+        """Write the note ``text``; a ``key`` that exists already is replaced."""
 
     def read(self, key: str) -> str | None:
         """The note, or None while there is none."""
 
 
-class FileBoard:
-    """A board in a folder that all ranks see.
+class FileBoard(Board):
+    """A `Board` in a folder that all ranks see.
 
     Args:
         folder: made when it is not there.
@@ -55,8 +55,8 @@ class FileBoard:
             return None
 
 
-class MemoryBoard:
-    """A board for ranks that are threads of one process."""
+class MemoryBoard(Board):
+    """A `Board` for ranks that are threads of one process."""
 
     def __init__(self) -> None:
         self._notes: dict[str, str] = {}
@@ -158,6 +158,9 @@ class Place:
         check: compare the signature of every collective over the board before it is executed.
         interface, address: of this machine, by which the others are reached; empty: the framework
             finds one.
+
+    Raises:
+        UserError: no such rank, or a rendezvous that no backend can mean.
     """
 
     rank: int

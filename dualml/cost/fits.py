@@ -60,6 +60,7 @@ class Fits:
 
     @classmethod
     def restore(cls, text: dict[str, Any]) -> Fits:
+        """From what `describe` gives."""
         from pydantic import TypeAdapter
 
         topology = str(Topology.parse(text["topology"]))
@@ -84,6 +85,11 @@ def fit_all(points: Sequence[Point], topology: Topology = FLAT, engine: str = ""
     """One fit for each strategy among the points, and one for those made of counted messages.
 
     A strategy whose points do not suffice is skipped, with the reason.
+
+    Args:
+        points: measurements of one backend.
+        topology: what they were taken to share.
+        engine: whose collectives were measured.
     """
     names = dict.fromkeys(point.strategy for point in points)
     groups = {name: [p for p in points if p.strategy == name] for name in names}

@@ -34,6 +34,6 @@ class Link:
                 raise UserError(f"a link's constants are finite and not negative: {name}={value}")
 
     def seconds(self, steps: float, nbytes: float, added: float = 0.0) -> float:
-        """α·steps + β·nbytes + γ·added."""
+        """α·``steps`` + β·``nbytes`` + γ·``added``: messages, bytes moved, bytes added."""
         moved = self.alpha_s * steps + self.beta_s_per_byte * nbytes
         return moved + self.gamma_s_per_byte * added

@@ -60,7 +60,8 @@ class Point:
         """The point of a strategy that took ``seconds`` per update for S = ``nbytes`` on n ranks.
 
         On a `shared` machine the bytes of a step are those its cores move one after another. A
-        native collective's messages are those of its ``engine``, where they are known.
+        native collective's messages are those of its ``engine``, where they are known. ``topology``
+        says what messages shared, ``every`` how many updates of local_sgd there are in a round.
 
         Raises:
             UserError: one rank, which sends nothing; the asynchronous server, whose seconds are no
@@ -116,7 +117,7 @@ class Fit:
 
 
 def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:
-    """α and β, and γ if asked for, by non-negative least squares.
+    """α and β, and with ``gamma`` γ, by non-negative least squares over the ``points``.
 
     Residuals are relative, (α·steps + β·bytes + γ·added − seconds) / seconds, so that microseconds
     count as much as seconds. Standard errors are those of ordinary least squares, the roots of the

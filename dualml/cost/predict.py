@@ -9,7 +9,8 @@ from typing import Literal
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage
 from dualml.aggregation import strategy as find
 from dualml.aggregation.slow import Slow
-from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, exact, stages
+from dualml.cost.bandwidth import Bandwidths, bandwidths
+from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, stages
 from dualml.cost.engines import schedule as engine_schedule
 from dualml.cost.libraries import LIBRARIES
 from dualml.cost.link import Link
@@ -25,7 +26,7 @@ BUDGET, FEWEST, MOST = 20_000, 4, 200
 
 @dataclass(frozen=True)
 class Prediction:
-    """One update of one strategy.
+    """One update of one strategy, for ``nbytes`` bytes on ``n`` ranks.
 
     Attributes:
         seconds: until the last rank has finished computing and aggregating.
@@ -45,17 +46,20 @@ class Prediction:
 
     @property
     def algbw(self) -> float | None:
-        """S / seconds; None where that is no all-reduce, computes, or sends nothing."""
-        sends = exact(self.strategy) and self.n > 1 and self.nbytes > 0 and self.compute_s == 0
-        return self.nbytes / self.seconds if sends and self.seconds > 0 else None
+        """Bytes per second (`dualml.cost.bandwidth`); None where that is no all-reduce, computes,
+        or sends nothing."""
+        return None if self._rates is None else self._rates.algbw
 
     @property
     def busbw(self) -> float | None:
-        """algbw · 2 (n − 1)/n: what each rank's link would carry if a ring did it.
+        """What each rank's link would carry if a ring did it, likewise."""
+        return None if self._rates is None else self._rates.busbw
 
-        Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
-        """
-        return None if self.algbw is None else self.algbw * 2 * (self.n - 1) / self.n
+    @property
+    def _rates(self) -> Bandwidths | None:
+        if self.compute_s:
+            return None
+        return bandwidths(self.strategy, self.n, self.nbytes, self.seconds)
 
 
 def predict(

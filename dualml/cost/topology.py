@@ -65,21 +65,23 @@ class Topology:
         return max(1.0, n / self.count) if self.kind == "shared" else 1.0
 
     def crowding(self, busiest: float, total: float) -> float:
-        """Factor on a step's bytes: no faster than the cores move the bytes of all ranks."""
+        """Factor on a step's bytes: no faster than the cores move the bytes of all ranks,
+        ``total``, of which the rank with most has ``busiest``."""
         if self.kind != "shared" or not busiest:
             return 1.0
         return max(1.0, total / (self.count * busiest))
 
     def across(self, a: int, b: int) -> bool:
-        """Two ranks on different nodes."""
+        """Whether ranks ``a`` and ``b`` are on different nodes."""
         return self.kind == "nodes" and a // self.count != b // self.count
 
     def link(self, a: int, b: int, link: Link) -> Link:
-        """The link from one rank to another."""
+        """The link from rank ``a`` to ``b``, where inside a node it is ``link``."""
         return self.inter if self.inter is not None and self.across(a, b) else link
 
     def seconds(self, stage: Stage, n: int, link: Link) -> float:
-        """Closed form of one stage with all its repetitions, all ranks starting it together."""
+        """Closed form of one ``stage`` of ``n`` ranks with all its repetitions, all ranks starting
+        it together; inside a node they use ``link``."""
         added = link.gamma_s_per_byte * stage.added
         if self.kind == "nodes":
             return self._nodes(stage, n, link) + stage.times * added

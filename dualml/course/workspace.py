@@ -12,13 +12,13 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-import dualml
 from dualml.course.exercise import File, Lab
 from dualml.course.labs import lab as lab_of
 from dualml.course.marked import skeleton
 from dualml.errors import UserError, nearest
 from dualml.files import read_toml, write_bytes
 from dualml.strict import Strict, explain
+from dualml.version import __version__
 from dualml.words import LANGUAGES, Words
 
 #: Of the folder's layout and of the names in the exercises.
@@ -74,7 +74,7 @@ def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> li
         raise UserError(f"{path} is there already and not empty; name another folder")
     path.mkdir(parents=True, exist_ok=True)
     backends = BACKENDS[backend]
-    values = {"format": FORMAT, "dualml": dualml.__version__, "lab": name,
+    values = {"format": FORMAT, "dualml": __version__, "lab": name,
               "backends": list(backends), "lang": lang}  # fmt: skip
     settings = Settings.model_validate(values)
     wanted = chosen(lab, backends)
@@ -164,7 +164,7 @@ def open_workspace(path: Path) -> Workspace:
     table = read_toml(file)
     if table.get("format") != FORMAT:
         raise UserError(
-            f"{file} is of format {table.get('format')!r}, this dualml {dualml.__version__} reads "
+            f"{file} is of format {table.get('format')!r}, this dualml {__version__} reads "
             f"{FORMAT}; make a new workspace with `dualml new` and copy your files into it, or "
             f"install dualml {table.get('dualml', '')}"
         )

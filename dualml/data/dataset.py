@@ -77,7 +77,7 @@ class Dataset:
 
 
 def normalised(images: Array, mean: float, std: float) -> NDArray[np.float32]:
-    """uint8 (N, 28, 28) → float32 (N, 1, 28, 28): (x/255 − mean)/std.
+    """``images``, uint8 (N, 28, 28) → float32 (N, 1, 28, 28): (x/255 − ``mean``)/``std``.
 
     Every operation is in float32, in this order: the same bits as torchvision's ``ToTensor`` and
     ``Normalize``. Computing in float64 and rounding once would differ in the last bit.

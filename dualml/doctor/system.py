@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 
-import dualml
 from dualml import machine
 from dualml.doctor.finding import Finding, finding
+from dualml.version import __version__
 
 OLDEST_PYTHON = (3, 11)
 #: MindSpore 2.10 has no wheels for anything newer.
@@ -32,7 +32,7 @@ def _python() -> Iterator[Finding]:
         yield finding("python", "ok", text=shown)
     else:
         yield finding("python", "warn", "python", "python", shown=shown)
-    versions = (dualml.__version__, machine.git_revision())
+    versions = (__version__, machine.git_revision())
     yield finding("dualml", "ok", text=", ".join(filter(None, versions)))
     yield finding("numpy", "ok", text=version("numpy"))
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dualml
 from dualml.errors import UserError
 from dualml.hosts.file import Host, Hosts
 from dualml.launch.hub import LEAVE_S, differing
 from dualml.launch.supervise import end, last_lines
 from dualml.machine import bounded, python
+from dualml.version import __version__
 
 CONNECT_S = 10
 #: A survey takes at most so long: it imports dualml, no framework.
@@ -83,7 +83,7 @@ def problem(host: Host, address: Address, same: Mapping[str, str], device: str) 
     if "No module named" in last and "dualml" in last:
         return (
             f"{host.python} there has no dualml; install it (pip install "
-            f"dualml=={dualml.__version__}), or name another with python = …"
+            f"dualml=={__version__}), or name another with python = …"
         )
     return f"{host.python} there: {last}"
 

@@ -185,9 +185,10 @@ def stop(jobs: Jobs, number: int) -> None:
 
 
 def ensure(jobs: Jobs) -> None:
-    """A process that looks after the queue, where there is something in it; it outlives this one
-    and its terminal, and ends with the last job."""
-    if not any(jobs.state(n).status in WAITING for n in jobs.numbers()):
+    """A process that looks after this machine's queue, where there is something in it; it outlives
+    this one and its terminal, and ends with the last job."""
+    left = [n for n in jobs.numbers() if jobs.state(n).status in WAITING]
+    if all(jobs.job(n).on != "local" for n in left):
         return
     with (jobs.path / "scheduler.log").open("ab") as log:
         subprocess.Popen(

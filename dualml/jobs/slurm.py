@@ -133,10 +133,11 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
         return ENDED.get(code, "failed"), code, None
     if state.slurm is None or shutil.which("squeue") is None:
         return state.status, None, state.reason
-    done = asked("squeue", "--noheader", "--format=%T|%r", "--jobs", state.slurm)
-    told, _, why = done.out.strip().partition("|")
+    columns = "--Format=State:30,RestartCnt:10,Reason:200"
+    done = asked("squeue", "--noheader", columns, "--jobs", state.slurm)
+    told, again, why = [*done.out.split(None, 2), "", "", ""][:3]
     if told in PENDING:
-        return "queued", None, why if why not in ("", "None") else None
+        return "queued", None, waits(why.strip(), again not in ("", "0"))
     if told == "RUNNING" or told == "COMPLETING":
         return "running", None, None
     if done.code != 0 and "Invalid job id" not in done.err:  # the controller does not answer
@@ -145,6 +146,17 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
         return "running", None, None
     ended: Status = "stopped" if state.stopping else "failed"
     return ended, None, None if state.stopping else f"Slurm: {told or 'its job is gone'}"
+
+
+def waits(why: str, again: bool) -> str | None:
+    """Why a job is in the queue, where Slurm says.
+
+    Args:
+        again: it was at work before.
+    """
+    why = "" if why == "None" else why
+    back = "Slurm has put it back, as after the loss of a node" if again else ""
+    return ": ".join(filter(None, (back, why))) or None
 
 
 def stop(jobs: Jobs, job: Job) -> None:

@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import dualml
 from dualml.backend import BackendInfo, backends
 from dualml.errors import CommunicationError, UserError
 from dualml.files import write_bytes
@@ -22,6 +21,7 @@ from dualml.launch.wire import PIECE, TOKEN, Header, Wire, call
 from dualml.store.sessions import Announcement, Failure, announcement, failure
 from dualml.store.trial import JOB
 from dualml.store.usage import usage_path
+from dualml.version import __version__
 
 #: For workers: where rank 0's machine is, and which of how many ranks this is.
 HUB = "DUALML_HUB"
@@ -37,7 +37,7 @@ LEAVE_S = 5.0
 
 def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
     """What must be the same on all machines of a run: versions of dualml and the frameworks."""
-    found = {"dualml": dualml.__version__}
+    found = {"dualml": __version__}
     for info in infos:
         with contextlib.suppress(PackageNotFoundError):
             found[info.framework] = version(info.framework).partition("+")[0]

@@ -38,15 +38,20 @@ def run_ranks(
     """Call ``function(communicator, argument)`` on every rank; the results by rank.
 
     Args:
+        backend: its name.
+        size: how many ranks.
         target: ``"module:function"``, importable by the ranks (threads of this process for
             backends that have no process groups, processes otherwise).
         argument: anything JSON can hold; the results too.
+        device: ``cpu``, ``cuda``, …; ``threads``: of each rank.
         timeout: seconds a rank waits for another.
         limit: seconds all of it may take.
         check: compare the signature of every collective, see `Place`.
+        rendezvous: see `Place`.
         folder: for the logs and the board; a temporary one otherwise.
 
     Raises:
+        UserError: no rank.
         Unsupported: the backend cannot be where it is asked to be.
         TrialError: a rank failed; the text names it and its reason.
     """

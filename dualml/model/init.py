@@ -15,8 +15,8 @@ from dualml.seeds import generator
 
 
 def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Canonical name → float32 array. Every tensor has a generator of its own: adding a layer
-    leaves the others as they were."""
+    """Canonical name → float32 array of the shape in ``spec``. Every tensor has a generator of its
+    own, made of ``seed``: adding a layer leaves the others as they were."""
     return {name: initial(spec, seed, name) for name in spec.parameters()}
 
 

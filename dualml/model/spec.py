@@ -104,7 +104,11 @@ class ModelSpec:
             )
 
     def stacks(self) -> dict[str, list[tuple[int, ...]]]:
-        """Layer name → shapes per sample of the value that goes on (last) and of those kept."""
+        """Layer name → shapes per sample of the value that goes on (last) and of those kept.
+
+        Raises:
+            UserError: a layer that does not fit its predecessor.
+        """
         try:
             return stacks(self.layers, [self.input_shape])
         except UserError as error:
@@ -159,6 +163,7 @@ class ModelSpec:
 
     @classmethod
     def restore(cls, text: dict[str, Any]) -> ModelSpec:
+        """From what `describe` gives."""
         layers = []
         for entry in text["layers"]:
             fields = {k: v for k, v in entry.items() if k not in ("name", "type")}

@@ -207,6 +207,7 @@ def model(
     """A model of the zoo by name.
 
     Args:
+        name: ``lenet``, ``mlp``, …
         words, length: of the data; for a model of text alone.
         classes: for a model that classifies sentences.
         sizes: for a decoder, those that are not its own: fields of `dualml.model.gpt.Sizes`.

@@ -27,6 +27,9 @@ class Adam(Rule):
         bias_correction: divide by 1−βᵗ; without it both denominators are 1.
         weight_decay: λ ≥ 0; g ← g + λθ, coupled (use `AdamW` for the decoupled form).
 
+    Raises:
+        UserError: a value outside of its range.
+
     Source: Kingma & Ba 2015, "Adam: A Method for Stochastic Optimization", Algorithm 1.
     """
 

@@ -31,6 +31,9 @@ class Rule:
 
     Args:
         lr: step size η, > 0; a `Schedule` may scale it step by step.
+
+    Raises:
+        UserError: a value outside of its range.
     """
 
     name: ClassVar[str]
@@ -58,7 +61,11 @@ class Rule:
         self.require("lr", 0.0, LARGEST, open_low=True)
 
     def require(self, field: str, low: float, high: float, *, open_low: bool = False) -> None:
-        """Raise `UserError` unless ``low <= field < high`` (``low < field`` if ``open_low``)."""
+        """Check that ``low <= field < high`` (``low < field`` if ``open_low``).
+
+        Raises:
+            UserError: it is not.
+        """
         value = getattr(self, field)
         above = isinstance(value, float) and (value > low if open_low else value >= low)
         if not (above and value < high):
@@ -103,7 +110,17 @@ class Rule:
         return new, after
 
     def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
-        """The recurrence for one tensor: what the paper writes."""
+        """The recurrence for one tensor: what the paper writes.
+
+        Args:
+            p, g: parameter and gradient, float64 of one shape.
+            s: slot → array of that shape, from `init` or the update before.
+            step: number of the update, from 1.
+            lr: its step size.
+
+        Returns:
+            The new parameter, and the new state.
+        """
         raise NotImplementedError
 
     def formulas(self) -> list[str]:
@@ -125,6 +142,7 @@ class Rule:
 GRADIENT = r"g_t = \frac{1}{B} \sum_{i \in B_t} \nabla \ell_i ( \theta_{t-1} )"
 DECAYED = GRADIENT + r" + \lambda \, \theta_{t-1}"
 
+#: Name → rule, in the order of tables.
 RULES: Kinds[Rule] = Kinds("optimizer", "dualml.optim")
 
 

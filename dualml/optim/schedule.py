@@ -40,6 +40,9 @@ class Schedule:
         floor: smallest factor of ``cosine``, in [0, 1].
         warmup: updates of linear warm-up, >= 0.
 
+    Raises:
+        UserError: a value outside of its range.
+
     Example:
         >>> Schedule(kind="step", every=2, gamma=0.5).factors(5)
         [1.0, 1.0, 0.5, 0.5, 0.25]
@@ -75,7 +78,7 @@ class Schedule:
         return self.kind == "constant" and not self.warmup
 
     def factor(self, step: int, updates: int = 0) -> float:
-        """c(step); ``updates`` is the trial's length, the default of ``total``."""
+        """c of update ``step``; ``updates`` is the trial's length, the default of ``total``."""
         if step <= self.warmup:
             return step / self.warmup
         done = step - 1 - self.warmup
@@ -92,4 +95,5 @@ class Schedule:
         return [self.factor(step, updates) for step in range(1, updates + 1)]
 
     def describe(self) -> dict[str, Any]:
+        """Fields as JSON values."""
         return asdict(self)

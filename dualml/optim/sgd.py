@@ -22,6 +22,9 @@ class SGD(Rule):
         nesterov: look-ahead gradient; needs momentum > 0 and dampening = 0.
         weight_decay: λ ≥ 0, coupled (added to the gradient), for every parameter.
 
+    Raises:
+        UserError: a value outside of its range.
+
     Note:
         Sutskever et al. keep η inside the buffer (v ← μv − ηg); this rule, like PyTorch, keeps
         it outside, which differs once η changes during training. MindSpore's

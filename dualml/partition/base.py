@@ -44,6 +44,10 @@ class Promise:
 class Partition:
     """Base of every rule.
 
+    In its methods ``samples`` (labels (N,), or how many there are: ``n``) are dealt to ``ranks``
+    ranks; ``seed`` and ``epoch`` decide what is drawn, ``draw`` is the generator made of them, and
+    ``parts`` are the positions of each rank.
+
     Args:
         shuffle: each rank goes through its samples in a new random order in every epoch; else in
             the order of the dataset (or, where samples are drawn, in the order of the draw).
@@ -53,6 +57,9 @@ class Partition:
         redeals: whether every epoch deals anew; else each rank keeps its samples.
         needs_labels: whether the number of samples is not enough.
         changes_features: whether ranks see their samples otherwise than they are; see `features`.
+
+    Raises:
+        UserError: a value of another type, or outside of its range.
     """
 
     name: ClassVar[str]
@@ -74,7 +81,11 @@ class Partition:
                                 f"received {field.name} = {value!r}")  # fmt: skip
 
     def require(self, right: bool, what: str, field: str) -> None:
-        """Raise `UserError` unless ``right``: ``alpha must be above 0; received alpha = -1``."""
+        """Check what a ``field`` must be: ``what`` says it.
+
+        Raises:
+            UserError: not ``right``, as in ``alpha must be above 0; received alpha = -1``.
+        """
         if not right:
             raise UserError(f"{self.name}: {what}; received {field} = {getattr(self, field)!r}")
 
@@ -125,9 +136,10 @@ class Partition:
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """The features (N, …) as the ranks see them; of most rules, as they are.
+        """The features as the ranks see them; of most rules, as they are.
 
         Args:
+            x: (N, …), normalised.
             parts: what `deal` returned for these samples.
         """
         return x
@@ -164,4 +176,5 @@ def rounded(shares: NDArray[np.float64], n: int) -> list[int]:
     return [int(s) for s in sizes]
 
 
+#: Name → rule, in the order of tables.
 PARTITIONS: Kinds[Partition] = Kinds("partition", "dualml.partition")

@@ -46,7 +46,7 @@ class FeatureNoise(RandomPartition):
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """A copy with the owners' noise."""
+        """A copy of ``x``, (N, …), with the owners' noise."""
         noisy = np.array(x)
         for rank, (part, level) in enumerate(zip(parts, self.levels(len(parts)), strict=True)):
             own = np.sort(part)  # the noise of a sample does not depend on the order of an epoch

@@ -48,6 +48,11 @@ class Fractions(Partition):
         self.require(abs(total - 1) < 1e-6, f"shares add up to {total:g} instead of 1", "fractions")
 
     def sizes(self, n: int, ranks: int) -> list[int]:
+        """See `Partition.sizes`.
+
+        Raises:
+            UserError: as many shares as ranks are needed.
+        """
         if len(self.fractions) != ranks:
             raise UserError(f"{self.name}: {len(self.fractions)} shares for {ranks} ranks; "
                             "give one for each")  # fmt: skip

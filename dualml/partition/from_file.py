@@ -35,6 +35,11 @@ class FromFile(Partition):
     path: str
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """See `Partition.own`.
+
+        Raises:
+            UserError: the lists are of other samples, or of another number of ranks.
+        """
         parts, about = read(Path(self.path))
         labels = np.asarray(samples)
         if about["labels"] != fingerprint(labels.astype(np.int64)):

@@ -60,7 +60,11 @@ class LabelClasses(Partition):
         return [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in parts]
 
     def owners(self, known: Index, ranks: int, draw: np.random.Generator) -> list[tuple[int, ...]]:
-        """Labels of each rank."""
+        """Labels of each rank, of those that are ``known``, (C,).
+
+        Raises:
+            UserError: labels that no sample has, or not as many lists as ranks.
+        """
         if self.assigned:
             if len(self.assigned) != ranks:
                 raise UserError(f"{self.name}: assigned has {len(self.assigned)} lists of labels "

@@ -35,6 +35,11 @@ class LabelShards(Partition):
         self.require(self.shards >= 1, "a rank needs at least one shard", "shards")
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """See `Partition.own`.
+
+        Raises:
+            UserError: fewer samples than shards.
+        """
         n, pieces = count(samples), ranks * self.shards
         if pieces > n:
             raise UserError(f"{self.name}: {ranks} ranks with {self.shards} shards each need "

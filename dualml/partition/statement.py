@@ -62,12 +62,17 @@ class Statement:
         return [rank for rank, size in enumerate(self.sizes) if not size]
 
     def describe(self) -> dict[str, Any]:
+        """As JSON holds it, without what is not known."""
         facts = {k: v for k, v in asdict(self).items() if v is not None}
         return {**facts, "disjoint": self.disjoint, "covering": self.covering}
 
 
 def state(parts: Sequence[Index], samples: Samples) -> Statement:
     """Count what was dealt.
+
+    Args:
+        parts: the positions of each rank, as `Partition.deal` gives them.
+        samples: labels (N,), or how many there are.
 
     Raises:
         UserError: a list holds a number that is no sample.
@@ -105,6 +110,10 @@ def state(parts: Sequence[Index], samples: Samples) -> Statement:
 
 def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statement:
     """The statement, held against what the rule promises.
+
+    Args:
+        rule: that dealt.
+        parts, samples: as `state` takes them, labels (N,) or how many there are.
 
     Raises:
         UserError: a promise is broken; with the numbers.

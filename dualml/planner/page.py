@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import dualml
 from dualml.cost.units import told_bytes, told_seconds
 from dualml.planner import shown
 from dualml.planner.published import halves, summary
@@ -13,6 +12,7 @@ from dualml.planner.search import Plan
 from dualml.report.blocks import Block, Page, Prose, Section, Verdict
 from dualml.report.figure import Axis, Bar, Figure, Key, Line, Mark, Owner, Panel, Rule
 from dualml.report.shown import stacked
+from dualml.version import __version__
 from dualml.words import Words, numbers
 
 #: Colours of the parts of an update, in the order of the bars.
@@ -58,7 +58,7 @@ def page(plan: Plan, top: int, words: Words) -> Page:
             Section("summary", "", first),
             Section("plans", words("planner.plans"), tables),
         ],
-        footer=words("planner.footer", version=dualml.__version__),
+        footer=words("planner.footer", version=__version__),
     )
 
 

@@ -31,7 +31,13 @@ class Switchboard:
 
 
 class ThreadCommunicator(Communicator):
-    """NumPy arrays between threads. Everything is composed of messages, in the order of ranks."""
+    """NumPy arrays between threads. Everything is composed of messages, in the order of ranks.
+
+    Args:
+        place: of this rank.
+        switchboard: what the threads share.
+        ranks: of the group, in the world; all when omitted.
+    """
 
     backend: ClassVar[str] = "numpy"
 
@@ -140,6 +146,12 @@ def run_threads(
     size: int, work: Callable[[Communicator], Any], timeout: float = 60.0, check: bool = False
 ) -> list[Any]:
     """Call ``work(communicator)`` on every rank, each in a thread; the results by rank.
+
+    Args:
+        size: how many ranks.
+        work: what each does.
+        timeout: seconds that a rank waits for another.
+        check: compare the signature of every collective, see `Place`.
 
     Raises:
         what the first rank that failed raised; the others are waited for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dualml.report.blocks import Cell, Column, Show, Table, Tone
@@ -110,9 +111,14 @@ def status(of_trial: str, words: Words) -> Cell:
     return Cell(words.either(f"status.{of_trial}", of_trial), STATUS_TONES.get(of_trial, "muted"))
 
 
+def named(of_comparison: str, words: Words) -> Cell:
+    """A verdict with its sign."""
+    tone = VERDICT_TONES.get(of_comparison, "muted")
+    text = words.either(f"verdict.{of_comparison.replace(' ', '_')}", of_comparison)
+    return Cell(f"{SIGNS[tone]} {text}", tone)
+
+
 def verdict(c: Comparison, words: Words, *, why: bool = True) -> Cell:
     """The verdict with its sign, beneath it the reason."""
-    tone = VERDICT_TONES.get(c.verdict, "muted")
-    text = words.either(f"verdict.{c.verdict.replace(' ', '_')}", c.verdict)
     note = words.either(f"reason.{c.reason}", c.reason) if why else ""
-    return Cell(f"{SIGNS[tone]} {text}", tone, note)
+    return replace(named(c.verdict, words), note=note)

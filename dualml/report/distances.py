@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +25,7 @@ def distance_figures(
     arms = [a for a in run.groups()[group] if any(c.arm == a for c in compared)]
     pairs = list(dict.fromkeys(_pair(c) for c in compared))
     margin, floor = (float(run.parity_settings.get(key) or 0) for key in ("margin", "floor"))
-    distances = [v for c in compared for v in c.curve["loss"] if v]
-    bounds = [(margin or 1) * max(v or 0.0, floor) for c in compared for v in c.curve["envelope"]]
-    positive = [v for v in [*distances, *bounds] if v > 0] or [1e-9]
-    y = Axis(words("axis.distance"), "log", low=min(positive) / 3, high=max(positive) * 3)
+    y = distance_axis(words, [c.curve for c in compared], margin or 1, floor)
     looks = [
         *keys.backends(run),
         *(Key("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
@@ -37,7 +35,11 @@ def distance_figures(
     for start in range(0, len(arms), COLUMNS):
         shown = arms[start : start + COLUMNS]
         panels = [_losses(run, words, arm, compared) for arm in shown]
-        panels += [_distances(words, arm, compared, y, margin or 1, floor) for arm in shown]
+        for arm in shown:
+            pairs_of = dict.fromkeys(_pair(c) for c in compared if c.arm == arm)
+            curves_of = {p: [c.curve for c in compared if c.arm == arm and _pair(c) == p]
+                         for p in pairs_of}  # fmt: skip
+            panels.append(distance_panel(words, curves_of, y, margin or 1, floor))
         several = any(ranks.size(run, arm) > 1 for arm in shown)
         caption = [words("figure.furthest", n=len(arms))] if several else []
         unlisted = [Key("arm", k.name, color=k.color, listed=False) for k in keys.arms(run, shown)]
@@ -68,13 +70,26 @@ def _losses(run: Run, words: Words, arm: str, compared: Sequence[Comparison]) ->
     return Panel(marks, Axis(words("axis.updates")), loss, arm, height=190, owner=Owner(arm))
 
 
-def _distances(
-    words: Words, arm: str, compared: Sequence[Comparison], y: Axis, margin: float, floor: float
+def distance_axis(
+    words: Words, judged: Sequence[Mapping[str, Any]], margin: float, floor: float
+) -> Axis:
+    """For the distances and limits of these comparisons, each the ``curve`` of a verdict."""
+    distances = [v for curve in judged for v in curve["loss"] if v]
+    bounds = [margin * max(v or 0.0, floor) for curve in judged for v in curve["envelope"]]
+    positive = [v for v in [*distances, *bounds] if v > 0] or [1e-9]
+    return Axis(words("axis.distance"), "log", low=min(positive) / 3, high=max(positive) * 3)
+
+
+def distance_panel(
+    words: Words,
+    pairs: Mapping[str, Sequence[Mapping[str, Any]]],
+    y: Axis,
+    margin: float,
+    floor: float,
 ) -> Panel:
     """Each pair over its seeds: the largest distance against the smallest limit of equality."""
     marks: list[Mark] = []
-    for pair in dict.fromkeys(_pair(c) for c in compared if c.arm == arm):
-        seeds = [c.curve for c in compared if c.arm == arm and _pair(c) == pair]
+    for pair, seeds in pairs.items():
         n = min(len(curve["step"]) for curve in seeds)
         step = np.asarray(seeds[0]["step"][:n], dtype=float)
         distance, envelope = (

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualml.report import machine, ranks
 from dualml.report.measures import known, rising
 from dualml.store.run import Run, Trial
 from dualml.words import numbers
+
+if TYPE_CHECKING:
+    from dualml.cost.bandwidth import Bandwidths
 
 
 class Traffic(NamedTuple):
@@ -59,6 +62,13 @@ class Measured:
     def seconds(self, strategy: str, size: int) -> float | None:
         row = self.rows.get((strategy, size))
         return float(row["seconds"]) if row else None
+
+    def bandwidths(self, strategy: str, size: int) -> Bandwidths | None:
+        """Of an all-reduce, as nccl-tests define them."""
+        from dualml.cost.bandwidth import bandwidths
+
+        seconds = self.seconds(strategy, size)
+        return None if seconds is None else bandwidths(strategy, self.n, size, seconds)
 
     def competing(self, size: int) -> dict[str, float]:
         """Seconds of the exact strategies, the fastest first."""

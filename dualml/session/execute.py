@@ -22,7 +22,7 @@ from dualml.launch.hub import Hub
 from dualml.launch.mirror import versions
 from dualml.launch.wire import TOKEN, address_of, token_for
 from dualml.session.perform import FAILED, WELL, Done, perform
-from dualml.session.prepare import Request, prepare, refuse_settings, resume
+from dualml.session.prepare import Request, check, prepare, refuse_settings, resume
 from dualml.session.ranks import assist, gather, say
 from dualml.store.folder import in_use
 from dualml.store.manifest import RUN, read_run
@@ -41,6 +41,7 @@ def execute(request: Request) -> Done:
     """
     from dualml.session.trials import checkpoint_every
 
+    check(request)
     checkpoint_every()
     if request.hosts is not None:
         return on_hosts(request, request.hosts)
@@ -130,6 +131,7 @@ def again(request: Request, launcher: Adopted) -> Request:
         lab=None, resume=path, out=path if launcher.rank else None, lang=request.lang,
         report=request.report, find=request.find, rendezvous=request.rendezvous,
         insecure=request.insecure, keep_local=request.keep_local,
+        tensorboard=request.tensorboard,
     )  # fmt: skip
 
 

@@ -48,25 +48,29 @@ def perform(
     hub: Hub | None = None,
 ) -> Done:
     """Run the trials that have not ended, judge and report."""
+    from dualml.export.live import Live
     from dualml.parity.judge import judge, worst, write
     from dualml.session.costs import write_costs
     from dualml.session.progress import shown, working
-    from dualml.session.trials import run_trials, work
+    from dualml.session.trials import Listener, run_trials, work
     from dualml.session.verdicts import Judging
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
-    words, lost = Words(lang), ""
+    words, lost, quiet = Words(lang), "", not request.progress
+    live: Live | None = None
     try:
-        with working(words("run.preparing")):
+        with working(words("run.preparing"), quiet=quiet):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
         pending = [trial.key for trial in folder.pending()]
-        with shown(work(plan, pending), words) as progress:
+        with shown(work(plan, pending), words, quiet=quiet) as progress:
             about = [*about_data(folder, words), *about_threads(request, folder, words)]
             for line in about if pending else ():
                 progress.say(line)
-            judging = Judging(folder, progress, words)
-            run_trials(folder, plan, known, environs, judging, launcher, hub)
+            listen: Listener = Judging(folder, progress, words)
+            if request.tensorboard:
+                listen = live = Live(folder, listen)
+            run_trials(folder, plan, known, environs, listen, launcher, hub)
     except KeyboardInterrupt:
         folder.write()
         say(words("run.interrupted", folder=folder.path))
@@ -75,16 +79,18 @@ def perform(
         folder.write()
         lost = str(error)
         say(words("ranks.lost", why=lost, folder=folder.path))
-    with working(words("run.judging")):
+    with working(words("run.judging"), quiet=quiet):
         write_costs(folder, plan)
         parity = judge(folder.path)
         write(folder.path, parity)
+    if live is not None:
+        live.finish(words)
     if request.find and launcher is None:
-        search(folder, plan, environs, parity, words)
+        search(folder, plan, environs, parity, words, quiet=quiet)
     if request.report:
         from dualml.report import render
 
-        with working(words("run.reporting")):
+        with working(words("run.reporting"), quiet=quiet):
             render([folder.path], lang=lang)
     statuses = {trial.status for trial in folder.trials.values()}
     if statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}:

@@ -15,9 +15,11 @@ from typing import Any
 from dualml.backend import BackendInfo, backends, choose
 from dualml.cores import Watch, threads_beside
 from dualml.errors import UserError
-from dualml.machine import bounded, parse_device, python
+from dualml.export.base import needs
+from dualml.machine import MOST_THREADS, bounded, parse_device, python
 from dualml.store.folder import RunFolder, check_free
 from dualml.store.manifest import Options, read_run
+from dualml.words import Words
 
 #: Options that make no sense with --resume.
 REFUSED = (
@@ -40,7 +42,7 @@ print("\\n" + json.dumps(end))
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asked for, as on the command line."""
+    """What the user asked for, as on the command line; ``progress``: it is shown."""
 
     lab: str | None
     backend: str | None = None
@@ -63,6 +65,8 @@ class Request:
     hosts: Path | None = None
     insecure: bool = False
     keep_local: bool = False
+    progress: bool = True
+    tensorboard: bool = False
 
 
 def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
@@ -125,6 +129,24 @@ def default_out(name: str) -> Path:
     first = Path("runs") / f"{name}-{stamp}"
     others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
     return next(path for path in itertools.chain([first], others) if not path.exists())
+
+
+def check(request: Request) -> None:
+    """Raises `UserError` for numbers and words that no run can have, and a missing library."""
+    from dualml.communicator.place import check_rendezvous
+    from dualml.experiment.arm import MOST_RANKS
+
+    ranks, threads = request.world_size, request.threads
+    if ranks is not None and not 1 <= ranks <= MOST_RANKS:
+        raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {ranks}")
+    if threads is not None and not 0 <= threads <= MOST_THREADS:
+        raise UserError(f"--threads must be from 0 to {MOST_THREADS}; received {threads}")
+    if request.rendezvous is not None:
+        check_rendezvous(request.rendezvous)
+    if request.lang is not None:
+        Words(request.lang)
+    if request.tensorboard:
+        needs("tensorboard", "tensorboard")
 
 
 def refuse_settings(request: Request) -> None:

@@ -235,9 +235,20 @@ class Lines(Shown):
         return self.words("run.joint").join(parts)
 
 
-def shown(work: Mapping[Key, float], words: Words) -> Shown:
+class Silent(Shown):
+    """Nothing."""
+
+    def say(self, text: str | Text) -> None:
+        pass
+
+    def at_work(self, name: str, phase: str, event: dict[str, Any]) -> None:
+        pass
+
+
+def shown(work: Mapping[Key, float], words: Words, *, quiet: bool = False) -> Shown:
     """Bars on a terminal, lines elsewhere."""
-    return (Bars if Console(stderr=True).is_terminal else Lines)(work, words)
+    kind = Silent if quiet else Bars if Console(stderr=True).is_terminal else Lines
+    return kind(work, words)
 
 
 def summary(name: str, trial: TrialRecord, words: Words) -> Text:

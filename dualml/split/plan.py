@@ -36,10 +36,12 @@ class SplitPlan:
     """How a model is split.
 
     Attributes:
+        spec: the whole model; ``mesh``: the ranks as data × pipeline × tensor.
         cut: layers at which stages 1, 2, … begin.
         place: stage → pipeline rank.
         styles: layer → ``column``, ``row`` or ``whole``.
-        schedule: name of the schedule, ``grid`` for one that was given.
+        schedule: name of the schedule, ``grid`` for one that was given, whose cells are ``rows``.
+        micro_batches: parts of the batch of a replica.
         trainers: ranks that share the stages placed on pipeline rank 1: micro-batch i is worked on
             by number i mod ``trainers``.
         engine: ``messages`` between the stages, or ``rpc``: one rank, the `driver`, calls them all.
@@ -64,10 +66,12 @@ class SplitPlan:
 
     @property
     def stages(self) -> list[list[str]]:
+        """Stage → names of its layers."""
         return vertical.stages_of(self.spec, self.cut)
 
     @property
     def world_size(self) -> int:
+        """Ranks in all."""
         return self.mesh.size
 
     @property
@@ -79,6 +83,7 @@ class SplitPlan:
 
     @cached_property
     def grid(self) -> Grid:
+        """Who does what in which tick."""
         if self.rows:
             return Grid.parse(self.rows, self.place, self.micro_batches)
         if self.engine == "rpc":
@@ -86,13 +91,15 @@ class SplitPlan:
         return build(self.schedule, self.place, self.micro_batches)
 
     def owner(self, data: int, stage: int, tensor: int, micro: int = 0) -> int:
-        """The rank that works on a micro-batch in a stage."""
+        """The rank that works on micro-batch ``micro`` in a ``stage``: the replica ``data``, the
+        slice ``tensor``."""
         place = self.place[stage]
         if self.trainers > 1 and place == 1:
             place += micro % self.trainers
         return self.mesh.rank(data, place, tensor)
 
     def stages_on(self, rank: int) -> list[int]:
+        """The stages that a rank holds."""
         place = self.pipeline_row(rank)
         return [stage for stage, there in enumerate(self.place) if there == place]
 
@@ -203,14 +210,19 @@ def split_plan(
     """The plan of a split over ``world_size`` ranks.
 
     Args:
+        spec: the whole model.
         data, tensor: replicas of the whole, and ranks that share every split layer.
         stages: 0 is one for every pipeline rank (or what ``cut`` and ``place`` say).
         cut: layers at which stages 1, 2, … begin; balanced by ``balance`` if empty.
         times: seconds of each layer, for ``balance = "time"``.
         place: stage → pipeline rank; by default round robin, for ``rpc`` one stage on each of the
             last ranks.
+        schedule: a key of `dualml.split.schedules.SCHEDULES`.
         grid: a schedule of one's own, rank × tick, in place of ``schedule``.
+        micro_batches: parts of the batch of a replica.
         layers: layer → ``column``, ``row`` or ``whole``; by default all pairs of layers.
+        trainers: ranks that share the second stage, beside a parameter server.
+        engine: ``messages``, or ``rpc``: one rank calls the stages.
         sequence: whether the ranks of ``tensor`` share out positions where they share no layer.
         regather: whether they keep no more than their own positions of what goes into those layers,
             and collect it a second time.

@@ -22,7 +22,8 @@ IDLE = ("", ".", "-")
 
 @dataclass(frozen=True, order=True)
 class Action:
-    """The forward (``F``) or backward (``B``) pass of micro-batch ``micro`` through ``stage``."""
+    """The forward (``kind`` ``F``) or backward (``B``) pass of micro-batch ``micro`` through
+    ``stage``."""
 
     stage: int
     kind: Kind
@@ -90,14 +91,17 @@ class Grid:
 
     @property
     def ranks(self) -> int:
+        """How many rows there are."""
         return len(self.rows)
 
     @property
     def stages(self) -> int:
+        """How many stages have an owner."""
         return len(self.owners)
 
     @property
     def ticks(self) -> int:
+        """Units of time; a pass takes one."""
         return len(self.rows[0]) if self.rows else 0
 
     def program(self, rank: int) -> list[Action]:
@@ -105,6 +109,7 @@ class Grid:
         return [action for action in self.rows[rank] if action is not None]
 
     def programs(self) -> list[list[Action]]:
+        """Rank → what it does."""
         return [self.program(rank) for rank in range(self.ranks)]
 
     def live(self, rank: int) -> int:

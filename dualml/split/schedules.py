@@ -1,4 +1,4 @@
-"""The schedules of the textbooks.
+"""The schedules of the textbooks: ``owners`` (stage → rank) and ``m`` micro-batches give a grid.
 
 Sources: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
 Parallelism", section 2.3; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
@@ -17,14 +17,18 @@ from dualml.split.order import layout, needs
 from dualml.split.schedule import Action, Grid, backward, forward
 
 Build = Callable[[Sequence[int], int], Grid]
-#: Stage → rank and the number of micro-batches give the grid.
+#: Name → schedule: stage → rank and the number of micro-batches give the grid.
 SCHEDULES: Registry[Build] = Registry("pipeline schedule", "dualml.split")
 
 
 @SCHEDULES.register("naive", 10)
 def naive(owners: Sequence[int], m: int) -> Grid:
     """Each micro-batch goes all the way forward and backward before the next one: one stage is busy
-    at a time. Any owners."""
+    at a time. Any owners.
+
+    Source: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
+    Parallelism", figure 2b.
+    """
     order: list[Action] = []
     for k in range(m):
         order += [forward(s, k) for s in range(len(owners))]
@@ -36,8 +40,11 @@ def naive(owners: Sequence[int], m: int) -> Grid:
 def gpipe(owners: Sequence[int], m: int) -> Grid:
     """All forward passes, then all backward passes, stage by stage. Any owners.
 
-    Huang et al. 2019, figure 2c. The backward passes start with micro-batch 0, as PyTorch's do; the
-    figure starts with the last one, which takes the same ticks and holds as much.
+    The backward passes start with micro-batch 0, as PyTorch's do; the paper's figure starts with
+    the last one, which takes the same ticks and holds as much.
+
+    Source: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
+    Parallelism", figure 2c.
     """
     order = [forward(s, k) for s in range(len(owners)) for k in range(m)]
     order += [backward(s, k) for s in reversed(range(len(owners))) for k in range(m)]
@@ -59,11 +66,14 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
     """A rank goes backward as soon as it can, and forward only while fewer than S − s micro-batches
     are in flight in stage s. Any owners.
 
-    With one stage per rank that is PipeDream-flush (Narayanan et al. 2021, section 2.2.1): S−s−1
-    forward passes, then one forward and one backward in turn, then the backward passes left. With
-    several stages per rank it is the same rule in each stage: a rank that could do several things
-    takes the backward pass of the oldest micro-batch, else the forward pass that is furthest on.
+    With one stage per rank that is PipeDream-flush: S−s−1 forward passes, then one forward and one
+    backward in turn, then the backward passes left. With several stages per rank it is the same
+    rule in each stage: a rank that could do several things takes the backward pass of the oldest
+    micro-batch, else the forward pass that is furthest on.
     It never deadlocks: in the last stage that holds a micro-batch, backward can always go on.
+
+    Source: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters
+    Using Megatron-LM", section 2.2.1.
     """
     return _in_turn(owners, m, [len(owners) - stage for stage in range(len(owners))])
 
@@ -72,9 +82,11 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
 def eager(owners: Sequence[int], m: int) -> Grid:
     """`one_f_one_b` with up to 2 (S − s) − 1 micro-batches in flight in stage s. Any owners.
 
-    With one stage per rank that is eager 1F1B (Zhuang et al. 2023, section 4): what a stage needs
-    for its next forward pass is there one round before. The bubble is the same on paper; messages,
-    and passes that take longer now and then, hold others up less, for more activations held.
+    With one stage per rank that is eager 1F1B: what a stage needs for its next forward pass is
+    there one round before. The bubble is the same on paper; messages, and passes that take longer
+    now and then, hold others up less, for more activations held.
+
+    Source: Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", section 4.
     """
     return _in_turn(owners, m, [_eager(len(owners), stage) for stage in range(len(owners))])
 
@@ -114,8 +126,8 @@ def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
 
 @SCHEDULES.register("interleaved", 50)
 def interleaved(owners: Sequence[int], m: int) -> Grid:
-    """1F1B over v chunks of the model on each of p ranks (Narayanan et al. 2021, section 2.2.2),
-    in the order of Megatron-LM: p micro-batches through one chunk, then through the next.
+    """1F1B over v chunks of the model on each of p ranks, in the order of Megatron-LM: p
+    micro-batches through one chunk, then through the next.
 
     Args:
         owners: 0 … p−1, v times in a row.
@@ -123,6 +135,9 @@ def interleaved(owners: Sequence[int], m: int) -> Grid:
 
     Raises:
         UserError: other owners, or another m, with the nearest ones that do.
+
+    Source: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters
+    Using Megatron-LM", section 2.2.2.
     """
     _check(owners, m)
     p, v = _chunks(owners)
@@ -187,9 +202,9 @@ def build(name: str, owners: Sequence[int], m: int) -> Grid:
 
 
 def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
-    """The most activations a rank may hold at once, those of all its stages together: one per stage
-    (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``), 2 (S − s) − 1
-    (``eager-1f1b``), the warm-up and one more (``interleaved``)."""
+    """The most activations ``rank`` may hold at once under the schedule ``name``, those of all its
+    stages together: one per stage (``naive``), m per stage (``gpipe``), S − s in stage s
+    (``1f1b``), 2 (S − s) − 1 (``eager-1f1b``), the warm-up and one more (``interleaved``)."""
     SCHEDULES.find(name)
     _check(owners, m)
     own = [stage for stage, owner in enumerate(owners) if owner == rank]
@@ -207,7 +222,8 @@ def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
 
 
 def bubble(p: int, m: int, v: int = 1) -> float:
-    """Share of the time in which a rank idles, (p−1) / (v·m + p−1), with equally long stages.
+    """Share of the time in which a rank idles, (p−1) / (v·m + p−1), with equally long stages: of
+    ``p`` ranks with ``v`` chunks each and ``m`` micro-batches.
 
     Narayanan et al. 2021, section 2.2, give it over the busy time: (p−1) / (v·m). It holds for
     `gpipe`, `one_f_one_b` and `eager` (v = 1) and `interleaved` on p ranks with v chunks each.

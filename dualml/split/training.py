@@ -42,9 +42,13 @@ from dualml.split.remote import SplitModel
 
 
 class SplitTraining(SplitModel, Weighable, Mixed):
-    """A model whose ranks send one another messages.
+    """A model whose ranks send one another messages; a `dualml.backend.Training`.
 
     Args:
+        backend: whose stages they are.
+        plan: how the model is split.
+        comm: the communicator of its ranks.
+        recipe: what it is trained with.
         executor: makes what executes the plan with this rank's stage.
         stage: what this rank has of the model, where an earlier training made it (`stage_of`).
     """
@@ -76,7 +80,8 @@ class SplitTraining(SplitModel, Weighable, Mixed):
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Any:
-        """The lazy losses of this rank's micro-batches, None where it has not the last stage."""
+        """Make update ``step`` on ``batch``; the lazy losses of this rank's micro-batches, None
+        where it has not the last stage."""
         self.executor.scale = self.scale
         losses = self.executor.run(batch, step)
         if self.scaler is None:
@@ -107,7 +112,11 @@ class SplitTraining(SplitModel, Weighable, Mixed):
             self.executor.live = self.executor.held = 0
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """Of this rank; its activations are those that were counted last (`count_kept`)."""
+        """Of this rank; its activations are those that were counted last (`count_kept`).
+
+        Raises:
+            Unsupported: the stages cannot count what they hold.
+        """
         if not isinstance(self.stage, Weighable):
             raise Unsupported("the stages of this backend cannot count the bytes they hold")
         kept, buffers = self.executor.held, self.executor.buffers()
@@ -161,7 +170,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         return here | {name: split for one in segments for name, split in one.split.items()}
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Loss and predictions, from a rank that has the last stage."""
+        """Loss over ``x``, ``y`` and predictions, from a rank that has the last stage."""
         filled = np.resize(x, (max(len(x), self.stage.infers), *x.shape[1:]))
         with self.executor.timeline.off():
             logits, _ = self.executor.infer(lambda: self.stage.inputs(filled), len(filled))
@@ -176,6 +185,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
     # --- what it holds ----------------------------------------------------------------------------
 
     def together(self, parts: Mapping[str, Array]) -> Arrays:
+        """Whole parameters, of the ``parts`` that every rank has."""
         return whole(share(self.comm, parts), self.pieces, self.shapes)
 
     def weights(self) -> Arrays:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import dualml
 from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.machine import git_revision
 from dualml.store.manifest import RUN, DataRecord, Key, Options, RunRecord, TrialRecord, read_run
 from dualml.store.plan import plan_folder, restore, save
 from dualml.store.trial import trial_folder
+from dualml.version import __version__
 
 LOCK = ".lock"
 #: Of Linux: every lock that is held, with the number of its file.
@@ -98,7 +98,7 @@ class RunFolder:
             for backend in experiment.backends_of(name, backends)
         ]
         run = RunRecord(
-            dualml=dualml.__version__,
+            dualml=__version__,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             git=git_revision(),
             name=experiment.name,

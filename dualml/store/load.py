@@ -121,6 +121,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         how=record.how,
         full_batch=arm.get("batch_size") == 0,
         curves={m: c for m, c in curves.items() if "/" not in m and m not in APART},
+        folder=place,
         world_size=n,
         processes=record.world_size,
         samples=tuple((each.n, each.sha256) for each in record.samples),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,14 @@ Row = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one trial: float64 arrays of equal length, NaN where nothing was recorded."""
+    """One metric of one trial: float64 arrays of equal length, NaN where nothing was recorded.
+
+    Attributes:
+        step: updates made.
+        value: in the unit of the metric.
+        epochs: sample gradients over training samples.
+        seconds: of training.
+    """
 
     step: Array
     value: Array
@@ -75,18 +82,43 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
         UserError: another line is no record; the text names it.
     """
     path = records_path(trial, rank)
+    lines = lines_of(path, size)
+    return {name: curve(path, name, rows) for name, rows in rows_of(path, lines).items()}
+
+
+def read_lines(trial: Path, rank: int = 0) -> list[dict[str, Any]]:
+    """Every record of a rank as it was written, in the order of the file; empty where there is
+    none.
+
+    Raises:
+        UserError: a line is no record; the text names it.
+    """
+    path = records_path(trial, rank)
+    return [record for record, _, _ in checked(path, lines_of(path))]
+
+
+def lines_of(path: Path, size: int | None = None) -> list[bytes]:
+    """The lines of a file, none where there is no file; of its first ``size`` bytes."""
     try:
-        lines = path.read_bytes()[:size].splitlines()
+        return path.read_bytes()[:size].splitlines()
     except FileNotFoundError:
-        return {}
+        return []
     except OSError as error:
         raise UserError(f"{path}: not readable: {error.strerror or error}") from None
-    return {name: curve(path, name, rows) for name, rows in rows_of(path, lines).items()}
 
 
 def rows_of(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Row]]:
     """Metric → its rows, as `read_records` has them; ``first`` is the number of the first line."""
     rows: dict[str, list[Row]] = {}
+    for _, name, row in checked(path, lines, first):
+        rows.setdefault(name, []).append(row)
+    return rows
+
+
+def checked(
+    path: Path, lines: list[bytes], first: int = 1
+) -> Iterator[tuple[dict[str, Any], str, Row]]:
+    """Every record, its name as `read_records` has it, and its row."""
     for number, record in enumerate(parsed(path, lines, first), start=first):
         try:
             if not isinstance(name := record["metric"], str):
@@ -102,10 +134,9 @@ def rows_of(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Ro
             )
             if not {*map(type, row)} <= NUMBERS or not 0 <= row[0] < LARGEST:
                 raise TypeError("a number is expected")
-            rows.setdefault(name, []).append(row)
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {number} is not a record: {error}") from None
-    return rows
+        yield record, name, row
 
 
 def curve(path: Path, name: str, rows: list[Row]) -> Curve:

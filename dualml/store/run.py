@@ -24,29 +24,48 @@ from dualml.store.usage import Usage
 
 @dataclass(frozen=True)
 class Trial:
-    """One (arm, backend, seed).
+    """One arm on one backend with one seed. What it did not come to is None, or empty.
 
-    ``backend`` is the name shown, unique over all folders; ``framework`` is the bare one.
-    Seconds, fractions and mebibytes as in ``run.json``; None where a trial did not get that far.
-    ``processes`` that trained, where ``world_size`` were asked for; ``samples``: how many each rank
-    trained on, with the fingerprint of their order; ``step_s``: quartiles of the seconds of an
-    update; ``sent_bytes``: in an update, by the rank that sends most.
-    ``threads`` of each rank, where they were recorded for the trial itself.
-    ``ranks``: mean seconds per update of each rank, empty with one; ``times``: the moments behind
-    them, of trials with a handicap only; ``collectives``: the file of a trial that trained nothing.
-    ``spent``: seconds by what they were spent on; ``device_memory``: bytes of each rank;
-    ``offload``: what each keeps outside of the device and moves.
-    ``class_accuracy`` on the test set at the end, by class; ``confusion``: its samples of each
-    class (rows) by the class that was predicted; ``best``: the same with the weights of the
-    smallest validation loss, as in ``run.json``; ``loss_scale`` of a training in a lower precision
-    whose loss is scaled; ``test_perplexity`` at the end, of a text;
-    ``apart``: for each rank an array of
-    (update, divergence, drift), a row for each averaging, of arms whose ranks differ in between.
-    Of a split model: ``split`` and ``memory`` as in ``run.json``, and the ``timelines`` of the
-    ranks, empty columns where one is missing.
-    ``usage``: what each rank's process used, where all of them were watched.
-    ``damage``: of files that are there and cannot be read, one line each; without its curves or its
-    measurements the trial has the status ``unreadable``.
+    Attributes:
+        arm, seed: of the experiment.
+        backend: the name shown, unique over all folders; ``framework`` is the bare one.
+        status: ``ok``, ``failed``, ``unsupported``, ``interrupted``, or ``unreadable`` without its
+            curves or its measurements.
+        reason: why it is not ``ok``.
+        wall_s, train_s: seconds of the whole process, and of the updates alone.
+        final_loss, train_accuracy, test_accuracy: at the end; accuracies are fractions.
+        updates, sample_gradients: that were made; gradients of single samples.
+        peak_memory_mb: of its processes, in MiB.
+        how: primitive → how the communicator executed it.
+        full_batch: whether every update sees all samples.
+        curves: metric → its curve, as rank 0 recorded it; those of classes and ranks are in
+            `dualml.store.table`.
+        folder: the trial's files.
+        world_size, processes: ranks that were asked for, and processes that trained.
+        samples: of each rank, how many it trained on and the fingerprint of their order.
+        step_s: quartiles of the seconds of an update.
+        sent_bytes: in an update, by the rank that sends most.
+        threads: of each rank, where they were recorded for the trial itself.
+        ranks: mean seconds per update of each rank, empty with one; ``times`` has the moments
+            behind them, of trials with a handicap only.
+        communication_share: of the time of all ranks, a fraction.
+        staleness: of an asynchronous server, in updates.
+        spent: seconds by what they were spent on.
+        collectives: the file of a trial that trained nothing.
+        class_accuracy, confusion: on the test set at the end, by class; samples of each class
+            (rows) by the class that was predicted.
+        best: the same with the weights of the smallest validation loss, as in ``run.json``.
+        loss_scale: of a training in a lower precision whose loss is scaled.
+        test_perplexity: at the end, of a text.
+        samples_sha256: fingerprint of the samples of all ranks, update by update.
+        apart: of each rank an array (averagings, 3): update, divergence, drift; of arms whose ranks
+            differ in between.
+        split, memory: of a split model, as in ``run.json``; ``timelines``: what its ranks did when,
+            empty columns where one is missing.
+        device_memory: bytes of each rank.
+        offload: what each rank keeps outside of the device, and moves.
+        usage: what each rank's process used, where all of them were watched.
+        damage: one line for each file that is there and cannot be read.
     """
 
     arm: str
@@ -66,6 +85,7 @@ class Trial:
     how: Mapping[str, Any]
     full_batch: bool
     curves: Mapping[str, Curve] = field(repr=False)
+    folder: Path = field(repr=False)
     world_size: int = 1
     processes: int = 1
     samples: tuple[tuple[int, str], ...] = ()
@@ -95,6 +115,7 @@ class Trial:
 
     @property
     def ok(self) -> bool:
+        """Whether it ended well."""
         return self.status == "ok"
 
     @property
@@ -119,7 +140,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One verdict of ``parity.json``; the dicts are the file's own."""
+    """One verdict of ``parity.json``; the dicts are the file's own.
+
+    Attributes:
+        arm, seed: what was compared, on the backends ``a`` and ``b``.
+        verdict: ``equal``, ``statistically equal``, ``different`` or ``not comparable``.
+        reason: why, as a code (``inside_envelope``).
+        evidence: the numbers that the reason needs.
+        steps: updates that were compared.
+        phases: phase of an update → its largest distance, and the envelope there.
+        first_divergence: where they part, if they do.
+        curve: relative distance of the losses and its envelope, update by update.
+        outcome: the end of training, on both sides.
+    """
 
     arm: str
     seed: int
@@ -134,6 +167,12 @@ class Comparison:
     curve: Mapping[str, Any]
     outcome: Mapping[str, Any]
 
+    @property
+    def worst(self) -> float | None:
+        """Largest distance over its envelope, of all phases."""
+        ratios = (p.get("ratio") for p in self.phases.values())
+        return max((float(r) for r in ratios if r is not None), default=None)
+
 
 @dataclass(frozen=True)
 class Serial(Comparison):
@@ -147,13 +186,8 @@ class Serial(Comparison):
 
     @property
     def backend(self) -> str:
+        """The one backend."""
         return self.a
-
-    @property
-    def worst(self) -> float | None:
-        """Largest distance over its envelope, of all phases."""
-        ratios = (p.get("ratio") for p in self.phases.values())
-        return max((float(r) for r in ratios if r is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dualml.aggregation.buckets import BUCKET_BYTES
 
+#: What is shared out: the optimizer's state, gradients, too, and weights, too.
 STAGES = (1, 2, 3)
 #: How gradients come together and weights go out: each rank gets the sum of its part, and gives its
 #: part to all (the halves of an all-reduce); or every rank gets the whole sum, and each broadcasts.

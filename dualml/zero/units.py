@@ -47,7 +47,8 @@ class Unit:
         }
 
     def vector(self, named: Mapping[str, Array], dtype: Any) -> Array:
-        """The vector, padded, of arrays among which are those of the unit."""
+        """The vector, padded, of type ``dtype``, of ``named`` arrays among which are those of the
+        unit."""
         vector = np.zeros(self.length, dtype)
         for name, (start, stop) in spans(list(self.shapes), self.shapes).items():
             vector[start:stop] = np.ravel(named[name])
@@ -59,15 +60,16 @@ UNITS = 8
 
 
 def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
-    """The units of a model for n ranks: layers in buckets, each layer whole in one of them. Those
-    without parameters go with the layer before them, but a branch with what it surrounds. What
-    several layers share is in the unit of the one that it is named after.
+    """The units of a model for ``n`` ranks: layers in buckets, each layer whole in one of them.
+    Those without parameters go with the layer before them, but a branch with what it surrounds.
+    What several layers share is in the unit of the one that it is named after.
 
     Args:
-        bucket_bytes: as `dualml.aggregation.buckets.layout` takes it; None: an eighth of the model,
-            but no more than a bucket of plain data parallel training; what lies between a branch
-            and its merge, which may be computed again, stays whole, and so does a model that has
-            to stay `together`.
+        spec: the model.
+        bucket_bytes: bytes of a unit, as `dualml.aggregation.buckets.layout` takes them; None: an
+            eighth of the model, but no more than a bucket of plain data parallel training; what
+            lies between a branch and its merge, which may be computed again, stays whole, and so
+            does a model that has to stay `together`.
 
     Example:
         >>> from dualml.model import model

@@ -67,7 +67,7 @@ class Adam(RuleOptimizer):
         return lr, size, eps
 
     def decay(self, p, g, decay, lr):
-        """The gradient with the decay coupled to it."""
+        """The gradient ``g`` with ``decay`` times ``p`` coupled to it."""
         return g + decay * p
 
     def update(self, i, g, decay, numbers):

@@ -16,6 +16,6 @@ class AdamW(Adam):
     rule_type = rules.AdamW
 
     def decay(self, p, g, decay, lr):
-        """The gradient as it is; the decay acts on the parameter."""
+        """The gradient as it is: of ``p`` goes the share ``lr`` · ``decay``."""
         ops.assign_sub(p, lr * decay * p)
         return g

@@ -67,6 +67,7 @@ class RuleOptimizer(nn.Optimizer):
 
     @property
     def size(self) -> int:
+        """How many parameters there are."""
         return len(self.parameters)
 
     def initial_value(self, slot: str) -> Any:
@@ -98,7 +99,10 @@ class RuleOptimizer(nn.Optimizer):
         raise NotImplementedError
 
     def update(self, i, g, decay, numbers):
-        """The recurrence for parameter ``i``: assigns it and its state."""
+        """The recurrence for parameter ``i``, of gradient ``g``: assigns it and its state.
+
+        ``decay`` is its weight decay, ``numbers`` what `coefficients` gives.
+        """
         raise NotImplementedError
 
 

@@ -23,6 +23,7 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
     then restores every bit.
 
     Args:
+        optimizer: one of this package.
         names: one per parameter in the optimizer's order (all groups); their indices if omitted.
     """
     names = _names(optimizer, names)
@@ -43,6 +44,10 @@ def load_state(
     names: Sequence[Any] | None = None,
 ) -> None:
     """Go back to the point after update ``step``; 0 with an empty ``state`` is a fresh start.
+
+    Args:
+        optimizer, names: as `state` takes them.
+        state: what `state` gave, arrays of the parameters' shapes.
 
     Raises:
         UserError: a slot or a name is missing, or a shape does not fit.

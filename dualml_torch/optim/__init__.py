@@ -45,7 +45,8 @@ def implementation(rule: Rule) -> type[RuleOptimizer]:
 
 
 def optimizer(rule: Rule, parameters: Iterable[Any], *, compiled: bool = False) -> RuleOptimizer:
-    """The optimizer that implements ``rule`` over ``parameters``.
+    """The optimizer that implements ``rule`` over ``parameters``; ``compiled`` as in
+    `RuleOptimizer`.
 
     Raises:
         Unsupported: this backend has none.

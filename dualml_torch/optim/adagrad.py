@@ -16,6 +16,8 @@ from dualml_torch.optim.foreach import Group, List, Number, Room, add_ratio, plu
 class Adagrad(RuleOptimizer):
     """G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
 
+    Its ``coefficients`` are ``rate`` = η_t.
+
     Example:
         >>> import torch
         >>> w = torch.nn.Parameter(torch.ones(1))

@@ -28,6 +28,7 @@ class Adam(RuleOptimizer):
 
     Both forms of epsilon are this one line, with c = 1 − βᵗ: size = η·√c₂/c₁ and ε' = ε·√c₂
     ("outside": numerator and denominator of m̂/(√v̂ + ε) times √c₂) or ε' = ε ("hat").
+    Its ``coefficients`` are ``size``, ``eps`` = ε' and ``keep``, what decoupled decay leaves of θ.
 
     Example:
         >>> import torch
@@ -51,7 +52,8 @@ class Adam(RuleOptimizer):
 
     @staticmethod
     def decay(p: List, g: List, weight_decay: float, keep: Number, room: Room) -> List:
-        """The gradient with the decay coupled to it."""
+        """The gradients ``g`` with ``weight_decay`` times ``p`` coupled to them; `AdamW` leaves
+        them, and of ``p`` the share ``keep``. ``room`` as in `update`."""
         return plus(g, p, weight_decay, room(p))
 
     @classmethod

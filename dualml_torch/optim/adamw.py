@@ -16,6 +16,7 @@ class AdamW(Adam):
 
     @staticmethod
     def decay(p: List, g: List, weight_decay: float, keep: Number, room: Room) -> List:
-        """The gradient as it is; the decay acts on the parameter."""
+        """The gradients ``g`` as they are; of ``p`` stays the share ``keep``, which has the
+        ``weight_decay`` in it. It needs no ``room``."""
         scale(p, keep)
         return g

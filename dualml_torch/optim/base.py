@@ -61,6 +61,11 @@ class RuleOptimizer(torch.optim.Optimizer):
         super().__init__(params, asdict(rule))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, with hyperparameters of their own where the group has any.
+
+        Raises:
+            UserError: a hyperparameter that the rule refuses, or a complex parameter.
+        """
         super().add_param_group(param_group)
         try:
             self.param_groups[-1].update(asdict(self.rule_of(self.param_groups[-1])))
@@ -146,7 +151,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         return [buffer.as_strided(x.shape, x.stride())]  # dense, in whatever order
 
     def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
-        """Slot → tensor before the first update."""
+        """Slot → tensor of the shape of ``p`` before the first update, of a ``group``."""
         # Not group["lr"]: a schedule may have set it to 0, which no rule accepts.
         slots = self.rule_of({**group, "lr": 1.0}).slots
         return {slot: torch.zeros_like(p, requires_grad=False) for slot in slots}
@@ -158,16 +163,22 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
-        """The numbers of update ``step`` (from 1) that change during training."""
+        """The numbers of update ``step`` (from 1) of a ``group`` that change during training."""
         raise NotImplementedError
 
     @staticmethod
     def update(
         p: List, g: List, state: Mapping[str, List], group: Group, *numbers: Number, room: Room
     ) -> None:
-        """The recurrence: changes the tensors of p and of the state in place, never those of g.
+        """The recurrence: changes the tensors of ``p`` and of ``state`` in place, never those of
+        ``g``.
 
-        ``room(p)`` is scratch of their shapes, or None: allocate.
+        Args:
+            p, g: parameters and gradients, of one shape each.
+            state: slot → tensors of these shapes.
+            group: the hyperparameters.
+            numbers: what `coefficients` gives, each by its name in the rule's own file.
+            room: ``room(p)`` is scratch of the shapes of ``p``, or None: allocate.
         """
         raise NotImplementedError
 

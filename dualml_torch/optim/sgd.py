@@ -13,6 +13,8 @@ from dualml_torch.optim.foreach import Group, List, Number, Room, add, plus, sca
 class SGD(RuleOptimizer):
     """g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b); `dualml.optim.SGD`.
 
+    Its ``coefficients`` are ``lr`` = η and ``share`` = 1 − τ.
+
     Example:
         >>> import torch
         >>> w = torch.nn.Parameter(torch.ones(2))

@@ -19,6 +19,7 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
     """Slot → name → copy; before the first update what the rule starts from.
 
     Args:
+        optimizer: one of this package.
         names: one per parameter in the optimizer's order (all groups); their indices if omitted.
     """
     slots: dict[str, Arrays] = {}
@@ -38,6 +39,10 @@ def load_state(
     names: Sequence[Any] | None = None,
 ) -> None:
     """Go back to the point after update ``step``; 0 with an empty ``state`` is a fresh start.
+
+    Args:
+        optimizer, names: as `state` takes them.
+        state: what `state` gave, arrays of the parameters' shapes.
 
     Raises:
         UserError: a slot or a name is missing, or a shape does not fit.

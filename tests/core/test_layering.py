@@ -28,6 +28,7 @@ ONLY_TORCH = {
     "rpc.py": "MindSpore has no remote procedure calls",
     "rpc_agent.py": "MindSpore has no remote procedure calls",
     "rpc_served.py": "MindSpore has no remote procedure calls",
+    "dumped.py": "MindSpore's dumps are .npy files already",
     "spawn.py": "a launcher of PyTorch's; msrun starts MindSpore's ranks as processes of their own",
     "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
     "recorded.py": "MindSpore records its own graph",

@@ -134,6 +134,14 @@ def test_times_with_quartiles(folder: Path) -> None:
     assert [c.tone for c in best[3:]] == ["good", "good"]
 
 
+def test_bandwidths_as_nccl_tests_define_them(folder: Path) -> None:
+    made = table(folder, "bandwidths")
+    assert {r[0].text for r in made.cells} == {*fake_ranks.STRATEGIES} - {"neighbour"}
+    line = next(r for r in made.cells if [c.text for c in r][:3] == ["ring", "torch", "4"])
+    # 1 MiB in 2.17 ms are 0.483 GB/s, of which 2 · 3/4 pass each rank's link
+    assert (line[4].text, line[4].note) == ("0.724", "0.483")
+
+
 def test_bytes_counted_closed_and_on_the_wire(folder: Path) -> None:
     made = table(folder, "traffic")
     assert cells(made, "tree", "torch", "4") == [

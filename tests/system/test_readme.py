@@ -52,7 +52,7 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
 def test_the_pages_exist_in_both_languages() -> None:
     docs = ("data", "parity", "benchmarks", "cost", "ranks", "partition", "split", "run-folder")
     docs += ("models", "differences", "worked-examples", "planted", "power", "gpu", "plan")
-    docs += ("checkpoint", "students", "grading")
+    docs += ("checkpoint", "students", "grading", "api")
     for page in ("README", *(f"docs/{name}" for name in docs)):
         assert (ROOT / f"{page}.md").exists()
         assert (ROOT / f"{page}.zh.md").exists()

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import dualml
 from dualml.course.check import Checked, check
 from dualml.course.exercise import File, Lab
 from dualml.course.grading.rubric import Rubric, total
@@ -22,6 +21,7 @@ from dualml.course.shown import described
 from dualml.course.source import Problem, legible
 from dualml.files import read_json, write_json
 from dualml.seeds import seed_for
+from dualml.version import __version__
 from dualml.words import Words
 
 #: Of what a result file holds.
@@ -55,7 +55,7 @@ class Request:
         it, and a short secret could be found by trying."""
         slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)
         parts = [slow.hex(), self.lab.name, *(file.name for file in self.files), self.lang,
-                 self.rubric.model_dump_json(), dualml.__version__, str(FORMAT)]  # fmt: skip
+                 self.rubric.model_dump_json(), __version__, str(FORMAT)]  # fmt: skip
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 

@@ -57,8 +57,13 @@ class Comparison:
     Attributes:
         verdict: ``equal``, ``different`` or ``not comparable``.
         reason: one word why.
+        sides: what the two are called.
+        margin: how many times the measured rounding is still equal.
         tolerance: ``measured`` (by draws) or ``bound`` (√fan-in · 2⁻²³: no draws were made).
+        steps: that were compared.
         mapping: each parameter's names, how they were found, and what the arrays need.
+        environment: side → its versions and device.
+        first: where the two part, if they do; ``notes``: what to know beside the verdict.
         phases: phase → the array that lies farthest outside of its rounding there.
         reach: how far both sides go together: arrays before the first outside, operations before
             the first that is not shared.
@@ -87,6 +92,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
+        """Whether the verdict is that."""
         return self.verdict == "equal"
 
     @property
@@ -118,7 +124,7 @@ class Comparison:
         a, b = self.sides
         sentences = [text(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
         if self.first is not None:
-            sentences += self.where(self.first, lang)
+            sentences += self._where(self.first, lang)
         elif self.verdict == "equal":
             arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
             sentences.append(text(lang, "equal.evidence", worst=f"{self.worst:.2g}", arrays=arrays,
@@ -130,7 +136,7 @@ class Comparison:
             sentences.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
         return (" " if lang == "en" else "").join(sentences)
 
-    def where(self, first: First, lang: Language) -> list[str]:
+    def _where(self, first: First, lang: Language) -> list[str]:
         """The first divergence: place, numbers, elements, a usual reason."""
         a, b = self.sides
         layer = first.layer or first.tensor
@@ -160,10 +166,10 @@ class Comparison:
                 text(lang, "first.elements", elements=text(lang, "semicolon").join(listed))
             )
         if self.explanation is not None:
-            sentences += self.causes(self.explanation, lang)
+            sentences += self._causes(self.explanation, lang)
         return sentences
 
-    def causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
+    def _causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
         """The first operations that differ, and what explains them."""
         first = next(iter(explanation["causes"]), explanation)
         places = [place(lang, side, first[key])

@@ -74,8 +74,19 @@ class Recorder:
         self.answered = False
 
     # What a framework says.
-    def check(self, model: Any) -> None: ...
+    def check(self, model: Any) -> None:
+        """Look at the model, whether it can be recorded.
+
+        Raises:
+            UserError: not a model of this framework, or of a mode that cannot be watched.
+        """
+
     def environment(self) -> dict[str, str]:
+        """Versions, device and threads."""
+        raise NotImplementedError
+
+    def named(self) -> dict[str, Any]:
+        """Parameters, then buffers, by name; one that has two names once."""
         raise NotImplementedError
 
     def tensors(self) -> list[Tensor]:
@@ -91,6 +102,7 @@ class Recorder:
         raise NotImplementedError
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Put these values in their place, each of its tensor's shape."""
         raise NotImplementedError
 
     def gradients(self) -> Arrays:
@@ -98,7 +110,11 @@ class Recorder:
         return {}
 
     def named_gradients(self, gradients: Any) -> Arrays:
-        """What the script passed to `saw`, by name."""
+        """What the script passed to `saw`, by name.
+
+        Raises:
+            UserError: not one for each trained parameter.
+        """
         raise NotImplementedError
 
     def slots(self) -> dict[str, Arrays]:
@@ -110,9 +126,11 @@ class Recorder:
         raise NotImplementedError
 
     def restore(self, kept: Any) -> None:
+        """Go back to a `snapshot`."""
         raise NotImplementedError
 
     def is_tensor(self, value: Any) -> bool:
+        """Whether it is a tensor of the framework."""
         raise NotImplementedError
 
     def array(self, tensor: Any) -> NDArray[Any]:
@@ -120,7 +138,7 @@ class Recorder:
         raise NotImplementedError
 
     def like(self, array: NDArray[Any], tensor: Any) -> Any:
-        """A tensor of these values, on the device of another."""
+        """A tensor with the values of ``array``, of the type and on the device of ``tensor``."""
         raise NotImplementedError
 
     def hooked(self, tell: Callable[[str, Any], None]) -> contextlib.AbstractContextManager[None]:

@@ -31,6 +31,7 @@ from dualml.parity.models.asked import (
 )
 from dualml.parity.models.comparison import Comparison, Note
 from dualml.parity.models.guesses import better, listed, turned
+from dualml.parity.models.imported.read import read_pair
 from dualml.parity.models.judge import MARGIN, judge
 from dualml.parity.models.mapping import Asked
 from dualml.parity.models.recorder import DRAWS
@@ -87,6 +88,7 @@ def compare(
         map: PyTorch's name → MindSpore's name, or ``(name, "transpose")``, see
             `dualml.parity.models.mapping`.
         train: training mode, as opposed to evaluation.
+        seed: of the module's initial weights, and of what both sides draw (Dropout).
         margin: how many times the measured rounding is still equal.
         draws: repetitions that measure it.
         timeout: seconds for all of it.
@@ -194,21 +196,25 @@ def searched(
 def compare_traces(
     folder_a: str | Path, folder_b: str | Path, *, map: Asked | None = None, margin: float = MARGIN
 ) -> Comparison:
-    """Judge two traces that Recorders wrote, perhaps on different machines.
+    """Judge two traces that Recorders wrote, or two dumps of msprobe or of TroubleShooter, perhaps
+    from different machines.
 
     Args:
+        folder_a, folder_b: theirs.
         map: name in the PyTorch trace (in the first, where both are of one framework) → the other.
+        margin: how many times the measured rounding is still equal.
 
     Raises:
         UserError: not a trace; other inputs or other initial weights.
     """
     check_margin(margin)
-    a, b = read_trace(Path(folder_a)), read_trace(Path(folder_b))
+    a, b, notes = read_pair(Path(folder_a), Path(folder_b))
     if b.framework == "torch" and a.framework != "torch":
         a, b = b, a  # names are PyTorch's
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
-    return judge(a, b, margin=margin, asked=given(map), sides=sides)
+    found = judge(a, b, margin=margin, asked=given(map), sides=sides)
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def work(

@@ -71,7 +71,7 @@ class Both:
         if a.envelope is None and b.envelope is None:
             # Without draws: what a sum of so many products may round, not what these models do.
             fans = [prod(t.shape[1:]) for t in a.tensors if t.trained and len(t.shape) > 1]
-            self.tolerance, self.floor = "bound", FLOOR * sqrt(max(fans, default=1))
+            self.tolerance, self.floor = "bound", FLOOR * sqrt(max(fans, default=a.longest))
 
     def frozen(self) -> Iterator[Spot]:
         """Parameters that only one side trains."""

@@ -70,6 +70,7 @@ class Trace:
         roles: of the second side: the other's name → its own, where both do the same with it.
         guesses: the same where both only use them in the same order.
         listed: the same where both list them in the same order.
+        longest: longest axis but the batch's, where no parameters say what is summed: of dumps.
         elsewhere: modules whose calls are made elsewhere under an alteration; what they gave in
             their own place does not count.
         arrays: ``PHASE/STEP/NAME`` → array.
@@ -92,6 +93,7 @@ class Trace:
     roles: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
     listed: dict[str, str] = field(default_factory=dict)
+    longest: int = 1
     elsewhere: frozenset[str] = frozenset()
     arrays: Arrays = field(default_factory=dict)
 

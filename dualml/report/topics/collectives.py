@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 
 from dualml.report import fits, keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Table, Tone
-from dualml.report.columns import best, number, table
+from dualml.report.columns import UNITS, best, number, table
 from dualml.report.families import crowding
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.report.measured import Measured, at_once, crossing, measured
@@ -34,6 +35,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from _answer(run, words, first)
     yield _absolute(run, words, every)
     yield from _times(every, words)
+    yield from _bandwidths(every, words)
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -151,8 +153,7 @@ def _worst(run: Run, words: Words, strategy: str, backend: str) -> Cell | None:
 
 
 def _times(every: Sequence[Measured], words: Words) -> Iterator[Table]:
-    """Strategies down, sizes across: the median, beneath it the quartiles."""
-    sizes = sorted({s for m in every for s in m.sizes})
+    """The median, beneath it the quartiles."""
 
     def cell(m: Measured, name: str, size: int) -> Cell | None:
         row = m.rows.get((name, size))
@@ -161,13 +162,41 @@ def _times(every: Sequence[Measured], words: Words) -> Iterator[Table]:
         tone: Tone = "good" if m.fastest(size) == name else ""
         return Cell(ms(row["seconds"]), tone, f"{ms(row['low'])} – {ms(row['high'])}")
 
+    yield from _by_size(every, words, "collectives", "milliseconds", cell)
+
+
+def _bandwidths(every: Sequence[Measured], words: Words) -> Iterator[Table]:
+    """Bus bandwidth of each all-reduce, beneath it the algorithm bandwidth."""
+    show = UNITS["gb_per_second"]
+
+    def cell(m: Measured, name: str, size: int) -> Cell | None:
+        rates = m.bandwidths(name, size)
+        if rates is None:
+            return None
+        tone: Tone = "good" if m.fastest(size) == name else ""
+        return Cell(show(rates.busbw), tone, show(rates.algbw))
+
+    exact = [replace(m, rows={at: row for at, row in m.rows.items() if at[0] in m.exact})
+             for m in every]  # fmt: skip
+    yield from _by_size(exact, words, "bandwidths", "gb_per_second", cell)
+
+
+def _by_size(
+    every: Sequence[Measured],
+    words: Words,
+    name: str,
+    unit: str,
+    cell: Callable[[Measured, str, int], Cell | None],
+) -> Iterator[Table]:
+    """Strategies down, sizes across."""
+    sizes = sorted({s for m in every for s in m.sizes})
     rows = [
-        [name, m.backend, m.n, *(cell(m, name, size) for size in sizes)]
+        [strategy, m.backend, m.n, *(cell(m, strategy, size) for size in sizes)]
         for m in every
-        for name in m.strategies
+        for strategy in m.strategies
     ]
-    head = [number(words, str(s), nbytes(s), "milliseconds") for s in sizes]
-    yield from table(words, "collectives", ["`strategy`", "backend", "ranks:count", *head], rows)
+    head = [number(words, str(s), nbytes(s), unit) for s in sizes]
+    yield from table(words, name, ["`strategy`", "backend", "ranks:count", *head], rows)
 
 
 # --- sentences ------------------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+"""Two of a kind: runs, recorded traces, or a model and its port."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+from dualml.api.runs import Run
+from dualml.errors import UserError
+from dualml.store.side import is_side
+
+
+class Verdict(Protocol):
+    """What every comparison comes to."""
+
+    @property
+    def verdict(self) -> str:
+        """``equal``, ``statistically equal``, ``different`` or ``not comparable``."""
+
+    def paragraph(self, lang: Any = "en") -> str:
+        """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+
+    def describe(self) -> dict[str, Any]:
+        """Everything, as JSON holds it."""
+
+
+def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
+    """Judge two runs, two traces, or a model and its port: ``dualml compare``.
+
+    Args:
+        a, b: two runs (each a `Run`, its folder or a baseline of it), two traces or dumps of other
+            tools, or a PyTorch module and a MindSpore cell as `dualml.parity.compare` takes them.
+        inputs: of models: an array, or several in the order of ``forward``.
+        options: those of `dualml.parity.against.compare_runs`, `dualml.parity.compare_traces` or
+            `dualml.parity.compare`; all take ``margin``, how many times the measured rounding is
+            still equal.
+
+    Raises:
+        UserError: what cannot be compared, with the remedy.
+
+    Example:
+        >>> dualml.compare("runs/before", "runs/after").verdict
+        'equal'
+    """
+    one, other = folder_of(a), folder_of(b)
+    if one is None or other is None:
+        if inputs is None or one is not other:
+            raise UserError(
+                "compare takes two runs, two folders of traces, or two models with their inputs"
+            )
+        from dualml.parity.models.run import compare as compare_models
+
+        return compare_models(a, b, inputs, **options)
+    if inputs is not None:
+        raise UserError("inputs are of models; runs and traces have been computed already")
+    if is_side(one) and is_side(other):
+        from dualml.parity.against import compare_runs
+
+        return compare_runs(one, other, **options)
+    from dualml.parity.models.run import compare_traces
+
+    return compare_traces(one, other, **options)
+
+
+def folder_of(what: Any) -> Path | None:
+    """Where a run or a trace lies; None of a model.
+
+    Raises:
+        UserError: a folder that is not there, or a run of several.
+    """
+    if isinstance(what, Run):
+        if len(what.folders) > 1:
+            raise UserError(f"{what} is of several folders; compare one of them")
+        return what.folders[0]
+    if not isinstance(what, str | PathLike) or ":" in str(what):  # file.py:Name
+        return None
+    if not Path(what).is_dir():
+        raise UserError(f"there is no folder {what}")
+    return Path(what)

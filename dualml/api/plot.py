@@ -1,0 +1,224 @@
+"""Curves of a run with Matplotlib, in the colours and strokes of the report."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dualml.api.tools import listed, needed
+from dualml.errors import UserError, nearest
+from dualml.report import curves, keys
+from dualml.report.draw.palette import COLORS, STROKES
+from dualml.report.measures import loss_unit
+from dualml.store.run import Run, Trial
+from dualml.words import Words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Families with Chinese letters: of macOS, of Windows, and free ones.
+CHINESE = (
+    *("PingFang SC", "Hiragino Sans GB", "Heiti SC", "Microsoft YaHei", "SimHei"),
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC"),
+    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Arial Unicode MS"),
+)
+#: Points of Matplotlib in a pixel of the report.
+POINT = 0.75
+#: An axis is logarithmic where positive values span more, as in the report.
+WIDE = 30.0
+
+
+class Plot:
+    """Draws curves of a run: the colour tells the arm, the stroke the backend, as in the report.
+
+    Of several seeds the mean is drawn, and shaded from the least to the greatest; of a noisy loss
+    a moving mean over a thirtieth of the curve, with the loss of every batch pale behind it. A
+    trial that failed is a thin line up to a cross.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def loss(self, **options: Any) -> Axes:
+        """The training loss; ``options`` are those of `Plot.__call__`."""
+        return self("loss", **options)
+
+    def accuracy(self, **options: Any) -> Axes:
+        """The test accuracy in percent; ``options`` are those of `Plot.__call__`."""
+        return self("test_accuracy", **options)
+
+    def __call__(
+        self,
+        metric: str = "loss",
+        *,
+        arm: str | Sequence[str] | None = None,
+        backend: str | Sequence[str] | None = None,
+        seed: int | Sequence[int] | None = None,
+        against: str = "epochs",
+        lang: str = "en",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """One metric of several trials, overlaid.
+
+        Args:
+            metric: as in the column ``metric`` of `Run.frame`; accuracies are drawn in percent.
+            arm: one or several; those of the first group when omitted.
+            backend, seed: one or several; all when omitted.
+            against: ``epochs``, ``updates`` or ``seconds`` (of training).
+            lang: of the labels, ``en`` or ``zh``.
+            ax: draw here; in a new figure when omitted.
+
+        Returns:
+            The axes.
+
+        Raises:
+            UserError: an unknown name, a metric that nobody recorded, or Matplotlib is missing.
+        """
+        run, words = self._run, Words(lang)
+        if against not in curves.AXES:
+            raise UserError(f"unknown axis {against!r}{nearest(against, curves.AXES)}")
+        arms = chosen("arm", arm, list(run.arms)) or run.main_arms()
+        backends = chosen("backend", backend, run.backends) or run.backends
+        seeds = chosen("seed", seed, run.seeds) or run.seeds
+        drawn = {
+            (a, b): [t for t in run.select(a, b, ok=False) if t.seed in seeds and t.curves]
+            for a, b in itertools.product(arms, backends)
+        }
+        recorded = {name for trials in drawn.values() for t in trials for name in t.curves}
+        if metric not in recorded:
+            raise UserError(f"these trials have no curve {metric!r}{nearest(metric, recorded)}")
+        axes = new_axes() if ax is None else ax
+        scale = 100.0 if metric.endswith("accuracy") else 1.0
+        looks = appearance(run, arms, backends)
+        for place, trials in drawn.items():
+            named = [n for n, several in zip(place, (arms, backends), strict=True) if several[1:]]
+            draw(axes, trials, metric, against, scale, looks[place], " · ".join(named) or place[0])
+        font, words = lettering(words)
+        axes.set_xlabel(words(f"axis.{against}"), **font)
+        axes.set_ylabel(label(run, metric, words), **font)
+        if ax is None:
+            finish(axes, metric)
+        axes.legend(fontsize="small")
+        return axes
+
+
+def new_axes() -> Axes:
+    return needed("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
+
+
+def chosen(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
+    """What was asked for, all of it known."""
+    names = listed(asked)
+    for name in names:
+        if name not in known:
+            raise UserError(f"no {kind} {name!r} in this run{nearest(str(name), map(str, known))}")
+    return names
+
+
+def appearance(
+    run: Run, arms: Sequence[str], backends: Sequence[str]
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Arm and backend → how Matplotlib draws their lines."""
+    colors = keys.colors(run)
+    if len({colors[arm] for arm in arms}) < len(arms):  # of several groups
+        colors = {key.name: key.color for key in keys.distinct(arms)}
+    strokes = {key.name: key.stroke for key in keys.backends(run)}
+    if len(backends) == 1:
+        strokes[backends[0]] = "solid"
+    looks = {}
+    for arm, backend in itertools.product(arms, backends):
+        width, dashes, alpha = STROKES[strokes[backend]]
+        style: Any = (0, [float(dash) / width for dash in dashes.split()]) if dashes else "-"
+        looks[arm, backend] = {
+            "color": COLORS[colors[arm]][0], "linewidth": POINT * width, "linestyle": style,
+            "alpha": alpha,
+        }  # fmt: skip
+    return looks
+
+
+def draw(
+    axes: Axes,
+    trials: Sequence[Trial],
+    metric: str,
+    against: str,
+    scale: float,
+    look: Mapping[str, Any],
+    name: str,
+) -> None:
+    """The trials of one arm on one backend."""
+    color = look["color"]
+    good = [trial for trial in trials if trial.ok]
+    if line := curves.line(good, metric, against):
+        if line.raw is not None:
+            axes.plot(line.x, scale * line.raw, color=color, linewidth=0.7, alpha=0.25)
+        axes.plot(line.x, scale * line.mean, label=name, **look)
+        if len(good) > 1:
+            axes.fill_between(line.x, scale * line.low, scale * line.high, color=color, alpha=0.12,
+                              linewidth=0)  # fmt: skip
+    broken = [trial for trial in trials if not trial.ok and metric in trial.curves]
+    for trial in broken:
+        curve, alone = trial.curves[metric], not good and trial is broken[0]
+        x, y = curves.position(trial, curve, against), scale * curve.value
+        axes.plot(x, y, color=color, linewidth=0.9, label=name if alone else None)
+        end = np.flatnonzero(np.isfinite(y))[-1:]
+        axes.plot(x[end], y[end], color=color, marker="x", linestyle="")
+
+
+def label(run: Run, metric: str, words: Words) -> str:
+    """The metric and its unit."""
+    name = words.either(f"serve.metric.{metric}", metric)
+    if metric.endswith("accuracy"):
+        return words("serve.percent", metric=name)
+    unit = loss_unit(run) if metric.endswith("loss") else "1"
+    return words("serve.unit", metric=name, unit=unit)
+
+
+def finish(axes: Axes, metric: str) -> None:
+    """Scales and grid of axes that are ours alone."""
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
+    positive = values[values > 0]
+    if metric.endswith("accuracy"):
+        axes.set_ylim(0, 102)
+    elif len(positive) and positive.max() / positive.min() > WIDE:
+        axes.set_yscale("log")
+    axes.set_xlim(left=0)
+    axes.grid(color=COLORS["grid"][0])
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def known_family(again: bool = False) -> str | None:
+    """The first family of `CHINESE` that Matplotlib knows.
+
+    Args:
+        again: look at the system, too: Matplotlib keeps a list of its fonts for good.
+    """
+    fonts = needed("matplotlib.font_manager")
+    known = {font.fname for font in fonts.fontManager.ttflist}
+    for path in fonts.findSystemFonts() if again else ():
+        if path not in known:
+            with contextlib.suppress(OSError, RuntimeError):  # of no use to Matplotlib
+                fonts.fontManager.addfont(path)
+    names = {font.name for font in fonts.fontManager.ttflist}
+    return next((name for name in CHINESE if name in names), None)
+
+
+def lettering(words: Words) -> tuple[dict[str, Any], Words]:
+    """Options of labels that make their letters seen, and the words; English ones where no font
+    has Chinese letters."""
+    if words.lang != "zh":
+        return {}, words
+    family = known_family() or known_family(again=True)
+    if family is None:
+        warnings.warn(
+            "no font with Chinese letters is installed (Noto Sans CJK SC is one); labels are "
+            "in English",
+            stacklevel=3,
+        )
+        return {}, Words("en")
+    return {"family": [*needed("matplotlib").rcParams["font.family"], family]}, words

@@ -1,0 +1,100 @@
+"""``dualml compare`` of two run folders, and ``dualml baseline``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+from dualml.words import Words
+
+if TYPE_CHECKING:
+    from dualml.parity.against import Against
+
+
+def compare_folders(
+    a: str,
+    b: str,
+    *,
+    pair: Sequence[str],
+    backend: Sequence[str],
+    html: Path | None,
+    markdown: Path | None,
+    json: bool,
+    lang: str,
+    **options: Any,
+) -> Against:
+    """Judge two run folders, and print and write what was asked for.
+
+    Args:
+        options: of `dualml.parity.against.compare_runs`.
+    """
+    from dualml.parity.against import compare_runs
+    from dualml.report.against import against_page, pair_table
+    from dualml.report.page import terminal
+
+    both = dict(partners("--backend", word, alone=True) for word in backend)
+    named = dict(partners("--pair", word) for word in pair)
+    against = compare_runs(a, b, pairs=named or None, backends=both or None, **options)
+    words = Words(lang)
+    if html is not None:
+        from dualml.report.page.html import html as page_of
+
+        written(html, page_of(against_page(against, words)))
+    if markdown is not None:
+        from dualml.report.page.markdown import markdown as text_of
+
+        written(markdown, text_of(against_page(against, words, drawn=False)))
+    if json:
+        print_json(against.describe())
+    else:
+        typer.echo(against.paragraph(lang))
+        terminal.show(pair_table(against, words))
+    return against
+
+
+def partners(option: str, word: str, *, alone: bool = False) -> tuple[str, str]:
+    """``a=b`` as its two names; ``alone``: a name by itself is its own partner."""
+    name, equals, other = word.partition("=")
+    if alone and name and not equals:
+        return name, name
+    if not (name and other):
+        raise UserError(f"{option} takes NAME_IN_A=NAME_IN_B; received {word!r}")
+    return name, other
+
+
+def written(path: Path, text: str) -> None:
+    from dualml.files import write_bytes
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, text.encode(errors="backslashreplace"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def baseline(
+    folder: Annotated[Path, typer.Argument(metavar="RUN")],
+    target: Annotated[Path, typer.Argument(metavar="DIR")],
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Keep of a run what later runs are compared with, small enough for a repository."""
+    from dualml.store.baseline import write_baseline
+    from dualml.store.side import read_side
+    from dualml.words import numbers
+
+    side = read_side(folder)
+    if side.folded:
+        raise UserError(f"{folder} is a baseline; make one of a run folder")
+    size = write_baseline(folder, target, side.starts)
+    if json:
+        print_json({"folder": str(target), "bytes": size})
+    else:
+        shown = numbers.nbytes(size)
+        typer.echo(Words(lang)("against.written", run=folder, folder=target, size=shown))

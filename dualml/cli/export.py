@@ -1,0 +1,37 @@
+"""``dualml export``: a run as other tools read it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import complain, print_json
+from dualml.cli.results import Force, forcible
+
+
+def export(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN")],
+    to: Annotated[str, typer.Option(metavar="TARGET")],
+    out: Path | None = None,
+    online: Annotated[bool, typer.Option("--online")] = False,
+    force: Force = False,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Write the records of runs as CSV, Parquet, for TensorBoard, MLflow, W&B, or as a trace."""
+    from dualml.export import export as write
+    from dualml.words import Words
+
+    with forcible():
+        done = write(folders, to, out, lang=lang, online=online, force=force)
+    for line in done.unreadable:
+        complain(line)
+    if json:
+        print_json(asdict(done))
+        return
+    typer.echo(f"→ {done.where}")
+    typer.echo(Words(lang).filled(f"export.look.{to}", "", where=done.where))

@@ -1,0 +1,65 @@
+"""TensorBoard's files of a run that is at work: they grow with the records of its rank 0."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from dualml.export.logged import began, name_of
+from dualml.export.tensorboard import EventFile, write_trial
+from dualml.store.folder import RunFolder
+from dualml.store.growing import Growing
+from dualml.store.manifest import Key, TrialRecord
+from dualml.words import Words
+
+#: In a run folder.
+TENSORBOARD = "tensorboard"
+#: Seconds between two looks at the records.
+EVERY_S = 1.0
+Listener = Callable[[TrialRecord, dict[str, Any]], None]
+
+
+class Live:
+    """``listen`` of `dualml.session.trials.run_trials`: hands on what it hears, and looks at the
+    records meanwhile. Between two looks no file is open, so that a run may end at any time."""
+
+    def __init__(self, folder: RunFolder, listen: Listener) -> None:
+        self.folder, self.listen = folder, listen
+        self.out, self.last = folder.path / TENSORBOARD, -math.inf
+        self._seen: dict[Key, tuple[Growing, Counter[str]]] = {}
+
+    def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
+        self.listen(trial, event)
+        ended = event.get("phase") == "end"
+        # Before its first loss a trial that goes on may still cut off old records.
+        if ended or ("loss" in event and time.monotonic() - self.last >= EVERY_S):
+            self.look(trial)
+
+    def look(self, trial: TrialRecord) -> None:
+        """Write what the trial has recorded since the last look."""
+        place = self.folder.trial_folder(trial.key)
+        records, written = self._seen.get(trial.key, (Growing(place), None))
+        while records.look():
+            pass
+        if records.curves:
+            begin = began({"created": self.folder.run.created})
+            file = EventFile(self.out / name_of(trial), begin, written)
+            with contextlib.closing(file) as events:
+                events.scalars(records.curves)
+            self._seen[trial.key] = records, file.written
+        self.last = time.monotonic()
+
+    def finish(self, words: Words) -> None:
+        """What is known at the end of the run: the other ranks' records, results, verdicts; and
+        whole files of trials that had ended before."""
+        from dualml.store.load import load
+
+        run = load([self.folder.path])
+        for trial in run.trials:
+            if trial.status != "unreadable":
+                _, written = self._seen.get((trial.arm, trial.backend, trial.seed), (None, None))
+                write_trial(run, trial, self.out, words, written)

@@ -1,0 +1,105 @@
+"""A trial as trackers of experiments log it: a name, settings, curves, results, verdicts."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.report.columns import verdict
+from dualml.store.manifest import RESULTS, TrialRecord
+from dualml.store.records import Array, Curve, read_records
+from dualml.store.run import Comparison, Run, Serial, Trial
+from dualml.store.table import worst
+from dualml.words import Words
+
+Scalar = str | int | float | bool
+
+
+def name_of(trial: Trial | TrialRecord) -> str:
+    return f"{trial.arm}/{trial.backend}/seed{trial.seed}"
+
+
+def settings_of(run: Run, trial: Trial) -> dict[str, Scalar]:
+    """What the trial was asked to do: dotted key of the experiment file → value."""
+    first = {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
+    shared = {key: run.experiment.get(key) for key in ("model", "loss")}
+    data = {"data": (run.meta.get("data") or {}).get("name")}
+    return dict(_flat({**first, **shared, **data, **run.arms[trial.arm]}))
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}", value if isinstance(value, Scalar) else str(value)
+
+
+def results_of(trial: Trial) -> dict[str, float]:
+    """Its numbers at the end, of those that there are."""
+    named = {key: getattr(trial, key) for key in (*RESULTS, "wall_s", "peak_memory_mb")}
+    return {key: float(value) for key, value in named.items() if value is not None}
+
+
+def curves_of(folder: Path, ranks: int) -> dict[str, Curve]:
+    """Metric → its curve, of all ranks: of a rank other than 0 as ``METRIC/rankR``."""
+    curves = read_records(folder)
+    for rank in range(1, ranks):
+        own = read_records(folder, rank)
+        curves |= {f"{metric}/rank{rank}": curve for metric, curve in own.items()}
+    return curves
+
+
+def seconds_of(curve: Curve, curves: Mapping[str, Curve]) -> Array:
+    """(records,) seconds of training at each record: its own or, where it has none, those of the
+    last evaluation before it; 0 before the first."""
+    known = [(c.step, c.seconds, np.isfinite(c.seconds)) for c in curves.values()]
+    steps = np.concatenate([step[there] for step, _, there in known])
+    order = np.argsort(steps, kind="stable")
+    seconds = np.concatenate([seconds[there] for _, seconds, there in known])[order]
+    before = np.searchsorted(steps[order], curve.step, side="left")
+    last = np.concatenate([[0.0], np.maximum.accumulate(seconds)])[before]
+    return np.where(np.isfinite(curve.seconds), curve.seconds, last)
+
+
+def points(
+    curve: Curve, curves: Mapping[str, Curve], first: int = 0
+) -> Iterator[tuple[int, float, float]]:
+    """Update, value and seconds of training of each record from the ``first`` on."""
+    columns = (curve.step.astype(int), curve.value, seconds_of(curve, curves))
+    yield from zip(*(column[first:].tolist() for column in columns), strict=True)
+
+
+def began(meta: Mapping[str, Any]) -> float:
+    """Seconds since 1970 when the run was made; where it does not say, 0."""
+    try:
+        return datetime.datetime.fromisoformat(str(meta.get("created"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def compared(run: Run, trial: Trial) -> list[Comparison]:
+    """The comparisons that the trial is part of."""
+    return [
+        c for c in (*(run.comparisons or ()), *run.judged)
+        if (c.arm, c.seed) == (trial.arm, trial.seed) and trial.backend in (c.a, c.b)
+    ]  # fmt: skip
+
+
+def verdict_of(run: Run, trial: Trial) -> str | None:
+    """The worst of them, in the words of ``parity.json``."""
+    return worst(c.verdict for c in compared(run, trial))
+
+
+def verdicts_of(run: Run, trial: Trial, words: Words) -> list[str]:
+    """A line for each: who was compared, the verdict, and why."""
+    lines = []
+    for c in compared(run, trial):
+        pair = (c.arm, c.against) if isinstance(c, Serial) else (c.a, c.b)
+        cell = verdict(c, words)
+        lines.append(f"{pair[0]} – {pair[1]}: {cell.text} ({cell.note})")
+    return lines

@@ -1,0 +1,113 @@
+"""MLflow: a run for the experiment, and in it one for each trial."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.export.base import TARGETS, Job, needs
+from dualml.export.logged import (
+    began,
+    curves_of,
+    name_of,
+    points,
+    results_of,
+    settings_of,
+    verdict_of,
+)
+from dualml.store.report import report_path
+from dualml.store.run import Run, Trial
+
+VARIABLE = "MLFLOW_TRACKING_URI"
+#: That MLflow takes at once, and letters of a setting.
+METRICS, SETTINGS, LONGEST = 1000, 100, 6000
+STATUSES = {"ok": "FINISHED", "failed": "FAILED"}
+
+
+@TARGETS.register("mlflow", 40)
+def write(job: Job) -> str:
+    """Settings, metrics with their updates, tags, and the report as an artifact; into a database
+    and a folder of artifacts, or to whom MLFLOW_TRACKING_URI names."""
+    needs("mlflow", "mlflow")
+    if uri := os.environ.get(VARIABLE):
+        if job.out is not None:
+            raise UserError(f"{VARIABLE}={uri} says where to write; unset it, or leave out --out")
+        log(job, uri)
+        return uri
+    needs("sqlalchemy", "mlflow")
+    with job.folder() as out:
+        uri = f"sqlite:///{out}/mlflow.db"
+        log(job, uri, out / "artifacts")
+    return uri
+
+
+def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
+    """
+    Args:
+        uri: of the store.
+        artifacts: where a new experiment keeps its files; the store's own place by default.
+
+    Raises:
+        UserError: MLflow knows no such store, cannot reach it, or refuses.
+    """
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells how it makes its tables
+    try:
+        log_all(job, MlflowClient(uri), artifacts)
+    except MlflowException as error:
+        raise UserError(f"mlflow at {uri}: {error}") from None
+
+
+def log_all(job: Job, client: Any, artifacts: Path | None) -> None:
+    """The run, and inside of it its trials."""
+    run = job.run
+    name = str(run.meta.get("name"))
+    known = client.get_experiment_by_name(name)
+    place = None if artifacts is None else artifacts.as_uri()
+    experiment = client.create_experiment(name, place) if known is None else known.experiment_id
+    begin = round(1000 * began(run.meta))
+    tags = {"dualml": str(run.meta.get("dualml")), "plan_hash": str(run.meta.get("plan_hash"))}
+    folder = run.folders[0]
+    whole = client.create_run(experiment, begin, tags, folder.name).info.run_id
+    if report_path(folder).is_file():
+        client.log_artifact(whole, str(report_path(folder)))
+    for trial in job.trials:
+        tags["mlflow.parentRunId"] = whole
+        log_trial(client, experiment, run, trial, tags, begin)
+    client.set_terminated(whole)
+
+
+def log_trial(
+    client: Any, experiment: str, run: Run, trial: Trial, tags: Mapping[str, str], begin: int
+) -> None:
+    """
+    Args:
+        begin: milliseconds since 1970 from which seconds of training are counted.
+    """
+    from mlflow.entities import Metric, Param
+
+    tags = {**tags, "status": trial.status, "verdict": verdict_of(run, trial) or ""}
+    if trial.reason:
+        tags["reason"] = trial.reason
+    its = client.create_run(experiment, begin, tags, name_of(trial)).info.run_id
+    settings = [Param(key, str(value)[:LONGEST]) for key, value in settings_of(run, trial).items()]
+    for at in range(0, len(settings), SETTINGS):
+        client.log_batch(its, params=settings[at : at + SETTINGS])
+    curves = curves_of(trial.folder, trial.world_size)
+    metrics = [
+        Metric(name, value, begin + round(1000 * seconds), step)
+        for name, curve in curves.items()
+        for step, value, seconds in points(curve, curves)
+    ]
+    end = begin + round(1000 * (trial.wall_s or 0.0))
+    metrics += [Metric(key, value, end, 0) for key, value in results_of(trial).items()
+                if key not in curves]  # fmt: skip
+    for at in range(0, len(metrics), METRICS):
+        client.log_batch(its, metrics=metrics[at : at + METRICS])
+    client.set_terminated(its, STATUSES.get(trial.status, "KILLED"), end)

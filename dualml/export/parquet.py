@@ -1,0 +1,20 @@
+"""Parquet: a file for each table, by pyarrow."""
+
+from __future__ import annotations
+
+from dualml.export.base import TARGETS, Job, needs
+
+
+@TARGETS.register("parquet", 20)
+def write(job: Job) -> str:
+    """The tables of `dualml.export.csv`, typed; what has no value is null."""
+    needs("pyarrow", "parquet")
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    from dualml.export.tables import tables
+
+    with job.folder() as out:
+        for name, table in tables(job).items():
+            write_table(pyarrow.table(table), out / f"{name}.parquet")
+    return str(out)

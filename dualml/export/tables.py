@@ -1,0 +1,48 @@
+"""A run as the tables that are written: those of `dualml.store.table`, and measured collectives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dualml.cost.bandwidth import bandwidths
+from dualml.export.base import Job
+from dualml.store.run import Run
+from dualml.store.table import Table, add, empty, key_of, records, trials, verdicts
+
+COLLECTIVE = (
+    *("arm", "backend", "seed", "ranks", "strategy", "bytes", "seconds", "low", "high", "repeats"),
+    *("algbw_gb_per_s", "busbw_gb_per_s"),
+)
+
+
+def tables(job: Job) -> dict[str, Table]:
+    """Name → columns; those without rows are left out. Trials whose records are damaged have rows
+    in ``trials`` alone."""
+    run = replace(job.run, trials=tuple(job.trials))
+    every = {
+        "records": records(run),
+        "trials": trials(job.run),
+        "verdicts": verdicts(job.run),
+        "collectives": collectives(run),
+    }
+    return {name: table for name, table in every.items() if any(table.values())}
+
+
+def collectives(run: Run) -> Table:
+    """A row for each strategy and size that a trial timed, in bytes and seconds.
+
+    ``algbw_gb_per_s`` and ``busbw_gb_per_s`` are those of nccl-tests (`dualml.cost.bandwidth`), in
+    10⁹ bytes per second; None for what is no all-reduce.
+    """
+    table = empty(COLLECTIVE)
+    for trial in run.trials:
+        whose = {**key_of(trial), "ranks": trial.world_size}
+        for row in (trial.collectives or {}).get("rows", ()):
+            add(table, [{**whose, **row, **_rates(trial.world_size, row)}])
+    return table
+
+
+def _rates(n: int, row: dict[str, Any]) -> dict[str, float]:
+    rates = bandwidths(row["strategy"], n, row["bytes"], row["seconds"])
+    return {} if rates is None else {f"{k}_gb_per_s": v / 1e9 for k, v in rates._asdict().items()}

@@ -1,0 +1,118 @@
+"""TensorBoard: event files, a run of TensorBoard's for each trial, ``ARM/BACKEND/seedN``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dualml.export.base import TARGETS, Job, needs
+from dualml.export.logged import (
+    began,
+    curves_of,
+    name_of,
+    points,
+    results_of,
+    settings_of,
+    verdicts_of,
+)
+from dualml.store.records import Curve
+from dualml.store.run import Run, Trial
+from dualml.words import Words, numbers
+
+#: `DataType.DT_STRING` of TensorFlow.
+STRING = 7
+
+
+@TARGETS.register("tensorboard", 30)
+def write(job: Job) -> str:
+    """Every metric with its updates, the trial's settings, and as text the experiment, the trial
+    and its verdicts."""
+    needs("tensorboard", "tensorboard")
+    with job.folder() as out:
+        for trial in job.trials:
+            write_trial(job.run, trial, out, job.words)
+    return str(out)
+
+
+def write_trial(
+    run: Run, trial: Trial, out: Path, words: Words, written: Counter[str] | None = None
+) -> None:
+    """All events of a trial.
+
+    Args:
+        written: of each metric as many records are in the file already; it is gone on with.
+    """
+    place = out / name_of(trial)
+    with contextlib.closing(EventFile(place, began(run.meta), written)) as events:
+        events.scalars(curves_of(trial.folder, trial.world_size))
+        about(events, run, trial, words)
+
+
+def about(events: EventFile, run: Run, trial: Trial, words: Words) -> None:
+    """Everything but the curves."""
+    from dualml.report.blocks import Table
+    from dualml.report.columns import columns
+    from dualml.report.page import markdown
+    from dualml.report.topics.settings import experiment
+
+    settings = settings_of(run, trial)
+    events.settings(settings)
+    tables = [markdown.table(block) for block in experiment(run, words) if isinstance(block, Table)]
+    events.text("experiment", "\n\n".join(tables))
+    values = {**settings, "status": trial.status, "reason": trial.reason, **results_of(trial)}
+    rows = [[key, numbers.plain(value)] for key, value in values.items() if value != ""]
+    events.text("trial", markdown.table(Table("trial", "", columns(words, "name", "value"), rows)))
+    if lines := verdicts_of(run, trial, words):
+        events.text("verdict", "\n".join(f"- {markdown.escape(line)}" for line in lines))
+
+
+class EventFile:
+    """The events of one trial. TensorBoard keeps numbers in float32.
+
+    Args:
+        folder: of the run as TensorBoard sees it.
+        begin: seconds since 1970 from which seconds of training are counted.
+        written: of each metric as many records are in the file already; a new file without.
+    """
+
+    def __init__(self, folder: Path, begin: float, written: Counter[str] | None = None) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"events.out.tfevents.{int(begin):010d}.dualml"
+        self.begin = begin
+        self.written = Counter[str]() if written is None else written
+        self._records = RecordWriter(path.open("wb" if written is None else "ab"))
+        if written is None:
+            self._write(file_version="brain.Event:2")
+
+    def scalars(self, curves: Mapping[str, Curve]) -> None:
+        """What the curves have got since the last time."""
+        for tag, curve in curves.items():
+            for step, value, seconds in points(curve, curves, self.written[tag]):
+                content = {"value": [{"tag": tag, "simple_value": value}]}
+                self._write(seconds, step=step, summary=content)
+            self.written[tag] = len(curve.step)
+
+    def text(self, tag: str, markdown: str) -> None:
+        tensor = {"dtype": STRING, "tensor_shape": {}, "string_val": [markdown.encode()]}
+        metadata = {"plugin_data": {"plugin_name": "text"}}
+        self._write(summary={"value": [{"tag": tag, "tensor": tensor, "metadata": metadata}]})
+
+    def settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        """For the page that compares hyperparameters."""
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+        self._write(summary=hparams_pb(dict(settings), start_time_secs=self.begin))
+
+    def close(self) -> None:
+        self._records.close()
+
+    def _write(self, seconds: float = 0.0, **content: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        event = Event(wall_time=self.begin + seconds, **content)
+        self._records.write(event.SerializeToString())

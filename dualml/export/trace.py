@@ -1,0 +1,133 @@
+"""Chrome's trace event format, for Perfetto and chrome://tracing: what each rank did when.
+
+Source: Google, "Trace Event Format": complete events (X), metadata (M), flow events (s, f).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dualml.errors import UserError
+from dualml.export.base import TARGETS, Job
+from dualml.export.spans import THREADS, Rank, Span, ranks_of
+from dualml.files import write_bytes
+from dualml.store.run import Run, Trial
+
+Event = dict[str, Any]
+
+
+class Placed(NamedTuple):
+    """A span as it is written: rank, number of the thread, nanoseconds."""
+
+    rank: int
+    thread: int
+    begin: int
+    end: int
+    span: Span
+
+
+@TARGETS.register("trace", 60)
+def write(job: Job) -> str:
+    """A file for each trial whose ranks recorded when they did what: a process for each rank, with
+    threads for its updates, computing and communicating, and arrows from sending to receiving."""
+    with job.folder() as out:
+        for trial in job.trials:
+            if ranks := ranks_of(job.run, trial):
+                name = f"{trial.arm}.{trial.backend}.seed{trial.seed}.json"
+                content = json.dumps(trace(ranks, job.run, trial), separators=(",", ":"))
+                write_bytes(out / name, content.encode())
+        if not any(out.iterdir()):
+            raise UserError(
+                f"no rank of {', '.join(map(str, job.run.folders))} recorded when it did what; "
+                "trials with several ranks do, as those of `dualml run lab2` and `dualml run lab4`"
+            )
+    return str(out)
+
+
+def trace(ranks: Sequence[Rank], run: Run, trial: Trial) -> dict[str, Any]:
+    """The content of a file; times in microseconds since the first event on each machine."""
+    placed = list[Placed]()
+    events = list[Event]()
+    starts = dict[str, float]()
+    for rank in ranks:
+        begin = min((span.begin for span in rank.spans), default=math.inf)
+        starts[rank.clock] = min(begin, starts.get(rank.clock, math.inf))
+    for number, rank in enumerate(ranks):
+        lanes = threads(rank.spans, starts[rank.clock])
+        events += names(number, list(lanes))
+        for thread, spans in enumerate(lanes.values()):
+            placed += [Placed(number, thread, *each) for each in spans]
+    about = {"experiment": run.meta.get("name"), "plan_hash": run.meta.get("plan_hash")}
+    about |= {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
+    return {
+        "traceEvents": [*events, *map(complete, placed), *arrows(placed, ranks)],
+        "displayTimeUnit": "ms",
+        "otherData": about,
+    }
+
+
+def threads(spans: Sequence[Span], start: float) -> dict[str, list[tuple[int, int, Span]]]:
+    """Thread → nanoseconds since ``start`` and spans that lie side by side or inside one another,
+    as a thread must have them; one that overlaps others comes into ``communication 2``."""
+    timed = [(round((s.begin - start) * 1e9), round((s.end - start) * 1e9), s) for s in spans]
+    lanes = dict[str, list[tuple[int, int, Span]]]()
+    open_ends = dict[str, list[int]]()
+    for begin, end, span in sorted(timed, key=lambda t: (THREADS.index(t[2].thread), t[0], -t[1])):
+        if begin == end:
+            continue
+        name, number = span.thread, 1
+        while not fits(open_ends.setdefault(name, []), begin, end):
+            number += 1
+            name = f"{span.thread} {number}"
+        open_ends[name].append(end)
+        lanes.setdefault(name, []).append((begin, end, span))
+    return lanes
+
+
+def fits(ends: list[int], begin: int, end: int) -> bool:
+    """Whether a span lies inside of those that are open when it begins; forgets those that are
+    not."""
+    while ends and ends[-1] <= begin:
+        ends.pop()
+    return not ends or end <= ends[-1]
+
+
+def names(rank: int, lanes: Sequence[str]) -> Iterator[Event]:
+    """What the rank and its threads are called, and their order."""
+
+    def named(what: str, thread: int, **value: Any) -> Event:
+        return {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": value}
+
+    yield named("process_name", 0, name=f"rank {rank}")
+    yield named("process_sort_index", 0, sort_index=rank)
+    for thread, name in enumerate(lanes):
+        yield named("thread_name", thread, name=name)
+        yield named("thread_sort_index", thread, sort_index=thread)
+
+
+def complete(it: Placed) -> Event:
+    return {
+        "name": it.span.name, "cat": it.span.thread, "ph": "X", "pid": it.rank, "tid": it.thread,
+        "ts": it.begin / 1e3, "dur": (it.end - it.begin) / 1e3, "args": it.span.args,
+    }  # fmt: skip
+
+
+def arrows(placed: Sequence[Placed], ranks: Sequence[Rank]) -> Iterator[Event]:
+    """From each sending to its receiving, between ranks whose clock is the same."""
+    sent = {it.span.sends: it for it in placed if it.span.sends is not None}
+    number = 0
+    for to in placed:
+        source = None if to.span.receives is None else sent.get(to.span.receives)
+        if source is None or ranks[source.rank].clock != ranks[to.rank].clock:
+            continue
+        # An arrow does not go back in time: whoever waited before is met where sending begins.
+        at = max(source.begin, to.begin)
+        if at < to.end:
+            number += 1
+            for it, when, ends in ((source, source.begin, {"ph": "s"}),
+                                   (to, at, {"ph": "f", "bp": "e"})):  # fmt: skip
+                yield {"name": "message", "cat": "message", "id": number, "pid": it.rank,
+                       "tid": it.thread, "ts": when / 1e3, **ends}  # fmt: skip

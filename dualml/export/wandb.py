@@ -1,0 +1,79 @@
+"""Weights & Biases: a run for each trial, on disk, to be synchronised or never."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.export.base import TARGETS, Job, needs
+from dualml.export.logged import (
+    curves_of,
+    name_of,
+    points,
+    results_of,
+    settings_of,
+    verdict_of,
+)
+from dualml.store.records import Curve
+from dualml.store.run import Trial
+
+
+@TARGETS.register("wandb", 50)
+def write(job: Job) -> str:
+    """Settings, metrics with their updates, results and verdict; nothing leaves the machine unless
+    the job is online."""
+    needs("wandb", "wandb")
+    if not job.online:
+        os.environ["WANDB_ERROR_REPORTING"] = "false"  # read when it is imported
+    import wandb
+
+    with job.folder() as out:
+        try:
+            for trial in job.trials:
+                log(wandb, job, trial, out)
+        except wandb.Error as error:
+            raise UserError(f"wandb: {error}") from None
+    return str(out)
+
+
+def log(wandb: Any, job: Job, trial: Trial, out: Path) -> None:
+    """A trial, by the library."""
+    run = job.run
+    its = wandb.init(
+        project=str(run.meta.get("name")),
+        group=run.folders[0].name,
+        job_type=trial.backend,
+        name=name_of(trial),
+        dir=str(out),
+        config=settings_of(run, trial),
+        tags=[trial.arm, trial.backend],
+        settings=wandb.Settings(
+            mode="online" if job.online else "offline",
+            silent=not job.online,
+            console="off",
+            save_code=False,
+            disable_git=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+        ),
+    )
+    for step, values in by_step(curves_of(trial.folder, trial.world_size)).items():
+        its.log(values, step=step)
+    its.summary.update(results_of(trial))
+    its.summary.update({
+        "status": trial.status, "reason": trial.reason, "verdict": verdict_of(run, trial),
+        "plan_hash": run.meta.get("plan_hash"),
+    })  # fmt: skip
+    its.finish(exit_code=0 if trial.ok else 1)
+
+
+def by_step(curves: Mapping[str, Curve]) -> dict[int, dict[str, float]]:
+    """Update → what was recorded at it, in order: wandb takes no step back."""
+    rows: dict[int, dict[str, float]] = {}
+    for name, curve in curves.items():
+        for step, value, _ in points(curve, curves):
+            rows.setdefault(step, {})[name] = value
+    return dict(sorted(rows.items()))

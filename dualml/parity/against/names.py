@@ -1,0 +1,69 @@
+"""Which trial of one run is held against which of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.errors import UserError, nearest
+from dualml.store.manifest import Key
+from dualml.store.side import Side
+from dualml.strict import shortened
+
+
+@dataclass(frozen=True)
+class Names:
+    """Which trial of A is held against which of B."""
+
+    arms: tuple[str, str]
+    backends: tuple[str, str]
+    seed: int
+
+    @property
+    def keys(self) -> tuple[Key, Key]:
+        a, b = ((arm, backend, self.seed)
+                for arm, backend in zip(self.arms, self.backends, strict=True))  # fmt: skip
+        return a, b
+
+
+def names_of(
+    a: Side,
+    b: Side,
+    arms: Sequence[str] | None,
+    pairs: Mapping[str, str] | None,
+    backends: Sequence[str] | Mapping[str, str] | None,
+    seeds: Sequence[int] | None,
+) -> Iterator[Names]:
+    """In the order of A's experiment."""
+    partners = {**{arm: arm for arm in arms or ()}, **(pairs or {})}
+    if arms is None and pairs is None:
+        partners = {arm: arm for arm, s in a.experiment.arms.items() if s.kind == "train"}
+    for arm, partner in partners.items():
+        known(a, arm, "arm", a.experiment.arms)
+        if a.experiment.arms[arm].kind != "train":
+            raise UserError(f"arm {arm} trains nothing that could be compared")
+        if arm != partner:
+            known(b, partner, "arm", b.experiment.arms)
+    others: Mapping[str, str] = (
+        backends if isinstance(backends, Mapping) else {name: name for name in backends or ()}
+    )
+    here = list(dict.fromkeys(trial.backend for trial in a.run.trials))
+    for name in others:
+        known(a, name, "backend", here)
+    known_seeds = sorted({trial.seed for side in (a, b) for trial in side.run.trials})
+    for seed in seeds or ():
+        if seed not in known_seeds:
+            raise UserError(f"no seed {seed}; there are {', '.join(map(str, known_seeds))}")
+    for arm, partner in partners.items():
+        for trial in (t for t in a.run.trials if t.arm == arm):
+            if (others and trial.backend not in others) or (seeds and trial.seed not in seeds):
+                continue
+            other = others.get(trial.backend, trial.backend)
+            yield Names((arm, partner), (trial.backend, other), trial.seed)
+
+
+def known(side: Side, name: str, what: str, known: Sequence[str] | Mapping[str, Any]) -> None:
+    if name not in known:
+        near = nearest(name, known)
+        raise UserError(f"{side.folder} has no {what} {shortened(name)!r}{near}")

@@ -1,0 +1,155 @@
+"""What the comparison of two runs comes to: for scripts, for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.files import finite
+from dualml.parity.against.changes import Change
+from dualml.parity.against.pair import RunPair
+from dualml.parity.against.say import farthest, name_of, said
+from dualml.store.manifest import RunRecord
+from dualml.store.verdicts import VERDICTS
+from dualml.words import Words, numbers
+
+KIND, FORMAT = "dualml-against", 1
+#: Pairs, settings and parts of the environment that a paragraph names; the table has the others.
+MOST = 3
+#: What a limit is about.
+COSTS = {"slower": "time", "more_memory": "memory"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A limit that a pair does not keep."""
+
+    limit: str
+    pair: RunPair
+    ratio: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Against:
+    """The verdict on two runs.
+
+    Attributes:
+        folders: as they were named; ``runs``: what their ``run.json`` says.
+        margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
+        pairs: every trial of A that was asked for, with its partner in B.
+        environment: versions, machines and threads that are others in B.
+        unmet: training arms of B that nothing in A is held against.
+        limits: ``slower`` and ``more_memory``, as far as they were given.
+    """
+
+    folders: tuple[str, str]
+    runs: tuple[RunRecord, RunRecord]
+    margin: float
+    pairs: tuple[RunPair, ...]
+    environment: tuple[Change, ...]
+    unmet: tuple[str, ...]
+    limits: Mapping[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all pairs."""
+        return max((pair.verdict for pair in self.pairs), key=VERDICTS.index)
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Limits that are not kept."""
+        return [
+            Failure(name, pair, cost.ratio, most)
+            for name, most in self.limits.items()
+            for pair in self.pairs
+            if (cost := pair.costs.get(COSTS[name])) and cost.ratio > most
+        ]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every pair is equal and every limit is kept."""
+        return self.verdict in ("equal", "statistically equal") and not self.failures
+
+    @property
+    def worst(self) -> RunPair | None:
+        """The pair with the largest distance over its envelope."""
+        judged = [pair for pair in self.pairs if pair.ratio is not None]
+        return max(judged, key=lambda pair: pair.ratio or 0.0, default=None)
+
+    def settings(self) -> dict[str, list[Change]]:
+        """Arm → what is set otherwise in B; what all arms share stands under an empty name."""
+        by_arm = {pair.arm: list(pair.settings) for pair in self.pairs}
+        shared = [
+            c for c in next(iter(by_arm.values())) if all(c in own for own in by_arm.values())
+        ]
+        rest = {arm: [c for c in own if c not in shared] for arm, own in by_arm.items()}
+        return {arm: own for arm, own in {"": shared, **rest}.items() if own}
+
+    def describe(self) -> dict[str, Any]:
+        """Everything, as JSON holds it; ``kind`` and ``format`` say how to read it."""
+        sides = [
+            {"folder": folder, "dualml": run.dualml, "git": run.git, "created": run.created,
+             "plan_hash": run.plan_hash}
+            for folder, run in zip(self.folders, self.runs, strict=True)
+        ]  # fmt: skip
+        whole = {
+            "kind": KIND,
+            "format": FORMAT,
+            "verdict": self.verdict,
+            "passed": self.passed,
+            "a": sides[0],
+            "b": sides[1],
+            "margin": self.margin,
+            "pairs": [pair.describe() for pair in self.pairs],
+            "environment": [vars(change) for change in self.environment],
+            "unmet": list(self.unmet),
+            "limits": dict(self.limits),
+            "failures": [
+                {"limit": f.limit, "arm": list(f.pair.arms), "backend": list(f.pair.backends),
+                 "seed": f.pair.seed, "ratio": f.ratio, "most": f.most}
+                for f in self.failures
+            ],
+            "text": {lang: self.paragraph(lang) for lang in ("en", "zh")},
+        }  # fmt: skip
+        kept: dict[str, Any] = finite(whole)
+        return kept
+
+    def paragraph(self, lang: str = "en") -> str:
+        """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+        words = Words(lang)
+        return words.sentences(self.paragraphs(words))
+
+    def paragraphs(self, words: Words) -> list[str]:
+        """The same, sentence by sentence, the verdict first."""
+        return [*self._verdict(words), *self._changes(words)]
+
+    def _verdict(self, words: Words) -> Iterator[str]:
+        counts = {v: sum(p.verdict == v for p in self.pairs) for v in VERDICTS}
+        n = len(self.pairs)
+        yield words.plural(f"against.{self.verdict.replace(' ', '_')}", n,
+                           n=n, k=counts[self.verdict])  # fmt: skip
+        worst = self.worst
+        if self.verdict in ("equal", "statistically equal") and worst is not None:
+            yield farthest(worst, self.margin, words)
+        telling = [p for p in self.pairs if p.verdict == self.verdict]
+        if self.verdict in ("different", "not comparable"):
+            yield from (said(pair, words) for pair in telling[:MOST])
+        for failure in self.failures[:MOST]:
+            yield words(f"against.failure.{failure.limit}", trial=name_of(failure.pair, words),
+                        ratio=numbers.factor(failure.ratio), most=f"{failure.most:g}")  # fmt: skip
+
+    def _changes(self, words: Words) -> Iterator[str]:
+        for arm, changes in self.settings().items():
+            listed = words.semicolons([f"`{change}`" for change in changes[:MOST]])
+            key = "against.settings.arm" if arm else "against.settings.all"
+            more = words("against.more", n=len(changes) - MOST) if len(changes) > MOST else ""
+            yield words(key, arm=arm, changes=listed + more)
+        if self.environment:
+            listed = words.semicolons([f"`{change}`" for change in self.environment[:MOST]])
+            left = len(self.environment) - MOST
+            more = words("against.more", n=left) if left > 0 else ""
+            yield words("against.environment", changes=listed + more)
+        if self.unmet:
+            yield words("against.unmet", arms=self.unmet)

@@ -1,0 +1,209 @@
+"""Every trial of a run against its partner in another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError, nearest
+from dualml.parity.against.changes import environment_of, settings_of
+from dualml.parity.against.names import Names, names_of
+from dualml.parity.against.outcome import Against
+from dualml.parity.against.pair import RunPair
+from dualml.parity.judge import lower_of, other_samples, other_skips, refused, settle_by_seeds
+from dualml.parity.pairs import Lower, compare
+from dualml.store.baseline import folded
+from dualml.store.envelope import Envelope
+from dualml.store.manifest import Key, TrialRecord
+from dualml.store.side import Side, read_side
+from dualml.store.trajectory import PHASES, Trajectory
+from dualml.strict import shortened
+
+MARGIN = 10.0
+#: What may be left out of a comparison; batches and losses always count.
+METRICS = tuple(phase for phase in PHASES if phase != "data")
+Judged = dict[str, Any]
+
+
+def compare_runs(
+    a: str | Path,
+    b: str | Path,
+    *,
+    margin: float = MARGIN,
+    arms: Sequence[str] | None = None,
+    pairs: Mapping[str, str] | None = None,
+    backends: Sequence[str] | Mapping[str, str] | None = None,
+    seeds: Sequence[int] | None = None,
+    metrics: Sequence[str] | None = None,
+    slower: float | None = None,
+    more_memory: float | None = None,
+) -> Against:
+    """Judge run B against run A, trial by trial.
+
+    Args:
+        a, b: run folders, or baselines that `dualml baseline` wrote.
+        margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
+        arms: only these arms of A.
+        pairs: arm of A → arm of B, where the two have other names; these arms alone are compared,
+            and ``arms`` beside them.
+        backends: only these, or backend of A → backend of B.
+        seeds: only these.
+        metrics: only these of forward, loss, gradient, update and state; losses always count.
+        slower: how many times as long as in A an update may take in B; None: any.
+        more_memory: how many times as much memory as in A a trial may take in B; None: any.
+
+    Raises:
+        UserError: no run folder, one of another version, a changed plan, unknown names, or
+            nothing that could be compared.
+    """
+    _check(margin, metrics, {"slower": slower, "more_memory": more_memory})
+    sides = read_side(Path(a)), read_side(Path(b))
+    chosen = list(names_of(*sides, arms, pairs, backends, seeds))
+    if not chosen:
+        raise UserError(f"nothing to compare: {a} has no training arm that was asked for")
+    kept = METRICS if metrics is None else tuple(metrics)
+    found = list(_judged(sides, chosen, margin, kept))
+    _settle(sides, found)
+    trained = {arm for arm, s in sides[1].experiment.arms.items() if s.kind == "train"}
+    met = {names.arms[1] for names in chosen}
+    whole = arms is None and pairs is None
+    return Against(
+        folders=(str(a), str(b)),
+        runs=(sides[0].run, sides[1].run),
+        margin=margin,
+        pairs=tuple(_pair(sides, names, judged) for names, judged in found),
+        environment=tuple(environment_of(sides, [names.backends for names in chosen])),
+        unmet=tuple(sorted(trained - met)) if whole else (),
+        limits={name: limit for name, limit in (("slower", slower), ("more_memory", more_memory))
+                if limit is not None},
+    )  # fmt: skip
+
+
+def _check(
+    margin: float, metrics: Sequence[str] | None, limits: Mapping[str, float | None]
+) -> None:
+    for name, value in {"margin": margin, **limits}.items():
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"{name} must be a finite number above 0; received {value}")
+    for metric in metrics or ():
+        if metric not in METRICS:
+            raise UserError(f"unknown metric {shortened(metric)!r}{nearest(metric, METRICS)}")
+
+
+def _judged(
+    sides: tuple[Side, Side], chosen: Sequence[Names], margin: float, metrics: Sequence[str]
+) -> Iterator[tuple[Names, Judged]]:
+    """Every pair with its verdict; the trajectories of one arm and seed are in memory at a time."""
+    groups: dict[tuple[tuple[str, str], int], list[Names]] = {}
+    for names in chosen:
+        groups.setdefault((names.arms, names.seed), []).append(names)
+    for (arms, seed), group in groups.items():
+        read = [_read(side, arm, seed) for side, arm in zip(sides, arms, strict=True)]
+        if any(side.folded for side in sides):
+            read = [{b: _as_folded(s, t) for b, t in each.items()}
+                    for s, each in zip(sides, read, strict=True)]  # fmt: skip
+        envelopes = [t.envelope for each in read for t in each.values() if t.envelope]
+        for names in group:
+            two = [each.get(name) for each, name in zip(read, names.backends, strict=True)]
+            yield names, _one(sides, names, two, envelopes, margin, metrics)
+
+
+def _read(side: Side, arm: str, seed: int) -> dict[str, Trajectory]:
+    """What the backends that ended well left."""
+    return {
+        key[1]: side.trajectory(key)
+        for key, trial in side.trials.items()
+        if key[0] == arm and key[2] == seed and trial.status == "ok"
+    }
+
+
+def _as_folded(side: Side, trajectory: Trajectory) -> Trajectory:
+    return trajectory if side.folded else folded(trajectory)
+
+
+def _one(
+    sides: tuple[Side, Side],
+    names: Names,
+    read: Sequence[Trajectory | None],
+    envelopes: list[Envelope],
+    margin: float,
+    metrics: Sequence[str],
+) -> Judged:
+    trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
+    a, b = trials
+    left, right = read
+    if a is None or b is None or left is None or right is None:
+        statuses = {side: trial.status if trial else "missing"
+                    for side, trial in zip("AB", trials, strict=True)
+                    if trial is None or trial.status != "ok"}  # fmt: skip
+        reasons = [trial.reason for trial in trials if trial and trial.reason]
+        evidence = {**statuses, **({"said": reasons[-1]} if reasons else {})}
+        return _none("trial_missing", evidence)
+    if reason := _not_frozen_alike(sides, names, a, b):
+        return refused(a, b) if reason == "other_samples" else _none(reason, {})
+    settings = [side.experiment.arms[arm] for side, arm in zip(sides, names.arms, strict=True)]
+    if any(setting.aggregation.arrival == "free" for setting in settings):
+        return _none("free_order", {})
+    if other_skips(left, right):
+        return _none("other_skips", {})
+    precisions = {setting.precision for setting in settings}
+    specs = {**sides[0].plan.models, "": sides[0].plan.model}
+    lower = lower_of(settings[0], specs) if len(precisions) == 1 else None
+    if lower and any(side.folded for side in sides):  # sums of numbers of a lower type are none
+        lower = Lower(lower.precision, ())
+    only = restricted_to(metrics)
+    try:
+        return compare(only(left), only(right), margin, envelopes, lower)
+    except UserError as error:  # tensors of other shapes
+        return _none("other_shapes", {"said": str(error)})
+
+
+def _none(reason: str, evidence: Mapping[str, Any]) -> Judged:
+    return {"verdict": "not comparable", "reason": reason, "evidence": dict(evidence)}
+
+
+def _not_frozen_alike(
+    sides: tuple[Side, Side], names: Names, a: TrialRecord, b: TrialRecord
+) -> str | None:
+    """What of the frozen inputs of two trials differs; None where nothing does.
+
+    Of trials with other numbers of ranks or updates the traced batches say whether the samples are
+    the same: the fingerprint is of all that each rank saw.
+    """
+    parts = [side.run.plan_parts.get("data") for side in sides]
+    if parts[0] != parts[1]:
+        return "other_data"
+    starts = [side.start(key) for side, key in zip(sides, names.keys, strict=True)]
+    if starts[0] != starts[1]:
+        return "other_weights"
+    if (a.world_size, a.updates) == (b.world_size, b.updates) and other_samples(a, b):
+        return "other_samples"
+    return None
+
+
+def restricted_to(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
+    """A trajectory with the tensors of these phases alone."""
+    starts = tuple(f"{metric}/" for metric in metrics)
+    return lambda t: replace(
+        t, tensors={k: v for k, v in t.tensors.items() if k.startswith(starts)}
+    )
+
+
+def _settle(sides: tuple[Side, Side], found: Sequence[tuple[Names, Judged]]) -> None:
+    """Trajectories too chaotic to compare may still reach the same result over the seeds."""
+    trials: dict[Key, TrialRecord] = {}
+    for names, judged in found:
+        pair = "/".join((*names.arms, *names.backends))
+        judged |= {"arm": pair, "a": "A", "b": "B", "seed": names.seed}
+        for label, side, key in zip("AB", sides, names.keys, strict=True):
+            if key in side.trials:
+                trials[pair, label, names.seed] = side.trials[key]
+    settle_by_seeds([judged for _, judged in found], trials)
+
+
+def _pair(sides: tuple[Side, Side], names: Names, judged: Judged) -> RunPair:
+    settings = settings_of(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
+    trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
+    return RunPair(names.arms, names.backends, names.seed, judged, tuple(settings), tuple(trials))

@@ -1,0 +1,136 @@
+"""What a tool has dumped of a few steps, and the trace that it makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.arrays import read_npy
+from dualml.parity.models.layers import kind
+from dualml.parity.models.partners import Tensor
+from dualml.parity.models.trace import Trace, digest, key
+
+#: Of gradients with respect to outputs: ``backward:conv1`` is that of ``conv1``.
+BACKWARD = "backward:"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One tensor of a dump.
+
+    Attributes:
+        summary: see `summary`; NaN where the tool wrote none.
+        file: where its numbers are; None where they are not, or only in a pickle.
+        trained: whether it takes a gradient.
+    """
+
+    shape: tuple[int, ...]
+    summary: tuple[float, ...]
+    file: Path | None = None
+    trained: bool = True
+
+    def value(self, summarised: bool) -> NDArray[Any]:
+        """The tensor, or its summary."""
+        if summarised or self.file is None:
+            return np.array(self.summary, np.float64)
+        return read_npy(self.file)
+
+    def start(self, summarised: bool) -> NDArray[Any]:
+        """What must be exactly equal where two sides began with the same: a mean is rounded."""
+        return np.array(self.summary[:2], np.float64) if summarised else self.value(False)
+
+
+@dataclass
+class Step:
+    """One step: ``inputs`` of the model, ``outputs`` of modules in the order of execution, then
+    gradients with respect to them; parameters before the step and their gradients."""
+
+    inputs: list[Saved] = field(default_factory=list)
+    outputs: dict[str, Saved] = field(default_factory=dict)
+    parameters: dict[str, Saved] = field(default_factory=dict)
+    gradients: dict[str, Saved] = field(default_factory=dict)
+
+    def every(self) -> Iterator[Saved]:
+        yield from self.inputs
+        for table in (self.outputs, self.parameters, self.gradients):
+            yield from table.values()
+
+
+@dataclass(frozen=True)
+class Dump:
+    """``pickled``: whether tensors lie in files that would have to be unpickled."""
+
+    tool: str
+    framework: str
+    modules: Mapping[str, str]
+    steps: Sequence[Step]
+    pickled: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has the numbers of every tensor."""
+        return all(saved.file is not None for step in self.steps for saved in step.every())
+
+    def trace(self, summarised: bool) -> Trace:
+        """As a `Recorder` would have left it, without draws.
+
+        Args:
+            summarised: in place of each tensor its summary.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        first, arrays = self.steps[0], {}
+        for name, saved in first.parameters.items():
+            arrays[key("parameters", 0, name)] = saved.start(summarised)
+        for number, step in enumerate(self.steps, 1):
+            phases = {"forward": step.outputs, "gradient": step.gradients}
+            for phase, table in phases.items():
+                for name, saved in table.items():
+                    arrays[key(phase, number, name)] = saved.value(summarised)
+            for name, saved in step.parameters.items() if number > 1 else ():
+                arrays[key("update", number - 1, name)] = saved.value(summarised)
+        every = (saved.shape[1:] for step in self.steps for saved in step.every())
+        return Trace(
+            framework=self.framework,
+            environment={"tool": self.tool},
+            tensors=[Tensor(n, s.shape, s.trained) for n, s in first.parameters.items()],
+            modules=dict(self.modules),
+            steps=len(self.steps),
+            inputs=[[digest(s.start(summarised)) for s in step.inputs] for step in self.steps],
+            order=[list(step.outputs) for step in self.steps],
+            longest=max((n for shape in every for n in shape), default=1),
+            arrays=arrays,
+        )
+
+
+def backward_kind(type_name: str) -> str:
+    """The type of the gradient with respect to the output of a module of a type."""
+    return f"{kind(type_name)} backward"
+
+
+def summary(
+    largest: Any, smallest: Any, mean: Any, norm: Any, shape: Sequence[int]
+) -> tuple[float, ...]:
+    """Largest, smallest, mean and root mean square, as far as a tool wrote them.
+
+    Args:
+        mean: NaN where the tool writes none, although the others are numbers.
+        norm: Euclidean.
+    """
+    known = [largest, smallest]
+    if not (_missing(mean) and not _missing(largest)):
+        known.append(mean)
+    if not _missing(norm):
+        known.append(float(norm) / math.sqrt(math.prod(shape) or 1))
+    return tuple(math.nan if _missing(number) else float(number) for number in known)
+
+
+def _missing(number: Any) -> bool:
+    return not isinstance(number, int | float) or math.isnan(number)

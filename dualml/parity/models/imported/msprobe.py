@@ -1,0 +1,184 @@
+"""Dumps of msprobe (MindStudio's, `PrecisionDebugger`), of modules and of calls of the API.
+
+    DUMP/step0/rank0/dump.json             what was recorded, with statistics
+    DUMP/step0/rank0/construct.json        which module each entry is in
+    DUMP/step0/rank0/dump_tensor_data/     the tensors: .npy of MindSpore, .pt of PyTorch
+
+An entry of a module is ``Module.conv1.Conv2d.forward.0`` (``Cell.`` in MindSpore), of its
+parameters' gradients ``Module.conv1.Conv2d.parameters_grad.0``, of a call
+``Functional.relu.0.forward``. A ``.pt`` file is a pickle and is not opened: of such a dump the
+statistics are compared, or `dualml_torch.dumped` has written ``.npy`` files beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.files import MOST_TEXT, read_bytes, readable
+from dualml.parity.models.imported.dump import BACKWARD, Dump, Saved, Step, backward_kind, summary
+from dualml.parse import from_json
+from dualml.strict import shortened
+
+TOOL = "msprobe"
+HEAD, CONSTRUCT, DATA = "dump.json", "construct.json", "dump_tensor_data"
+FRAMEWORKS = {"pytorch": "torch", "mindspore": "mindspore"}
+LEVELS, TASKS = ("L0", "L1", "mix"), ("tensor", "statistics")
+MODULE = re.compile(r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.(?P<way>forward|backward)"
+                    r"\.(?P<call>\d+)")  # fmt: skip
+GRADIENTS = re.compile(
+    r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.parameters_grad(?:\.\d+)?"
+)
+CALL = re.compile(r"(?P<name>\w+\.(?P<type>\w+)\.\d+)\.(?P<way>forward|backward)")
+
+
+def heads(folder: Path) -> list[Path]:
+    """The ``dump.json`` of every step and rank below a folder, if this is such a dump."""
+    found = [path for deep in ("", "*/", "step*/*/") for path in folder.glob(deep + HEAD)]
+    return sorted(found, key=lambda path: [*map(_number, path.parts[-3:-1]), path])
+
+
+def _number(name: str) -> int:
+    digits = re.search(r"\d+$", name)
+    return int(digits[0]) if digits else -1
+
+
+def read(folder: Path) -> Dump:
+    """Read a dump: its root, a step, or one rank of a step.
+
+    Raises:
+        UserError: several ranks, another format, a damaged file.
+    """
+    files = heads(folder)
+    by_step: dict[Path, list[Path]] = {}
+    for path in files:
+        by_step.setdefault(path.parent.parent, []).append(path)
+    for paths in by_step.values():
+        if len(paths) > 1:
+            names = ", ".join(str(path.parent.relative_to(folder)) for path in paths)
+            raise UserError(f"{folder}: of {len(paths)} ranks, {names}; name the folder of one")
+    recorded = [_read_step(path) for path in files]
+    kinds = {one.framework for one in recorded}
+    if len(kinds) > 1:
+        raise UserError(f"{folder}: of {' and '.join(sorted(kinds))}")
+    modules = {name: word for one in recorded for name, word in one.modules.items()}
+    steps = [one.step for one in recorded]
+    return Dump(TOOL, kinds.pop(), modules, steps, any(one.pickled for one in recorded))
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    framework: str
+    modules: dict[str, str]
+    step: Step
+    pickled: bool
+
+
+def _read_step(path: Path) -> _Recorded:
+    with readable(f"{path}: not a dump of msprobe"):
+        head = from_json(read_bytes(path, MOST_TEXT), finite=False)
+        for key, known in (("framework", FRAMEWORKS), ("level", LEVELS), ("task", TASKS)):
+            if head[key] not in known:
+                word = shortened(repr(head[key]))
+                raise UserError(f"{path}: {key} {word}; this version reads {', '.join(known)}")
+        if not head["data"]:
+            raise UserError(f"{path}: nothing was recorded")
+        return _step(path.parent, head)
+
+
+def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
+    """The entries of one step, sorted by what they are."""
+    step, modules, later = Step(), dict[str, str](), dict[str, Saved]()
+    data: Mapping[str, Mapping[str, Any]] = head["data"]
+    for entry in _ordered(data, _parents(folder)):
+        content = data[entry]
+        if match := GRADIENTS.fullmatch(entry):
+            for name, saved in _parameters(folder, match["name"], content):
+                step.gradients[name] = saved
+            continue
+        match = MODULE.fullmatch(entry) or CALL.fullmatch(entry)
+        if match is None:
+            raise ValueError(f"{shortened(entry)!r}: an entry of another version")
+        name = match["name"] or match["type"]
+        call = int(match.groupdict().get("call") or 0)
+        number = f"#{call + 1}" if call else ""
+        if match["way"] == "forward":
+            modules.setdefault(name, match["type"])
+            if not step.outputs:
+                given = [content.get("input_args"), content.get("input_kwargs")]
+                step.inputs += [saved for _, saved in _leaves(folder, given)]
+            for tail, saved in _outputs(folder, content.get("output")):
+                step.outputs[f"{name}{number}{tail}"] = saved
+            if "parameters" in content:
+                step.parameters |= dict(_parameters(folder, match["name"], content["parameters"]))
+        else:
+            modules.setdefault(f"{BACKWARD}{name}", backward_kind(match["type"]))
+            for tail, saved in _outputs(folder, content.get("input")):
+                later[f"{BACKWARD}{name}{number}{tail}"] = saved
+    if not step.outputs:
+        raise ValueError("no output of any module or call")
+    step.outputs |= later
+    pickled = any(folder.glob(f"{DATA}/*.pt"))
+    return _Recorded(FRAMEWORKS[head["framework"]], modules, step, pickled)
+
+
+def _parents(folder: Path) -> Mapping[str, Any]:
+    """Entry → the entry it is in, as far as that was recorded."""
+    path = folder / CONSTRUCT
+    content = from_json(read_bytes(path, MOST_TEXT)) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _ordered(data: Mapping[str, Any], parents: Mapping[str, Any]) -> list[str]:
+    """Entries as they ended: what a module calls before the module itself. Gradients with respect
+    to outputs come as they are listed."""
+    ends, depths = dict[str, int](), dict[str, int]()
+    for place, entry in enumerate(data):
+        above = [] if ".backward" in entry else list(_above(entry, parents))
+        depths[entry] = len(above)
+        ends |= dict.fromkeys((entry, *above), place)
+    return sorted(data, key=lambda entry: (ends[entry], -depths[entry]))
+
+
+def _above(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
+    """The modules that an entry is in, from the innermost."""
+    seen = {entry}
+    while isinstance(parent := parents.get(entry), str) and parent not in seen:
+        seen.add(parent)
+        yield parent
+        entry = parent
+
+
+def _parameters(
+    folder: Path, module: str | None, content: Mapping[str, Any]
+) -> Iterator[tuple[str, Saved]]:
+    for name, one in content.items():
+        for _, saved in _leaves(folder, one):
+            yield f"{module}.{name}" if module else name, saved
+
+
+def _outputs(folder: Path, content: Any) -> list[tuple[str, Saved]]:
+    """A lone tensor has no number."""
+    leaves = list(_leaves(folder, content))
+    return [("", leaves[0][1])] if len(leaves) == 1 else leaves
+
+
+def _leaves(folder: Path, value: Any, place: str = "") -> Iterator[tuple[str, Saved]]:
+    """The tensors in what was passed or returned."""
+    if isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(folder, inner, f"{place}[{number}]")
+    elif isinstance(value, dict) and "shape" in value:
+        name = Path(str(value.get("data_name"))).name
+        file = folder / DATA / re.sub(r"\.pt$", ".npy", name)
+        shape = tuple(int(n) for n in value["shape"])
+        known = summary(value["Max"], value["Min"], value["Mean"], value["Norm"], shape)
+        trained = bool(value.get("requires_grad", True))
+        yield place, Saved(shape, known, file if file.is_file() else None, trained)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(folder, inner, f"{place}[{name}]")

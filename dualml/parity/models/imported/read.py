@@ -1,0 +1,46 @@
+"""Two folders as traces: of Recorders, or dumps of one tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dualml.errors import UserError
+from dualml.parity.models.comparison import Note
+from dualml.parity.models.imported import msprobe, troubleshooter
+from dualml.parity.models.imported.dump import Dump
+from dualml.parity.models.trace import Trace, read_trace
+
+
+def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
+    """Both sides, and what is to be said of them.
+
+    Of dumps without the numbers of every tensor the statistics are taken, on both sides.
+
+    Raises:
+        UserError: neither traces nor dumps, or not two of a kind.
+    """
+    tools = [tool_of(folder) for folder in (a, b)]
+    if tools == ["", ""]:
+        return read_trace(a), read_trace(b), ()
+    if tools[0] != tools[1]:
+        found = [f"{folder} is {f'a dump of {tool}' if tool else 'none of a known tool'}"
+                 for folder, tool in zip((a, b), tools, strict=True)]  # fmt: skip
+        raise UserError(f"{found[0]}, {found[1]}; two of one tool can be compared")
+    dumps = [read_dump(folder, tool) for folder, tool in zip((a, b), tools, strict=True)]
+    summarised = not all(dump.whole for dump in dumps)
+    one, other = (dump.trace(summarised) for dump in dumps)
+    notes = [Note("statistics")] if summarised else []
+    if any(dump.pickled and not dump.whole for dump in dumps):
+        notes.append(Note("pickled"))
+    return one, other, tuple(notes)
+
+
+def tool_of(folder: Path) -> str:
+    """Whose dump it is; empty for nobody's."""
+    if troubleshooter.info_files(folder):
+        return troubleshooter.TOOL
+    return msprobe.TOOL if msprobe.heads(folder) else ""
+
+
+def read_dump(folder: Path, tool: str) -> Dump:
+    return msprobe.read(folder) if tool == msprobe.TOOL else troubleshooter.read(folder)

@@ -1,0 +1,90 @@
+"""Dumps of TroubleShooter, `troubleshooter.migrator.api_dump_init`: calls of the framework's API.
+
+    DUMP/rank0/FRAMEWORK_api_dump/NN_Conv2d_0_forward_output.0.npy
+    DUMP/rank0/FRAMEWORK_api_dump_info.csv     a list in JSON in each line; .pkl in earlier versions
+
+A line is ``[name, step, [], dtype, shape, [max, min, mean]]``, since 1.0.18 with a checksum and the
+norm. A call is called by its kind, its name and its number; a ``backward_input`` is the gradient
+with respect to the output of the call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from dualml.errors import UserError
+from dualml.files import MOST_TEXT, read_bytes, readable
+from dualml.parity.models.imported.dump import BACKWARD, Dump, Saved, Step, backward_kind, summary
+from dualml.parse import from_json
+
+TOOL = "troubleshooter"
+INFO = re.compile(r"(\w+)_api_dump_info\.(csv|pkl)")
+COLUMNS = (6, 8)
+FRAMEWORKS = ("torch", "mindspore")
+NAME = re.compile(
+    r"(?P<call>(?P<kind>[A-Za-z]+)_(?P<api>\w+)_\d+)_(?P<way>forward|backward)_"
+    r"(?P<io>input|output)(?P<place>(\.\d+)*)"
+)
+
+
+def info_files(folder: Path) -> list[Path]:
+    """The lists of the ranks, if this is such a dump."""
+    paths = [*folder.glob("*_info.*"), *folder.glob("rank*/*_info.*")]
+    return sorted(path for path in paths if INFO.fullmatch(path.name))
+
+
+def read(folder: Path) -> Dump:
+    """Read a dump, or one rank's folder of it.
+
+    Raises:
+        UserError: several ranks, another format, a damaged file.
+    """
+    files = info_files(folder)
+    if len(files) > 1:
+        names = ", ".join(str(file.parent.relative_to(folder)) for file in files)
+        raise UserError(f"{folder}: {len(files)} lists of calls in {names}; name the folder of one")
+    path = files[0]
+    framework = path.name.partition("_")[0]
+    if framework not in FRAMEWORKS:
+        raise UserError(f"{path}: of {framework!r}; dumps of {' and '.join(FRAMEWORKS)} are read")
+    step, modules, later = Step(), dict[str, str](), dict[str, Saved]()
+    first = ""
+    with readable(f"{path}: not a list of TroubleShooter"):
+        for name, shape, known in rows(path):
+            match = NAME.fullmatch(name)
+            if match is None:
+                continue  # LAYER_…: where a layer begins
+            call, places = match["call"], match["place"].split(".")[1:]
+            tensor = path.parent / f"{framework}_api_dump" / f"{name}.npy"
+            saved = Saved(shape, known, tensor if tensor.is_file() else None)
+            tail = "".join(f"[{place}]" for place in places)
+            first = first or call
+            if match["way"] == "backward":
+                modules.setdefault(f"{BACKWARD}{call}", backward_kind(match["api"]))
+                later[f"{BACKWARD}{call}{tail}"] = saved
+            elif match["io"] == "output":
+                modules.setdefault(call, match["api"])
+                step.outputs[f"{call}{tail}"] = saved
+            elif call == first:
+                step.inputs.append(saved)
+    if not step.outputs:
+        raise UserError(f"{path}: no output of any call")
+    step.outputs |= later
+    return Dump(TOOL, framework, modules, [step])
+
+
+def rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
+    """Name, shape and statistics of each tensor."""
+    for number, line in enumerate(read_bytes(path, MOST_TEXT).splitlines(), 1):
+        row = from_json(line, finite=False)  # without statistics NaN stands in their place
+        if not (isinstance(row, list) and len(row) in COLUMNS):
+            raise ValueError(f"line {number} is no list of 6 or 8; another version wrote it")
+        name, _, _, _, shape, numbers = row[:6]
+        right = isinstance(name, str) and isinstance(numbers, list) and len(numbers) == 3
+        if not right or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"line {number}: no name, shape and statistics")
+        norm = row[7] if len(row) == 8 else None
+        largest, smallest, mean = numbers
+        yield name, tuple(shape), summary(largest, smallest, mean, norm, shape)

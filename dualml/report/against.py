@@ -1,0 +1,131 @@
+"""The page of two runs held against one another: the verdict, every pair, their curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.parity.against import Against
+from dualml.parity.against.pair import RunPair
+from dualml.parity.against.say import shown
+from dualml.parity.pairs import FLOOR
+from dualml.report import curves
+from dualml.report.blocks import Block, Bullets, Cell, Item, Page, Section, Table, Verdict
+from dualml.report.columns import SIGNS, VERDICT_TONES, columns
+from dualml.report.distances import COLUMNS, distance_axis, distance_panel
+from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
+from dualml.store.records import read_records
+from dualml.store.trial import trial_folder
+from dualml.words import Words, numbers
+
+PAIR = "A – B"
+
+
+def against_page(against: Against, words: Words, *, drawn: bool = True) -> Page:
+    """The page; without figures where they cannot be shown (``drawn``)."""
+    tone = VERDICT_TONES[against.verdict if against.passed else failing(against)]
+    first, *rest = against.paragraphs(words)
+    blocks: list[Block] = [
+        Verdict(first, tone),
+        Bullets([Item(text, warning=not against.passed) for text in rest]),
+        pair_table(against, words),
+        *(figures(against, words) if drawn else ()),
+    ]
+    a, b = against.folders
+    whole = Section("against", "", blocks)
+    versions = " → ".join(dict.fromkeys(run.dualml or "–" for run in against.runs))
+    footer = words("page.footer", version=versions)
+    return Page(words.lang, words("against.title"), words("against.sides", a=a, b=b),
+                [whole], footer)  # fmt: skip
+
+
+def failing(against: Against) -> str:
+    """The verdict whose colour the page has where it failed: of a limit that of a difference."""
+    return "different" if against.failures else against.verdict
+
+
+def pair_table(against: Against, words: Words) -> Table:
+    """One row for each pair."""
+    heads = columns(
+        words, "arm", "backend", "seed:", "verdict", "steps:", "ratio:", "final_loss:",
+        "test_accuracy:percent", "time_ratio:", "memory_ratio:", "first",
+    )  # fmt: skip
+    return Table("against", words("against.pairs"), heads,
+                 [_row(pair, against, words) for pair in against.pairs])  # fmt: skip
+
+
+def _row(pair: RunPair, against: Against, words: Words) -> list[Cell | str]:
+    tone = VERDICT_TONES[pair.verdict]
+    verdict = words(f"verdict.{pair.verdict.replace(' ', '_')}")
+    outcome: Mapping[str, Any] = pair.judged.get("outcome") or {}
+    losses, accuracies = (outcome.get(key) for key in ("final_loss", "test_accuracy"))
+    broken = {failure.limit for failure in against.failures if failure.pair is pair}
+    costs = [
+        Cell(numbers.times(cost.ratio) if (cost := pair.costs.get(name)) else numbers.NONE,
+             "bad" if limit in broken else "")
+        for name, limit in (("time", "slower"), ("memory", "more_memory"))
+    ]  # fmt: skip
+    return [
+        pair.arm, pair.backend, str(pair.seed), Cell(f"{SIGNS[tone]} {verdict}", tone),
+        numbers.quantity(pair.judged["evidence"].get("judged_steps")),
+        numbers.factor(pair.ratio), _change(losses, numbers.loss),
+        _change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")), *costs,
+        shown(pair, words),
+    ]  # fmt: skip
+
+
+def _change(two: Sequence[float] | None, shown: Any) -> str:
+    """``0.31 → 0.42``, or one number where both read the same."""
+    return " → ".join(dict.fromkeys(map(shown, two))) if two else numbers.NONE
+
+
+def figures(against: Against, words: Words) -> Iterator[Figure]:
+    """Per pair a column: the losses of A and B, beneath them their distance and its limit."""
+    judged = [pair for pair in against.pairs if pair.judged.get("curve")]
+    if not judged:
+        return
+    y = distance_axis(words, [p.judged["curve"] for p in judged], against.margin, FLOOR)
+    keys = [
+        Key("series", "A", color="blue", stroke="wide"),
+        Key("series", "B", color="vermilion", stroke="dashes"),
+        Key("series", PAIR, color="black"),
+        Key("series", "envelope", words("figure.envelope"), color="line"),
+    ]
+    for start in range(0, len(judged), COLUMNS):
+        shown = judged[start : start + COLUMNS]
+        panels = [_losses(pair, against, words) for pair in shown]
+        for pair in shown:
+            curve = {PAIR: [pair.judged["curve"]]}
+            panels.append(distance_panel(words, curve, y, against.margin, FLOOR))
+        yield Figure(
+            f"against-{start // COLUMNS + 1}",
+            words("against.curves"),
+            words("against.alt", trials=[_title(pair) for pair in shown]),
+            panels,
+            keys,
+            columns=len(shown),
+            share_x="column",
+            share_y="row",
+        )
+
+
+def _losses(pair: RunPair, against: Against, words: Words) -> Panel:
+    """The unsmoothed losses of the judged updates."""
+    last = max(pair.judged["curve"]["step"])
+    marks: list[Mark] = []
+    names = zip("AB", against.folders, pair.arms, pair.backends, strict=True)
+    for side, folder, arm, backend in names:
+        curve = read_records(trial_folder(Path(folder), (arm, backend, pair.seed)))["loss"]
+        kept = curve.step <= last
+        x, y = curves.thin(np.asarray(curve.step[kept]), curve.value[kept])
+        marks.append(Line(x, y, Owner(series=side)))
+    cross = against.runs[0].experiment.get("loss", "cross_entropy") == "cross_entropy"
+    loss = Axis(words("axis.loss", unit="nat" if cross else "1"))
+    return Panel(marks, Axis(words("axis.updates")), loss, _title(pair), height=190)
+
+
+def _title(pair: RunPair) -> str:
+    return f"{pair.arm}, {pair.backend}, {pair.seed}"

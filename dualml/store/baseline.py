@@ -1,0 +1,136 @@
+"""A baseline: what is kept of a run so that later runs can be held against it, small enough for a
+repository.
+
+It has the files of a run folder but for logs, plan and checkpoints, with every large tensor folded
+into `FOLDS` sums of its elements under random signs (a count sketch: Charikar, Chen and
+Farach-Colton 2002). Distances survive that: ‖fold(a) − fold(b)‖² is ‖a − b‖² on average, and the
+distance itself strays by 1/√(2·FOLDS), 9 %. Equal tensors stay equal, and so does one wrong element
+stay visible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.files import write_bytes
+from dualml.parse import from_json
+from dualml.seeds import bits
+from dualml.store.envelope import ENVELOPE
+from dualml.store.folder import check_free
+from dualml.store.jsonfile import Count, JsonFile, Record
+from dualml.store.manifest import RUN, Key
+from dualml.store.plan import PLAN, plan_folder
+from dualml.store.records import ENCODE, records_path
+from dualml.store.tensors import TRACE, WEIGHTS
+from dualml.store.trajectory import Trajectory
+from dualml.store.trial import RESULT, trial_folder
+
+#: Sums that a tensor is folded into, a power of two; a smaller one is kept as it is.
+FOLDS = 64
+#: Digits of an envelope's widths: a margin of ten needs no more.
+DIGITS = 3
+
+
+class BaselineRecord(Record):
+    """``folds`` of each tensor; ``starts``: initial weight of the plan → its SHA-256."""
+
+    folds: Count
+    starts: dict[str, str]
+
+
+BASELINE = JsonFile("baseline.json", BaselineRecord, version=1)
+
+
+def fold(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as `FOLDS` float32 sums, or itself where it has no more elements."""
+    if array.size <= FOLDS:
+        return array
+    places, signs = _hash(array.size)
+    sums = np.bincount(places, weights=signs * array.ravel(), minlength=FOLDS)
+    return sums.astype(np.float32)
+
+
+@lru_cache(maxsize=64)
+def _hash(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """For each of so many elements the sum it goes into, and its sign: the same everywhere."""
+    digits = FOLDS.bit_length() - 1
+    drawn = bits(size * (digits + 1), 0, "fold").reshape(size, digits + 1)
+    return drawn[:, :digits] @ (1 << np.arange(digits)), 2.0 * drawn[:, digits] - 1
+
+
+def folded(trajectory: Trajectory) -> Trajectory:
+    """With every tensor folded, for the comparison with a baseline."""
+    return replace(
+        trajectory,
+        tensors={key: fold(value) for key, value in trajectory.tensors.items()},
+        weights={name: fold(value) for name, value in trajectory.weights.items()},
+    )
+
+
+def folded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Parameter → the shape that it has in a baseline."""
+    return {name: (FOLDS,) if math.prod(shape) > FOLDS else shape for name, shape in shapes.items()}
+
+
+def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
+    """Write the baseline of a run folder whose trials all ended well; its size in bytes.
+
+    Args:
+        starts: initial weight of the plan → its SHA-256.
+
+    Raises:
+        UserError: a trial did not end well, a file is missing, ``target`` is not empty.
+    """
+    record, plan = RUN.read(run), PLAN.read(plan_folder(run))
+    failed = [
+        f"{'/'.join(map(str, t.key))} ({t.status})" for t in record.trials if t.status != "ok"
+    ]
+    if failed:
+        raise UserError(
+            f"{run}: not every trial ended well: {', '.join(failed)}; a baseline is made of a run "
+            "that is right"
+        )
+    check_free(target)
+    try:
+        plan_folder(target).mkdir(parents=True, exist_ok=True)
+        RUN.write(target, record)
+        PLAN.write(plan_folder(target), plan.model_copy(update={"deals": {}}))
+        for trial in record.trials:
+            if record.experiment["arms"][trial.arm].get("kind", "train") == "train":
+                _write_trial(run, target, trial.key)
+        made = BASELINE.made({"folds": FOLDS, "starts": dict(starts)})
+        BASELINE.write(target, made)
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
+    return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def _write_trial(run: Path, target: Path, key: Key) -> None:
+    source, place = trial_folder(run, key), trial_folder(target, key)
+    place.mkdir(parents=True)
+    RESULT.write(place, RESULT.read(source))
+    for file in (TRACE, WEIGHTS):
+        file.write(place, {name: fold(value) for name, value in file.read(source).items()})
+    if (envelope := ENVELOPE.read_if_there(source)) is not None:
+        ENVELOPE.write(place, ENVELOPE.made(_rounded(envelope.describe())))
+    lines = records_path(source, 0).read_bytes().splitlines()
+    kept = (line for line in map(from_json, lines) if "class" not in line)
+    content = "".join(f"{ENCODE(line)}\n" for line in kept)
+    write_bytes(records_path(place, 0), content.encode())
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list) else value

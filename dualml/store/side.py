@@ -1,0 +1,84 @@
+"""One side of a comparison of two runs: a run folder, or a baseline of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualml.errors import UserError
+from dualml.experiment.fingerprint import canonical, digest, sha256
+from dualml.experiment.schema import Experiment
+from dualml.model.spec import ModelSpec
+from dualml.store.baseline import BASELINE, FOLDS, folded_shapes
+from dualml.store.manifest import RUN, Key, RunRecord, TrialRecord, read_run
+from dualml.store.plan import PLAN, plan_folder, restore
+from dualml.store.planned import PlanRecord
+from dualml.store.trajectory import Trajectory, read_trajectory
+from dualml.store.trial import trial_folder
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is compared of a run.
+
+    Attributes:
+        folder: as the user named it.
+        starts: initial weight of the plan → its SHA-256.
+        folded: whether it is a baseline, whose tensors are folded.
+    """
+
+    folder: Path
+    run: RunRecord
+    plan: PlanRecord
+    experiment: Experiment
+    starts: Mapping[str, str]
+    folded: bool
+
+    @property
+    def trials(self) -> Mapping[Key, TrialRecord]:
+        return self.run.by_key()
+
+    def spec(self, arm: str) -> ModelSpec:
+        """The model that an arm trains."""
+        return self.plan.models.get(self.experiment.arms[arm].model, self.plan.model)
+
+    def start(self, key: Key) -> str:
+        """SHA-256 of the initial weights of a trial, by name."""
+        arm, _, seed = key
+        model = self.experiment.arms[arm].model
+        place = f"seed{seed}/{model}/" if model in self.plan.models else f"seed{seed}/"
+        names = self.spec(arm).parameters()
+        return sha256(canonical({name: self.starts.get(place + name, "") for name in names}))
+
+    def trajectory(self, key: Key) -> Trajectory:
+        """Raises `UserError` for a trial with a file that is missing or damaged."""
+        shapes = self.spec(key[0]).parameters()
+        shapes = folded_shapes(shapes) if self.folded else shapes
+        return read_trajectory(trial_folder(self.folder, key), key[1], shapes)
+
+
+def read_side(folder: Path) -> Side:
+    """Read a run folder or a baseline.
+
+    Raises:
+        Changed: the plan of a run is not the one that was frozen.
+        UserError: neither, damaged, or of another version.
+    """
+    run, plan = read_run(folder), PLAN.read(plan_folder(folder))
+    experiment = run.protocol(folder)
+    if (baseline := BASELINE.read_if_there(folder)) is None:
+        weights = restore(plan_folder(folder), run.plan_hash).weights
+        starts = {name: digest({"": array}) for name, array in weights.items()}
+        return Side(folder, run, plan, experiment, starts, folded=False)
+    if baseline.folds != FOLDS:
+        raise UserError(
+            f"{folder}: tensors folded into {baseline.folds} numbers, this version folds into "
+            f"{FOLDS}; make the baseline again with `dualml baseline`"
+        )
+    return Side(folder, run, plan, experiment, baseline.starts, folded=True)
+
+
+def is_side(folder: Path) -> bool:
+    """Whether it is a run folder or a baseline."""
+    return (folder / RUN.name).is_file()

@@ -1,0 +1,155 @@
+"""Public names as `docs/public.toml` lists them, found in the source: nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("dualml", "dualml_torch", "dualml_ms")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef | ast.Assign | ast.AnnAssign
+
+
+@dataclass(frozen=True)
+class Item:
+    """A public name, or a public method of one.
+
+    Attributes:
+        doc: its docstring, of a method that has none that of the method it overrides; of a constant
+            the comment ``#:`` above it.
+        around: what stands around it: the docstrings of its class with its bases, and of its file.
+    """
+
+    label: str
+    node: Definition
+    doc: str
+    around: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.doc}\n{self.around}"
+
+
+def listed() -> list[dict]:
+    return tomllib.loads((ROOT / "docs" / "public.toml").read_text("utf-8"))["module"]
+
+
+@cache
+def source(module: str) -> tuple[str, ast.Module]:
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = file.read_text("utf-8")
+    return text, ast.parse(text)
+
+
+def find(module: str, name: str) -> tuple[str, Definition]:
+    """Where a name is defined, however often it was handed on.
+
+    Raises:
+        LookupError: nowhere in our packages.
+    """
+    if module.partition(".")[0] not in PACKAGES:
+        raise LookupError(f"{module}.{name}")
+    for node in ast.walk(source(module)[1]):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name and node.module:
+                    return find(node.module, alias.name)
+    for node in source(module)[1].body:
+        if isinstance(node, Function | ast.ClassDef) and node.name == name:
+            return module, node
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and any(
+            isinstance(target, ast.Name) and target.id == name for target in targets
+        ):
+            return module, node
+    raise LookupError(f"{module}.{name}")
+
+
+def family(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+    """A class and the bases of it that are ours."""
+    yield module, node
+    for base in node.bases:
+        name = base.value if isinstance(base, ast.Subscript) else base
+        try:
+            place, above = find(module, ast.unparse(name))
+        except LookupError:  # a framework's
+            continue
+        if isinstance(above, ast.ClassDef):
+            yield from family(place, above)
+
+
+def comment(module: str, node: Definition) -> str:
+    """The ``#:`` lines above a constant."""
+    lines = source(module)[0].splitlines()[: node.lineno - 1]
+    above = []
+    while lines and lines[-1].startswith("#:"):
+        above.append(lines.pop()[2:])
+    return "\n".join(reversed(above))
+
+
+def docstring(node: Definition) -> str:
+    return "" if isinstance(node, ast.Assign | ast.AnnAssign) else ast.get_docstring(node) or ""
+
+
+def items(module: str, name: str) -> Iterator[Item]:
+    """A public name and, of a class, its public methods."""
+    place, node = find(module, name)
+    label, about = f"{module}.{name}", ast.get_docstring(source(place)[1]) or ""
+    if not isinstance(node, ast.ClassDef):
+        yield Item(label, node, docstring(node) or comment(place, node), about)
+        return
+    kin = list(family(place, node))
+    around = "\n".join([*(docstring(above) for _, above in kin), about])
+    yield Item(label, node, docstring(node), around)
+    for method in methods(node):
+        same = (m for _, above in kin for m in methods(above) if m.name == method.name)
+        own = next((doc for m in same if (doc := docstring(m))), "")
+        yield Item(f"{label}.{method.name}", method, own, around)
+
+
+def methods(node: ast.ClassDef) -> list[Function]:
+    public = (part for part in node.body if isinstance(part, Function))
+    return [part for part in public if not part.name.startswith("_") or part.name == "__call__"]
+
+
+def parameters(item: Item) -> dict[str, str]:
+    """Name → annotation, of a function or of what makes a class."""
+    node = item.node
+    if isinstance(node, ast.ClassDef):
+        makers = (p for p in node.body if isinstance(p, Function) and p.name == "__init__")
+        maker = next(makers, None)
+        if maker is None:
+            return {
+                part.target.id: ast.unparse(part.annotation)
+                for part in node.body
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+                and not part.target.id.startswith("_")
+                and not ast.unparse(part.annotation).startswith("ClassVar")
+            }  # fmt: skip
+        node = maker
+    if not isinstance(node, Function):
+        return {}
+    a = node.args
+    every = [*a.posonlyargs, *a.args, *filter(None, [a.vararg]), *a.kwonlyargs,
+             *filter(None, [a.kwarg])]  # fmt: skip
+    return {
+        arg.arg: ast.unparse(arg.annotation) if arg.annotation else ""
+        for arg in every
+        if arg.arg not in ("self", "cls") and not arg.arg.startswith("_")
+    }
+
+
+def raised(item: Item) -> set[str]:
+    """Errors that the body itself raises; of a class, when it is made."""
+    bodies: list[ast.AST] = [item.node]
+    if isinstance(item.node, ast.ClassDef):
+        makers = ("__init__", "__post_init__")
+        bodies = [p for p in item.node.body if isinstance(p, Function) and p.name in makers]
+    calls = (n.exc for body in bodies for n in ast.walk(body) if isinstance(n, ast.Raise))
+    return {ast.unparse(c.func) for c in calls if isinstance(c, ast.Call)}

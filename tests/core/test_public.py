@@ -1,0 +1,143 @@
+"""Every public name (`docs/public.toml`) exists and is documented, by rules a machine can check."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from public_names import Item, find, items, listed, parameters, raised
+
+import dualml
+from dualml.aggregation import STRATEGIES
+from dualml.optim import RULES
+from dualml.partition import PARTITIONS
+from dualml.registry import source_of
+from dualml.split.schedules import SCHEDULES
+
+ERRORS = {"UserError", "TrialError", "CommunicationError", "Unsupported"}
+#: What an annotation calls arrays; the class or the file may say their shape for all of them.
+ARRAYS = re.compile(r"\b(NDArray|Array|Arrays|Index|Tensor|Params|State|ndarray)\b")
+SHAPE = re.compile(r"\(\w+,\)|\(\w+(, \w+)+\)|\bshapes?\b|\b1-D\b|\blengths?\b|\bscalar\b")
+#: Names of quantities, and the words that are units of them.
+QUANTITY = re.compile(r"(_s|_ms|_ns|_mb|bytes|seconds|timeout|limit)$")
+UNIT = re.compile(r"\b(seconds?|s|ms|ns|bytes?|B|MiB)\b")
+#: Registered things without a paper, and why.
+NO_SOURCE = {"file": "reads what somebody else has dealt"}
+
+
+@cache
+def everything() -> tuple[Item, ...]:
+    return tuple(
+        item for module in listed() for name in module["names"]
+        for item in items(module["name"], name)
+    )  # fmt: skip
+
+
+def undocumented(item: Item) -> bool:
+    return not item.doc.strip()
+
+
+def unnamed(item: Item) -> list[str]:
+    """Of two and more parameters those that are in no ``Args:`` and nowhere in code quotes; a class
+    may say once what its methods share."""
+    names = list(parameters(item))
+    return [name for name in names if not says(item, name)] if len(names) > 1 else []
+
+
+def says(item: Item, name: str) -> bool:
+    entry = rf"^ *(\*{{0,2}}\w+, )*\*{{0,2}}{name}(, \*{{0,2}}\w+)*:"
+    quoted = rf"``[^`]*(?<!\w){name}(?!\w)[^`]*``"
+    return bool(re.search(entry, item.text, re.M) or re.search(quoted, item.text))
+
+
+def shapeless(item: Item) -> bool:
+    return any(map(ARRAYS.search, parameters(item).values())) and not SHAPE.search(item.text)
+
+
+def unitless(item: Item) -> list[str]:
+    return [n for n in parameters(item) if QUANTITY.search(n) and not UNIT.search(item.text)]
+
+
+def silent(item: Item) -> set[str]:
+    """Errors that it raises and says nothing of."""
+    return {name for name in raised(item) & ERRORS
+            if not re.search(rf"Raises\b.*\b{name}\b", item.doc, re.S)}  # fmt: skip
+
+
+def test_the_list_is_whole() -> None:
+    modules = listed()
+    names = [module["name"] for module in modules]
+    assert len(names) == len(set(names))
+    for module in modules:
+        assert module.keys() == {"name", "title", "names"}, module["name"]
+        assert module["title"].keys() == {"en", "zh"}
+        assert len(module["names"]) == len(set(module["names"]))
+        assert not any(name.startswith("_") for name in module["names"])
+    assert dict(zip(names, modules, strict=True))["dualml"]["names"] == dualml.__all__
+
+
+def test_every_name_is_defined_and_documented() -> None:
+    assert [item.label for item in everything() if undocumented(item)] == []
+
+
+def test_parameters_are_named() -> None:
+    assert {item.label: bad for item in everything() if (bad := unnamed(item))} == {}
+
+
+def test_arrays_have_shapes() -> None:
+    assert [item.label for item in everything() if shapeless(item)] == []
+
+
+def test_quantities_have_units() -> None:
+    assert {item.label: bad for item in everything() if (bad := unitless(item))} == {}
+
+
+def test_errors_are_told() -> None:
+    assert {item.label: bad for item in everything() if (bad := silent(item))} == {}
+
+
+@pytest.mark.parametrize(
+    "registry", [RULES, STRATEGIES, PARTITIONS, SCHEDULES], ids=lambda registry: registry.noun
+)
+def test_algorithms_name_their_source(registry: dict[str, object]) -> None:
+    assert {name for name, thing in registry.items() if not source_of(thing)} <= NO_SOURCE.keys()
+
+
+def test_both_backends_offer_the_same() -> None:
+    def offered(package: str) -> set[str]:
+        return {
+            f"{module['name'].removeprefix(package)}:{name.replace(called, '')}"
+            for module in listed() if module["name"].startswith(f"{package}.")
+            for name in module["names"]
+            for called in [{"dualml_torch": "Torch", "dualml_ms": "MindSpore"}[package]]
+        }  # fmt: skip
+
+    assert offered("dualml_torch") ^ offered("dualml_ms") == {
+        ".data:torchvision_mnist", ".data:mindspore_mnist"
+    }  # fmt: skip
+
+
+def test_the_rules_notice() -> None:
+    """Each of them, on a docstring that breaks it and on one that does not."""
+    import ast
+
+    def item(code: str) -> Item:
+        node = ast.parse(code).body[0]
+        return Item("x", node, ast.get_docstring(node) or "", "")
+
+    head = "def f(x: NDArray, timeout: float) -> None:\n    "
+    raising = "\n    raise UserError('no')"
+    bad = item(head + '"""Waits for a day."""' + raising)
+    good = item(
+        head + '"""Waits.\n\n    Args:\n        x: (N,).\n        timeout: seconds.\n\n'
+        '    Raises:\n        UserError: always.\n    """' + raising
+    )
+    assert undocumented(item(head + "pass"))
+    assert unnamed(bad) == ["x", "timeout"]
+    assert shapeless(bad)
+    assert unitless(bad) == ["timeout"]
+    assert silent(bad) == {"UserError"}
+    assert not any(rule(good) for rule in (undocumented, unnamed, shapeless, unitless, silent))
+    with pytest.raises(LookupError):
+        find("dualml", "nothing")

@@ -1,0 +1,45 @@
+"""What ``squeue`` says of a job, as `dualml jobs` tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dualml.jobs import slurm
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("PENDING   0   Resources  \n", ("queued", None, "Resources")),
+        ("PENDING   0   None  \n", ("queued", None, None)),
+        (
+            "PENDING   1   BeginTime \n",
+            ("queued", None, "Slurm has put it back, as after the loss of a node: BeginTime"),
+        ),
+        (
+            "PENDING   2   Nodes required for job are DOWN, DRAINED \n",
+            ("queued", None, "Slurm has put it back, as after the loss of a node: "
+             "Nodes required for job are DOWN, DRAINED"),
+        ),
+        ("RUNNING   1   None \n", ("running", None, None)),
+    ],
+)  # fmt: skip
+def test_a_job_that_was_put_back_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, told: Any
+) -> None:
+    class Jobs:
+        def folder(self, number: int) -> Path:
+            return tmp_path
+
+    class Of:
+        id, slurm, status, since, stopping, reason = 1, "7", "running", 0.0, False, None
+
+    class Done:
+        code, out, err = 0, line, ""
+
+    monkeypatch.setattr(slurm, "asked", lambda *words, **more: Done())
+    monkeypatch.setattr(slurm.shutil, "which", lambda program: program)
+    assert slurm.now(Jobs(), Of(), Of()) == told  # type: ignore[arg-type]
