@@ -22,11 +22,26 @@ class Unsupported(RuntimeError):
     """This backend or device cannot do what the trial asks; the text is the reason."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'lab1'?"` when a known word is close to ``word``, else the list of them."""
+def nearest(
+    word: str,
+    known: Iterable[str],
+    *,
+    most: int = 1,
+    cutoff: float = 0.5,
+    otherwise: str | None = None,
+) -> str:
+    """`"; did you mean 'lab1'?"` when known words are close to ``word``, else the list of them.
+
+    Args:
+        most: how many are named.
+        cutoff: how alike they are at least, from 0 to 1.
+        otherwise: said instead of the list.
+    """
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    close = difflib.get_close_matches(word, names, n=most, cutoff=cutoff)
+    if close:
+        return f"; did you mean {' or '.join(map(repr, close))}?"
+    return f"; known: {', '.join(names)}" if otherwise is None else otherwise
 
 
 def plain(text: str) -> str:

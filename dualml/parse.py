@@ -11,6 +11,7 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 from dualml.errors import plain
@@ -24,6 +25,8 @@ LARGEST = 2**63
 MOST_VALUES = 5_000_000
 #: Characters of a TOML text: an experiment has some thousand, and `tomllib` takes seconds for more.
 LONGEST_TOML = 256 * 1024
+#: Characters at the beginning of a line that may name a key.
+LONGEST_KEY = 200
 LONGEST_PLACE = 200  # characters of a name in a message
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -104,3 +107,23 @@ def problem(value: Any, finite: bool, depth: int = 0) -> tuple[list[Any], str] |
 def is_unicode(text: str) -> bool:
     """Whether it can be encoded: not what stands for bytes that are no UTF-8 in a path."""
     return text.isascii() or SURROGATE.search(text) is None
+
+
+def line_of(text: str, loc: Sequence[str]) -> int | None:
+    """Line of a TOML text that says the key ``loc``, or the nearest table around it."""
+    best, line_number, table = 0, None, list[str]()
+    for number, whole in enumerate(text.splitlines(), start=1):
+        line = whole[:LONGEST_KEY]
+        header = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
+        key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
+        if header:
+            table = key_parts(header[1])
+        here = table if header else [*table, *key_parts(key[1])] if key else []
+        if best < len(here) <= len(loc) and list(loc[: len(here)]) == here:
+            best, line_number = len(here), number
+    return line_number
+
+
+def key_parts(key: str) -> list[str]:
+    """``a."b".c`` → its parts."""
+    return [part.strip().strip("\"'") for part in key.split(".")]

@@ -48,7 +48,7 @@ class PartitionSampler(RankOrder, ds.Sampler):
 
     @property
     def num_samples(self) -> int:
-        """Of the epoch: what the base class keeps would be that of the first one.
+        """Of the epoch; what the base class keeps would be that of the first one.
 
         Raises:
             UserError: the rank has none; MindSpore's pipelines cannot be empty.

@@ -80,6 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # What the tests start runs the code that they import, installed or not.
     paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    os.environ.setdefault("DUALML_CONFIG", "none")  # nobody's defaults
     if "DUALML_CACHE" not in os.environ:  # never the user's own
         config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
         os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name

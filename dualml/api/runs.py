@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cached_property
+from inspect import Signature
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -48,6 +49,9 @@ class Run(StoredRun):
         0.9722
     """
 
+    #: Of nothing that users give: `load` and `run` make it.
+    __signature__ = Signature()
+
     @property
     def verdict(self) -> str | None:
         """The worst of `verdicts`; None where nothing was compared."""
@@ -55,7 +59,7 @@ class Run(StoredRun):
 
     @property
     def verdicts(self) -> tuple[Comparison, ...]:
-        """Every comparison that came to a verdict: of two backends, and on one backend of several
+        """Every comparison that came to a verdict, of two backends, and on one backend of several
         ranks or a method with the arm that they must equal."""
         return tuple(table.compared(self))
 
@@ -125,7 +129,7 @@ class Run(StoredRun):
 
     @cached_property
     def plot(self) -> Plot:
-        """Curves with Matplotlib: ``run.plot.loss()``, ``run.plot("test_loss", arm="adam")``."""
+        """Curves with Matplotlib, as ``run.plot.loss()``, ``run.plot("test_loss", arm="adam")``."""
         return Plot(self)
 
     def report(self, out: str | PathLike[str] | None = None, lang: str = "en") -> Path:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from dualml.cli.output import complain
 from dualml.cli.signals import end_as_interrupted
+
+PROGRAM = "dualml"
+#: Set by a shell that wants to know how a line may go on.
+COMPLETING = "_DUALML_COMPLETE"
 
 
 def main() -> None:
@@ -15,20 +20,39 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or a file that has no ✓ gets a ?
             stream.reconfigure(errors="replace")
+    lang = "en"
     try:
         from typer.main import get_command
 
         from dualml.cli.app import app
+        from dualml.cli.complete import unchecked
+        from dualml.cli.defaults import Defaults, read
         from dualml.cli.help import language, localise
+        from dualml.errors import UserError
+        from dualml.variables import strangers
 
+        lang, completing = language(sys.argv[1:]), COMPLETING in os.environ
         command = get_command(app)
-        localise(command, language(sys.argv[1:]))
-        code = command.main(standalone_mode=False)
+        if completing:
+            unchecked(command)
+        for line in () if completing else strangers(os.environ):
+            complain(line)
+        try:
+            defaults = read(command)
+        except UserError:
+            if not completing:  # no mistake disturbs a line that is being typed
+                raise
+            defaults = Defaults()
+        lang = language(sys.argv[1:], defaults.lang)
+        localise(command, lang, drawn=not completing)
+        code = command.main(
+            prog_name=PROGRAM, standalone_mode=False, default_map=defaults.map, obj=defaults
+        )
     except KeyboardInterrupt:
         complain("interrupted")
         code = 130
     except Exception as error:
-        code = explain(error)
+        code = explain(error, lang)
     # Python remembers an interrupt that came while text was executed, as for a dataclass of a
     # module that was being imported: `python -m` then ends by SIGINT, whatever its exit code is to
     # be. It forgets as soon as other text is executed.
@@ -36,10 +60,11 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def explain(error: Exception) -> int:
+def explain(error: Exception, lang: str = "en") -> int:
     """Print an expected error as one line; its exit code. Anything else is a bug of ours."""
     from typer import Abort, Exit, TyperException
 
+    from dualml.cli.usage import in_language, usage
     from dualml.errors import Unsupported, UserError
 
     if isinstance(error, Exit):
@@ -50,12 +75,12 @@ def explain(error: Exception) -> int:
     if isinstance(error, TyperException):
         if not error.format_message():  # it printed the help instead
             return 2
-        complain(f"{error.format_message()} (see dualml --help)")
-        return 2
-    if isinstance(error, UserError | Unsupported):
-        complain(str(error))
-        return 2
-    if isinstance(error, OSError) and error.strerror:
-        complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
-        return 2
-    raise error
+        text = f"{usage(error)} (see dualml --help)"
+    elif isinstance(error, UserError | Unsupported):
+        text = "".join([str(error), *getattr(error, "__notes__", ())])
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        raise error
+    complain(in_language(text, lang))
+    return 2

@@ -51,7 +51,7 @@ def compare_folders(
 
         written(markdown, text_of(against_page(against, words, drawn=False)))
     if json:
-        print_json(against.describe())
+        print_json(against.describe(), "compare-runs")
     else:
         typer.echo(against.paragraph(lang))
         terminal.show(pair_table(against, words))
@@ -94,7 +94,7 @@ def baseline(
         raise UserError(f"{folder} is a baseline; make one of a run folder")
     size = write_baseline(folder, target, side.starts)
     if json:
-        print_json({"folder": str(target), "bytes": size})
+        print_json({"folder": str(target), "bytes": size}, "baseline")
     else:
         shown = numbers.nbytes(size)
         typer.echo(Words(lang)("against.written", run=folder, folder=target, size=shown))

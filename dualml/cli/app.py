@@ -12,7 +12,9 @@ from dualml.cli.against import baseline
 from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
+from dualml.cli.clean import clean
 from dualml.cli.compare import compare
+from dualml.cli.config import config
 from dualml.cli.course import check, grade, new
 from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
@@ -20,14 +22,18 @@ from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
 from dualml.cli.export import export
 from dualml.cli.generate import generate
+from dualml.cli.help import HELP
 from dualml.cli.jobs import jobs, logs, resume, stop, submit
 from dualml.cli.largest import largest
-from dualml.cli.limits import limited
+from dualml.cli.limits import Command
+from dualml.cli.open import open_
 from dualml.cli.options import LANG
 from dualml.cli.partition import partition
 from dualml.cli.plan import plan
 from dualml.cli.results import find, parity, report
 from dualml.cli.run import run
+from dualml.cli.runs import runs
+from dualml.cli.schema import schema
 from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split
@@ -35,8 +41,9 @@ from dualml.cli.top import top
 from dualml.version import __version__
 
 app = typer.Typer(
-    name="dualml", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+    name="dualml", no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": [*HELP]},
+)  # fmt: skip
 
 
 def version(asked: bool) -> None:
@@ -59,12 +66,12 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, report, parity, compare, baseline, find, list_, show, simulate, plan, largest),
     *(partition, split),
     *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
-    *(serve, top, export),
+    *(serve, top, export, runs, open_, clean, config, schema),
 )
 for command in COMMANDS:
-    app.command(command.__name__.strip("_"))(limited(command))
+    app.command(command.__name__.rstrip("_"), cls=Command)(command)
 # Its further options are those of `dualml run`.
 MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command("submit", context_settings=MORE)(limited(submit))
+app.command("submit", cls=Command, context_settings=MORE)(submit)
 app.add_typer(data, name="data")
 app.add_typer(checkpoint, name="checkpoint")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualml.cli.options import RUNS, AsJson, Lang
+from dualml.cli import complete
+from dualml.cli.options import DEVICE, RUNS, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError, nearest
 
@@ -19,8 +20,8 @@ Option = typer.Option
 
 
 def bench(
-    device: Annotated[str, Option(metavar="D")] = "auto",
-    backend: Annotated[str, Option(metavar="B")] = "torch",
+    device: Annotated[str, DEVICE] = "auto",
+    backend: Annotated[str, Option(metavar="B", autocompletion=complete.backends)] = "torch",
     only: Annotated[list[str] | None, Option(metavar="SECTION")] = None,
     quick: Annotated[bool, Option("--quick")] = False,
     limit: Annotated[float, Option(metavar="SECONDS", min=10)] = 540.0,
@@ -63,7 +64,7 @@ def bench(
 
         results = run(info, chosen, job, tell)
     if as_json:
-        print_json(results)
+        print_json(results, "bench")
     elif results is not None:
         for table in tables(results, lang):
             terminal.show(table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import BACKEND, DEVICE, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError
 from dualml.machine import parse_device
@@ -27,8 +27,8 @@ TONES: Mapping[str, Tone] = {
 
 
 def capabilities(
-    backend: Annotated[str | None, typer.Option(metavar="B")] = None,
-    device: Annotated[list[str] | None, typer.Option(metavar="D")] = None,
+    backend: Annotated[str | None, BACKEND] = None,
+    device: Annotated[list[str] | None, DEVICE] = None,
     ranks: Annotated[int, typer.Option(metavar="N")] = 2,
     dtypes: Annotated[bool, typer.Option("--dtypes")] = False,
     as_json: AsJson = False,
@@ -57,7 +57,8 @@ def capabilities(
         )
     ok = all(column.ok for column in columns)
     if as_json:
-        print_json({"ranks": ranks, "ok": ok, "columns": [c.describe() for c in columns]})
+        described = [column.describe() for column in columns]
+        print_json({"ranks": ranks, "ok": ok, "columns": described}, "capabilities")
     else:
         named = [f"{column.backend} ({column.device})" for column in columns]
         heads = [blocks.Column(name, name) for name in (words["primitive"], *named)]

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from dualml.cli.limits import Command
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json
 
 app = typer.Typer(name="checkpoint", no_args_is_help=True)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     path: Annotated[Path, typer.Argument(metavar="PATH")],
     like: Annotated[Path | None, typer.Option(metavar="PATH")] = None,
@@ -34,7 +35,7 @@ def show(
     if verify:
         checkpoint.verify()
     if json:
-        print_json(describe(checkpoint))
+        print_json(describe(checkpoint), "checkpoint")
         return
     words = Words(lang)
     typer.echo("\n".join(title(checkpoint, words)))
@@ -43,7 +44,7 @@ def show(
     terminal.show(table(checkpoint, words))
 
 
-@app.command()
+@app.command(cls=Command)
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SRC")],
     target: Annotated[Path, typer.Argument(metavar="DST")],
@@ -66,6 +67,6 @@ def convert(
     write(checkpoint, target, to, shards)
     written = opened(target)
     if json:
-        print_json(describe(written))
+        print_json(describe(written), "checkpoint")
         return
     typer.echo("\n".join(title(written, Words(lang))))

@@ -98,7 +98,7 @@ def compare(
             f"{one!r} is " + ("a folder, the other is not" if Path(one).is_dir() else "neither")
         )
     if json:
-        print_json(comparison.describe())
+        print_json(comparison.describe(), "compare")
     else:
         show(comparison, lang)
     raise typer.Exit(CODES[comparison.verdict])

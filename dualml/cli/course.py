@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli import complete
 from dualml.cli.options import LANG, AsJson
 from dualml.cli.output import complain, print_json
 from dualml.errors import UserError, nearest
@@ -21,23 +22,27 @@ if TYPE_CHECKING:
     from dualml.course.workspace import Workspace
 
 MET, NOT_MET = 0, 3
+COURSE_BACKEND = typer.Option("--backend", "-b", autocompletion=complete.backends)
 Wanted = list[tuple["File", Callable[["Requirement"], bool]]]
 
 
 def new(
-    lab: Annotated[str, typer.Argument()],
+    lab: Annotated[str, typer.Argument(autocompletion=complete.exercises)],
     folder: Annotated[Path, typer.Argument()],
-    backend: Annotated[str, typer.Option("--backend", "-b")] = "both",
+    backend: Annotated[str, COURSE_BACKEND] = "both",
     notebook: Annotated[bool, typer.Option("--notebook")] = False,
+    json: AsJson = False,
     lang: Annotated[str, LANG] = "en",
 ) -> None:
     """Make a workspace with the exercises of a lab."""
     from dualml.course.workspace import create
 
-    words = Words(lang)
-    for path in create(lab, folder, backend, lang, notebook):
-        typer.echo(str(path))
-    typer.echo(words("course.made", folder=folder))
+    written = [str(path) for path in create(lab, folder, backend, lang, notebook)]
+    if json:
+        print_json({"folder": str(folder), "files": written}, "files")
+        return
+    typer.echo("\n".join(written))
+    typer.echo(Words(lang)("course.made", folder=folder))
 
 
 def check(
@@ -64,7 +69,7 @@ def check(
     drawn = secrets.randbelow(2**31) if seed is None else seed
     checked = list(judged(workspace, wanted, drawn, words, quiet=json))
     if json:
-        print_json(as_json(workspace, checked, drawn, hints, words))
+        print_json(as_json(workspace, checked, drawn, hints, words), "check")
     else:
         show(checked, drawn, hints, words)
     raise typer.Exit(MET if all(c.met for c in checked) else NOT_MET)
@@ -182,8 +187,8 @@ def grade(
     folder: Annotated[Path, typer.Argument()],
     secret: Annotated[str, typer.Option("--secret")],
     out: Path = Path("grades"),
-    lab: str = "lab1",
-    backend: Annotated[str, typer.Option("--backend", "-b")] = "both",
+    lab: Annotated[str, typer.Option(autocompletion=complete.exercises)] = "lab1",
+    backend: Annotated[str, COURSE_BACKEND] = "both",
     rubric: Path | None = None,
     jobs: Annotated[int | None, typer.Option(min=1, max=64)] = None,
     json: AsJson = False,
@@ -229,7 +234,8 @@ def grade(
     if json:
         students = {s: {"points": r["points"], "most": r["most"], "refused": r["refused"]}
                     for s, r in results.items()}  # fmt: skip
-        print_json({"lab": lab, "out": str(out), "students": students, "passed_over": others})
+        graded = {"lab": lab, "out": str(out), "students": students, "passed_over": others}
+        print_json(graded, "grade")
         return
     for student, result in results.items():
         if result["refused"]:
@@ -259,8 +265,8 @@ def missing(file: File) -> str:
     return "" if info is None or info.installed() else info.install
 
 
-def paper(folder: Path, lang: str | None) -> None:
-    """``dualml report`` of a workspace."""
+def paper(folder: Path, lang: str | None) -> Path:
+    """Write the student's own report of a workspace."""
     from dualml.course.paper import write
     from dualml.course.workspace import open_workspace
     from dualml.session.progress import working
@@ -270,5 +276,4 @@ def paper(folder: Path, lang: str | None) -> None:
     seed = secrets.randbelow(2**31)
     checked = list(judged(workspace, chosen(workspace, []), seed, words, quiet=False))
     with working(words("course.rendering")) as update:
-        path = write(workspace, checked, words, update)
-    typer.echo(str(path))
+        return write(workspace, checked, words, update)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dualml.cli import complete
+from dualml.cli.limits import Command
 from dualml.cli.options import AsJson
 from dualml.cli.output import print_json
 from dualml.errors import UserError
@@ -15,10 +17,10 @@ from dualml.report.page import terminal
 
 app = typer.Typer(name="data", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete.datasets)]
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_(as_json: AsJson = False) -> None:
     """Every dataset, its size, licence, and where it was found."""
     from dualml.data.overview import overview, texts
@@ -50,7 +52,7 @@ def list_(as_json: AsJson = False) -> None:
             typer.echo(f"  to have it: {TEXTS[row['name']].remedy}")
 
 
-@app.command()
+@app.command(cls=Command)
 def get(
     name: Name,
     source: Annotated[Path | None, typer.Option("--from", metavar="DIR")] = None,
@@ -70,10 +72,10 @@ def get(
     else:
         folder = str(download(info) if source is None else adopt(info, source))
         text = f"{name}: {folder}"
-    print_json({"name": name, "folder": folder}) if as_json else typer.echo(text)
+    print_json({"name": name, "folder": folder}, "data") if as_json else typer.echo(text)
 
 
-@app.command()
+@app.command(cls=Command)
 def verify(
     name: Name,
     folder: Annotated[Path | None, typer.Option("--dir", metavar="DIR")] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli import complete
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import complain, print_json
 from dualml.errors import UserError
@@ -24,8 +25,10 @@ Option = typer.Option
 
 
 def diffs(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None,
-    topic: Annotated[str | None, Option(metavar="TOPIC")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", autocompletion=complete.differences)
+    ] = None,
+    topic: Annotated[str | None, Option(metavar="TOPIC", autocompletion=complete.topics)] = None,
     no_run: Annotated[bool, Option("--no-run")] = False,
     as_json: AsJson = False,
     lang: Lang = "en",
@@ -49,7 +52,7 @@ def diffs(
     measured = None if no_run or missing else run(entries, sides, chosen)
     installed = versions(sides)
     if as_json:
-        print_json(describe(entries, measured, installed, DEVICE))
+        print_json(describe(entries, measured, installed, DEVICE), "diffs")
     elif page is None:
         from dualml.cli import diffs_shown as shown
 

@@ -35,7 +35,7 @@ def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
             lambda section: status.update(f"{words['examining']} {words.get(section, section)}")
         )
     if as_json:
-        print_json(diagnosis.describe(lang))
+        print_json(diagnosis.describe(lang), "doctor")
     else:
         show(diagnosis, lang)
     raise typer.Exit(0 if diagnosis.ok else 1)

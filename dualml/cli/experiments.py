@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import LAB, SET, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.experiment.find import names
 from dualml.files import read_toml
@@ -32,8 +32,8 @@ def list_(json: AsJson = False, lang: Lang = "en") -> None:
 
 
 def show(
-    lab: Annotated[str, typer.Argument()],
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    lab: Annotated[str, LAB],
+    set_: Annotated[list[str] | None, SET] = None,
     quick: Annotated[bool, typer.Option("--quick")] = False,
     json: AsJson = False,
     lang: Lang = "en",
@@ -43,7 +43,7 @@ def show(
 
     experiment = load(lab, overrides=set_ or [], arms=["all"], quick=quick)
     if json:
-        print_json(experiment.describe())
+        print_json(experiment.describe(), "show")
         return
     from rich.console import Console
 

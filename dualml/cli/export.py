@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import RUN, AsJson, Lang
 from dualml.cli.output import complain, print_json
 from dualml.cli.results import Force, forcible
 
 
 def export(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN")],
+    folders: Annotated[list[Path], RUN],
     to: Annotated[str, typer.Option(metavar="TARGET")],
     out: Path | None = None,
     online: Annotated[bool, typer.Option("--online")] = False,
@@ -31,7 +31,7 @@ def export(
     for line in done.unreadable:
         complain(line)
     if json:
-        print_json(asdict(done))
+        print_json(asdict(done), "export")
         return
     typer.echo(f"→ {done.where}")
     typer.echo(Words(lang).filled(f"export.look.{to}", "", where=done.where))

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli.options import ARM, RUN, AsJson, Lang
 from dualml.cli.output import complain, print_json
 
 Option = typer.Option
 
 
 def generate(
-    folder: Annotated[Path, typer.Argument(metavar="RUN")],
-    arm: Annotated[str | None, Option("--arm")] = None,
+    folder: Annotated[Path, RUN],
+    arm: Annotated[str | None, ARM] = None,
     backend: Annotated[str | None, Option("--backend")] = None,
     prompt: Annotated[str, Option("--prompt")] = "",
     length: Annotated[int, Option("--length")] = 200,
@@ -33,7 +33,7 @@ def generate(
         seed=seed,
     )  # fmt: skip
     if json:
-        print_json(made.describe())
+        print_json(made.describe(), "generate")
         return
     words = Words(lang)
     if made.updates is not None:

@@ -8,10 +8,13 @@ from typing import Any
 
 from dualml.words import table
 
+#: Spellings of the option that shows the help.
+HELP = ("-h", "--help")
 
-def language(arguments: Sequence[str]) -> str:
-    """That of ``--lang``, wherever it stands, or of ``DUALML_LANG``; English by default."""
-    lang = os.environ.get("DUALML_LANG", "")
+
+def language(arguments: Sequence[str], default: str = "en") -> str:
+    """That of ``--lang``, wherever it stands, or of ``DUALML_LANG``, or the default."""
+    lang = os.environ.get("DUALML_LANG") or default
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == "--lang":
             lang = following
@@ -20,25 +23,37 @@ def language(arguments: Sequence[str]) -> str:
     return lang if lang in ("en", "zh") else "en"
 
 
-def localise(command: Any, lang: str) -> None:
-    """Give a command, its parameters and all its subcommands their texts of ``words/LANG/help``."""
-    from typer import rich_utils
+def localise(command: Any, lang: str, *, drawn: bool = True) -> None:
+    """Give a command, its parameters and all its subcommands their texts of ``words/LANG/help``.
 
+    Args:
+        drawn: for a help page, with its frames; else for a shell's completion.
+    """
     texts = table(lang, "help")
     command.epilog = texts["help.epilog"]
     _fill(command, "help", texts)
+    if not drawn:
+        return
+    from typer import rich_utils
+
     rich_utils.ARGUMENTS_PANEL_TITLE = texts["help.arguments"]
     rich_utils.OPTIONS_PANEL_TITLE = texts["help.options"]
     rich_utils.COMMANDS_PANEL_TITLE = texts["help.commands"]
     rich_utils.DEFAULT_STRING = texts["help.default"]
     rich_utils.REQUIRED_LONG_STRING = texts["help.required"]
+    rich_utils.ENVVAR_STRING = texts["help.variable"]
+
+
+def parameters(command: Any) -> list[Any]:
+    """Of a command, with ``--help`` itself."""
+    from typer import Context
+
+    return list(command.get_params(Context(command, help_option_names=[*HELP])))
 
 
 def _fill(command: Any, prefix: str, texts: dict[str, str]) -> None:
-    from typer import Context
-
     command.help = texts[f"{prefix}.about"]
-    for parameter in command.get_params(Context(command)):  # with --help itself
+    for parameter in parameters(command):
         key = parameter.name.removeprefix("as_").rstrip("_")
         own = f"{prefix}.{key}"
         parameter.help = texts[own] if own in texts else texts[f"help.{key}"]

@@ -7,17 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from dualml.cli.options import RUNS, AsJson, Lang
+from dualml.cli.defaults import Defaults
+from dualml.cli.options import JOB, LAB, RUNS, AsJson, Lang
 from dualml.cli.output import print_json
-from dualml.cli.submitted import REFUSED, opened, parsed
-from dualml.errors import UserError
+from dualml.cli.submitted import REFUSED, frozen, opened, parsed
+from dualml.errors import UserError, nearest
 
-Number = Annotated[int, typer.Argument(min=1)]
+Number = Annotated[int, JOB]
 
 
 def submit(
     context: typer.Context,
-    lab: str,
+    lab: Annotated[str, LAB],
     on: Annotated[str, typer.Option(metavar="local|slurm|compose|kubernetes")] = "local",
     out: Path | None = None,
     cores: Annotated[int, typer.Option(min=0)] = 0,
@@ -47,8 +48,10 @@ def submit(
 
     places = ("local", "slurm", "compose", "kubernetes")
     if on not in places:
-        raise UserError(f"--on must be one of {', '.join(places)}; received {on!r}")
+        hint = nearest(on, places, otherwise="")
+        raise UserError(f"--on must be one of {', '.join(places)}; received {on!r}{hint}")
     words = [lab, *context.args, *(["--lang", lang] if lang != "en" else [])]
+    words = frozen(words, context.obj or Defaults())
     rendered = {
         "render": render, "kind": kind, "image": image, "name": name, "rate": rate, "disk": disk,
     }  # fmt: skip
@@ -92,7 +95,8 @@ def submit(
     job = queue(jobs, on, words, out or RUNS / f"{label}-job{{id}}", **asked)  # type: ignore[arg-type]
     state = jobs.state(job.id)
     if json:
-        print_json({"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm})
+        described = {"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm}
+        print_json(described, "job")
     else:
         typer.echo(Words(lang)("jobs.submitted", id=job.id, out=job.out))
 
@@ -120,7 +124,7 @@ def jobs(
 
     found = rows(Jobs(home()), everything)
     if json:
-        print_json({"jobs": [row.describe() for row in found]})
+        print_json({"jobs": [row.describe() for row in found]}, "jobs")
     elif found:
         terminal.show(table(found, Words(lang)))
     else:
@@ -138,13 +142,21 @@ def logs(
     number: Number,
     follow: Annotated[bool, typer.Option("--follow", "-f")] = False,
     rank: Annotated[int | None, typer.Option(min=0)] = None,
+    json: AsJson = False,
+    lang: Lang = "en",
 ) -> None:
     """What a job prints."""
     from dualml.jobs.logs import lines
     from dualml.jobs.store import Jobs, home
 
     jobs = Jobs(home())
-    for piece in lines(jobs, jobs.job(number), rank, follow):
+    if json and follow:
+        raise UserError("--json prints a log as it is now; leave out --follow")
+    pieces = lines(jobs, jobs.job(number), rank, follow)
+    if json:
+        print_json({"id": number, "rank": rank, "lines": "".join(pieces).splitlines()}, "logs")
+        return
+    for piece in pieces:
         typer.echo(piece, nl=False)
 
 
@@ -155,7 +167,7 @@ def stop(number: Number, json: AsJson = False, lang: Lang = "en") -> None:
 
     state = end(Jobs(home()), number)
     if json:
-        print_json({"id": number, "status": state.status})
+        print_json({"id": number, "status": state.status}, "job")
     else:
         print_status(number, state.status, lang)
 
@@ -169,6 +181,6 @@ def resume(number: Number, json: AsJson = False, lang: Lang = "en") -> None:
     go_on(jobs, number)
     state = jobs.state(number)
     if json:
-        print_json({"id": number, "status": state.status})
+        print_json({"id": number, "status": state.status}, "job")
     else:
         print_status(number, state.status, lang)

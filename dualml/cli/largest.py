@@ -77,7 +77,7 @@ def largest(
 
     record, failed = trained(search.settings(shape, options, names), told, out)
     if record is not None and json:
-        print_json(LARGEST.content(record))
+        print_json(LARGEST.content(record), "largest")
     elif record is not None:
         terminal.show(shown.table(record.rows, words))
         for row in record.rows:

@@ -1,28 +1,40 @@
-"""Numbers of options within limits, whatever the command: checked before any of them is used."""
+"""What holds for the options of every command."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+from typer.core import TyperCommand
+
+from dualml.cli.defaults import origin
 from dualml.errors import UserError
 from dualml.parse import DIGITS, LARGEST
 
-C = TypeVar("C", bound=Callable[..., None])
 
+class Command(TyperCommand):
+    """Takes whole numbers of 64 bits and finite ones only, checked before any of them is used. What
+    is wrong with a value that stands in a variable or a file is said with its place."""
 
-def limited(command: C) -> C:
-    """The command, for whole numbers of 64 bits and finite ones only."""
-
-    @functools.wraps(command)
-    def checked(**options: Any) -> None:
-        for name, value in options.items():
+    def invoke(self, ctx: Any) -> Any:
+        for name, value in ctx.params.items():
             check(f"--{name.strip('_').replace('_', '-')}", value)
-        command(**options)
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            for note in places(ctx, str(error)):
+                error.add_note(note)
+            raise
 
-    return checked  # type: ignore[return-value]
+
+def places(context: Any, problem: str) -> Iterator[str]:
+    """Where values that a message repeats come from, if not from the command line."""
+    for name, value in context.params.items():
+        words = [value] if isinstance(value, str | Path) else value if type(value) is list else []
+        if any(repr(str(word)) in problem for word in words) and (place := origin(context, name)):
+            yield f" ({place})"
 
 
 def check(option: str, value: Any) -> None:

@@ -1,4 +1,8 @@
-"""Options that several commands have."""
+"""Options that several commands have.
+
+One with an ``envvar`` is a general one: it may also stand at the top of a file of defaults
+(`dualml.cli.defaults`), and then holds for every command that has it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from dualml.cli import complete
 
 #: Where `dualml run` and jobs put their folders.
 RUNS = Path("runs")
@@ -20,7 +26,20 @@ def known(lang: str | None) -> str | None:
 
 
 LANG = typer.Option(
-    "--lang", metavar="en|zh", envvar="DUALML_LANG", show_envvar=False, callback=known
-)
+    "--lang", metavar="en|zh", envvar="DUALML_LANG", show_envvar=False, callback=known,
+    autocompletion=complete.languages,
+)  # fmt: skip
 Lang = Annotated[str, LANG]
 AsJson = Annotated[bool, typer.Option("--json")]
+
+BACKEND = typer.Option("--backend", "-b", envvar="DUALML_BACKEND", autocompletion=complete.backends)
+DEVICE = typer.Option("--device", envvar="DUALML_DEVICE", autocompletion=complete.devices)
+OUT = typer.Option("--out", envvar="DUALML_OUT")
+THREADS = typer.Option("--threads", min=0, envvar="DUALML_THREADS")
+
+LAB = typer.Argument(autocompletion=complete.labs)
+RUN = typer.Argument(autocompletion=complete.runs)
+JOB = typer.Argument(min=1, autocompletion=complete.jobs)
+ARM = typer.Option("--arm", autocompletion=complete.arms)
+DATA = typer.Option("--data", autocompletion=complete.datasets)
+SET = typer.Option("--set", metavar="KEY=VALUE")

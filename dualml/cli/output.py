@@ -14,6 +14,7 @@ import typer
 from dualml.errors import plain
 from dualml.files import finite
 from dualml.report.page import terminal
+from dualml.schemas import named
 from dualml.words import Words
 
 LONGEST = 2000  # characters of a message
@@ -28,7 +29,10 @@ def complain(text: str) -> None:
         print(f"dualml: {line}", file=sys.stderr, flush=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, schema: str = "") -> None:
+    """Print a value; an object with the name and version of its ``schema``: see `dualml schema`."""
+    if schema and isinstance(value, dict):
+        value = {"schema": named(schema), **value}
     escaped = "utf" not in (sys.stdout.encoding or "").lower()  # then every letter as ASCII
     json.dump(finite(value), sys.stdout, indent=1, ensure_ascii=escaped, allow_nan=False)
     sys.stdout.write("\n")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli import complete
+from dualml.cli.options import DATA, SET, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
@@ -23,10 +24,12 @@ MOST_ROWS = 40  # of a table; --json has all
 
 
 def partition(
-    name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", autocompletion=complete.partitions)
+    ] = None,
+    set_: Annotated[list[str] | None, SET] = None,
     world_size: Annotated[int, typer.Option(metavar="N")] = 4,
-    data: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    data: Annotated[str | None, DATA] = None,
     seed: int = 0,
     epoch: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path | None, typer.Option(metavar="FILE.npz")] = None,
@@ -65,7 +68,8 @@ def partition(
     if as_json:
         facts = {"partition": rule.describe(), **about, "notice": notice, "ranks": world_size}
         kept = None if out is None else str(out)
-        print_json({**facts, **statement.describe(), "empty": statement.empty, "out": kept})
+        facts |= {**statement.describe(), "empty": statement.empty, "out": kept}
+        print_json(facts, "partition")
         return
     show(rule, statement, samples.train_y, about, notice, lang)
     if out is not None:

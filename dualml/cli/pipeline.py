@@ -68,7 +68,7 @@ def answer(given: Mapping[str, Any]) -> None:
     link = options.constants(given["alpha"], given["bandwidth"], given["beta"], None)
     pipeline = request(given["pipeline"], grid, link, **times)
     if given["json"]:
-        print_json(pipeline.describe())
+        print_json(pipeline.describe(), "pipeline")
     else:
         show(pipeline, given["grid"], given["lang"])
 

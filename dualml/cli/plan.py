@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.cli import complete
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import UserError
@@ -23,7 +24,9 @@ MOST_SHOWN = 1000
 
 
 def plan(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL|FILE")] = None,
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL|FILE", autocompletion=complete.models)
+    ] = None,
     devices: Annotated[int, Option(metavar="N")] = 8,
     device: Annotated[str, Option(metavar="NAME")] = "a100",
     memory: Annotated[str | None, Option(metavar="SIZE")] = None,
@@ -79,7 +82,7 @@ def plan(
     if page is not None:
         write_page(answer, top, page, lang)
     if json:
-        print_json(answer.describe(top))
+        print_json(answer.describe(top), "plan")
         return
     show(answer, top, lang)
     if page is not None:
@@ -124,7 +127,8 @@ def list_all(as_json: bool, lang: str) -> None:
             name: {**vars(shape), "parameters": shape.parameters, "published": n, "source": source}
             for name, (shape, source, n) in known().items()
         }
-        print_json({"models": models, "devices": {k: vars(d) for k, d in devices().items()}})
+        described = {name: vars(device) for name, device in devices().items()}
+        print_json({"models": models, "devices": described}, "plan-names")
         return
     words = Words(lang)
     rows = [
@@ -152,7 +156,7 @@ def show_published(as_json: bool, lang: str) -> None:
     from dualml.planner.compared import describe, tables
 
     if as_json:
-        print_json(describe())
+        print_json(describe(), "plan-published")
         return
     for table in tables(Words(lang)):
         terminal.show(table)
@@ -171,6 +175,6 @@ def show_run(folder: Path, as_json: bool, lang: str) -> None:
             "see docs/plan.md for those that it knows"
         )
     if as_json:
-        print_json({"ranks": describe(rows)})
+        print_json({"ranks": describe(rows)}, "plan-run")
         return
     terminal.show(table(rows, Words(lang)))

@@ -29,7 +29,7 @@ def answer(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     from dualml.cost.published import describe
 
     if given["json"]:
-        print_json(describe())
+        print_json(describe(), "simulate-published")
         return
     from dualml.report.page import terminal
     from dualml.report.published import tables

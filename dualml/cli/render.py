@@ -63,7 +63,7 @@ def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: boo
         written = files.kubernetes_files(asked, kind_of(options["kind"], asked.backend))
     files.write(folder, written)
     if as_json:
-        print_json({"folder": str(folder), "files": sorted(written)})
+        print_json({"folder": str(folder), "files": sorted(written)}, "files")
     else:
         names = ", ".join(written)
         typer.echo(Words(options["lang"])("render.written", folder=folder, files=names))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dualml.cli.options import LANG, AsJson, Lang
+from dualml.cli.options import ARM, LANG, RUN, AsJson, Lang
 from dualml.cli.output import complain, print_findings, print_json, print_verdicts
 from dualml.words import Words
 
@@ -17,9 +17,10 @@ Force = Annotated[bool, typer.Option("--force")]
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument()],
+    folders: Annotated[list[Path], RUN],
     out: Path | None = None,
     force: Force = False,
+    json: AsJson = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
     """Render the report again, also for several run folders side by side; of a workspace, the
@@ -30,17 +31,16 @@ def report(
     if len(folders) == 1 and is_workspace(folders[0]):
         from dualml.cli.course import paper
 
-        paper(folders[0], lang)
-        return
-
-    with forcible():
-        pages = render(folders, out, lang or "en", force)
-    for path in pages:
-        typer.echo(str(path))
+        pages = [paper(folders[0], lang)]
+    else:
+        with forcible():
+            pages = render(folders, out, lang or "en", force)
+    files = [str(path) for path in pages]
+    print_json({"files": files}, "report") if json else typer.echo("\n".join(files))
 
 
 def parity(
-    folder: Annotated[Path, typer.Argument()],
+    folder: Annotated[Path, RUN],
     force: Force = False,
     json: AsJson = False,
     lang: Lang = "en",
@@ -59,7 +59,7 @@ def parity(
         complain(f"parity.json not written: {error.strerror}")
     if json:
         findings = [finding.describe() for finding in read_findings(folder)]
-        print_json({**verdicts, "findings": findings})
+        print_json({**verdicts, "findings": findings}, "parity")
     else:
         print_verdicts(verdicts, lang)
         print_findings(folder, lang)
@@ -67,8 +67,8 @@ def parity(
 
 
 def find(
-    folder: Annotated[Path, typer.Argument()],
-    arm: list[str] | None = None,
+    folder: Annotated[Path, RUN],
+    arm: Annotated[list[str] | None, ARM] = None,
     seed: int | None = None,
     all_: Annotated[bool, typer.Option("--all")] = False,
     json: AsJson = False,
@@ -90,7 +90,8 @@ def find(
         most = 10**9 if all_ else 3
         differences = search(opened, plan, {}, wanted, words, quiet=json, most=most)
     if json:
-        print_json({"findings": [finding.describe() for finding in read_findings(folder)]})
+        findings = [finding.describe() for finding in read_findings(folder)]
+        print_json({"findings": findings}, "find")
     elif differences:
         print_findings(folder, lang)
     else:

@@ -8,27 +8,35 @@ from typing import Annotated
 
 import typer
 
-from dualml.cli import signals
-from dualml.cli.options import LANG, AsJson
+from dualml.cli import complete, signals
+from dualml.cli.defaults import origin
+from dualml.cli.options import ARM, BACKEND, DATA, DEVICE, LAB, LANG, OUT, SET, THREADS, AsJson
 from dualml.cli.output import complain, print_json, print_run
 from dualml.errors import UserError
 
+#: What a run folder says already: --resume takes none of it from variables and files.
+DECIDED = (
+    *("backend", "out", "set_", "arm", "seed", "data", "quick", "device", "threads"),
+    *("world_size", "rendezvous", "check"),
+)
+
 
 def run(
-    lab: Annotated[str | None, typer.Argument()] = None,
-    backend: Annotated[str | None, typer.Option("--backend", "-b")] = None,
-    out: Path | None = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
-    arm: list[str] | None = None,
+    context: typer.Context,
+    lab: Annotated[str | None, LAB] = None,
+    backend: Annotated[str | None, BACKEND] = None,
+    out: Annotated[Path | None, OUT] = None,
+    set_: Annotated[list[str] | None, SET] = None,
+    arm: Annotated[list[str] | None, ARM] = None,
     seed: list[str] | None = None,
-    data: str | None = None,
+    data: Annotated[str | None, DATA] = None,
     world_size: int | None = None,
     rendezvous: Annotated[str | None, typer.Option(metavar="HOW")] = None,
     check: Annotated[bool, typer.Option("--check")] = False,
-    device: str | None = None,
-    threads: Annotated[int | None, typer.Option(min=0)] = None,
+    device: Annotated[str | None, DEVICE] = None,
+    threads: Annotated[int | None, THREADS] = None,
     quick: Annotated[bool, typer.Option("--quick")] = False,
-    resume: Path | None = None,
+    resume: Annotated[Path | None, typer.Option(autocompletion=complete.runs)] = None,
     lang: Annotated[str | None, LANG] = None,
     json: AsJson = False,
     no_report: Annotated[bool, typer.Option("--no-report")] = False,
@@ -46,24 +54,27 @@ def run(
     from dualml.store.findings import read_findings
     from dualml.store.manifest import RUN
 
+    given = dict(context.params)
+    if resume is not None:
+        given |= {name: None for name in DECIDED if origin(context, name)}
     done = execute(
         Request(
             lab=lab,
-            backend=backend,
-            out=out,
-            overrides=set_ or [],
-            arms=arm or [],
-            seeds=numbers(seed or []),
-            data=data,
-            device=device,
-            threads=threads,
-            quick=quick,
+            backend=given["backend"],
+            out=given["out"],
+            overrides=given["set_"] or [],
+            arms=given["arm"] or [],
+            seeds=numbers(given["seed"] or []),
+            data=given["data"],
+            device=given["device"],
+            threads=given["threads"],
+            quick=bool(given["quick"]),
             resume=resume,
             lang=lang,
             report=not no_report,
-            world_size=world_size,
-            rendezvous=rendezvous,
-            check=check,
+            world_size=given["world_size"],
+            rendezvous=given["rendezvous"],
+            check=bool(given["check"]),
             find=not no_find,
             rank=rank,
             hosts=hosts,
@@ -80,7 +91,7 @@ def run(
             "folder": str(path), "exit_code": done.code, **RUN.content(done.folder.run),
             "parity": done.parity.get("comparisons", []),
             "findings": [finding.describe() for finding in read_findings(path)],
-        })  # fmt: skip
+        }, "run")  # fmt: skip
     elif done.folder is not None and done.code != INTERRUPTED:
         print_run(done.folder, done.parity, lang or done.folder.run.lang, report=not no_report)
     if done.remedy:

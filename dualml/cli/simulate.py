@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dualml.cli import complete
 from dualml.cli import pipeline as pipelines
 from dualml.cli import published as publications
 from dualml.cli.options import AsJson, Lang
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 def simulate(
     ranks: Annotated[str | None, typer.Option(metavar="N,N|N..N")] = None,
-    strategy: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", autocompletion=complete.strategies)
+    ] = None,
     size: Annotated[str | None, typer.Option(metavar="BYTES")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     alpha: Annotated[str | None, typer.Option(metavar="TIME")] = None,
@@ -77,7 +80,7 @@ def simulate(
     if schedule:
         grids = schedules(chosen, numbers, every)
         if json:
-            print_json({"ranks": numbers[0], "schedules": grids})
+            print_json({"ranks": numbers[0], "schedules": grids}, "simulate-schedule")
         else:
             typer.echo("\n\n".join(f"{name}\n{grid}" for name, grid in grids.items()))
         return
@@ -101,7 +104,7 @@ def simulate(
         engine="" if fits is None else fits.engine,
     )
     if json:
-        print_json(request.describe(lang))
+        print_json(request.describe(lang), "simulate")
         return
     if busbw and request.compute_s:
         raise UserError(f"--busbw is of messages alone; received --compute {compute}: leave it out")

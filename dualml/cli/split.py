@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualml.cli.options import AsJson, Lang
+from dualml.cli import complete
+from dualml.cli.options import ARM, AsJson, Lang
 from dualml.cli.output import print_json
 from dualml.errors import TrialError, UserError
 from dualml.files import write_bytes
@@ -24,8 +25,8 @@ Option = typer.Option
 
 
 def split(
-    what: Annotated[str, typer.Argument(metavar="MODEL|LAB")],
-    arm: Annotated[str | None, Option("--arm")] = None,
+    what: Annotated[str, typer.Argument(metavar="MODEL|LAB", autocompletion=complete.labs)],
+    arm: Annotated[str | None, ARM] = None,
     ranks: Annotated[int, Option("--ranks", min=2)] = 2,
     stages: Annotated[int, Option("--stages", min=0)] = 0,
     cut: Annotated[list[str] | None, Option("--cut")] = None,
@@ -72,7 +73,7 @@ def split(
     if draw is not None:
         save(described, draw, lang)
     if json:
-        print_json(described)
+        print_json(described, "split")
     else:
         show(plan, described, lang)
 

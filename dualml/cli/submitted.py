@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dualml.cli.defaults import Defaults, options, origin
 from dualml.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,26 +19,50 @@ REFUSED = {
     "rank": "a job starts its own ranks",
     "json": "dualml jobs --json tells how it stands",
 }
+#: What ``dualml submit`` says itself.
+OWN = ("out", "lang", *REFUSED)
+
+
+def frozen(words: list[str], defaults: Defaults) -> list[str]:
+    """With what variables and files say of options that are left out: where and when the run
+    begins, they may say something else."""
+    command = run_command()
+    context = command.make_context("run", list(words), default_map=defaults.of(("run",)))
+    more = list[str]()
+    for name, parameter in options(command).items():
+        value = context.params[parameter.name]
+        if name not in OWN and origin(context, parameter.name) and value is not False:
+            given = [] if value is True else value if parameter.multiple else [value]
+            more += [f"--{name}"] * (value is True)
+            more += [word for one in given for word in (f"--{name}", str(one))]
+    return [*words, *more]
 
 
 def parsed(words: list[str], refused: Mapping[str, str]) -> dict[str, Any]:
-    """The options of ``dualml run`` by name.
+    """The options of ``dualml run`` by name, as they stand there.
 
     Raises:
         UserError: one that is ``refused``, with what is there instead.
     """
+    command = run_command()
+    for parameter in command.params:
+        parameter.envvar = None
+    given: dict[str, Any] = command.make_context("run", list(words)).params
+    for name, instead in refused.items():
+        if given[name] not in (None, False):
+            raise UserError(f"submit takes no --{name.replace('_', '-')}: {instead}")
+    return given
+
+
+def run_command() -> Any:
+    """``dualml run``, alone."""
     from typer.main import get_command
 
     from dualml.cli.run import run
 
     app = typer.Typer(add_completion=False)
     app.command()(run)
-    command: Any = get_command(app)
-    given: dict[str, Any] = command.make_context("run", list(words)).params
-    for name, instead in refused.items():
-        if given[name] not in (None, False):
-            raise UserError(f"submit takes no --{name.replace('_', '-')}: {instead}")
-    return given
+    return get_command(app)
 
 
 def opened(given: Mapping[str, Any], world_size: int | None) -> Experiment:

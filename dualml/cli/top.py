@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 
+from dualml.cli import complete
 from dualml.cli.options import RUNS, AsJson, Lang
 from dualml.cli.output import print_json
-from dualml.errors import UserError
+from dualml.errors import UserError, nearest
 
 
 def top(
-    what: Annotated[str | None, typer.Argument(metavar="[ID|FOLDER]")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[ID|FOLDER]", autocompletion=complete.jobs_and_runs)
+    ] = None,
     once: Annotated[bool, typer.Option("--once")] = False,
     every: Annotated[float, typer.Option(min=0.2, max=3600, metavar="SECONDS")] = 1.0,
     json: AsJson = False,
@@ -39,7 +42,7 @@ def top(
 
     if json:
         ranks = [rank.describe() for run in folders(what) for rank in at_work(run)]
-        print_json({"ranks": ranks})
+        print_json({"ranks": ranks}, "top")
     elif once or not sys.stdout.isatty():
         console.print(shown())
     else:
@@ -65,7 +68,6 @@ def folders(what: str | None) -> list[Path]:
     if what.isdecimal() and not Path(what).is_dir():
         return [Path(jobs.job(int(what)).out)]
     if not (Path(what) / "run.json").is_file():
-        raise UserError(
-            f"{what} is neither the number of a job nor a run folder: see dualml jobs, and runs/"
-        )
+        hint = nearest(what, complete.runs(), otherwise=": see dualml jobs, and dualml runs")
+        raise UserError(f"{what} is neither the number of a job nor a run folder{hint}")
     return [Path(what)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import tomllib
 from pathlib import Path
@@ -36,9 +35,8 @@ def entry(name: str) -> Entry:
         return known[wanted]
     if name in TOPICS:
         raise UserError(f"{name} is a topic, not an entry: dualml diffs --topic {name}")
-    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(close)}?" if close else "dualml diffs --no-run lists them"
-    raise UserError(f"no entry {name!r} in the catalogue; {hint}")
+    hint = nearest(wanted, known, most=3, otherwise="; dualml diffs --no-run lists them")
+    raise UserError(f"no entry {name!r} in the catalogue{hint}")
 
 
 def of_topic(topic: str | None) -> list[Entry]:

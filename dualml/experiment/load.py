@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,13 +15,11 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
 from dualml.experiment.schema import Experiment
 from dualml.files import read_toml
-from dualml.parse import DEEPEST, from_toml, within
+from dualml.parse import DEEPEST, from_toml, line_of, within
 from dualml.strict import explain, shortened
 
 #: Of training samples; below, the file's ``[small]`` table is laid over it.
 SMALL = 10_000
-#: Characters at the beginning of a line that may name a key.
-LONGEST_KEY = 200
 
 
 def load(
@@ -187,26 +184,6 @@ def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> 
         return "--seed"
     line = line_of(path.read_text("utf-8"), loc)
     return f"{path}, line {line}" if line else str(path)
-
-
-def line_of(text: str, loc: Sequence[str]) -> int | None:
-    """Line of a TOML text that says the key ``loc``, or the nearest table around it."""
-    best, line_number, table = 0, None, list[str]()
-    for number, whole in enumerate(text.splitlines(), start=1):
-        line = whole[:LONGEST_KEY]
-        header = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
-        key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
-        if header:
-            table = parts(header[1])
-        here = table if header else [*table, *parts(key[1])] if key else []
-        if best < len(here) <= len(loc) and list(loc[: len(here)]) == here:
-            best, line_number = len(here), number
-    return line_number
-
-
-def parts(key: str) -> list[str]:
-    """``a."b".c`` → its parts."""
-    return [part.strip().strip("\"'") for part in key.split(".")]
 
 
 def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
-from dualml.errors import UserError
+from dualml.errors import UserError, nearest
 from dualml.experiment.arm import RARE, Arm, Seed
 from dualml.model.bert import bert
 from dualml.model.gpt import DECODERS
@@ -123,7 +123,8 @@ class Experiment(Strict):
     @classmethod
     def _loss_is_known(cls, value: str) -> str:
         if value not in LOSSES:
-            raise UserError(f"loss must be one of {', '.join(LOSSES)}; received {value!r}")
+            hint = nearest(value, LOSSES, otherwise="")
+            raise UserError(f"loss must be one of {', '.join(LOSSES)}; received {value!r}{hint}")
         return value
 
     @field_validator("seeds")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualml import machine
+from dualml import machine, variables
 from dualml.errors import UserError
 from dualml.jobs.process import born
 from dualml.jobs.store import WAITING, Job, Jobs, State
@@ -194,4 +194,5 @@ def ensure(jobs: Jobs) -> None:
         subprocess.Popen(
             machine.python("-m", "dualml.jobs.scheduler", str(jobs.path)), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True, cwd=Path("/"),
+            env={k: v for k, v in os.environ.items() if k not in variables.OPTIONS},
         )  # fmt: skip

@@ -14,6 +14,7 @@ from pathlib import Path
 def main(path: str, number: int) -> None:
     from dualml.jobs.process import born
     from dualml.jobs.store import ENDED, Jobs, arguments, clear
+    from dualml.variables import JOB
 
     jobs = Jobs(Path(path))
     job = jobs.job(number)
@@ -24,7 +25,7 @@ def main(path: str, number: int) -> None:
         if state.cores:
             os.sched_setaffinity(0, state.cores)
         jobs.change(number, pid=os.getpid(), created=born(os.getpid()))
-    os.environ.update(job.environ)
+    os.environ.update({**job.environ, JOB: str(number)})
     if state.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, state.gpus))
     os.chdir(job.cwd)

@@ -16,6 +16,7 @@ from dualml.errors import UserError
 from dualml.jobs.store import ENDED, Job, Jobs, State, Status, begun, resumed
 from dualml.launch.wire import TOKEN
 from dualml.machine import Finished, bounded
+from dualml.variables import JOB
 
 LIMIT_S = 60.0
 #: Left by the script in the job's folder, as Slurm forgets jobs.
@@ -35,6 +36,7 @@ SCRIPT = """#!/bin/bash
 #SBATCH --open-mode=append
 {options}
 cd {cwd} || exit
+export {job}={id}
 run=({begun})
 if [ -f {manifest} ]; then
     run=({resumed})
@@ -65,6 +67,7 @@ def script(jobs: Jobs, job: Job) -> str:
     python = [job.python, "-P", "-m", "dualml"]
     return SCRIPT.format(
         id=job.id,
+        job=JOB,
         log=jobs.log(job.id),
         options="\n".join(f"#SBATCH {option}" for option in job.options),
         cwd=shlex.quote(job.cwd),
@@ -106,7 +109,10 @@ def submit(jobs: Jobs, job: Job) -> None:
         lines = [line for line in done.err.splitlines() if line.strip()]
         why = "; ".join(line.removeprefix("sbatch: ").strip() for line in lines)
         with jobs.locked():
-            jobs.change(job.id, status="failed", reason=f"refused by Slurm: {why}")
+            if jobs.state(job.id).starts:
+                jobs.change(job.id, status="failed", reason=f"refused by Slurm: {why}")
+            else:  # it never was in a queue: nothing to list
+                shutil.rmtree(folder)
         raise UserError(f"job {job.id} was refused by Slurm: {why or f'exit code {done.code}'}")
     with jobs.locked():
         number = done.out.strip().partition(";")[0]

@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from dualml.errors import UserError
+from dualml import variables
+from dualml.errors import UserError, nearest
+from dualml.jobs.place import STATE_NAME, VARIABLE, numbers
+from dualml.jobs.place import home as home
 from dualml.store.jsonfile import Count, JsonFile, Number, Record
 
-#: The folder of all jobs, in place of the user's data folder.
-VARIABLE = "DUALML_JOBS"
 LOCK_S = 30.0
 #: Jobs that may wait at a time.
 MOST_QUEUED = 1000
@@ -70,20 +71,15 @@ class State(Record):
 
 
 JOB = JsonFile("job.json", Job, version=1)
-STATE = JsonFile("state.json", State, version=1)
-
-
-def home() -> Path:
-    """Where jobs are kept."""
-    if chosen := os.environ.get(VARIABLE):
-        return Path(chosen).expanduser().absolute()
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(data) / "dualml/jobs"
+STATE = JsonFile(STATE_NAME, State, version=1)
 
 
 def taken() -> dict[str, str]:
-    """What a job takes along of this process's environment."""
-    return {k: v for k, v in os.environ.items() if k.startswith(TAKEN) and k != VARIABLE}
+    """What a job takes along of this process's environment; its options have what variables and
+    files of defaults say."""
+    left = (VARIABLE, *variables.OPTIONS)
+    kept = {k: v for k, v in os.environ.items() if k.startswith(TAKEN) and k not in left}
+    return {**kept, variables.CONFIG: variables.NO_FILE}
 
 
 @dataclass(frozen=True)
@@ -122,18 +118,14 @@ class Jobs:
 
     def numbers(self) -> list[int]:
         """Of all jobs, the oldest first."""
-        if not self.path.is_dir():
-            return []
-        names = [p.name for p in self.path.iterdir() if (p / STATE.name).is_file()]
-        return sorted(int(name) for name in names if name.isdecimal())
+        return numbers(self.path)
 
     def job(self, number: int) -> Job:
         """Raises `UserError` for a number that no job has."""
         if not (self.folder(number) / STATE.name).is_file():
-            known = self.numbers()
-            few = ", ".join(map(str, known[-5:]))
-            told = f"; the last ones are {few}" if known else "; none was submitted"
-            raise UserError(f"there is no job {number} in {self.path}{told}")
+            last = [str(n) for n in self.numbers()[-5:]]
+            hint = nearest(str(number), last) if last else "; none was submitted"
+            raise UserError(f"there is no job {number} in {self.path}{hint}")
         return JOB.read(self.folder(number))
 
     def state(self, number: int) -> State:

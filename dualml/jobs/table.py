@@ -10,12 +10,16 @@ from dualml.report.blocks import Cell, Column, Table, Tone
 from dualml.words import Words
 
 TONES: dict[str, Tone] = {"ok": "good", "different": "bad", "failed": "bad"}
+#: What a narrow terminal leaves out.
+LEAST = ("place", "seconds", "left")
 COLUMNS = ("id", "on", "status", "place", "trials", "seconds", "left", "run", "out")
 
 
 def table(rows: Sequence[Row], words: Words) -> Table:
     """One row for each job."""
-    columns = [Column(name, words(f"jobs.column.{name}")) for name in COLUMNS]
+    columns = [
+        Column(name, words(f"jobs.column.{name}"), optional=name in LEAST) for name in COLUMNS
+    ]
     return Table("jobs", "", columns, [cells(row, words) for row in rows])
 
 

@@ -71,13 +71,15 @@ Cells: TypeAlias = list[Cell | str]
 @dataclass(frozen=True)
 class Column:
     """``key`` names the column in data; ``show`` says how its cells are set; ``measure`` names the
-    unit, the same in all languages."""
+    unit, the same in all languages. An ``optional`` one is left out of a terminal that is too
+    narrow for the words of all."""
 
     key: str
     label: str
     unit: str = ""
     show: Show = "text"
     measure: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class Found:
     total: int = 0
     verdict: str = ""
     left: float | None = None
+    backends: tuple[str, ...] = ()
 
 
 def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
@@ -110,6 +111,7 @@ def look(cache: Cache, name: str, path: Path) -> Found:
     return Found(
         name, path, "", head.name, head.created, state, len(ended), total,
         "" if verdicts is None else worst(verdicts), left,
+        tuple(dict.fromkeys(trial.backend for trial in head.trials)),
     )  # fmt: skip
 
 

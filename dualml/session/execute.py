@@ -28,6 +28,7 @@ from dualml.store.folder import in_use
 from dualml.store.manifest import RUN, read_run
 from dualml.store.sessions import announce_end, forget
 from dualml.store.trial import HOSTS
+from dualml.variables import CONFIG, NO_FILE
 from dualml.words import Words
 
 Others = Callable[[Path], contextlib.AbstractContextManager[Started]]
@@ -116,7 +117,8 @@ def on_hosts(request: Request, path: Path) -> Done:
     with contextlib.closing(Hub(here.address, here.port or 0, token.encode(), hosts.size)) as hub:
         check_hosts(hosts, (hub.host, hub.port), versions(infos), request.device or "")
         words = ["run", "--world-size", str(hosts.size), "--rendezvous", hub.address]
-        others = partial(started, hosts, words=words, environ={TOKEN: token})
+        environ = {TOKEN: token, CONFIG: NO_FILE}  # what is run was decided here
+        others = partial(started, hosts, words=words, environ=environ)
         if not request.resume:
             request = replace(request, world_size=hosts.size)
         return lead(request, launcher, hub, others)

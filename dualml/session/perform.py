@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dualml import variables
 from dualml.backend import Adopted, BackendInfo, backends
 from dualml.launch.hub import Hub, Lost
 from dualml.machine import default_threads
@@ -73,12 +75,12 @@ def perform(
             run_trials(folder, plan, known, environs, listen, launcher, hub)
     except KeyboardInterrupt:
         folder.write()
-        say(words("run.interrupted", folder=folder.path))
+        say(words("run.interrupted", command=resuming(folder)))
         return Done(INTERRUPTED, folder)
     except Lost as error:
         folder.write()
         lost = str(error)
-        say(words("ranks.lost", why=lost, folder=folder.path))
+        say(words("ranks.lost", why=lost, command=resuming(folder)))
     with working(words("run.judging"), quiet=quiet):
         write_costs(folder, plan)
         parity = judge(folder.path)
@@ -98,9 +100,16 @@ def perform(
         failed = [trial for trial in folder.trials.values() if trial.status == "failed"]
         if failed and not lost:
             why, n = failed[0].reason or "", len(folder.trials)
-            remedy = words("run.failed", why=why, n=len(failed), total=n, folder=folder.path)
+            told = {"why": why, "n": len(failed), "total": n}
+            remedy = words("run.failed", **told, command=resuming(folder))
         return Done(FAILED, folder, parity, why, remedy)
     return Done(DIFFERENT if worst(parity) == "different" else WELL, folder, parity)
+
+
+def resuming(folder: RunFolder) -> str:
+    """The command that goes on with a run, or with the job that it is of."""
+    job = os.environ.get(variables.JOB)
+    return f"dualml resume {job}" if job else f"dualml run --resume {folder.path}"
 
 
 def about_data(folder: RunFolder, words: Words) -> list[str]:

@@ -48,7 +48,8 @@ def styles_of(
             hint = nearest(name, layers)
             raise UserError(f"split.layers: {spec.name} has no layer {name!r}{hint}")
         if style not in STYLES:
-            raise UserError(f"split.layers.{name}: {style!r} is none of {', '.join(STYLES)}")
+            hint = nearest(style, STYLES, otherwise="")
+            raise UserError(f"split.layers.{name}: {style!r} is none of {', '.join(STYLES)}{hint}")
         if style != "whole" and type(layers[name]) not in SPLIT:
             kind = type(layers[name]).__name__
             raise UserError(

@@ -10,6 +10,7 @@ from dualml.store.verdicts import PARITY
 
 class TrialHead(Record):
     status: str
+    backend: str = ""
     wall_s: Number | None = None
 
 

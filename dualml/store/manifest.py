@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dualml.errors import UserError
+from dualml.errors import UserError, nearest
 from dualml.experiment.schema import Experiment
 from dualml.files import finite
 from dualml.store.best import Best
@@ -280,8 +280,15 @@ class RunRecord(Record):
 RUN = JsonFile("run.json", RunRecord, version=1)
 
 
+def check_run(folder: Path) -> None:
+    """Raises `UserError` for a folder that is none of a run."""
+    if not (folder / RUN.name).is_file():
+        beside = (path.parent.name for path in folder.parent.glob(f"*/{RUN.name}"))
+        hint = "" if folder.is_dir() else nearest(folder.name, beside, otherwise="")
+        raise UserError(f"{folder} is not a run folder: it has no {RUN.name}{hint}")
+
+
 def read_run(folder: Path) -> RunRecord:
     """Raises `UserError` for a folder that is none of a run, and for a damaged or newer file."""
-    if not (folder / RUN.name).is_file():
-        raise UserError(f"{folder} is not a run folder: it has no {RUN.name}")
+    check_run(folder)
     return RUN.read(folder)

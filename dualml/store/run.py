@@ -120,7 +120,7 @@ class Trial:
 
     @property
     def device_bytes(self) -> int | None:
-        """What an update needs on the device of the rank that needs most: `DeviceMemory.held`."""
+        """What an update needs on the device of the rank that needs most (`DeviceMemory.held`)."""
         held = [rank.held for rank in self.device_memory]
         known = [nbytes for nbytes in held if nbytes is not None]
         return max(known) if known and len(known) == len(held) else None

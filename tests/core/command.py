@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from forked import Forked
 
+from dualml.schemas import text_of
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 TOML = """
@@ -58,14 +60,29 @@ def dualml(
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """What a command of this line leaves and says; see `forked`."""
+    """What a command of this line leaves and says; see `forked`. Its JSON is as its schema says."""
     with start(*words, cwd=cwd, env=env, stdout=subprocess.PIPE) as process:
         try:
             out, err = process.communicate(timeout=120)
         except BaseException:
             process.kill()
             raise
+    if "--json" in words and process.returncode in (0, 1, 3):
+        check_schema(out)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def check_schema(out: str) -> str:
+    """The name of the schema that JSON names, and has; empty where it names none."""
+    from jsonschema import Draft202012Validator
+
+    answer = strict(out)
+    named = answer.get("schema", "") if isinstance(answer, dict) else ""
+    if named:
+        schema = json.loads(text_of(named))
+        assert schema["$id"] == named
+        Draft202012Validator(schema).validate(answer)
+    return str(named)
 
 
 def start(

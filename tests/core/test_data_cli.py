@@ -83,7 +83,8 @@ def test_get_without_a_network(home):
 
 def test_get_what_needs_no_getting(home):
     assert call("get", "digits").stdout == "digits is embedded: nothing to get\n"
-    assert json.loads(call("get", "digits", "--json").stdout) == {"name": "digits", "folder": None}
+    told = json.loads(call("get", "digits", "--json").stdout)
+    assert told == {"schema": "dualml.data/1", "name": "digits", "folder": None}
 
 
 def test_verify_names_the_bad_file(home):

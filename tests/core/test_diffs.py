@@ -250,7 +250,7 @@ def test_a_topic_is_all_that_is_shown(absent: None, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["gelo"], "did you mean gelu"),
+        (["gelo"], "did you mean 'gelu'"),
         (["qqqqqqqqqqqq"], "dualml diffs --no-run lists them"),
         (["layers"], "dualml diffs --topic layers"),
         (["--topic", "layer"], "did you mean 'layers'?"),

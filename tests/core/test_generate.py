@@ -75,6 +75,7 @@ def test_the_command(trained: Path) -> None:
     assert "weights of adam on numpy, after 60 updates" in done.stderr
     assert "not in the vocabulary, taken as <unk>: x" in done.stderr
     told = json.loads(dualml("generate", trained, *words, "--json").stdout)
+    assert told.pop("schema") == "dualml.generate/1"
     assert told == {"arm": "adam", "backend": "numpy", "seed": 0, "prompt": "xab",
                     "text": "xabcdefgh", "unknown": ["x"], "updates": 60}  # fmt: skip
     done = dualml("generate", trained, *words, "--arm", "lstm", "--json")

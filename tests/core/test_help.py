@@ -46,7 +46,14 @@ def test_no_text_is_left_over(lang: str) -> None:
     command = get_command(app)
     localise(command, lang)
     shown = {*every(command), command.epilog}
-    kept = {"help.arguments", "help.options", "help.commands", "help.default", "help.required"}
+    kept = {
+        "help.arguments",
+        "help.options",
+        "help.commands",
+        "help.default",
+        "help.required",
+        "help.variable",
+    }
     left = {k for k, text in table(lang, "help").items() if k not in kept and text not in shown}
     assert left == set()
 

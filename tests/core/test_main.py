@@ -20,7 +20,7 @@ def interrupted():
 
 sys.modules["dualml.cli.app"] = module = types.ModuleType("dualml.cli.app")
 module.app = app
-help.localise = lambda command, language: None
+help.localise = lambda command, language, drawn: None
 cli.main()
 """
 

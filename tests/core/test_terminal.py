@@ -39,6 +39,34 @@ def test_nothing_is_lost_at_any_width(width: int) -> None:
     assert "rank=1,bandwidth_bytes_per_s=2e+07[/]beneath" in column.replace(" ", "")
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_words_stay_whole_where_there_is_room_for_them(width: int) -> None:
+    columns = [Column("a", "experiment"), Column("b", "what it is"), Column("c", "state")]
+    rows = [["lab1", "the first of several experiments, with optimizers", "interrupted"]]
+    lines = printed(Table("t", "", columns, rows), width)
+    assert max(map(len, lines)) <= width
+    words = {word for line in lines for word in line.split()}
+    assert words <= {w for text in (*rows[0], *(c.label for c in columns)) for w in text.split()}
+
+
+def test_a_column_that_may_be_left_out_is_left_out_first() -> None:
+    columns = [Column("a", "name"), Column("b", "created", optional=True), Column("c", "state")]
+    table = Table("t", "", columns, [["an-experiment", "2026-01-01T10:00:00", "interrupted"]])
+    assert "created" not in "".join(printed(table, 30))
+    assert [line.split() for line in printed(table, 30)][1] == ["an-experiment", "interrupted"]
+    assert "created" in "".join(printed(table, 60))
+
+
+def test_long_names_break_at_their_joints() -> None:
+    columns = [Column("a", "arm"), Column("b", "split.micro_batches"), Column("c", "slow")]
+    table = Table("t", "", columns, [["one", "4", "rank=1, bandwidth_bytes_per_s=2e+07"]])
+    words = [word for line in printed(table, 34) for word in line.split()]
+    broken = {word for word in words if word in "bandwidth_bytes_per_s=2e+07"} - {"4"}
+    assert "2e+07" in "".join(words)
+    assert {word[-1] for word in broken} <= set("_=7")
+    assert {"split.", "micro_", "batches"} <= set(words)
+
+
 def test_numbers_stand_right_and_parts_of_a_key_beneath_each_other() -> None:
     lines = printed(TABLE, 160)
     head = next(k for k, line in enumerate(lines) if "optimizer." in line)

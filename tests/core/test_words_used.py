@@ -22,6 +22,7 @@ HANDED_ON = (
     "help",
     "causes",
     "requirement",
+    "errors",
 )
 FORMS = re.compile(r"\.(one|other)$")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from dualml.report.blocks import Cell, Column, Table, Tone
@@ -13,8 +16,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 STYLES: dict[Tone, str] = {"good": "green", "near": "cyan", "bad": "red", "muted": "yellow"}
+Parts = Callable[[str], Sequence[str]]
 #: Characters that a column keeps as long as the first one can give way.
 LEAST = 4
+#: What stays on one line where there is room.
+WORD = re.compile(r"[!-~\u00a1-\u2e7f]+")
+#: Of a word, up to a joint.
+PIECE = re.compile(r"[^_(,=./-]*[_(,=./-]*")
 #: Of the darkest ground.
 RGB = (30, 100, 180)
 
@@ -30,40 +38,95 @@ def show(table: Table, console: Console | None = None) -> None:
 
 
 def render(table: Table, width: int) -> Grid:
-    """The table for a console of rich; cells are folded where the whole is wider than that. Without
-    labels it has no head."""
+    """The table for a console of rich. Where it is wider than that, cells are folded at spaces,
+    then at the joints of long names; optional columns are left out first. Without labels it has no
+    head."""
     from rich.table import Table as Grid
 
     rows = [list(map(_cell, row)) for row in table.cells]
-    heads = list(map(_head, table.columns))
-    cells = [max((_widest(row[k]) for row in rows), default=0) for k in range(len(heads))]
-    whole = [max(n, _widest(head)) for n, head in zip(cells, heads, strict=True)]
-    gap = 2 if sum(whole) + 2 * len(whole) <= width else 1
-    widths = fitted(whole, cells, width - gap * len(whole))
+    columns = [
+        _Column(column, _head(column), [row[k] for row in rows])
+        for k, column in enumerate(table.columns)
+    ]
+    spare = [k for k, column in enumerate(table.columns) if column.optional]
+    while spare and sum(max(c.words) + 1 for c in columns) > width:
+        del columns[spare.pop()]
+    gap = 2 if sum(max(c.lines) + 2 for c in columns) <= width else 1
     headed = any(column.label for column in table.columns)
     grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=headed)
-    for column, head, n in zip(table.columns, heads, widths, strict=True):
-        justify: Literal["left", "right"] = "right" if column.show == "number" else "left"
-        grid.add_column(head, justify=justify, overflow="fold", width=n)
-    for row in rows:
-        grid.add_row(*row)
+    widths = fitted(columns, width - gap * len(columns))
+    for column, n in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column.column.show == "number" else "left"
+        grid.add_column(_jointed(column.head, n), justify=justify, overflow="fold", width=n)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        grid.add_row(*map(_jointed, row, widths))
     return grid
 
 
-def fitted(whole: Sequence[int], cells: Sequence[int], room: int) -> list[int]:
-    """Labels that are wider than their ``cells`` give way first, then the widest columns, and the
-    first one, which names the rows, last."""
-    fit = list(whole)
-    while sum(fit) > room and max(fit) > 1:
-        labels = [k for k, n in enumerate(fit) if n > max(cells[k], LEAST)]
-        others = [k for k, n in enumerate(fit) if n > LEAST and k]
-        widest = max(labels or others or range(len(fit)), key=lambda k: fit[k])
-        fit[widest] -= 1
+@dataclass(frozen=True)
+class _Column:
+    """With the widths of its lines, of its words and of their pieces, each in the cells and in the
+    head."""
+
+    column: Column
+    head: Text
+    cells: Sequence[Text]
+
+    @cached_property
+    def lines(self) -> tuple[int, int]:
+        return self._widest(str.splitlines, str.splitlines)
+
+    @cached_property
+    def words(self) -> tuple[int, int]:
+        """Chinese breaks anywhere, but not in a head."""
+        return self._widest(WORD.findall, str.split)
+
+    @cached_property
+    def pieces(self) -> tuple[int, int]:
+        def pieces(words: Sequence[str]) -> list[str]:
+            return [piece for word in words for piece in PIECE.findall(word)]
+
+        return self._widest(
+            lambda text: pieces(WORD.findall(text)), lambda text: pieces(text.split())
+        )
+
+    def _widest(self, of_cell: Parts, of_head: Parts) -> tuple[int, int]:
+        from rich.cells import cell_len
+
+        cells = (cell_len(part) for cell in self.cells for part in of_cell(cell.plain))
+        heads = map(cell_len, of_head(self.head.plain))
+        some = 2 if any(cell.plain for cell in self.cells) else 0
+        return max(cells, default=some), max(heads, default=0)
+
+
+def fitted(columns: Sequence[_Column], room: int) -> list[int]:
+    """Widths. Labels that are wider than their cells give way first, then the widest columns as far
+    as no word is broken, then names at their joints, then whatever there is; the first column,
+    which names the rows, always last."""
+    fit = [max(column.lines) for column in columns]
+    for floors in (
+        [max(c.lines[0], c.words[1]) for c in columns],
+        [max(c.words if k else c.lines) for k, c in enumerate(columns)],
+        [max(c.words) for c in columns],
+        [max(c.words[0], c.pieces[1]) for c in columns],
+        [max(c.pieces if k else c.words) for k, c in enumerate(columns)],
+        [LEAST if k else max(c.words) for k, c in enumerate(columns)],
+        [1] * len(columns),
+    ):
+        while sum(fit) > room and (wide := [k for k, n in enumerate(fit) if n > floors[k]]):
+            fit[max(wide, key=lambda k: fit[k])] -= 1
     return fit
 
 
-def _widest(text: Text) -> int:
-    return max((line.cell_len for line in text.split()), default=0)
+def _jointed(text: Text, width: int) -> Text:
+    """Words that are wider than a column, broken after the last joint that fits in each line."""
+    breaks = list[int]()
+    for word in WORD.finditer(text.plain):
+        begin = word.start()
+        for piece in PIECE.finditer(text.plain, *word.span()) if len(word[0]) > width else ():
+            if piece.end() - begin > width and piece.start() > begin:
+                breaks.append(begin := piece.start())
+    return text.blank_copy("\n").join(text.divide(breaks)) if breaks else text
 
 
 def _head(column: Column) -> Text:

@@ -1,0 +1,65 @@
+"""``dualml clean``: remove runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import RUN, RUNS, AsJson, Lang
+from dualml.cli.output import complain, print_json
+from dualml.errors import UserError
+
+
+def clean(
+    folders: Annotated[list[Path] | None, RUN] = None,
+    older: Annotated[str | None, typer.Option(metavar="30d")] = None,
+    failed: Annotated[bool, typer.Option("--failed")] = False,
+    keep: Annotated[int | None, typer.Option(min=0, metavar="N")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Remove run folders: those that are named, or those in runs/ for which all holds that is
+    asked. It says what goes, and asks."""
+    from dualml.housekeeping import listing, removal
+    from dualml.jobs.store import Jobs, home
+    from dualml.report.page import terminal
+    from dualml.words import Words
+    from dualml.words.numbers import nbytes
+
+    filtered = older is not None or failed or keep is not None
+    if bool(folders) == filtered:
+        raise UserError("say what goes: run folders, or --older, --failed, --keep")
+    jobs, words = Jobs(home()), Words(lang)
+    if folders:
+        choice = removal.named(listing.of_folders(folders), jobs)
+    else:
+        seconds = None if older is None else removal.age(older)
+        choice = removal.chosen(RUNS, listing.rows(RUNS, None), jobs, older=seconds,
+                                failed=failed, keep=keep or 0)  # fmt: skip
+    size = sum(row.size for row in choice.going)
+    if not json:
+        for path, why in choice.staying.items():
+            typer.echo(words("runs.stays", path=path, why=why))
+        if choice.going:
+            terminal.show(listing.table(choice.going, words))
+        key = "runs.would_go" if dry_run else "runs.goes"
+        typer.echo(words.plural(key, len(choice.going), n=len(choice.going), size=nbytes(size)))
+    if choice.going and not dry_run:
+        if not yes and (json or not sys.stdin.isatty()):
+            raise UserError("nothing was removed: say --yes, as nobody is here to be asked")
+        if not yes and not typer.confirm(words("runs.sure"), default=False):
+            raise typer.Exit(0)
+        for row in choice.going:
+            removal.remove(row)
+            complain(words("runs.gone", path=row.found.path))
+    if json:
+        print_json({
+            "dry_run": dry_run, "bytes": size,
+            "removed": [{"path": str(r.found.path), "bytes": r.size} for r in choice.going],
+            "kept": [{"path": str(path), "why": why} for path, why in choice.staying.items()],
+        }, "clean")  # fmt: skip

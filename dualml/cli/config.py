@@ -1,0 +1,91 @@
+"""``dualml config``: which defaults hold here, and who says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+
+from dualml.cli.defaults import Defaults, general, project_file, user_file
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.report.blocks import Column, Table
+from dualml.report.page import terminal
+from dualml.variables import CONFIG, KNOWN, OPTIONS, SECRET
+from dualml.words import Words
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A default.
+
+    Attributes:
+        key: as files name it, ``run.quick``.
+        source: ``variable``, ``file`` or ``built in``.
+        place: the variable, or the file and its line.
+    """
+
+    key: str
+    value: Any
+    source: str
+    place: str | None = None
+
+
+def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> None:
+    """The defaults of options that hold here, and where each of them stands."""
+    defaults = context.obj or Defaults()
+    chosen = list(settings(context.find_root().command, defaults))
+    variables = {name: "…" if name in SECRET else os.environ[name] for name in KNOWN
+                 if os.environ.get(name) and name not in OPTIONS}  # fmt: skip
+    read = [str(file.path) for file in defaults.files]
+    looked = [] if CONFIG in variables else [str(user_file()), str(project_file() or "")]
+    missing = [path for path in looked if path and path not in read]
+    if json:
+        print_json({
+            "settings": [asdict(setting) for setting in chosen], "variables": variables,
+            "files": read,
+        }, "config")  # fmt: skip
+        return
+    words = Words(lang)
+    rows = [
+        [one.key, shown(one.value), (one.place or words("config.built_in")).replace(", line ", ":")]
+        for one in chosen
+    ]
+    heads = [Column(key, words(f"config.{key}")) for key in ("key", "value", "place")]
+    terminal.show(Table("settings", "", heads, rows))
+    if variables:
+        typer.echo()
+        heads = [Column(key, words(f"config.{key}")) for key in ("variable", "value")]
+        terminal.show(Table("variables", "", heads, [[*pair] for pair in variables.items()]))
+    typer.echo()
+    for key, paths in (("read", read), ("absent", missing)):
+        for path in paths:
+            typer.echo(words(f"config.{key}", path=path))
+
+
+def settings(root: Any, defaults: Defaults) -> Iterator[Setting]:
+    """Every general default, then those of single commands that files set."""
+    given = {name: os.environ.get(uses[0][1].envvar) for name, uses in general(root).items()}
+    overruled = {(command, parameter.name) for name, uses in general(root).items() if given[name]
+                 for command, parameter in uses}  # fmt: skip
+    standing = {p.keys: p for use, p in defaults.places.items() if use not in overruled}
+    for name, uses in general(root).items():
+        parameter, place = uses[0][1], standing.pop((name,), None)
+        if given[name]:
+            yield Setting(name, given[name], "variable", parameter.envvar)
+        elif place:
+            yield Setting(name, place.value, "file", place.where)
+        else:
+            yield Setting(name, parameter.default, "built in")
+    for keys, place in standing.items():
+        yield Setting(".".join(keys), place.value, "file", place.where)
+
+
+def shown(value: Any) -> str:
+    """As a file has it; a dash where the command decides."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

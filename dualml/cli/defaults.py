@@ -1,0 +1,228 @@
+"""Defaults of options that a user sets once: ``[tool.dualml]`` in the project's ``pyproject.toml``,
+and a file of the user's own. Variables are named with the options themselves.
+
+What is given wins in this order: option, variable, project, user, built in. Only the command line
+reads this: workers, queued jobs and ranks on other machines are told what was decided.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from dualml.errors import UserError, nearest
+from dualml.files import read_toml
+from dualml.parse import line_of
+from dualml.variables import CONFIG, NO_FILE
+
+PROJECT = "pyproject.toml"
+#: What an option takes, by its type.
+KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str, int, float), "a text or a number"),
+    Path: ((str,), "a path"),
+}
+#: Words of a command, ("data", "get"), or keys from the table of a file down.
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of defaults; ``inside`` is the table in it that is meant."""
+
+    path: Path
+    inside: tuple[str, ...]
+
+    def table(self) -> dict[str, Any]:
+        """Raises `UserError` where it cannot be read, or the table is none."""
+        table: Any = read_toml(self.path)
+        for part in self.inside:
+            table = table.get(part, {})
+            if not isinstance(table, dict):
+                raise UserError(f"{self.path}: {'.'.join(self.inside)} is no table")
+        return dict(table)
+
+    def place(self, keys: Names) -> str:
+        """Where a key stands."""
+        line = line_of(self.path.read_text("utf-8"), [*self.inside, *keys])
+        return f"{self.path}, line {line}" if line else str(self.path)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands: its keys there, the file and the line."""
+
+    keys: Names
+    value: Any
+    where: str
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What files say.
+
+    Attributes:
+        map: command → … → parameter → value.
+        places: by command and parameter, where its value stands.
+        files: those that were read, the weakest first.
+    """
+
+    map: dict[str, Any] = field(default_factory=dict)
+    places: dict[tuple[Names, str], Place] = field(default_factory=dict)
+    files: tuple[File, ...] = ()
+
+    @property
+    def lang(self) -> str:
+        """Of help and messages, where no command has one of its own: that of ``dualml run``."""
+        return str(self.of(("run",)).get("lang", "en"))
+
+    def of(self, command: Names) -> dict[str, Any]:
+        """Parameter → value of one command."""
+        here = self.map
+        for part in command:
+            here = here.get(part, {})
+        return here
+
+    def put(self, command: Names, parameter: str, place: Place) -> None:
+        here = self.map
+        for part in command:
+            here = here.setdefault(part, {})
+        here[parameter] = place.value
+        self.places[command, parameter] = place
+
+
+def user_file() -> Path:
+    from platformdirs import user_config_path
+
+    return user_config_path("dualml", appauthor=False) / "config.toml"
+
+
+def project_file() -> Path | None:
+    """The nearest ``pyproject.toml``, from the current folder upwards, that speaks of dualml."""
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return None
+    for folder in (here, *here.parents):
+        path = folder / PROJECT
+        try:
+            if "dualml" in path.read_text("utf-8") and "dualml" in read_toml(path).get("tool", {}):
+                return path
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None
+
+
+def files() -> tuple[File, ...]:
+    """Those that hold here, the weakest first."""
+    if chosen := os.environ.get(CONFIG):
+        return () if chosen == NO_FILE else (File(Path(chosen).expanduser(), ()),)
+    user, project = user_file(), project_file()
+    found = [File(user, ())] if user.is_file() else []
+    return (*found, *([File(project, ("tool", "dualml"))] if project else ()))
+
+
+def read(root: Any) -> Defaults:
+    """The defaults of all commands below ``root``.
+
+    Raises:
+        UserError: a file that is no TOML, an unknown key, or a value that an option does not take;
+            with the file, the line and what is known.
+    """
+    defaults = Defaults(files=files())
+    for file in defaults.files:
+        table = file.table()
+        for key, value in sorted(table.items(), key=lambda item: item[0] in root.commands):
+            if key in root.commands:
+                _command(defaults, file, root.commands[key], (key,), value)
+            elif key.replace("_", "-") in general(root):
+                for command, parameter in general(root)[key.replace("_", "-")]:
+                    _option(defaults, file, command, parameter, (key,), value)
+            else:
+                hint = nearest(key, [*general(root), *root.commands])
+                raise UserError(f"{file.place((key,))}: unknown key {key}{hint}")
+    return defaults
+
+
+def _command(defaults: Defaults, file: File, command: Any, keys: Names, value: Any) -> None:
+    """A table of a command, or of a group of commands."""
+    if not isinstance(value, dict):
+        raise UserError(f"{file.place(keys)}: {keys[-1]} is a command: a table of its options")
+    groups, known = getattr(command, "commands", {}), options(command)
+    for key, inner in value.items():
+        here = (*keys, key)
+        if key in groups:
+            _command(defaults, file, groups[key], here, inner)
+        elif (name := key.replace("_", "-")) in known:
+            _option(defaults, file, keys, known[name], here, inner)
+        else:
+            hint = nearest(name, [*known, *groups])
+            raise UserError(f"{file.place(here)}: unknown key {'.'.join(here)}{hint}")
+
+
+def _option(
+    defaults: Defaults, file: File, command: Names, parameter: Any, keys: Names, value: Any
+) -> None:
+    annotation = parameter.type_descriptor.annotation
+    kind = next(iter(get_args(annotation)), annotation)
+    allowed, what = KINDS[kind if kind in KINDS else str]
+    several = parameter.multiple and isinstance(value, list)
+    values = list(value) if several else [value]
+    for one in values:
+        if not isinstance(one, allowed) or (isinstance(one, bool) and kind is not bool):
+            name, lists = ".".join(keys), ", or a list of such" if parameter.multiple else ""
+            raise UserError(f"{file.place(keys)}: {name} takes {what}{lists}; received {one!r}")
+    if kind is Path and file.inside:  # of a project, wherever in it one stands
+        values = [str(file.path.parent / one) for one in values]
+    elif kind not in (bool, int, float):
+        values = list(map(str, values))
+    chosen = values if parameter.multiple else values[0]
+    defaults.put(command, parameter.name, Place(keys, chosen, file.place(keys)))
+
+
+def options(command: Any) -> dict[str, Any]:
+    """Name → parameter, of those that a command line spells ``--name``."""
+    named = (p for p in command.params if p.param_type_name == "option" and not p.is_eager)
+    return {max(p.opts, key=len).lstrip("-"): p for p in named if p.expose_value}
+
+
+def general(root: Any) -> dict[str, list[tuple[Names, Any]]]:
+    """Name → the commands that have the option and its parameter there, of those that have a
+    variable."""
+    found: dict[str, list[tuple[Names, Any]]] = {}
+    for path, command in leaves(root):
+        for name, parameter in options(command).items():
+            if parameter.envvar:
+                found.setdefault(name, []).append((path, parameter))
+    return found
+
+
+def leaves(command: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
+    """Every command that does something, with the words that name it."""
+    inside = getattr(command, "commands", None)
+    if inside is None:
+        yield path, command
+    for name, sub in (inside or {}).items():
+        yield from leaves(sub, (*path, name))
+
+
+def origin(context: Any, name: str) -> str | None:
+    """Where the value of a parameter comes from, if from a variable or a file."""
+    source = str(getattr(context.get_parameter_source(name), "name", ""))
+    if source == "ENVIRONMENT":
+        return next(str(p.envvar) for p in context.command.params if p.name == name)
+    if source != "DEFAULT_MAP":
+        return None
+    place = (context.obj or Defaults()).places.get((words_of(context), name))
+    return place.where if place else "a file of defaults"
+
+
+def words_of(context: Any) -> Names:
+    """The words that name the command of a context, without the program's own."""
+    above = () if context.parent is None else words_of(context.parent)
+    return above if context.parent is None else (*above, str(context.info_name))

@@ -1,0 +1,63 @@
+"""``dualml open``: a run's report in the browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import LANG, RUN, RUNS, AsJson
+from dualml.cli.output import print_json
+
+
+def open_(
+    run: Annotated[Path | None, RUN] = None,
+    json: AsJson = False,
+    lang: Annotated[str | None, LANG] = None,
+) -> None:
+    """Show the report of a run in a browser; without one here, say where it is."""
+    from dualml.housekeeping.listing import latest
+    from dualml.report import render
+    from dualml.store.manifest import read_run
+    from dualml.store.report import report_path
+
+    folder = latest(RUNS) if run is None else run
+    made_in = read_run(folder).lang
+    path = report_path(folder)
+    if lang not in (None, language_of(path)) or not path.is_file():
+        render([folder], lang=lang or made_in)
+    url = path.resolve().as_uri()
+    opened = browser_here() and show(url)
+    if json:
+        print_json({"report": str(path), "url": url, "opened": opened}, "open")
+    else:
+        typer.echo(str(path) if opened else url)
+
+
+def language_of(path: Path) -> str | None:
+    """Of a report; None where there is none."""
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", errors="replace") as page:
+        return "zh" if 'lang="zh' in page.read(500) else "en"
+
+
+def browser_here() -> bool:
+    """Whether a window of a browser would be seen by who asked: not over SSH, not without a
+    display, unless ``BROWSER`` names one."""
+    if os.environ.get("BROWSER"):
+        return True
+    if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
+        return False
+    windows = sys.platform in ("darwin", "win32")
+    return windows or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def show(url: str) -> bool:
+    """Whether a browser took it."""
+    import webbrowser
+
+    return webbrowser.open(url)

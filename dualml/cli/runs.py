@@ -1,0 +1,33 @@
+"""``dualml runs``: the runs that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import RUNS, AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.errors import UserError
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument()] = RUNS, json: AsJson = False, lang: Lang = "en"
+) -> None:
+    """The runs in a folder and those of jobs, the newest first."""
+    from dualml.housekeeping.listing import rows, table
+    from dualml.jobs.store import Jobs, home
+    from dualml.report.page import terminal
+    from dualml.words import Words
+
+    if folder != RUNS and not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name one that has runs in it, or a run")
+    words = Words(lang)
+    found = rows(folder, Jobs(home()) if folder == RUNS else None)
+    if json:
+        print_json({"runs": [row.describe() for row in found]}, "runs")
+    elif found:
+        terminal.show(table(found, words))
+    else:
+        typer.echo(words("runs.none", folder=folder))

@@ -1,0 +1,30 @@
+"""``dualml schema``: what the JSON of a command looks like."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from dualml.cli import complete
+from dualml.cli.options import AsJson, Lang
+from dualml.cli.output import print_json
+from dualml.schemas import names, text_of
+
+
+def schema(
+    name: Annotated[str | None, typer.Argument(autocompletion=complete.schemas)] = None,
+    as_json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """The JSON schema of what a command prints with --json; without a name, all there are."""
+    if name is not None:
+        typer.echo(text_of(name).rstrip())
+        return
+    known = {one: json.loads(text_of(one)) for one in names()}
+    if as_json:
+        print_json({"schemas": {one: table["$id"] for one, table in known.items()}}, "schema")
+        return
+    for one, table in known.items():
+        typer.echo(f"{one:<20} {table['title']}")

@@ -1,0 +1,1 @@
+"""Runs that have been made: which there are, and which may go."""

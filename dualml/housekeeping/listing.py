@@ -1,0 +1,117 @@
+"""The runs in a folder and those of jobs, as `dualml runs` lists them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.jobs.store import Jobs
+from dualml.report.blocks import Cell, Column, Table
+from dualml.serve.cache import Cache
+from dualml.serve.found import Found, listing, look, newest
+from dualml.serve.tables import begun, state, verdict
+from dualml.store.manifest import check_run
+from dualml.words import Words
+from dualml.words.numbers import nbytes
+
+COLUMNS = ("run", "experiment", "created", "state", "backends", "verdict", "size")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run.
+
+    Attributes:
+        size: bytes of all its files.
+    """
+
+    found: Found
+    size: int
+
+    def describe(self) -> dict[str, Any]:
+        run = self.found
+        return {
+            "path": str(run.path), "experiment": run.name, "created": run.created,
+            "state": "unreadable" if run.problem else run.state, "problem": run.problem or None,
+            "backends": list(run.backends), "ended": run.ended, "trials": run.total,
+            "verdict": run.verdict or None, "bytes": self.size,
+        }  # fmt: skip
+
+
+def rows(root: Path, jobs: Jobs | None) -> list[Row]:
+    """All runs, the newest first.
+
+    Args:
+        root: a folder with runs in it, or a run.
+        jobs: whose runs are listed as well; None for those of the folder alone.
+    """
+    outs = [] if jobs is None else [Path(jobs.job(number).out) for number in jobs.numbers()]
+    cache = Cache()
+    runs = newest(look(cache, name, path) for name, path in listing(root, outs).items())
+    return [Row(run, size(run.path)) for run in runs]
+
+
+def of_folders(folders: Sequence[Path]) -> list[Row]:
+    """The runs in these folders.
+
+    Raises:
+        UserError: one of them is no run folder.
+    """
+    for folder in folders:
+        check_run(folder)
+    unique = {folder.resolve(): folder for folder in folders}
+    return [Row(look(Cache(), str(path), path), size(path)) for path in unique.values()]
+
+
+def latest(root: Path) -> Path:
+    """The run that was made last.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = rows(root, None)
+    if not found:
+        raise UserError(f"{root} holds no run; name one, or make one: dualml run lab1")
+    return found[0].found.path
+
+
+def size(folder: Path) -> int:
+    """Bytes of its files; what a link points to is not its own."""
+    return sum(entry.stat(follow_symlinks=False).st_size for entry in entries(folder))
+
+
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Files and links inside, at any depth."""
+    try:
+        inside = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in inside:
+        if entry.is_dir(follow_symlinks=False):
+            yield from entries(Path(entry.path))
+        else:
+            yield entry
+
+
+def table(found: Sequence[Row], words: Words) -> Table:
+    columns = [
+        Column(name, words(f"runs.{name}"), show="number" if name == "size" else "text",
+               optional=name in ("created", "size", "backends"))
+        for name in COLUMNS
+    ]  # fmt: skip
+    return Table("runs", "", columns, [cells(row, words) for row in found])
+
+
+def cells(row: Row, words: Words) -> list[Cell | str]:
+    run = row.found
+    if run.problem:
+        now = Cell(words("status.unreadable"), "bad", run.problem)
+        return [run.path.name, "", "", now, "", "", nbytes(row.size)]
+    return [
+        run.id, run.name, begun(run.created), state(run.state, words), ", ".join(run.backends),
+        verdict(run.verdict, words), nbytes(row.size),
+    ]  # fmt: skip

@@ -1,0 +1,60 @@
+"""The schemas of answers that are files of a run folder, from their records:
+``python -m dualml.schemas.records`` writes them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from dualml.files import write_bytes
+from dualml.schemas import named
+from dualml.store.findings import Finding, FindingsRecord
+from dualml.store.largest import LargestRecord
+from dualml.store.manifest import RunRecord
+from dualml.store.verdicts import ComparisonRecord, ParityRecord
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+HERE = Path(__file__).resolve().parent
+
+
+def schemas() -> Mapping[str, dict[str, Any]]:
+    """By name."""
+    findings: Any = (list[Finding], ...)
+    of_run: dict[str, Any] = {"folder": (str, ...), "exit_code": (int, ...), "findings": findings,
+                              "parity": (list[ComparisonRecord], ...)}  # fmt: skip
+    return {
+        "run": of_record("run", "A run: run.json, its verdicts, what was found", RunRecord, of_run),
+        "parity": of_record(
+            "parity", "The verdicts of a run", ParityRecord, {"findings": findings}
+        ),
+        "find": of_record("find", "Where and why backends differ", FindingsRecord, {}),
+        "largest": of_record("largest", "The largest models that train", LargestRecord, {}),
+    }
+
+
+def of_record(
+    name: str, title: str, record: type[BaseModel], more: dict[str, Any]
+) -> dict[str, Any]:
+    """The schema of a record with some more fields."""
+    from pydantic import create_model
+
+    whole: Any = create_model(record.__name__, __base__=record, **more)
+    described = whole.model_json_schema()
+    for part in (described, *described.get("$defs", {}).values()):
+        part.pop("description", None)  # what maintainers read
+    described["properties"] = {"schema": {"const": named(name)}, **described["properties"]}
+    described["required"] = ["schema", *described.get("required", ())]
+    return {"$schema": DIALECT, "$id": named(name), **described, "title": title}
+
+
+def text(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    for name, schema in schemas().items():
+        write_bytes(HERE / f"{name}.json", text(schema).encode())

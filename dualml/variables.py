@@ -1,0 +1,54 @@
+"""Every variable of the environment that is read, so that a misspelt one is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dualml.errors import nearest
+
+#: Defaults of the options of that name; a run that is queued has them in its own options.
+OPTIONS = ("DUALML_LANG", "DUALML_BACKEND", "DUALML_OUT", "DUALML_DEVICE", "DUALML_THREADS")
+#: A file of defaults in place of all others; `NO_FILE`: none is read.
+CONFIG, NO_FILE = "DUALML_CONFIG", "none"
+#: Whose value is shown to nobody.
+SECRET = ("DUALML_TOKEN",)
+#: What users set.
+OTHERS = (
+    *("DUALML_DATA", "DUALML_CACHE", "DUALML_OFFLINE", "DUALML_JOBS", "DUALML_CHECKPOINT_S"),
+    *("DUALML_FORK", "DUALML_MINDSPORE_GRAPHS"),
+    *("DUALML_TORCH_COMPILE", "DUALML_TORCH_MEMORY_FORMAT"),
+)
+#: The number of the job that a run is of.
+JOB = "DUALML_JOB"
+#: What processes of dualml tell one another.
+INSIDE = (
+    *(JOB, "DUALML_HUB", "DUALML_KEEP_LOCAL", "DUALML_INTERFACE", "DUALML_ADDRESS"),
+    *("DUALML_COMPARING", "DUALML_ISA_REASON"),
+)
+#: Of its tests and benchmarks.
+TESTS = (
+    *("DUALML_CONFORMANCE", "DUALML_CONFORMANCE_DEVICE", "DUALML_REQUIRE", "DUALML_ABSENT"),
+    *("DUALML_PLANTED", "DUALML_TEST_MARK", "DUALML_TEST_FAULTS", "DUALML_TEST_FATES"),
+)
+KNOWN = (*OPTIONS, CONFIG, *OTHERS, *SECRET, *INSIDE, *TESTS)
+
+
+def strangers(environ: Iterable[str]) -> list[str]:
+    """A line for each variable that begins as ours do, and that nobody reads.
+
+    One that begins with the name of a backend (``DUALML_TORCH_…``) may be its own, unless it is
+    nearly one of these.
+    """
+    names = sorted(name for name in environ if name.startswith("DUALML_") and name not in KNOWN)
+    if not names:
+        return []
+    from importlib.metadata import entry_points
+
+    points = entry_points(group="dualml.backends")
+    own = tuple(f"DUALML_{point.name.upper()}_" for point in points)
+    hints = {name: nearest(name, KNOWN, cutoff=0.8, otherwise="") for name in names}
+    return [
+        f"unknown variable {name}{hint}"
+        for name, hint in hints.items()
+        if hint or not name.startswith(own)
+    ]

@@ -1,0 +1,203 @@
+"""Defaults of options: variables, the project's file, the user's own, and who wins."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dualml, lab  # noqa: F401
+from typer.main import get_command
+
+from dualml.cli.app import app
+from dualml.cli.defaults import Defaults, general, read
+from dualml.cli.submitted import frozen, parsed
+from dualml.errors import UserError
+from dualml.jobs.store import taken
+from dualml.variables import CONFIG, JOB, KNOWN, OPTIONS, TESTS, strangers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in ``work``, one of its folders as the current one, and a user's own file."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("DUALML_CONFIG", "")
+    for name in OPTIONS:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "config/dualml").mkdir(parents=True)
+    (tmp_path / "work/deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work/deep")
+    return tmp_path
+
+
+def user(home: Path, text: str) -> None:
+    (home / "config/dualml/config.toml").write_text(text)
+
+
+def project(home: Path, text: str) -> None:
+    (home / "work/pyproject.toml").write_text(text)
+
+
+def settings(**env: str) -> dict[str, tuple[Any, str | None]]:
+    """Key → value and place, as ``dualml config --json`` has them."""
+    done = dualml("config", "--json", cwd=Path.cwd(), env=env)
+    assert done.returncode == 0, done.stderr
+    return {s["key"]: (s["value"], s["place"]) for s in json.loads(done.stdout)["settings"]}
+
+
+def test_the_nearer_one_wins(home: Path) -> None:
+    assert settings()["backend"] == (None, None)
+    user(home, 'backend = "torch"\nthreads = 3\n[run]\nquick = true\n')
+    own = str(home / "config/dualml/config.toml")
+    assert settings()["backend"] == ("torch", f"{own}, line 1")
+    assert settings()["run.quick"] == (True, f"{own}, line 4")
+    project(home, '[tool.other]\nx = 1\n[tool.dualml]\nbackend = "numpy"\n')
+    found = settings()
+    assert found["backend"] == ("numpy", f"{home / 'work/pyproject.toml'}, line 4")
+    assert found["threads"] == (3, f"{own}, line 2")
+    assert settings(DUALML_BACKEND="all")["backend"] == ("all", "DUALML_BACKEND")
+    command = get_command(app).commands["run"]
+    for words, backend in ((["lab1"], "numpy"), (["lab1", "--backend", "both"], "both")):
+        defaults = read(get_command(app))
+        context = command.make_context("run", words, default_map=defaults.of(("run",)))
+        assert context.params["backend"] == backend
+        assert context.params["quick"] is True
+
+
+def test_a_table_of_a_command_wins_over_the_general_key_beside_it(home: Path) -> None:
+    project(home, '[tool.dualml.capabilities]\nbackend = "torch"\n[tool.dualml]\nbackend = "all"\n')
+    defaults = read(get_command(app))
+    assert defaults.of(("capabilities",))["backend"] == "torch"
+    assert defaults.of(("run",))["backend"] == "all"
+    assert set(settings()) >= {"backend", "capabilities.backend"}
+
+
+def test_a_run_begins_with_what_the_project_says_and_resumes_without(
+    home: Path,
+    lab: Path,  # noqa: F811
+) -> None:
+    project(home, '[tool.dualml.run]\nbackend = "numpy"\nout = "kept"\narm = ["gd"]\n'
+            "no-report = true\nseed = [1]\nlang = \"zh\"\n")  # fmt: skip
+    done = dualml("run", lab, "--json", cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    trials = json.loads((home / "work/kept/run.json").read_text())["trials"]
+    assert [(t["arm"], t["backend"], t["seed"]) for t in trials] == [("gd", "numpy", 1)]
+    assert "数据" in done.stderr
+    done = dualml("run", "--resume", "../kept", cwd=Path.cwd(), env={"DUALML_DEVICE": "cpu"})
+    assert done.returncode == 0, done.stderr
+    done = dualml("run", "--resume", "../kept", "--device", "cpu", cwd=Path.cwd())
+    assert "leave out --device" in done.stderr
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ('bakend = "torch"', "line 2: unknown key bakend; did you mean 'backend'?"),
+    ("[tool.dualml.rnu]\nx = 1", "line 2: unknown key rnu; did you mean 'run'?"),
+    ("[tool.dualml.run]\nquik = true", "line 3: unknown key run.quik; did you mean 'quick'?"),
+    ("[tool.dualml.run]\nthreads = 'two'", "line 3: run.threads takes a whole number; received"),
+    ("threads = true", "line 2: threads takes a whole number; received True"),
+    ("[tool.dualml.run]\nquick = 1", "line 3: run.quick takes true or false; received 1"),
+    ("[tool.dualml.run]\narm = [['a']]", "line 3: run.arm takes a text or a number, or a list of"),
+    ("[tool.dualml.run]\nout = 3", "line 3: run.out takes a path; received 3"),
+    ("run = 3", "line 2: run is a command: a table of its options"),
+    ("backend = ", "not valid TOML"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_with_file_and_line(home: Path, text: str, said: str) -> None:
+    project(home, f"[tool.dualml]\n{text}\n")
+    done = dualml("list", cwd=Path.cwd())
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"dualml: {home / 'work/pyproject.toml'}")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_values_that_commands_refuse_are_said_with_their_place(home: Path) -> None:
+    project(home, '[tool.dualml]\nbackend = "troch"\n[tool.dualml.partition]\nepoch = -1\n')
+    said = dualml("run", "lab1", cwd=Path.cwd()).stderr
+    assert "did you mean 'torch'?" in said
+    assert f"({home / 'work/pyproject.toml'}, line 2)" in said
+    said = dualml("partition", "contiguous", cwd=Path.cwd()).stderr
+    assert "'--epoch'" in said
+    assert "pyproject.toml, line 4)" in said
+    said = dualml("run", "lab1", cwd=Path.cwd(), env={"DUALML_BACKEND": "numpi"}).stderr
+    assert "'numpi'; did you mean 'numpy'? (DUALML_BACKEND)" in said
+
+
+def test_which_files_are_read(home: Path) -> None:
+    project(home, "[tool.ruff]\n# dualml\n")
+    (home / "pyproject.toml").write_text('[tool.dualml]\nlang = "zh"\n')
+    assert settings()["lang"] == ("zh", f"{home / 'pyproject.toml'}, line 2")
+    assert "默认值" in dualml("config", cwd=Path.cwd()).stdout
+    assert settings(DUALML_CONFIG="none")["lang"] == (None, None)
+    other = home / "other.toml"
+    other.write_text("threads = 2")
+    assert settings(DUALML_CONFIG=str(other))["threads"] == (2, f"{other}, line 1")
+    done = dualml("list", cwd=Path.cwd(), env={"DUALML_CONFIG": "nowhere.toml"})
+    assert done.returncode == 2
+    assert "nowhere.toml" in done.stderr
+
+
+def test_a_job_takes_its_defaults_along_and_its_processes_have_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(home, '[tool.dualml.run]\narm = ["gd"]\nquick = true\nno-find = false\nout = "x"\n')
+    monkeypatch.setenv("DUALML_BACKEND", "numpy")
+    monkeypatch.setenv("DUALML_THREADS", "2")
+    words = frozen(["lab1", "--threads", "1"], read(get_command(app)))
+    assert words[:3] == ["lab1", "--threads", "1"]
+    assert sorted(words[3:]) == ["--arm", "--backend", "--quick", "gd", "numpy"]
+    assert parsed(words, {})["backend"] == "numpy"
+    assert parsed(["lab1"], {})["backend"] is None
+    assert frozen(["lab1", "--backend", "torch", "--threads", "1"], Defaults())[5:] == []
+    left = taken()
+    assert left["DUALML_CONFIG"] == "none"
+    assert not left.keys() & set(OPTIONS)
+
+
+def test_misspelt_variables_are_named() -> None:
+    assert strangers(["DUALML_BAKEND", "HOME", "DUALML_DATA"]) == [
+        "unknown variable DUALML_BAKEND; did you mean 'DUALML_BACKEND'?"
+    ]
+    assert strangers(["DUALML_NUMPY_ANYTHING"]) == []
+    assert strangers(["DUALML_TORCH_COMPLE"]) != []
+    done = dualml("list", env={"DUALML_TREADS": "2"})
+    assert done.returncode == 0
+    assert "unknown variable DUALML_TREADS; did you mean 'DUALML_THREADS'?" in done.stderr
+
+
+def test_every_variable_that_is_read_is_known() -> None:
+    folders = ("dualml", "dualml_torch", "dualml_ms")
+    files = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    texts = [path.read_text("utf-8") for path in files if path.name != "variables.py"]
+    names = {name for text in texts for name in re.findall(r'"(DUALML_[A-Z_]+)"', text)}
+    assert names >= set(OPTIONS)
+    assert names - set(TESTS) == set(KNOWN) - {JOB, CONFIG} - set(TESTS)
+    variables = {p.envvar for uses in general(get_command(app)).values() for _, p in uses}
+    assert variables == set(OPTIONS)
+
+
+def test_a_secret_is_shown_to_nobody(home: Path) -> None:
+    done = dualml("config", "--json", cwd=Path.cwd(), env={"DUALML_TOKEN": "hidden-word"})
+    assert "DUALML_TOKEN" in json.loads(done.stdout)["variables"]
+    assert "hidden-word" not in done.stdout
+
+
+def test_a_folder_that_was_removed_is_no_reason_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUALML_CONFIG", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert read(get_command(app)).files == ()
+
+
+def test_a_wrong_type_of_file_is_refused(home: Path) -> None:
+    (home / "work/pyproject.toml").write_text("[tool]\ndualml = 3\n")
+    with pytest.raises(UserError, match="is no table"):
+        read(get_command(app))
