@@ -41,7 +41,10 @@ autodoc_type_aliases = {
 napoleon_numpy_docstring = False
 # Types of Python, NumPy and the frameworks have no page here.
 nitpick_ignore_regex = [(r"py:.*", r".*")]
-suppress_warnings = ["ref.python"]  # a name that two public modules have
+suppress_warnings = [
+    "ref.python",  # a name that two public modules have
+    "misc.highlighting_failure",  # examples leave out what `...` stands for
+]
 
 html_theme = "furo"
 html_title = "dualml"
